@@ -1,5 +1,5 @@
-//! Requests awaited on one thread of tokio, without a thread for progress: while the program waits, tokio watches
-//! the worker's descriptor.
+//! Requests awaited on one thread of tokio, without a thread for progress: while the program waits,
+//! tokio watches the worker's descriptor.
 //!
 //! `cargo run --example await_with_async_fd`
 
@@ -13,11 +13,12 @@ use tagmatch::{Config, Match, Worker};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. Whatever uses the worker
-/// belongs into this future: the device has to be armed after the last call, or its descriptor tells nothing.
+/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. Whatever
+/// uses the worker belongs into this future: the device has to be armed after the last call, or its
+/// descriptor tells nothing.
 async fn with_progress<F: Future>(worker: &Worker, future: F) -> io::Result<F::Output> {
-    // tokio's other constructors are unsafe, since a descriptor may be closed while it is watched. This one is
-    // borrowed for as long as it is watched.
+    // tokio's other constructors are unsafe, since a descriptor may be closed while it is watched.
+    // This one is borrowed for as long as it is watched.
     #[allow(deprecated, reason = "sound for a borrowed descriptor; see above")]
     let events = AsyncFd::with_interest(worker.event_descriptor(), Interest::READABLE)?;
     let mut future = pin!(future);
@@ -60,7 +61,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok::<_, tagmatch::Error>(())
     }))??;
-    // What the client has yet to read is waited for: the server is dropped before the client is joined.
+    // What the client has yet to read is waited for: the server is dropped before the client is
+    // joined.
     drop(server);
     Ok(client.join().expect("the client panicked")?)
 }

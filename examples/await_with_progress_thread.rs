@@ -1,5 +1,6 @@
-//! Requests awaited by tasks of tokio, on several threads. A [`ProgressThread`] makes progress for the worker: without it,
-//! nothing would happen between the polls of a request, and nothing would poll it again.
+//! Requests awaited by tasks of tokio, on several threads. A [`ProgressThread`] makes progress for
+//! the worker: without it, nothing would happen between the polls of a request, and nothing would
+//! poll it again.
 //!
 //! `cargo run --example await_with_progress_thread`
 //!

@@ -19,7 +19,8 @@ use crate::engine::WorkerEngine;
 use crate::interrupt::Interrupter;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Rounds of progress in one call while other threads sleep: each round tries to leave the device armed.
+/// Rounds of progress in one call while other threads sleep: each round tries to leave the device
+/// armed.
 const REARMS_MAX: usize = 256;
 
 /// The part of a worker that changes; all handles of the worker share it.
@@ -41,7 +42,8 @@ impl State {
     pub(crate) fn progress(&mut self) -> usize {
         let mut events = self.engine.progress();
         if self.sleepers > 0 {
-            // Bounded: while events keep coming, the thread that makes progress is awake to take them.
+            // Bounded: while events keep coming, the thread that makes progress is awake to take
+            // them.
             for _ in 0..REARMS_MAX {
                 if self.engine.arm() {
                     break;
@@ -63,7 +65,8 @@ impl State {
         self.engine.progress_until(request)
     }
 
-    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is over.
+    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is
+    /// over.
     pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
         let (events, is_over) = self.progress_until(request);
         (events, if is_over { self.engine.take(request) } else { None })
@@ -74,13 +77,14 @@ impl State {
         if self.engine.watch(request) { self.wakers.insert(request, waker) } else { Some(waker) }
     }
 
-    /// Removes the waker of a request. The caller drops it outside of any lock, since its drop is code that
-    /// this crate does not know.
+    /// Removes the waker of a request. The caller drops it outside of any lock, since its drop is
+    /// code that this crate does not know.
     pub(crate) fn unwatch(&mut self, request: RequestId) -> Option<Waker> {
         if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
     }
 
-    /// Whether any request has a waker. Cheaper than asking the engine, and mostly the answer is no.
+    /// Whether any request has a waker. Cheaper than asking the engine, and mostly the answer is
+    /// no.
     #[inline(always)]
     fn has_wakers(&self) -> bool {
         !self.wakers.is_empty()
@@ -147,7 +151,8 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
     #[inline(always)]
     fn unlock(mut state: Self::Guard<'_>) {
         if state.sleepers > 0 && state.engine.has_work() {
-            // The descriptor that other threads sleep on does not report work that this call has begun.
+            // The descriptor that other threads sleep on does not report work that this call has
+            // begun.
             state.progress();
         }
         if state.has_wakers() && state.engine.has_woken() {
@@ -167,8 +172,8 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
         out
     }
 
-    /// Like `with`, for drops: in a forked child, where the worker is a copy whose connections, locks and
-    /// threads are the parent's, it does nothing.
+    /// Like `with`, for drops: in a forked child, where the worker is a copy whose connections,
+    /// locks and threads are the parent's, it does nothing.
     #[doc(hidden)]
     fn with_unless_forked(&self, f: impl FnOnce(&mut State)) {
         if !self.fixed().is_forked() {
@@ -244,8 +249,8 @@ impl sealed::Sealed for Shared {
     }
 }
 
-/// Attempts to take a lock that another thread has, before this thread sleeps on it: about 100 us in all.
-/// None under loom, which tries all interleavings anyway.
+/// Attempts to take a lock that another thread has, before this thread sleeps on it: about 100 us
+/// in all. None under loom, which tries all interleavings anyway.
 const ATTEMPTS: u32 = if cfg!(loom) { 0 } else { 12 };
 /// The longest pause between two attempts, as a power of two of [`spin_loop`]s: 5 to 30 us.
 const PAUSE_BITS_MAX: u32 = 9;
@@ -260,8 +265,8 @@ impl Shared {
         }
     }
 
-    /// The pauses grow: meanwhile the thread that has the worker in its cache does several operations, which
-    /// costs less than handing the worker over after each of them.
+    /// The pauses grow: meanwhile the thread that has the worker in its cache does several
+    /// operations, which costs less than handing the worker over after each of them.
     #[cold]
     #[inline(never)]
     fn lock_in_turn(&self) -> MutexGuard<'_, State> {

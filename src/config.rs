@@ -20,8 +20,8 @@ use tagmatch_verbs::VerbsConfig;
 /// thread per core. Where more threads wait than there are cores, set `spin` to 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine has one
-    /// processor.
+    /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine
+    /// has one processor.
     pub spin: u32,
     /// Polls, each after a yield, before the first sleep. Any number; default: 2,000.
     pub yields: u32,
@@ -32,32 +32,33 @@ pub struct WaitPolicy {
 
 impl Default for WaitPolicy {
     fn default() -> Self {
-        // The processors of the machine, not the affinity mask of this process: a process that is pinned to one
-        // of many processors has its peers on the others.
+        // The processors of the machine, not the affinity mask of this process: a process that is
+        // pinned to one of many processors has its peers on the others.
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         let alone = online.is_ok_and(|processors| processors.trim() == "0");
         WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
     }
 }
 
-/// Whether a NIC matches posted receives. A NIC compares tags alone: it gets receives that take any sender, and
-/// those whose tag has one sender only ([`Match::sent_only_by`](crate::Match::sent_only_by)).
+/// Whether a NIC matches posted receives. A NIC compares tags alone: it gets receives that take any
+/// sender, and those whose tag has one sender only
+/// ([`Match::sent_only_by`](crate::Match::sent_only_by)).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum HwTags {
     /// Software matches all.
     #[default]
     Off,
-    /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software. UCX is allowed to
-    /// use its own tag offload.
+    /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
+    /// UCX is allowed to use its own tag offload.
     Auto,
-    /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the worker
-    /// drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
+    /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the
+    /// worker drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
     #[cfg(feature = "emu")]
     Emu,
-    /// The model of a tag-matching NIC, in this process, between the worker and its device. Slower than
-    /// software: it is there to develop and test offload without the hardware. Messages to oneself don't
-    /// pass it.
+    /// The model of a tag-matching NIC, in this process, between the worker and its device. Slower
+    /// than software: it is there to develop and test offload without the hardware. Messages to
+    /// oneself don't pass it.
     #[cfg(feature = "model")]
     Model(ModelConfig),
 }
@@ -72,8 +73,9 @@ pub enum DeviceConfig {
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
     #[cfg(feature = "verbs")]
     Verbs(VerbsConfig),
-    /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the settings
-    /// `layout`, `hw_tags` and `wait` of the worker count. [`Config::layout`] replaces the masks of `UcxConfig`.
+    /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the
+    /// settings `layout`, `hw_tags` and `wait` of the worker count. [`Config::layout`] replaces the
+    /// masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
 }
@@ -116,39 +118,42 @@ impl Default for DeviceConfig {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of the
-    /// sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the receiver carries less in one
-    /// message, that is the bound: by default 16 KiB over shared memory, and 4,000 bytes over verbs
-    /// (`message_max` of the device's settings). Not used over UCX.
+    /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of
+    /// the sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the
+    /// receiver carries less in one message, that is the bound: by default 16 KiB over shared
+    /// memory, and 4,000 bytes over verbs (`message_max` of the device's settings). Not used over
+    /// UCX.
     pub eager_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
-    /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up is lost. Messages of
-    /// peers that are down are dropped if they hold more than half of these bytes and less than an eighth is free.
-    /// At least 64 KiB; default: 64 MiB. Not used over UCX.
+    /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up
+    /// is lost. Messages of peers that are down are dropped if they hold more than half of these
+    /// bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used over UCX.
     pub unexpected_bytes: u64,
-    /// Unexpected messages of all peers together that may wait in this worker. When there are as many, peers wait.
-    /// Each peer may always have [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests
-    /// waiting. 1 to 2^30; default: 2^18. Not used over UCX.
+    /// Unexpected messages of all peers together that may wait in this worker. When there are as
+    /// many, peers wait. Each peer may always have
+    /// [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests waiting. 1 to
+    /// 2^30; default: 2^18. Not used over UCX.
     pub unexpected_messages: u64,
-    /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in percent: 1 to 100;
-    /// default: 50. Not used over UCX.
+    /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
+    /// percent: 1 to 100; default: 50. Not used over UCX.
     pub unexpected_peer_percent: u32,
     /// Whether a NIC matches posted receives. Default: [`HwTags::Off`].
     pub hw_tags: HwTags,
-    /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller ones the list costs more
-    /// time than matching in software. Any number; default: 1,024, as in UCX.
+    /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller ones
+    /// the list costs more time than matching in software. Any number; default: 1,024, as in UCX.
     pub hw_tags_threshold: u64,
-    /// Which bits of a tag hold the source. When messages also reach software by a way that the NIC doesn't see, only
-    /// receives whose tag fixes the source may be posted to the NIC's list. A layout other than the runtime's costs
-    /// speed only, except over UCX, which has 64 bits for everything: there a tag outside of the layout, or with
-    /// another source than the sender, is refused, and immediate data travels in the highest 33 bits if the layout
-    /// leaves them free. Default: [`TagLayout::MPI`].
+    /// Which bits of a tag hold the source. When messages also reach software by a way that the NIC
+    /// doesn't see, only receives whose tag fixes the source may be posted to the NIC's list. A
+    /// layout other than the runtime's costs speed only, except over UCX, which has 64 bits for
+    /// everything: there a tag outside of the layout, or with another source than the sender, is
+    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free.
+    /// Default: [`TagLayout::MPI`].
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
-    /// How long dropping the last handle of a worker waits, at most, until the messages that it has accepted are
-    /// with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all; `Duration::MAX`: for ever.
-    /// Default: 5 s.
+    /// How long dropping the last handle of a worker waits, at most, until the messages that it has
+    /// accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all;
+    /// `Duration::MAX`: for ever. Default: 5 s.
     pub drain_timeout: Duration,
     /// The device, with its settings. Default: shared memory.
     pub device: DeviceConfig,

@@ -1,4 +1,5 @@
-//! The devices that carry bytes and leave matching to the engine, as one type: chosen when a worker is made.
+//! The devices that carry bytes and leave matching to the engine, as one type: chosen when a worker
+//! is made.
 
 use std::os::fd::BorrowedFd;
 
@@ -19,7 +20,8 @@ use crate::sync::Shm;
 
 /// A worker's device.
 #[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
-// With `repr(u8)`, reading the variant takes one instruction; as a niche of a field it would take three.
+// With `repr(u8)`, reading the variant takes one instruction; as a niche of a field it would take
+// three.
 #[repr(u8)]
 pub(crate) enum WorkerDevice {
     /// Shared memory; software matches.

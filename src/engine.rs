@@ -1,5 +1,5 @@
-//! The engines that a worker can run on, chosen when it is made: one that matches, on a device that carries
-//! bytes, or one whose device does both.
+//! The engines that a worker can run on, chosen when it is made: one that matches, on a device that
+//! carries bytes, or one whose device does both.
 
 use std::os::fd::BorrowedFd;
 
@@ -28,7 +28,8 @@ compile_error!("a worker needs a device: enable one of the features `shm`, `verb
 
 /// A worker's engine.
 #[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
-// With `repr(u8)`, reading the variant takes one instruction; as a niche of a field it would take three.
+// With `repr(u8)`, reading the variant takes one instruction; as a niche of a field it would take
+// three.
 #[repr(u8)]
 pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
@@ -154,8 +155,8 @@ impl WorkerEngine {
         on!(self, engine => engine.counters())
     }
 
-    /// Sends the message in `buffer`. `None`: the send is complete, and the buffer still where it was.
-    /// Otherwise the buffer has gone into the request, or into the refusal.
+    /// Sends the message in `buffer`. `None`: the send is complete, and the buffer still where it
+    /// was. Otherwise the buffer has gone into the request, or into the refusal.
     #[inline(never)]
     pub(crate) fn send(
         &mut self,

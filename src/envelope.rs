@@ -4,8 +4,8 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback as fallback;
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
-/// A peer, as one worker knows it. Numbers count from 0, which is the worker itself, in the order of
-/// meeting; they are never used again.
+/// A peer, as one worker knows it. Numbers count from 0, which is the worker itself, in the order
+/// of meeting; they are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: PeerId,
@@ -62,8 +62,8 @@ impl Match {
         Self::masked(Tag(0), TagMask::ANY)
     }
 
-    /// The messages of this match that `peer` sends. Software matches the receive, since a NIC compares tags only;
-    /// see [`sent_only_by`](Self::sent_only_by).
+    /// The messages of this match that `peer` sends. Software matches the receive, since a NIC
+    /// compares tags only; see [`sent_only_by`](Self::sent_only_by).
     #[inline]
     #[must_use]
     pub fn from(self, peer: Peer) -> Self {
@@ -71,15 +71,17 @@ impl Match {
         Match { pattern, sender: Sender::Named(peer) }
     }
 
-    /// The messages of this match that `peer` sends, with the promise that **no other peer sends any**: the tag holds
-    /// the sender, as in runtimes whose tags have a rank in them, and the mask compares these bits.
+    /// The messages of this match that `peer` sends, with the promise that **no other peer sends
+    /// any**: the tag holds the sender, as in runtimes whose tags have a rank in them, and the mask
+    /// compares these bits.
     ///
-    /// Takes the same messages as [`from`](Self::from), and ends like it when the peer goes down. The
-    /// difference is that a NIC which compares tags alone may match the receive
-    /// ([`HwTags`](crate::HwTags)); a receive that names its peer by `from` stays in software. If the NIC has
-    /// matched a message of another peer, the promise was broken: the receive fails with
-    /// [`Error::WrongSender`](crate::Error::WrongSender) and the message is lost. Its sender is not
-    /// disconnected. Where software matches, a message of another peer waits for another receive.
+    /// Takes the same messages as [`from`](Self::from), and ends like it when the peer goes down.
+    /// The difference is that a NIC which compares tags alone may match the receive
+    /// ([`HwTags`](crate::HwTags)); a receive that names its peer by `from` stays in software. If
+    /// the NIC has matched a message of another peer, the promise was broken: the receive fails
+    /// with [`Error::WrongSender`](crate::Error::WrongSender) and the message is lost. Its sender
+    /// is not disconnected. Where software matches, a message of another peer waits for another
+    /// receive.
     ///
     /// ```
     /// use tagmatch::{Config, Match, TagLayout, TagMask, Worker};
@@ -117,8 +119,9 @@ impl Match {
     }
 }
 
-/// A pattern of [`TagLayout::pattern`](crate::TagLayout::pattern) as a match. A source that the pattern names beside its
-/// tag ([`Pattern::from_source`]) is the number of a peer ([`Peer::number`]) of the worker that the match is used on.
+/// A pattern of [`TagLayout::pattern`](crate::TagLayout::pattern) as a match. A source that the
+/// pattern names beside its tag ([`Pattern::from_source`]) is the number of a peer
+/// ([`Peer::number`]) of the worker that the match is used on.
 ///
 /// ```
 /// use tagmatch::{Config, TagLayout, Worker};
@@ -147,8 +150,8 @@ pub struct Status {
     pub tag: Tag,
     /// Its full length in bytes, also when less fitted into the buffer.
     pub length: u64,
-    /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which doesn't keep
-    /// them, whatever it held before). A probe never says so.
+    /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which
+    /// doesn't keep them, whatever it held before). A probe never says so.
     pub truncated: bool,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,

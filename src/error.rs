@@ -27,8 +27,8 @@ pub enum Error {
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
     /// The NIC matched a receive that was promised messages of one peer only
-    /// ([`Match::sent_only_by`](crate::Match::sent_only_by)) to a message of another one, which is lost. The
-    /// program of one of them is wrong, or `sender` is hostile; it is not disconnected.
+    /// ([`Match::sent_only_by`](crate::Match::sent_only_by)) to a message of another one, which is
+    /// lost. The program of one of them is wrong, or `sender` is hostile; it is not disconnected.
     #[error("{sender} sent a message with a tag that only {named} sends messages with")]
     WrongSender {
         /// The peer that the receive names.

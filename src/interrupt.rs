@@ -10,8 +10,8 @@ use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 /// [`WorkerOf::interrupter`](crate::WorkerOf::interrupter); clones belong to the same worker.
 ///
 /// The calls that can be interrupted are those with a time limit: [`Request::wait_timeout`], and
-/// [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An interrupted call returns what it returns when
-/// its time is over. A caller that wants no time limit passes [`Duration::MAX`].
+/// [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An interrupted call returns what
+/// it returns when its time is over. A caller that wants no time limit passes [`Duration::MAX`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,8 +38,9 @@ impl Interrupter {
         Interrupter(Arc::new(Mutex::new(Calls { is_pending: false, blocked: Vec::new() })))
     }
 
-    /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call is blocked, the next
-    /// call that would block returns at once; several interrupts before that call count as one. Does not block.
+    /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call
+    /// is blocked, the next call that would block returns at once; several interrupts before that
+    /// call count as one. Does not block.
     pub fn interrupt(&self) {
         let mut calls = self.lock();
         calls.is_pending |= calls.blocked.is_empty();

@@ -1,11 +1,12 @@
 //! MPI-style tag matching as a transport backend for message-passing runtimes.
 //!
-//! A [`Worker`] sends messages to peers and receives them into posted buffers. A message is matched to a
-//! receive by a 64-bit tag under a mask, and by its sender where the receive names one: first posted,
-//! first matched; first arrived, first found. Wildcards cost no more than exact receives, whatever the
-//! number of them. Small messages are sent at once; large ones are read by the receiver out of the
-//! sender's memory. The device is shared memory between processes of one machine, for which nothing needs
-//! to be installed; verbs, RDMA between machines; or UCX, on whatever it reaches ([`DeviceConfig`]).
+//! A [`Worker`] sends messages to peers and receives them into posted buffers. A message is matched
+//! to a receive by a 64-bit tag under a mask, and by its sender where the receive names one: first
+//! posted, first matched; first arrived, first found. Wildcards cost no more than exact receives,
+//! whatever the number of them. Small messages are sent at once; large ones are read by the
+//! receiver out of the sender's memory. The device is shared memory between processes of one
+//! machine, for which nothing needs to be installed; verbs, RDMA between machines; or UCX, on
+//! whatever it reaches ([`DeviceConfig`]).
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};

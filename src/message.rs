@@ -9,8 +9,8 @@ use crate::access::{Access, Local};
 use crate::envelope::{Received, Status};
 use crate::request::Request;
 
-/// A message that [`crate::WorkerOf::mprobe`] took, so that no other probe or receive finds it. It is to be received;
-/// dropping it discards it, and its sender completes as if it had been received.
+/// A message that [`crate::WorkerOf::mprobe`] took, so that no other probe or receive finds it. It
+/// is to be received; dropping it discards it, and its sender completes as if it had been received.
 ///
 /// A synchronous sender completes only once the receive has begun.
 #[must_use = "a matched message that is dropped is discarded"]
@@ -32,8 +32,8 @@ impl<A: Access> Message<A> {
         self.status
     }
 
-    /// Receives it. Truncation is reported by the receive. If its sender died before its bytes could
-    /// be read, the receive fails.
+    /// Receives it. Truncation is reported by the receive. If its sender died before its bytes
+    /// could be read, the receive fails.
     pub fn recv(mut self, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let (id, buffer) = (self.id, buffer.into());
         let posted = self.access.with(|state| state.engine.receive_message(id, buffer));

@@ -16,9 +16,9 @@ use crate::wait::{Asleep, SLEEP_MAX};
 ///
 /// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
 ///
-/// The thread calls the wakers of requests that end. A waker that panics is reported as every panic is, and the
-/// thread goes on. Dropping the `ProgressThread` waits until the thread has ended, except in a waker that the thread
-/// itself calls: then the thread ends after the waker.
+/// The thread calls the wakers of requests that end. A waker that panics is reported as every panic
+/// is, and the thread goes on. Dropping the `ProgressThread` waits until the thread has ended,
+/// except in a waker that the thread itself calls: then the thread ends after the waker.
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<AtomicBool>,
@@ -49,7 +49,8 @@ fn turn(access: &Shared, eventfd: &EventFd) {
     let mut state = access.lock();
     state.progress();
     asleep.begin(&mut state);
-    // Wakers run here. If one panics, the panic hook has reported it, and the others were called all the same.
+    // Wakers run here. If one panics, the panic hook has reported it, and the others were called
+    // all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
     if asleep.is_counted {
         let descriptors = [access.fixed().events.as_fd(), eventfd.as_fd()];

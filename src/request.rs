@@ -17,25 +17,27 @@ use crate::error::{Error, Failed};
 use crate::sync::{AtomicBool, EventFd};
 use crate::wait::{Limit, wait_within};
 
-/// Polls of [`Request::wait`] before the wait policy applies: mostly the answer is already on its way.
+/// Polls of [`Request::wait`] before the wait policy applies: mostly the answer is already on its
+/// way.
 const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
 /// [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it as a future.
 ///
-/// **Awaiting.** Any executor will do, but no executor makes progress for the worker. A poll of the future makes
-/// progress once. After that the task sleeps until something else makes progress, for ever if nothing does. One of
-/// these has to do it:
+/// **Awaiting.** Any executor will do, but no executor makes progress for the worker. A poll of the
+/// future makes progress once. After that the task sleeps until something else makes progress, for
+/// ever if nothing does. One of these has to do it:
 /// - [`block_on`](crate::WorkerOf::block_on), in the place of an executor;
-/// - a [`ProgressThread`](crate::ProgressThread) of a [`SharedWorker`](crate::SharedWorker): the repository's
-///   `examples/await_with_progress_thread.rs` shows it under tokio;
+/// - a [`ProgressThread`](crate::ProgressThread) of a [`SharedWorker`](crate::SharedWorker): the
+///   repository's `examples/await_with_progress_thread.rs` shows it under tokio;
 /// - the executor's reactor, which watches [`event_descriptor`](crate::WorkerOf::event_descriptor):
 ///   `examples/await_with_async_fd.rs`;
 /// - any call of [`progress`](crate::WorkerOf::progress) elsewhere.
 ///
-/// Dropping a request cancels a receive that has not matched. Any other operation goes on to its end by itself, and
-/// its buffer is freed then and not before: after a request is dropped or leaked, nothing is written to freed memory.
+/// Dropping a request cancels a receive that has not matched. Any other operation goes on to its
+/// end by itself, and its buffer is freed then and not before: after a request is dropped or
+/// leaked, nothing is written to freed memory.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<T: Output, A: Access = Local> {
     progress: T::Progress<A>,
@@ -48,8 +50,8 @@ pub enum Progress<A: Access> {
     Ended(Option<Box<Failed>>),
 }
 
-/// The state of a send, which may be complete at once. A type of its own, because it is larger: programs hold many
-/// receives, and a receive is never complete before the worker was asked.
+/// The state of a send, which may be complete at once. A type of its own, because it is larger:
+/// programs hold many receives, and a receive is never complete before the worker was asked.
 pub enum SendProgress<A: Access> {
     /// Complete at once.
     Sent(Buffer),
@@ -104,7 +106,8 @@ impl<A: Access> Pending<A> {
         Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
-    /// `None`: the limit was reached first. The result is in a box for the reason that [`failed`] gives.
+    /// `None`: the limit was reached first. The result is in a box for the reason that [`failed`]
+    /// gives.
     #[cold]
     #[inline(never)]
     fn wait_long<T: Output>(&mut self, limit: &Limit<'_>) -> Option<Box<Result<T, Failed>>> {
@@ -190,7 +193,8 @@ mod sealed {
         fn progress<A: Access>(of: &Self::Progress<A>) -> Option<&Progress<A>>;
         #[doc(hidden)]
         fn progress_mut<A: Access>(of: &mut Self::Progress<A>) -> Option<&mut Progress<A>>;
-        /// `Ok`: the result of an operation that was complete at once. `Err`: the state of any other.
+        /// `Ok`: the result of an operation that was complete at once. `Err`: the state of any
+        /// other.
         #[doc(hidden)]
         fn take<A: Access>(of: Self::Progress<A>) -> Result<Self, Progress<A>>;
     }
@@ -313,11 +317,12 @@ impl<T: Output, A: Access> Request<T, A> {
     }
 
     /// Blocks until the operation ends, or the time is over, or the worker is interrupted
-    /// ([`crate::Interrupter`]). `None`: it has not ended. The request and its buffer stay as they are, and it can
-    /// be waited for again, tested, or cancelled. After the result was taken: [`Error::AlreadyTaken`].
+    /// ([`crate::Interrupter`]). `None`: it has not ended. The request and its buffer stay as they
+    /// are, and it can be waited for again, tested, or cancelled. After the result was taken:
+    /// [`Error::AlreadyTaken`].
     ///
-    /// The wait lasts at least `timeout`, plus the time until the system runs this thread again. With
-    /// `Duration::ZERO` this is like [`test`](Self::test).
+    /// The wait lasts at least `timeout`, plus the time until the system runs this thread again.
+    /// With `Duration::ZERO` this is like [`test`](Self::test).
     ///
     /// ```
     /// use std::time::Duration;
@@ -405,8 +410,9 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
             let request = *request;
             let waker = context.waker().clone();
             let replaced = access.with(|state| state.watch(request, waker));
-            // The waker is called outside of the lock, since it is code that this crate does not know. A request that
-            // ended in between is noticed: `watch` hands the waker back in that case.
+            // The waker is called outside of the lock, since it is code that this crate does not
+            // know. A request that ended in between is noticed: `watch` hands the waker back in
+            // that case.
             if let Some(waker) = replaced
                 && access.with(|state| state.engine.is_done(request))
             {

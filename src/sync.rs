@@ -1,5 +1,6 @@
-//! Locks, atomics, threads and descriptors. In this crate's tests built with `--cfg loom` they are the model
-//! checker's, which tries all interleavings; so the code that is checked is the code that ships.
+//! Locks, atomics, threads and descriptors. In this crate's tests built with `--cfg loom` they are
+//! the model checker's, which tries all interleavings; so the code that is checked is the code that
+//! ships.
 
 #[cfg(all(loom, test))]
 pub(crate) use crate::loom_model::device::{EventFd, Shm, sleep_until_readable};

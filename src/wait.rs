@@ -14,7 +14,8 @@ use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
 use crate::sync::{EventFd, sleep_until_readable, thread_local};
 
-/// The longest sleep before the thread looks at the worker again. A safety net: nothing relies on it.
+/// The longest sleep before the thread looks at the worker again. A safety net: nothing relies on
+/// it.
 #[cfg(not(test))]
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// Tests have no safety net, so that a lost wake-up is seen.
@@ -79,19 +80,20 @@ pub(crate) fn wait_until<A: Access, R>(
     }
 }
 
-/// Waits until `look` returns a value, or the limit is reached. `look` makes progress itself, and also returns
-/// the number of events that it took in.
+/// Waits until `look` returns a value, or the limit is reached. `look` makes progress itself, and
+/// also returns the number of events that it took in.
 ///
-/// `request` names the request whose end `look` waits for: another thread's progress may end it, and then has to
-/// wake this thread. Without a request, a thread of a shared worker yields and does not sleep.
+/// `request` names the request whose end `look` waits for: another thread's progress may end it,
+/// and then has to wake this thread. Without a request, a thread of a shared worker yields and does
+/// not sleep.
 pub(crate) fn wait_within<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
     limit: &Limit<'_>,
     mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
-    // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending, and drops a worker
-    // of its thread-local storage, may have lost its own.
+    // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending,
+    // and drops a worker of its thread-local storage, may have lost its own.
     let may_sleep = access.fixed().wait.sleep && (request.is_some() || !A::SHARED);
     let own_eventfd = || {
         let eventfd =
@@ -194,7 +196,8 @@ fn poll_for_a_while<A: Access, R>(
     }
 }
 
-/// Sleeps until the device has an event, or another thread signals `eventfd`. Looks before the sleep and after it.
+/// Sleeps until the device has an event, or another thread signals `eventfd`. Looks before the
+/// sleep and after it.
 pub(crate) fn sleep<A: Access, R>(
     access: &A,
     eventfd: &EventFd,
@@ -221,8 +224,9 @@ pub(crate) fn sleep<A: Access, R>(
     woken.map(|_| found)
 }
 
-/// Marks a thread that is about to sleep on the device's descriptor, sleeps, or has just woken. Dropping the mark ends
-/// that state. A waker may panic in any call that makes progress; the drop handles that case, too.
+/// Marks a thread that is about to sleep on the device's descriptor, sleeps, or has just woken.
+/// Dropping the mark ends that state. A waker may panic in any call that makes progress; the drop
+/// handles that case, too.
 pub(crate) struct Asleep<'a, A: Access> {
     access: &'a A,
     /// Whether it is one of [`State::sleepers`].
@@ -244,7 +248,8 @@ impl<'a, A: Access> Asleep<'a, A> {
 impl<A: Access> Drop for Asleep<'_, A> {
     fn drop(&mut self) {
         if self.is_counted {
-            // No waker is called: one of them may have panicked just now, and no request has ended here.
+            // No waker is called: one of them may have panicked just now, and no request has ended
+            // here.
             let mut state = self.access.lock();
             state.sleepers -= 1;
             if state.sleepers == 0 {
@@ -254,12 +259,13 @@ impl<A: Access> Drop for Asleep<'_, A> {
     }
 }
 
-/// Lets a thread sleep until its worker has something to do, without holding the worker, so that other threads may
-/// use it meanwhile. For a runtime that keeps a worker under a lock of its own. One thread at a time sleeps on it.
+/// Lets a thread sleep until its worker has something to do, without holding the worker, so that
+/// other threads may use it meanwhile. For a runtime that keeps a worker under a lock of its own.
+/// One thread at a time sleeps on it.
 ///
 /// 1. [`arm`](crate::WorkerOf::arm) the worker; if that is refused, make progress and begin again.
-/// 2. Test the requests once more. A request that another thread's progress may end has to be polled as a future
-///    with this sleeper as its waker: a `Sleeper` is a [`Wake`].
+/// 2. Test the requests once more. A request that another thread's progress may end has to be
+///    polled as a future with this sleeper as its waker: a `Sleeper` is a [`Wake`].
 /// 3. [`sleep`](Self::sleep), then [`disarm`](crate::WorkerOf::disarm).
 #[derive(Debug)]
 pub struct Sleeper {
@@ -272,8 +278,8 @@ impl Sleeper {
         Ok(Sleeper { events, eventfd: EventFd::new()? })
     }
 
-    /// Blocks until the worker has something to do, or [`ring`](Self::ring) was called since the last sleep, or `max`
-    /// (in whole milliseconds) is over, or a signal has come.
+    /// Blocks until the worker has something to do, or [`ring`](Self::ring) was called since the
+    /// last sleep, or `max` (in whole milliseconds) is over, or a signal has come.
     ///
     /// # Errors
     /// poll(2) failed.

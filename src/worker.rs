@@ -38,28 +38,30 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// Completion has no order.
 ///
 /// **Progress.** Nothing moves by itself: messages are taken in by [`progress`](Self::progress), by
-/// [`Request::test`], [`Request::wait`] and polling a request as a future, by probes and by blocking
-/// calls; on a [`SharedWorker`] by a [`ProgressThread`] too. No call blocks unless its page says so.
+/// [`Request::test`], [`Request::wait`] and polling a request as a future, by probes and by
+/// blocking calls; on a [`SharedWorker`] by a [`ProgressThread`] too. No call blocks unless its
+/// page says so.
 ///
 /// **Buffers.** An operation owns its buffer until it ends, and gives it back. Blocking calls and
 /// [`scope`](Self::scope) take borrowed slices.
 ///
 /// **End.** Dropping the last handle first blocks until all messages that sends and
-/// [`inject`](Self::inject) have accepted are with their peers, for at most [`Config::drain_timeout`]. Then it breaks
-/// with all peers, for whom that is no fault ([`PeerFault::Left`]), and requests that are still there end with an
-/// error.
-/// - A small message counts as being with its peer once the device has taken it for a connected peer, which can
-///   receive it also after this worker is gone. A large one, or a synchronous one, counts once the peer has matched
-///   it and read it; so dropping waits for the whole time for a message that its peer never receives.
-/// - Messages to a peer that is down are lost. So are messages to a peer that can't be reached, or that makes no
-///   progress in that time. Messages to oneself are not waited for.
+/// [`inject`](Self::inject) have accepted are with their peers, for at most
+/// [`Config::drain_timeout`]. Then it breaks with all peers, for whom that is no fault
+/// ([`PeerFault::Left`]), and requests that are still there end with an error.
+/// - A small message counts as being with its peer once the device has taken it for a connected
+///   peer, which can receive it also after this worker is gone. A large one, or a synchronous one,
+///   counts once the peer has matched it and read it; so dropping waits for the whole time for a
+///   message that its peer never receives.
+/// - Messages to a peer that is down are lost. So are messages to a peer that can't be reached, or
+///   that makes no progress in that time. Messages to oneself are not waited for.
 /// - Two workers of one thread: while one is being dropped, nothing makes progress for the other.
-/// - While a thread panics, and in a child after fork(2), dropping a worker waits for nothing. A process that ends
-///   without dropping its worker loses what [`send`](Self::send) and [`inject`](Self::inject) could not hand over at
-///   once.
+/// - While a thread panics, and in a child after fork(2), dropping a worker waits for nothing. A
+///   process that ends without dropping its worker loses what [`send`](Self::send) and
+///   [`inject`](Self::inject) could not hand over at once.
 ///
-/// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It may
-/// drop it, and what belongs to it, which does nothing, or call exec.
+/// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It
+/// may drop it, and what belongs to it, which does nothing, or call exec.
 ///
 /// ```
 /// use tagmatch::{Config, Match, Tag, Worker};
@@ -104,9 +106,9 @@ impl<A: Access> WorkerOf<A> {
         self.access.fixed().address
     }
 
-    /// The worker at an address. Returns at once; the connection is made while the worker makes progress, and a
-    /// failure ends the operations that depend on the peer. The same address always gives the same peer, also
-    /// if it connected first; our own gives [`oneself`](Self::oneself).
+    /// The worker at an address. Returns at once; the connection is made while the worker makes
+    /// progress, and a failure ends the operations that depend on the peer. The same address always
+    /// gives the same peer, also if it connected first; our own gives [`oneself`](Self::oneself).
     ///
     /// # Errors
     /// The bytes can't be an address of a device that this worker has.
@@ -138,15 +140,15 @@ impl<A: Access> WorkerOf<A> {
         self.own(peer).map_or(ReadMode::Unknown, mode)
     }
 
-    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and while the peer is
-    /// not connected.
+    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and
+    /// while the peer is not connected.
     pub fn transports(&self, peer: Peer) -> Vec<String> {
         let transports = |id| self.access.with(|state| state.engine.transports(id));
         self.own(peer).map_or(Vec::new(), transports)
     }
 
-    /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on the peer end with an
-    /// error here, and the two workers can't connect again.
+    /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on
+    /// the peer end with an error here, and the two workers can't connect again.
     ///
     /// # Errors
     /// The peer belongs to another worker.
@@ -156,13 +158,14 @@ impl<A: Access> WorkerOf<A> {
         Ok(())
     }
 
-    /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, a buffer for a message too
-    /// long to be sent eagerly is registered with the NIC and stays registered, which saves each operation a
-    /// registration; one costs as much as moving some ten KiB. Other devices, and a device that can't register more,
-    /// give ordinary memory.
+    /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, a buffer for
+    /// a message too long to be sent eagerly is registered with the NIC and stays registered, which
+    /// saves each operation a registration; one costs as much as moving some ten KiB. Other
+    /// devices, and a device that can't register more, give ordinary memory.
     ///
-    /// The memory goes back to the device when the buffer is dropped, on any thread, and a later call may give it out
-    /// again with its old contents. A peer that has read a large message from this memory can go on to read it.
+    /// The memory goes back to the device when the buffer is dropped, on any thread, and a later
+    /// call may give it out again with its old contents. A peer that has read a large message from
+    /// this memory can go on to read it.
     pub fn buffer(&self, length: usize) -> Buffer {
         self.access.with(|state| state.engine.allocate(length))
     }
@@ -189,8 +192,8 @@ impl<A: Access> WorkerOf<A> {
         self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
     }
 
-    /// Sends a message; complete when its bytes are in the receiver's buffer. Refused over UCX, which can't
-    /// tell when that is.
+    /// Sends a message; complete when its bytes are in the receiver's buffer. Refused over UCX,
+    /// which can't tell when that is.
     pub fn send_delivered(
         &self,
         peer: Peer,
@@ -226,11 +229,12 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Sends a copy of `payload` and is done: the slice may be used again, and there is nothing to
-    /// wait for. The fastest way for small messages. A message that can't go out at once waits in a copy.
+    /// wait for. The fastest way for small messages. A message that can't go out at once waits in a
+    /// copy.
     ///
     /// # Errors
-    /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that goes down
-    /// later is not reported here.
+    /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that
+    /// goes down later is not reported here.
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
         let (id, tag) = (self.own(peer)?, tag.into());
@@ -263,9 +267,9 @@ impl<A: Access> WorkerOf<A> {
         Some(Status::new(status, self.access.fixed().worker))
     }
 
-    /// Takes the oldest waiting message that matches: no other probe or receive, of whatever thread,
-    /// finds it any more (MPI-4.1 section 3.8.2). It is to be received or dropped. Makes progress
-    /// first.
+    /// Takes the oldest waiting message that matches: no other probe or receive, of whatever
+    /// thread, finds it any more (MPI-4.1 section 3.8.2). It is to be received or dropped. Makes
+    /// progress first.
     pub fn mprobe(&self, which: impl Into<Match>) -> Option<Message<A>> {
         let which = which.into();
         which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
@@ -276,8 +280,8 @@ impl<A: Access> WorkerOf<A> {
         Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
     }
 
-    /// Takes in the events that have come, and returns their number: at most 64, more only while other threads sleep
-    /// on a shared worker. 0: nothing to do now.
+    /// Takes in the events that have come, and returns their number: at most 64, more only while
+    /// other threads sleep on a shared worker. 0: nothing to do now.
     #[inline]
     pub fn progress(&self) -> usize {
         self.access.with(State::progress)
@@ -344,8 +348,8 @@ impl<A: Access> WorkerOf<A> {
         Sleeper::new(self.access.fixed().events.try_clone()?)
     }
 
-    /// Tells peers that this worker is awake. To be called after waking. Optional: without it, peers go on to make
-    /// system calls that wake this worker, until its next blocking call.
+    /// Tells peers that this worker is awake. To be called after waking. Optional: without it,
+    /// peers go on to make system calls that wake this worker, until its next blocking call.
     pub fn disarm(&self) {
         self.access.with(|state| {
             if state.sleepers == 0 {
@@ -384,8 +388,8 @@ impl<A: Access> WorkerOf<A> {
         }
     }
 
-    /// As [`probe_blocking`](Self::probe_blocking), for a limited time. `None`: no such message was there when
-    /// the time was over, or when the worker was interrupted ([`Interrupter`]).
+    /// As [`probe_blocking`](Self::probe_blocking), for a limited time. `None`: no such message was
+    /// there when the time was over, or when the worker was interrupted ([`Interrupter`]).
     ///
     /// # Errors
     /// As for [`probe_blocking`](Self::probe_blocking).
@@ -410,8 +414,9 @@ impl<A: Access> WorkerOf<A> {
         }
     }
 
-    /// As [`mprobe_blocking`](Self::mprobe_blocking), for a limited time. `None`: no such message was there when
-    /// the time was over, or when the worker was interrupted ([`Interrupter`]); none was taken.
+    /// As [`mprobe_blocking`](Self::mprobe_blocking), for a limited time. `None`: no such message
+    /// was there when the time was over, or when the worker was interrupted ([`Interrupter`]); none
+    /// was taken.
     ///
     /// # Errors
     /// As for [`mprobe_blocking`](Self::mprobe_blocking).

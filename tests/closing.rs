@@ -1,5 +1,6 @@
-//! A dropped worker delivers what it has accepted, the drop always ends, and leaving is not counted as a fault.
-//! The workers are in one process, each with a thread of its own, on the device that the environment names.
+//! A dropped worker delivers what it has accepted, the drop always ends, and leaving is not counted
+//! as a fault. The workers are in one process, each with a thread of its own, on the device that
+//! the environment names.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -23,7 +24,8 @@ fn with(drain_timeout: Duration) -> Config {
     Config { drain_timeout, ..config() }
 }
 
-/// A thread with a worker that connects to `address`, does `work`, and is dropped. Tells when that is over.
+/// A thread with a worker that connects to `address`, does `work`, and is dropped. Tells when that
+/// is over.
 fn visitor(
     config: Config,
     address: Address,
@@ -132,8 +134,8 @@ fn a_worker_of_thread_local_storage_is_drained_when_its_thread_ends() {
         WORKER.with(|worker| {
             let worker = worker.get_or_init(|| Worker::new(config).unwrap());
             let peer = worker.connect(&address).unwrap();
-            // The thread sleeps once. The thread-local that it sleeps on is then younger than the worker, and is
-            // destroyed before it.
+            // The thread sleeps once. The thread-local that it sleeps on is then younger than the
+            // worker, and is destroyed before it.
             assert!(
                 worker.mprobe_timeout(Match::any(), Duration::from_millis(5)).unwrap().is_none()
             );
@@ -169,8 +171,8 @@ fn dropping_ends_when_the_peer_is_gone() {
 
 #[test]
 fn two_that_are_dropped_at_once_end_both() {
-    // First with messages that the other worker receives, without a limit; then with messages that it doesn't
-    // receive, within the limit.
+    // First with messages that the other worker receives, without a limit; then with messages that
+    // it doesn't receive, within the limit.
     for (is_received, limit) in [(true, Duration::MAX), (false, SHORT)] {
         let (to_one, address_of_two) = channel();
         let (to_two, address_of_one) = channel();

@@ -8,7 +8,8 @@ use tagmatch::{Config, Error, HwTags, Match, Peer, Worker};
 struct World {
     honest: Worker,
     liar: Worker,
-    /// The receiver, which has a NIC, and the numbers by which it and the two senders know each other.
+    /// The receiver, which has a NIC, and the numbers by which it and the two senders know each
+    /// other.
     at: Worker,
     from: [Peer; 2],
     to: [Peer; 2],

@@ -1,7 +1,8 @@
-//! What the public API promises between processes, also when one of them dies by SIGKILL at any stage.
+//! What the public API promises between processes, also when one of them dies by SIGKILL at any
+//! stage.
 //!
-//! Each test starts this program again with a role in its environment. The test `role` plays that role; without one it
-//! does nothing.
+//! Each test starts this program again with a role in its environment. The test `role` plays that
+//! role; without one it does nothing.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 

@@ -1,8 +1,10 @@
-//! What the public API promises when the network or a process fails: two hosts with an RDMA device each.
+//! What the public API promises when the network or a process fails: two hosts with an RDMA device
+//! each.
 //!
-//! `ci/test failures` starts two guests with soft-RoCE. The tests run in the first one, with worker processes in both. Each
-//! worker process is this program again, with a role in its environment. It sends and receives the same messages as the
-//! test, so both sides notice a message that is lost, repeated, overtaken or changed.
+//! `ci/test failures` starts two guests with soft-RoCE. The tests run in the first one, with worker
+//! processes in both. Each worker process is this program again, with a role in its environment. It
+//! sends and receives the same messages as the test, so both sides notice a message that is lost,
+//! repeated, overtaken or changed.
 
 mod roce;
 
@@ -19,24 +21,26 @@ use tagmatch::{WaitPolicy, Worker};
 const ENDLESS: u64 = u64::MAX;
 /// The limit of a test, and of the life of a process.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The end of a peer must be known by then: two seconds for packets that are repeated in vain, twice the interval at which
-/// silent peers are probed, two seconds for operations under way; and all of it doubled, since the machine is emulated and
-/// busy.
+/// The end of a peer must be known by then: two seconds for packets that are repeated in vain,
+/// twice the interval at which silent peers are probed, two seconds for operations under way; and
+/// all of it doubled, since the machine is emulated and busy.
 const SOON: Duration = Duration::from_secs(10);
-/// Longer than it takes to probe a silent peer, and to give it up if its device doesn't acknowledge.
+/// Longer than it takes to probe a silent peer, and to give it up if its device doesn't
+/// acknowledge.
 const LONG: Duration = Duration::from_secs(4);
 /// Shorter than it takes to give a silent peer up.
 const SHORT: Duration = Duration::from_millis(700);
 /// Messages each way while packets are lost, delayed or repeated.
 const TOTAL: u64 = 60;
-/// Tags beside those of the streams: the last message of a process that sends everything, and a tag that is never sent.
+/// Tags beside those of the streams: the last message of a process that sends everything, and a tag
+/// that is never sent.
 const SAID: u64 = 2000;
 const ANYONE: u64 = 2001;
 /// Bytes that take longer to read between emulated machines than it takes to kill a process.
 const HUGE: usize = 64 << 20;
 
-/// `ack_timeout` of workers that must soon give up a peer whose device doesn't acknowledge, and of workers that must not:
-/// seven times 268 ms, and seven times one second.
+/// `ack_timeout` of workers that must soon give up a peer whose device doesn't acknowledge, and of
+/// workers that must not: seven times 268 ms, and seven times one second.
 const HASTY: u8 = 16;
 const PATIENT: u8 = 18;
 
@@ -172,7 +176,8 @@ impl Bystander {
     }
 }
 
-/// Traffic goes on while the bystander answers, until the peer is known to be down, which must be soon.
+/// Traffic goes on while the bystander answers, until the peer is known to be down, which must be
+/// soon.
 fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut Bystander) {
     let start = Instant::now();
     let mut next = start;
@@ -190,7 +195,8 @@ fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut 
     is_peer_down(Err(error), peer);
 }
 
-/// Everything that depends on the peer that is down ends with an error at once, without another call.
+/// Everything that depends on the peer that is down ends with an error at once, without another
+/// call.
 fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
     assert!(worker.peer_fault(peer).is_some());
     is_down(soon(worker.send(peer, 0, vec![0; 8])), peer);
@@ -201,8 +207,8 @@ fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
     assert_eq!(worker.counters().peer_faults, 1);
 }
 
-/// Traffic both ways, and connecting, survive what netem does to packets. Returns how many packets the devices found to be
-/// repeated, missing or out of order.
+/// Traffic both ways, and connecting, survive what netem does to packets. Returns how many packets
+/// the devices found to be repeated, missing or out of order.
 fn survive(what: &str, kinds: &[Kind]) -> u64 {
     let _limit = Limit::new(what, LIMIT);
     let hosts = [Host::Near, Host::Far];
@@ -262,8 +268,8 @@ fn reordered_packets_reorder_no_rendezvous() {
 
 /// The link goes down for good: each side gives up the other one, and no other peer.
 ///
-/// The bystander is on this host. On the other host the worker itself is the only one: where the link is down, soft-RoCE fails
-/// every send, also within the host.
+/// The bystander is on this host. On the other host the worker itself is the only one: where the
+/// link is down, soft-RoCE fails every send, also within the host.
 fn link_down_for_long(kind: Kind, host: Host) {
     let _limit = Limit::new(&format!("link down on the {host:?} host, {kind:?}"), LIMIT);
     let worker = worker(HASTY);
@@ -276,7 +282,8 @@ fn link_down_for_long(kind: Kind, host: Host) {
     let mut stream = Stream::new(kind, peer, ENDLESS);
     stream.run_until(&worker, 30).unwrap();
 
-    // A guest whose interface is down takes in no packet, so QEMU's wire would block, and this guest with it.
+    // A guest whose interface is down takes in no packet, so QEMU's wire would block, and this
+    // guest with it.
     let wire = (host == Host::Far).then(|| Fault::netem(Host::Near, "loss 100%"));
     let link = Fault::link_down(host);
     until_down(&worker, &mut stream, peer, &mut bystander);
@@ -317,7 +324,8 @@ fn a_link_down_here_ends_all_traffic_across_it() {
 
 /// No packet reaches the other side for a while, but not for so long that a peer is given up.
 ///
-/// The link stays up and all packets are lost: with the link down, soft-RoCE would fail every send at once.
+/// The link stays up and all packets are lost: with the link down, soft-RoCE would fail every send
+/// at once.
 fn short_break(kind: Kind) {
     let _limit = Limit::new(&format!("short break, {kind:?}"), LIMIT);
     let worker = worker(PATIENT);

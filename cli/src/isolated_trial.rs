@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// the pipe open.
 const AFTERWARDS: Duration = Duration::from_millis(500);
 
-/// How a large message travels over `device`, as [`measure::large_messages`](crate::measure::large_messages).
+/// How a large message travels over `device`, as
+/// [`measure::large_messages`](crate::measure::large_messages).
 pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     let mut command = std::env::current_exe().map(Command::new).map_err(unstarted)?;
     command.args(["lat", "--sizes", "8", "--iters", "1", "--warmup", "0", "--json", "-"]);

@@ -1,6 +1,7 @@
 //! `--plot`: results as charts for a report, in SVG.
 //!
-//! `figures` turns a run into charts ([`Figure`]); `axis` turns values into places and ticks; `draw` writes SVG.
+//! `figures` turns a run into charts ([`Figure`]); `axis` turns values into places and ticks;
+//! `draw` writes SVG.
 
 mod axis;
 mod draw;

@@ -1,5 +1,5 @@
-//! Results: samples, rows, matching counts, and the document that holds them. Plain data; the rooms that measure
-//! fill it, the rooms that report read it.
+//! Results: samples, rows, matching counts, and the document that holds them. Plain data; the rooms
+//! that measure fill it, the rooms that report read it.
 
 mod blocks;
 mod document;

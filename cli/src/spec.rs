@@ -1,4 +1,5 @@
-//! Specifications: the values that say what to measure. Plain data; no other room of the command is used here.
+//! Specifications: the values that say what to measure. Plain data; no other room of the command is
+//! used here.
 
 pub(crate) mod bounds;
 mod case;

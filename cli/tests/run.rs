@@ -137,8 +137,8 @@ fn the_page_shows_the_example_as_it_is() {
     assert!(page.contains(&shown), "docs/communicators.md must show:\n{shown}");
 }
 
-/// The launchers' options are those of docs/communicators.md. Without them launchers end a job when one of
-/// its processes is killed.
+/// The launchers' options are those of docs/communicators.md. Without them launchers end a job when
+/// one of its processes is killed.
 #[test]
 #[ignore = "needs mpich and openmpi: ci/test launch"]
 fn three_launchers_start_an_example_that_outlives_a_rank() {
@@ -171,7 +171,8 @@ fn foreign_launchers_start_both_sides() {
         let mut run = Command::new(words.next().unwrap());
         let lat = ["lat", "--sizes", "8", "--iters", "50"];
         let run = run.args(words).arg(TAGPERF).args(lat).stdin(Stdio::null());
-        // Open MPI binds each rank to a core, and gives it a terminal of its own for standard output.
+        // Open MPI binds each rank to a core, and gives it a terminal of its own for standard
+        // output.
         let output = run.env("TERM", "xterm").output().unwrap();
         check_lat(&output);
         let said = text(&output.stdout);

@@ -20,8 +20,8 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
-/// Receives that were posted before their message, and receives that met an unexpected message. None
-/// was matched by a NIC.
+/// Receives that were posted before their message, and receives that met an unexpected message.
+/// None was matched by a NIC.
 fn matched(document: &Value) -> (u64, u64) {
     let matching = &document["matching"];
     assert_eq!(matching["hardware"], 0);
@@ -179,7 +179,8 @@ fn a_worker_that_sends_to_itself_needs_no_other_process() {
 #[test]
 fn a_single_buffer_says_how_little_was_checked() {
     let _alone = alone();
-    // A batch is 256 round trips or 1024 messages. Of each batch the last window of 64 can be checked.
+    // A batch is 256 round trips or 1024 messages. Of each batch the last window of 64 can be
+    // checked.
     for (line, checked) in [
         ("lat --sizes 8 --iters 600", 3),
         ("bw --sizes 8 --iters 2048", 2 * 64),

@@ -87,7 +87,8 @@ fn a_deep_trace_is_told_from_a_shallow_one() {
     assert_eq!(deep["posted_peak"], serde_json::json!({"depth": 500, "operation": 500}));
     assert_eq!(deep["unexpected_peak"], serde_json::json!({"depth": 500, "operation": 1500}));
     assert_eq!(deep["unexpected_bytes_max"], 50_000);
-    // Of 500 entries the last is taken each time, from the posted list and from the unexpected list.
+    // Of 500 entries the last is taken each time, from the posted list and from the unexpected
+    // list.
     let walked = (1..=500u64).sum::<u64>();
     let walks = &deep["plain_walks"];
     assert_eq!(
@@ -107,8 +108,8 @@ fn advice_on_walks_names_the_kind_of_search() {
     let messages = || (0..100).map(move |tag| line("msg", tag));
     let receives = || (0..100).map(move |tag| line("recv", tag));
     let backwards = |what: &'static str| (0..100).rev().map(move |tag| line(what, tag));
-    // The kind of search, the entries it walks, the advice, and a trace that first makes a list deep
-    // and then searches it.
+    // The kind of search, the entries it walks, the advice, and a trace that first makes a list
+    // deep and then searches it.
     let cases = [
         ("messages", 5050, "a message walks 50.5 of up to 100 posted receives", {
             trace(receives().chain(backwards("msg")))
@@ -144,8 +145,8 @@ fn advice_on_walks_names_the_kind_of_search() {
 /// Plain lists are timed up to a bound, but the verdict is about the whole trace.
 #[test]
 fn long_traces_are_judged_to_their_end() {
-    // A deep list whose first entry is always the one that is searched for. The verdict depends on the
-    // entries walked, not on the depth.
+    // A deep list whose first entry is always the one that is searched for. The verdict depends on
+    // the entries walked, not on the depth.
     let post = |tag: usize| format!("recv {{id}} 0 1 {tag} 0");
     let arrive = |tag: usize| format!("msg {{id}} 0 1 {tag} 0");
     let deep = 10_000;

@@ -1,4 +1,5 @@
-//! How long collective calls take between processes over shared memory: median and minimum, in microseconds.
+//! How long collective calls take between processes over shared memory: median and minimum, in
+//! microseconds.
 //!
 //! `cargo run --release -p tagmatch-comm --example collectives -- [RANKS]` starts the ranks itself.
 

@@ -1,7 +1,7 @@
 //! A job that starts another one, as `MPI_Comm_spawn` does; then all are ranks of one communicator.
 //!
-//! `cargo build -p tagmatch-comm --example spawned`, then one of `tagperf run -n 2 --`, `mpiexec.hydra -n 2`
-//! and `mpirun -n 2 --oversubscribe` with `target/debug/examples/spawned`.
+//! `cargo build -p tagmatch-comm --example spawned`, then one of `tagperf run -n 2 --`,
+//! `mpiexec.hydra -n 2` and `mpirun -n 2 --oversubscribe` with `target/debug/examples/spawned`.
 
 use std::env;
 

@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if world.size() < 2 {
         return Err("nobody is left when rank 1 dies; start it as 4 ranks".into());
     }
-    // Even ranks and odd ones, each in a ring. A matched probe takes a message; then its buffer is made.
+    // Even ranks and odd ones, each in a ring. A matched probe takes a message; then its buffer is
+    // made.
     let ring = world.split(Some(world.rank() % 2), 0)?.ok_or("no ring")?;
     let sent = ring.send((ring.rank() + 1) % ring.size(), 7, vec![1; 1000 * ring.size() as usize]);
     let received = ring.mprobe_blocking(Source::Any, 7)?.recv_whole().wait()?.data().len() as u64;

@@ -55,14 +55,15 @@ pub enum Error {
     /// A process that the operation depends on is down.
     #[error("{}", failed(*.rank))]
     ProcessFailed {
-        /// The process's rank in the communicator, or in the remote group of an intercommunicator. `None`: another
-        /// process reported the failure, or the process is in the local group.
+        /// The process's rank in the communicator, or in the remote group of an intercommunicator.
+        /// `None`: another process reported the failure, or the process is in the local group.
         rank: Option<u32>,
     },
     /// All processes of the intercommunicator's remote group are down.
     #[error("all processes of the intercommunicator's remote group are down")]
     GroupFailed,
-    /// A member has failed that may have been the sender for a receive from any source. The receive goes on.
+    /// A member has failed that may have been the sender for a receive from any source. The receive
+    /// goes on.
     #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
     ProcessFailedPending,
     /// The communicator was revoked.
@@ -104,7 +105,8 @@ pub enum Error {
     /// The group has a process that is not in the communicator, or lacks this process.
     #[error("the group of the new communicator is not a part of its parent's, or lacks the caller")]
     Group,
-    /// The leader of a group gave no communicator of both leaders, which creating an intercommunicator needs.
+    /// The leader of a group gave no communicator of both leaders, which creating an
+    /// intercommunicator needs.
     #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
     NoPeer,
     /// No other process has an open port of this name.
@@ -112,8 +114,8 @@ pub enum Error {
         "no open port of another process has this name: a process in hexadecimal and a number, as 5eaf:0"
     )]
     Port,
-    /// Both groups together have more processes than the layout of tags has sources, or one has more than
-    /// 65536, which is the most that the other one is told of.
+    /// Both groups together have more processes than the layout of tags has sources, or one has
+    /// more than 65536, which is the most that the other one is told of.
     #[error("a group has more than 65536 processes, or both more than a message's tag can name")]
     Members,
     /// The processes that were to be spawned could not be started.
@@ -128,7 +130,8 @@ pub enum Error {
     /// An intercommunicator's groups have no process in common.
     #[error("the two groups of the intercommunicator have a process in common")]
     Overlap,
-    /// A leader sent an invalid message to the other leader or to its group, or it could not take part.
+    /// A leader sent an invalid message to the other leader or to its group, or it could not take
+    /// part.
     #[error(
         "a leader sent an invalid message, or could not take part in creating the intercommunicator"
     )]
@@ -158,10 +161,12 @@ pub enum Error {
     /// A buffer for buffered sends is attached already.
     #[error("a buffer for buffered sends is attached already")]
     BufferAttached,
-    /// The communicator is an intranode or internode part of another one, and so has no parts of its own.
+    /// The communicator is an intranode or internode part of another one, and so has no parts of
+    /// its own.
     #[error("an intranode or internode part of a communicator has no such parts itself")]
     NoChildren,
-    /// A member sent a message of the wrong length: it called another operation, or with another length.
+    /// A member sent a message of the wrong length: it called another operation, or with another
+    /// length.
     #[error(
         "rank {rank} sent {length} bytes instead of {due}: all members must make the same call"
     )]

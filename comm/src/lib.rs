@@ -1,8 +1,8 @@
 //! Communicators on `tagmatch`: what a message-passing runtime builds on tag matching.
 //!
-//! A [`Runtime`] is a process's part in a job. It gives the communicator of all processes, and from that come
-//! others: duplicates, parts, groups. Each has its own context, so that its messages meet no others, and its
-//! own table of collective operations, which layers may override.
+//! A [`Runtime`] is a process's part in a job. It gives the communicator of all processes, and from
+//! that come others: duplicates, parts, groups. Each has its own context, so that its messages meet
+//! no others, and its own table of collective operations, which layers may override.
 //!
 //! ```
 //! use tagmatch::{Config as WorkerConfig, Worker};

@@ -1,15 +1,16 @@
 //! Messages between two processes that have no communicator in common: how groups meet at ports.
 //!
-//! A process opens *mailboxes*. It gives no number out twice, so a late message is never taken for one of a later
-//! mailbox. A *port* queues calls of any process; a *line* queues what one other process says. Messages travel as
-//! those about failures do (`ft/service.rs`): a process that makes progress answers them, whatever else it does.
+//! A process opens *mailboxes*. It gives no number out twice, so a late message is never taken for
+//! one of a later mailbox. A *port* queues calls of any process; a *line* queues what one other
+//! process says. Messages travel as those about failures do (`ft/service.rs`): a process that makes
+//! progress answers them, whatever else it does.
 //!
 //! 1. A caller opens a line, and calls a port. An open port queues the call.
-//! 2. A process that accepts takes the oldest call, opens a line to the caller, and speaks first. So the caller learns
-//!    the other line's number. What it says before that is kept until then.
-//! 3. A message to a mailbox that is not open is answered with *over*. A port that closes says so to each caller in its
-//!    queue, a line to the line or the port at its other end. So nobody waits for a process that has given up, and a
-//!    call that was given up leaves the queue.
+//! 2. A process that accepts takes the oldest call, opens a line to the caller, and speaks first.
+//!    So the caller learns the other line's number. What it says before that is kept until then.
+//! 3. A message to a mailbox that is not open is answered with *over*. A port that closes says so
+//!    to each caller in its queue, a line to the line or the port at its other end. So nobody waits
+//!    for a process that has given up, and a call that was given up leaves the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Groups as bytes for processes of other jobs, which number processes differently: each member is given by its name.
+//! Groups as bytes for processes of other jobs, which number processes differently: each member is
+//! given by its name.
 
 use crate::group::Group;
 use crate::net::{Directory, ProcessName};
@@ -8,8 +9,8 @@ use crate::net::{NetError, ProcessId};
 /// The most bytes that a name takes, with the length byte before it.
 pub(crate) const NAME_BYTES: usize = 1 + ProcessName::BYTES_MAX;
 
-/// Appends the names of a group's members. A member that the transport has no name for gets an empty name, which every
-/// receiver refuses.
+/// Appends the names of a group's members. A member that the transport has no name for gets an
+/// empty name, which every receiver refuses.
 pub(crate) fn put<N: Directory>(bytes: &mut Vec<u8>, group: &Group, net: &N) {
     for process in group.processes() {
         let name = net.name(*process);
@@ -27,15 +28,16 @@ pub(crate) fn take(rest: &mut &[u8]) -> Option<ProcessName> {
     ProcessName::from_bytes(name).ok()
 }
 
-/// The group of the processes with these names; `None` if a process occurs twice or the transport refuses a name.
+/// The group of the processes with these names; `None` if a process occurs twice or the transport
+/// refuses a name.
 pub(crate) fn admit<N: Directory>(names: &[ProcessName], net: &mut N) -> Option<Group> {
     let processes: Option<Vec<_>> = names.iter().map(|name| net.admit(name).ok()).collect();
     let group = Group::new(processes?);
     (group.processes().len() == names.len()).then_some(group)
 }
 
-/// A process of one of two jobs, for tests of messages that name processes. A name has four bytes of the job's number
-/// and four bytes of the rank.
+/// A process of one of two jobs, for tests of messages that name processes. A name has four bytes
+/// of the job's number and four bytes of the rank.
 #[cfg(test)]
 pub(crate) struct TestDirectory {
     sizes: [u32; 2],

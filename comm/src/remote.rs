@@ -14,8 +14,8 @@ pub(crate) struct RemoteGroup {
     pub(crate) group: Arc<Group>,
 }
 
-/// The remote members of an operation of both groups, and the context in which they receive. The members of both
-/// groups have ranks in one list, the same on both sides.
+/// The remote members of an operation of both groups, and the context in which they receive. The
+/// members of both groups have ranks in one list, the same on both sides.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteRanks {
     pub(crate) ranks: Range<u32>,

@@ -28,7 +28,8 @@ pub struct Config<N: Net> {
     pub tags: TagLayout,
     /// Where collective operations change from one algorithm to another.
     pub algorithms: Algorithms,
-    /// Layers over the collective operations. Their order here doesn't matter: each layer has its level.
+    /// Layers over the collective operations. Their order here doesn't matter: each layer has its
+    /// level.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
 }
 
@@ -46,9 +47,9 @@ impl<N: Net> Default for Config<N> {
 
 /// A process's part in a job: where its communicators come from. Clones are the same runtime.
 ///
-/// Operations move only while something makes progress: every test, wait and poll of a request makes progress for all
-/// operations of the process, and so do [`progress`](Self::progress), [`block_on`](Self::block_on) and a
-/// [`progress_thread`](Self::progress_thread).
+/// Operations move only while something makes progress: every test, wait and poll of a request
+/// makes progress for all operations of the process, and so do [`progress`](Self::progress),
+/// [`block_on`](Self::block_on) and a [`progress_thread`](Self::progress_thread).
 pub struct Runtime<N: Net> {
     world: Comm<N>,
     oneself: Comm<N>,
@@ -61,8 +62,8 @@ impl<N: Net> Runtime<N> {
     /// Joins the job that the transport knows.
     ///
     /// # Errors
-    /// The layouts don't fit each other or the job, two layers have the same level, or a layer refused one of
-    /// the predefined communicators.
+    /// The layouts don't fit each other or the job, two layers have the same level, or a layer
+    /// refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let Config { ids, eager_words, tags, algorithms, layers } = config;
         let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
@@ -118,19 +119,20 @@ impl<N: Net> Runtime<N> {
         self.driver().progress();
     }
 
-    /// Runs a future to its end on this thread, and makes progress meanwhile; the thread sleeps while there is nothing
-    /// to do. The future may use many requests at once. Blocks.
+    /// Runs a future to its end on this thread, and makes progress meanwhile; the thread sleeps
+    /// while there is nothing to do. The future may use many requests at once. Blocks.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.driver().block_on(future)
     }
 
-    /// How many context ids no communicator of this process has. A new communicator gets one of them as soon as no
-    /// other process sends in it any more.
+    /// How many context ids no communicator of this process has. A new communicator gets one of
+    /// them as soon as no other process sends in it any more.
     pub fn free_ids(&self) -> u32 {
         self.driver().allocator.free_count()
     }
 
-    /// Gives room for buffered sends, in bytes: each takes its length and [`Self::BUFFER_OVERHEAD`].
+    /// Gives room for buffered sends, in bytes: each takes its length and
+    /// [`Self::BUFFER_OVERHEAD`].
     ///
     /// # Errors
     /// [`Error::BufferAttached`]: there is room already.
@@ -138,12 +140,14 @@ impl<N: Net> Runtime<N> {
         self.driver().lock().buffered.attach(bytes)
     }
 
-    /// Blocks until all buffered sends have left, and takes their room back: how many bytes that was.
+    /// Blocks until all buffered sends have left, and takes their room back: how many bytes that
+    /// was.
     pub fn detach_buffer(&self) -> usize {
         self.driver().detach_buffer()
     }
 
-    /// How many tables of collective operations are in use. Communicators that were patched alike share one.
+    /// How many tables of collective operations are in use. Communicators that were patched alike
+    /// share one.
     pub fn tables(&self) -> usize {
         self.world.inner.bound.tables.count()
     }
@@ -153,8 +157,9 @@ impl<N: Net + Send> Runtime<N>
 where
     Driver<N>: Send + Sync,
 {
-    /// A thread that makes progress until it is dropped, and sleeps while there is nothing to do. Futures on any other
-    /// executor need it, and so do programs that compute for long while other processes wait for them.
+    /// A thread that makes progress until it is dropped, and sleeps while there is nothing to do.
+    /// Futures on any other executor need it, and so do programs that compute for long while other
+    /// processes wait for them.
     ///
     /// # Errors
     /// The system refused a thread.

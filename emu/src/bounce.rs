@@ -20,8 +20,8 @@ pub(crate) struct Bounce {
 /// Bytes between the places of two FINs.
 const FIN_STEP: usize = 64;
 
-// SAFETY: memory and registration belong to no thread; the device writes and reads only parts that it
-// was given.
+// SAFETY: memory and registration belong to no thread; the device writes and reads only parts that
+// it was given.
 unsafe impl Send for Bounce {}
 
 impl Bounce {

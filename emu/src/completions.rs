@@ -1,7 +1,8 @@
-//! An extended completion queue: completions of the device, and of the tag-matching queues that report to it.
+//! An extended completion queue: completions of the device, and of the tag-matching queues that
+//! report to it.
 //!
-//! The device's completions are taken by `ibv_poll_cq(3)`, which extended queues allow. (Before rdma-core 55, rxe's
-//! own `next_poll` loses count at the end of the queue.)
+//! The device's completions are taken by `ibv_poll_cq(3)`, which extended queues allow. (Before
+//! rdma-core 55, rxe's own `next_poll` loses count at the end of the queue.)
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ pub(crate) struct Completions {
     raw: *mut ibv_cq_ex,
     tag_queues: RwLock<Vec<Arc<TagQueue>>>,
     event_request: Arc<EventRequest>,
-    /// A thread is polling: it is between a `start_poll` that found a completion and its `end_poll`.
+    /// A thread is polling: it is between a `start_poll` that found a completion and its
+    /// `end_poll`.
     is_polled: AtomicBool,
     place: UnsafeCell<Place>,
 }
@@ -67,13 +69,13 @@ impl Completions {
         !self.tag_queues.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Asks for an event at the next completion, of the device or of a tag-matching queue; gives an error
-    /// number or 0.
+    /// Asks for an event at the next completion, of the device or of a tag-matching queue; gives an
+    /// error number or 0.
     pub(crate) fn arm(&self, solicited_only: i32) -> i32 {
         let queues = self.tag_queues.read().unwrap_or_else(PoisonError::into_inner);
         self.event_request.set(!queues.is_empty());
-        // The trigger's completion is not a solicited message, so an event has to be asked for at any completion. A
-        // program that waits for solicited messages only gets more events.
+        // The trigger's completion is not a solicited message, so an event has to be asked for at
+        // any completion. A program that waits for solicited messages only gets more events.
         let solicited_only = if queues.is_empty() { solicited_only } else { 0 };
         // SAFETY: the queue is alive.
         let answer =

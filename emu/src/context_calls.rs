@@ -1,4 +1,5 @@
-//! The functions in an emulated context: inline functions of `verbs.h` call them through its pointers.
+//! The functions in an emulated context: inline functions of `verbs.h` call them through its
+//! pointers.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::verbs_wire::VerbsWire;
 /// Replaces the context's pointers by the functions of this file.
 ///
 /// # Safety
-/// The device's context is open, and nobody else uses it now. `Device::new` has checked how far it reaches.
+/// The device's context is open, and nobody else uses it now. `Device::new` has checked how far it
+/// reaches.
 pub(crate) unsafe fn patch(device: &Device) {
     // SAFETY: the context is open, and reaches as far as `Device::new` has asked for.
     unsafe {
@@ -237,7 +239,8 @@ unsafe fn post_one(engine: &mut Engine<VerbsWire>, request: &sys::ibv_recv_wr) -
     engine.post_receive(request.wr_id, segments)
 }
 
-/// Refuses to send on a queue pair that was made without a send queue: the one that it has is the NIC's.
+/// Refuses to send on a queue pair that was made without a send queue: the one that it has is the
+/// NIC's.
 unsafe extern "C" fn post_send(
     qp: *mut sys::ibv_qp,
     wr: *mut sys::ibv_send_wr,
@@ -259,7 +262,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) ->
     if let Some(completions) = registry::completions(cq) {
         return completions.arm(solicited_only);
     }
-    // SAFETY: a queue of an emulated device; the arguments are the caller's, who keeps the contract.
+    // SAFETY: a queue of an emulated device; the arguments are the caller's, who keeps the
+    // contract.
     unsafe {
         match registry::device((*cq).context) {
             Some(device) => (device.original.req_notify_cq)(cq, solicited_only),

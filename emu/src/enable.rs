@@ -13,9 +13,9 @@ use crate::settings::Settings;
 /// Gives an open device tag matching.
 ///
 /// # Safety
-/// The context was just opened: no object was made in it yet, and no other thread uses it. From now on its objects
-/// are changed and destroyed, and it is closed, through the table of [`verbs`](crate::verbs). Registered memory stays
-/// mapped until it is deregistered.
+/// The context was just opened: no object was made in it yet, and no other thread uses it. From now
+/// on its objects are changed and destroyed, and it is closed, through the table of
+/// [`verbs`](crate::verbs). Registered memory stays mapped until it is deregistered.
 ///
 /// # Errors
 /// The device lacks a call, or a setting is out of its range. The device is unchanged then.
@@ -33,7 +33,8 @@ pub unsafe fn enable(context: *mut ibv_context, settings: Settings) -> Result<()
     Ok(())
 }
 
-/// Forgets a context that is about to be closed. Objects that the program left in it are not touched any more.
+/// Forgets a context that is about to be closed. Objects that the program left in it are not
+/// touched any more.
 pub(crate) fn forget(context: *mut ibv_context) {
     for queue in registry::take_device(context) {
         queue.stop();

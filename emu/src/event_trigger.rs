@@ -1,8 +1,9 @@
 //! Events on the program's channel for completions of the NIC, which the device doesn't know.
 //!
-//! A completion channel reports only completions that the device puts into the queue. So the trigger is a queue pair in
-//! error whose completions go to the program's queue: a request that is posted to it is flushed at once, and causes the
-//! event. The trigger's completions are removed before the program sees them.
+//! A completion channel reports only completions that the device puts into the queue. So the
+//! trigger is a queue pair in error whose completions go to the program's queue: a request that is
+//! posted to it is flushed at once, and causes the event. The trigger's completions are removed
+//! before the program sees them.
 
 use std::io;
 use std::ptr::null_mut;

@@ -61,8 +61,8 @@ impl HiddenCq {
     pub(crate) fn take_events(&self) -> bool {
         let (mut cq, mut context): (_, *mut c_void) = (null_mut(), null_mut());
         let mut has_come = false;
-        // SAFETY: the channel is alive and its descriptor doesn't block; events are acknowledged to the
-        // queue that they name.
+        // SAFETY: the channel is alive and its descriptor doesn't block; events are acknowledged to
+        // the queue that they name.
         unsafe {
             let take = self.verbs.ibv_get_cq_event;
             while take(self.channel.as_ptr(), &raw mut cq, &raw mut context) == 0 {

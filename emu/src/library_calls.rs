@@ -1,6 +1,8 @@
-//! The functions of libibverbs that a program calls by name: they stand in the table, and in the preloaded library.
+//! The functions of libibverbs that a program calls by name: they stand in the table, and in the
+//! preloaded library.
 //!
-//! Each has the contract of the manual page of its name, and passes calls on objects that aren't emulated on.
+//! Each has the contract of the manual page of its name, and passes calls on objects that aren't
+//! emulated on.
 
 use std::ffi::c_void;
 
@@ -14,7 +16,8 @@ use crate::regions::Region;
 use crate::registry;
 use crate::settings::{FAULTS_VARIABLE, Settings};
 
-/// The real libibverbs. It has been loaded: the caller has an object of it, or a table that was made from it.
+/// The real libibverbs. It has been loaded: the caller has an object of it, or a table that was
+/// made from it.
 fn below() -> &'static Verbs {
     match Verbs::get() {
         Ok(verbs) => verbs,
@@ -25,8 +28,8 @@ fn below() -> &'static Verbs {
     }
 }
 
-/// Emulates a context that was opened, with the settings of the environment. A device that can't be emulated is left as
-/// it is, with a line on standard error.
+/// Emulates a context that was opened, with the settings of the environment. A device that can't be
+/// emulated is left as it is, with a line on standard error.
 ///
 /// # Safety
 /// Null, or a context that was just opened.
@@ -137,7 +140,8 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     // Removed first: once it is destroyed, a new object may have the same address.
     let Some(queue) = registry::write().tag_queues.remove(&srq.addr()) else {
-        // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
+        // SAFETY: the caller keeps the contract of this function, which is that of the one called
+        // here.
         return unsafe { (below().ibv_destroy_srq)(srq) };
     };
     match queue.destroy() {

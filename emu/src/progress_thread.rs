@@ -1,7 +1,7 @@
 //! The thread of a queue: it makes progress, as hardware would, while the program does not poll.
 //!
-//! While the program polls, the thread only looks at the number of polls once a tick. While the program doesn't poll,
-//! the thread sleeps until the device has an event.
+//! While the program polls, the thread only looks at the number of polls once a tick. While the
+//! program doesn't poll, the thread sleeps until the device has an event.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub(crate) trait Served: Send + Sync + 'static {
     fn polls(&self) -> u64;
     /// Asks the device for an event at the next completion; `false` if it refuses.
     fn arm(&self) -> bool;
-    /// Makes progress. `true`: the NIC will do more after some time without any event, and no completion is ready.
+    /// Makes progress. `true`: the NIC will do more after some time without any event, and no
+    /// completion is ready.
     fn progress(&self) -> bool;
 }
 
@@ -84,7 +85,8 @@ fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Waits until the thread shall stop, the device has an event, or the time is over. `false`: the thread shall stop.
+/// Waits until the thread shall stop, the device has an event, or the time is over. `false`: the
+/// thread shall stop.
 fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(stop), entry(device)];
@@ -96,7 +98,8 @@ fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
 /// Makes progress while the program doesn't poll. `false`: the thread shall stop.
 fn turn<Q: Served>(queue: &Q, stop: i32) -> bool {
     let before = queue.polls();
-    // The device has events for this queue only if the program has asked for some of its own, or this thread has.
+    // The device has events for this queue only if the program has asked for some of its own, or
+    // this thread has.
     if !wait(stop, queue.cq().fd(), TICK_MS) {
         return false;
     }

@@ -19,7 +19,8 @@ pub(crate) unsafe fn create(
     attr: *mut sys::ibv_qp_init_attr,
     make: impl FnOnce() -> *mut sys::ibv_qp,
 ) -> *mut sys::ibv_qp {
-    // SAFETY: the caller keeps the promise of this function's Safety section; what the program must not see changed is put back.
+    // SAFETY: the caller keeps the promise of this function's Safety section; what the program must
+    // not see changed is put back.
     unsafe {
         let asked = *attr;
         let tags = registry::tag_queue(asked.srq);
@@ -67,7 +68,8 @@ pub(crate) unsafe fn modify(
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
 ) -> i32 {
-    // SAFETY: the arguments are the caller's, who keeps the contract; fields that the mask names are set.
+    // SAFETY: the arguments are the caller's, who keeps the contract; fields that the mask names
+    // are set.
     unsafe {
         let answer = (pair.device.verbs.ibv_modify_qp)(qp, attr, mask);
         let Some(tags) = pair.tags.as_ref().filter(|_| answer == 0) else { return answer };

@@ -20,7 +20,8 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The address of a segment in this process, if all of it lies in this region and may be written.
+    /// The address of a segment in this process, if all of it lies in this region and may be
+    /// written.
     fn find(&self, segment: &Segment, domain: usize) -> Option<usize> {
         let offset = usize::try_from(segment.address.checked_sub(self.start)?).ok()?;
         let end = offset.checked_add(segment.length as usize)?;
@@ -44,11 +45,12 @@ impl Regions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
     }
 
-    /// Copies bytes into segments, which together are at least as long. If one of the segments that would be written is
-    /// not writable, nothing is written.
+    /// Copies bytes into segments, which together are at least as long. If one of the segments that
+    /// would be written is not writable, nothing is written.
     ///
     /// # Safety
-    /// Every region is memory that stays mapped while it is registered here, and that no Rust reference covers.
+    /// Every region is memory that stays mapped while it is registered here, and that no Rust
+    /// reference covers.
     pub(crate) unsafe fn scatter(
         &self,
         domain: usize,
@@ -66,8 +68,9 @@ impl Regions {
         for (segment, part) in used {
             let address = find(segment)?;
             let part = &bytes[part];
-            // SAFETY: the target lies within a region, which can't be removed while the lock is held. The program may
-            // write there at the same time, as it may while hardware does; that is the program's own mistake.
+            // SAFETY: the target lies within a region, which can't be removed while the lock is
+            // held. The program may write there at the same time, as it may while hardware does;
+            // that is the program's own mistake.
             unsafe {
                 let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
                 std::ptr::copy(part.as_ptr(), target, part.len());

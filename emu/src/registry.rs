@@ -1,4 +1,5 @@
-//! The emulated objects of libibverbs by their addresses, since a call names an object by its pointer only.
+//! The emulated objects of libibverbs by their addresses, since a call names an object by its
+//! pointer only.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -97,8 +98,8 @@ pub(crate) fn take_completions(cq: *mut sys::ibv_cq) -> Option<Arc<Completions>>
     taken
 }
 
-/// Calls `act` with an extended completion queue, quickly if the same thread used the same queue last. `None` if the
-/// queue isn't emulated.
+/// Calls `act` with an extended completion queue, quickly if the same thread used the same queue
+/// last. `None` if the queue isn't emulated.
 pub(crate) fn with_completions<T>(
     cq: *mut sys::ibv_cq_ex,
     act: impl FnOnce(&Completions) -> T,

@@ -15,13 +15,14 @@ pub struct Settings {
     pub tags: u32,
     /// Operations that may be outstanding (`max_ops`), 1 to 65,536.
     pub operations: u32,
-    /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB. A
-    /// longer one ends its queue pair, which hardware would not do.
+    /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB.
+    /// A longer one ends its queue pair, which hardware would not do.
     pub message_max: u32,
-    /// Bytes of bounce buffers of one queue. If they hold fewer messages than the program has posted buffers, senders
-    /// are told to wait (RNR) once they are full.
+    /// Bytes of bounce buffers of one queue. If they hold fewer messages than the program has
+    /// posted buffers, senders are told to wait (RNR) once they are full.
     pub memory_max: u64,
-    /// The NIC's behaviour where its rules leave a choice. `packet_bytes` follows from the queue pairs' paths.
+    /// The NIC's behaviour where its rules leave a choice. `packet_bytes` follows from the queue
+    /// pairs' paths.
     pub knobs: Knobs,
     /// The seed of these choices.
     pub seed: u64,

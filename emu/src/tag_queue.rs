@@ -43,7 +43,8 @@ impl TagQueue {
     /// An error number.
     ///
     /// # Safety
-    /// Attributes are those of `ibv_create_srq_ex(3)`; `event_request` is that of their completion queue.
+    /// Attributes are those of `ibv_create_srq_ex(3)`; `event_request` is that of their completion
+    /// queue.
     pub(crate) unsafe fn new(
         device: Arc<Device>,
         event_request: Arc<EventRequest>,
@@ -95,7 +96,8 @@ impl TagQueue {
         Ok((queue, srq))
     }
 
-    /// Calls `act` with the engine. Causes an event if the program has asked for one and a completion is ready.
+    /// Calls `act` with the engine. Causes an event if the program has asked for one and a
+    /// completion is ready.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Engine<VerbsWire>) -> T) -> T {
         let mut engine = self.engine();
         let result = act(&mut engine);

@@ -114,8 +114,8 @@ impl Wire for VerbsWire {
         wr.sg_list = &raw mut sge;
         wr.num_sge = 1;
         let mut bad = null_mut();
-        // SAFETY: the queue pair is alive. The memory is ours, or the program's, which the device checks
-        // by its key.
+        // SAFETY: the queue pair is alive. The memory is ours, or the program's, which the device
+        // checks by its key.
         unsafe { (self.device.original.post_send)(qp, &raw mut wr, &raw mut bad) == 0 }
     }
 

@@ -349,7 +349,8 @@ struct Shared<'a>(&'a Receiver);
 // SAFETY: what the threads below call is libibverbs' functions alone, which may be called from any.
 unsafe impl Sync for Shared<'_> {}
 
-/// Adds entries of 2000 bytes, each behind the other, and says so; with no place, waits until there is.
+/// Adds entries of 2000 bytes, each behind the other, and says so; with no place, waits until there
+/// is.
 fn add_all(receiver: &Receiver, count: u64, added: &mpsc::Sender<u64>) {
     for tag in 0..count {
         let mut sge = receiver.memory().sge(tag as usize * 2000, 2000);

@@ -1,4 +1,5 @@
-//! The protocol as a pure state machine: events in, things to do out. It sees no device.
+//! The protocol as a pure state machine: it takes events and returns things to do, and never calls
+//! the device.
 
 use tagmatch_device::{Buffer, Bytes, Event, Incoming, PeerId, ReadError};
 use tagmatch_shadow::Cancel;
@@ -106,8 +107,8 @@ impl Core {
         }
     }
 
-    /// The short way: an eager message for a posted receive. `false`: it is something else, and
-    /// nothing was done.
+    /// The short way of a message: an eager message that matches a posted receive. `false`: the
+    /// message is another one, and nothing was done.
     #[inline(always)]
     fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
         if self.offload.is_some() {
@@ -119,7 +120,7 @@ impl Core {
         let Some(known) = rx.peers.get_mut(peer.index()) else { return false };
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
-        // Without credit, and of a peer that is down, whose credit is gone too, nothing is taken.
+        // A message without credit is refused. A peer that is down has no credit.
         if !known.grant.covers(cost) || known.state != PeerState::Up {
             return false;
         }
@@ -147,8 +148,8 @@ impl Core {
         true
     }
 
-    /// An eager message that no receive was posted for, that a NIC may have something to do with, or that
-    /// breaks a rule.
+    /// Takes in an eager message that matches no posted receive, or that concerns the NIC's list,
+    /// or that breaks a rule.
     fn other_eager(
         &mut self,
         peer: PeerId,
@@ -212,14 +213,15 @@ impl Core {
         Ok(())
     }
 
-    /// A message is not taken in. If the NIC has counted it, software must as well.
+    /// Drops a message. If the NIC has counted the message as unexpected, software counts it, too.
     fn dropped(&mut self, through_list: bool) {
         if through_list && let Some(offload) = &mut self.offload {
             offload.dropped(&mut self.receiver);
         }
     }
 
-    /// A companion has come. It brings nothing new if software has seen the request, which it does whole.
+    /// Takes in a companion. It has nothing new if software has seen the rendezvous request,
+    /// because software sees the request with everything beside its RVH.
     fn companion(
         &mut self,
         peer: PeerId,
@@ -243,7 +245,7 @@ impl Core {
         Ok(())
     }
 
-    /// A read has ended.
+    /// Handles the end of a read.
     pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
         let rx = &mut self.receiver;
         let request = RequestId::from_token(token);
@@ -285,7 +287,7 @@ impl Core {
         Err(Box::new(Refused { fault, buffer }))
     }
 
-    /// Takes an operation of ours that a peer says is over.
+    /// Removes an operation of this worker that a peer says has ended.
     fn end_operation(
         &mut self,
         peer: PeerId,
@@ -314,8 +316,8 @@ impl Core {
         rx.todo.push(Todo::Flush(id));
     }
 
-    /// Ends everything that depends on the peer, and nothing else: its complete eager messages stay
-    /// receivable, its rendezvous requests leave the list.
+    /// Ends all operations that depend on the peer. Its complete eager messages can still be
+    /// received; its rendezvous requests leave the unexpected list.
     fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
         let rx = &mut self.receiver;
         rx.peer_mut(id);
@@ -340,8 +342,8 @@ impl Core {
         self.end_posted(Some(id), down);
         let rx = &mut self.receiver;
         rx.peer_mut(id).awaited = None;
-        // Before `lose_rendezvous`, which takes each request that is not on the list for one that a matched
-        // probe holds.
+        // Done before `lose_rendezvous`, which assumes that a matched probe holds each request that
+        // is not on the list.
         if let Some(offload) = &mut self.offload {
             offload.peer_down(rx, id);
         }
@@ -351,7 +353,7 @@ impl Core {
         }
     }
 
-    /// Ends all receives that are posted.
+    /// Ends all posted receives.
     pub(crate) fn close_posted(&mut self) {
         if let Some(offload) = &mut self.offload {
             offload.close();
@@ -359,8 +361,9 @@ impl Core {
         self.end_posted(None, Fault::Closed);
     }
 
-    /// Ends the receives that are posted for this source, or all. One that the NIC holds is asked back: it
-    /// ends with the answer, or with the message that was faster.
+    /// Ends the posted receives that name this source, or all of them. A receive in the NIC's list
+    /// is deleted there: it ends with the answer, or with the message that the NIC has matched
+    /// before.
     fn end_posted(&mut self, source: Option<PeerId>, fault: Fault) {
         let named = source.map(|peer| SourceId(peer.0));
         let posted = self.receiver.posted.iter_in_order();
@@ -379,7 +382,8 @@ impl Core {
         }
     }
 
-    /// What a cancel of the posted receive in this line means, as far as the NIC has a say.
+    /// Cancels the receive of this line in the NIC's list, if it is there, and returns what
+    /// follows.
     fn cancel_offloaded(&mut self, index: u32) -> Cancel {
         match &mut self.offload {
             Some(offload) => offload.cancel(&mut self.receiver, index),
@@ -407,7 +411,8 @@ impl Core {
         }
     }
 
-    /// Posts a receive, or gives it the oldest waiting message. `is_sole`: see [`Engine::receive_with`].
+    /// Posts a receive, or gives it the oldest waiting message. `is_sole`: see
+    /// [`Engine::receive_with`].
     ///
     /// [`Engine::receive_with`]: crate::Engine::receive_with
     #[inline(always)]
@@ -419,7 +424,8 @@ impl Core {
         let Some(index) = rx.requests.next_index() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
-        // Of a copy, here and below, so that a pattern that was made in registers stays there.
+        // Here and below a copy of the pattern is used, so that a pattern made in registers stays
+        // there.
         if let Some(message) = rx.unexpected.take_index(&{ *pattern }) {
             return self.receive_unexpected(message, buffer);
         }
@@ -475,7 +481,7 @@ impl Core {
         Ok(request)
     }
 
-    /// Drops a message that a matched probe took; `false` if there is none of this name.
+    /// Drops a message that a matched probe took; `false` if there is no such message.
     pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
         let message = self.receiver.unexpected.remove(id.0);
         let found = message.is_some();

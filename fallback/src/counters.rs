@@ -11,7 +11,8 @@ pub struct NotOffloaded {
     pub list_full: u64,
     /// An earlier overlapping receive was in software.
     pub order: u64,
-    /// The receive names its sender apart from the tag; or its sender's messages may come past the NIC.
+    /// The receive names its sender apart from the tag; or its sender's messages may come past the
+    /// NIC.
     pub source: u64,
     /// The buffer can't be registered.
     pub memory: u64,
@@ -52,8 +53,8 @@ pub struct Counters {
     pub posted: u64,
     /// Receives that found their message waiting, those of matched probes included.
     pub unexpected: u64,
-    /// Receives matched by a device that does not tell where it matched them (UCX): in hardware, on its posted
-    /// list, or when they were posted.
+    /// Receives matched by a device that does not tell where it matched them (UCX): in hardware, on
+    /// its posted list, or when they were posted.
     pub by_device: u64,
     /// Why the receives counted in `posted` were not matched by a NIC; the sum is `posted`.
     pub not_offloaded: NotOffloaded,
@@ -61,7 +62,8 @@ pub struct Counters {
     pub eager_sent: u64,
     /// Messages sent as a request that the receiver answers by reading.
     pub rendezvous_sent: u64,
-    /// Messages counted in `rendezvous_sent` that would have been eager if the byte credit had been enough.
+    /// Messages counted in `rendezvous_sent` that would have been eager if the byte credit had been
+    /// enough.
     pub eager_turned: u64,
     /// Messages handed to a device that chooses between eager and rendezvous by itself (UCX).
     pub sent_by_device: u64,
@@ -86,16 +88,17 @@ pub struct Counters {
     pub credit_stalls: u64,
     /// Times that sends to a peer began to wait for room on the way to it.
     pub room_stalls: u64,
-    /// Peers that went down without leaving in order ([`PeerFault::Left`](crate::PeerFault::Left)) and
-    /// without being disconnected by this worker.
+    /// Peers that went down without leaving in order ([`PeerFault::Left`](crate::PeerFault::Left))
+    /// and without being disconnected by this worker.
     pub peer_faults: u64,
     /// Events of the NIC's list that its rules don't allow; the list is not used any more then.
     pub list_faults: u64,
     /// Receives posted *now*.
     pub posted_now: u64,
-    /// Unexpected messages waiting *now*, without those held by a matched probe. 0 where the device knows
-    /// them and does not tell (UCX).
+    /// Unexpected messages waiting *now*, without those held by a matched probe. 0 where the device
+    /// knows them and does not tell (UCX).
     pub unexpected_now: u64,
-    /// Bytes that unexpected messages take in the store *now*, those held by matched probes included.
+    /// Bytes that unexpected messages take in the store *now*, those held by matched probes
+    /// included.
     pub unexpected_bytes_now: u64,
 }

@@ -1,8 +1,9 @@
-//! Credits: what bounds the memory that unexpected messages take.
+//! Credits bound the memory that unexpected messages take.
 //!
 //! Every eager message costs one message and the bytes of its block in the store; every rendezvous
-//! request costs one message. A sender spends from its allowance; the receiver returns what it spent
-//! once the landing place is free again. All grants come out of one pool, which bounds the total.
+//! request costs one message. A sender spends from its allowance; the receiver returns what it
+//! spent once the landing place is free again. All grants come out of one pool, which bounds the
+//! total.
 //!
 //! For each peer the receiver keeps, per unit (messages, bytes):
 //!
@@ -22,18 +23,18 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// What an eager message with such a payload costs.
+    /// The cost of an eager message with this payload.
     #[inline]
     pub fn eager(payload_length: usize) -> Self {
         Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
     }
 
-    /// What an eager message costs, for a length as headers have it.
+    /// The cost of an eager message, for a length as headers have it.
     pub(crate) fn of_eager(length: u64) -> Self {
         Self::eager(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    /// What a rendezvous request costs.
+    /// The cost of a rendezvous request.
     pub const RENDEZVOUS: Amount = Amount { messages: 1, bytes: 0 };
 
     #[inline]
@@ -66,20 +67,21 @@ impl Amount {
 /// Bounds of unexpected memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditConfig {
-    /// All that may be granted to peers together.
+    /// The credit that may be granted to all peers together.
     ///
-    /// Messages that were complete before their sender went down stay receivable, and keep their credit. If they
-    /// keep more than half of the pool, and less than an eighth of it is left to grant, those of the peers that
-    /// went down first are dropped: of a peer all that wait, or none.
+    /// Messages that were complete before their sender went down can still be received, and keep
+    /// their credit. If they keep more than half of the pool, and less than an eighth of it is left
+    /// to grant, the messages of the peers that went down first are dropped, for each such peer all
+    /// waiting messages.
     pub pool: Amount,
-    /// What a peer is granted when it connects, as far as the pool still has it.
+    /// The credit that a peer is granted when it connects, as far as the pool still has it.
     pub first: Amount,
     /// The most that one peer is granted.
     pub peer_max: Amount,
 }
 
-/// Messages that every peer may always send beyond the pool, as rendezvous requests. So a full pool stops no
-/// peer for good.
+/// Messages that every peer may always send beyond the pool, as rendezvous requests. So a full pool
+/// stops no peer for good.
 pub const FLOOR_MESSAGES: u64 = 16;
 
 /// Where the credit of a worker's pool is.
@@ -87,20 +89,20 @@ pub const FLOOR_MESSAGES: u64 = 16;
 /// When no message waits, `held` is zero and `free` and `granted` together are the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreditNow {
-    /// In the pool: granted to nobody.
+    /// Credit in the pool, granted to no peer.
     pub free: Amount,
-    /// Granted out of the pool to peers that are not down.
+    /// Credit granted out of the pool to peers that are not down.
     pub granted: Amount,
-    /// What messages that were not received yet have cost, those of peers that are down included.
+    /// The cost of messages that were not received yet, including messages of peers that are down.
     pub held: Amount,
 }
 
-/// What is left to grant.
+/// The credit that is left to grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     config: CreditConfig,
     free: Amount,
-    /// What messages of peers that are down keep.
+    /// The credit that messages of peers that are down keep.
     kept: Amount,
 }
 
@@ -136,17 +138,17 @@ impl Pool {
         now
     }
 
-    /// Nothing of the pool is granted or held.
+    /// Whether no credit of the pool is granted or held.
     #[cfg(test)]
     fn is_whole(&self) -> bool {
         self.free == self.config.pool && self.kept == Amount::default()
     }
 }
 
-/// What one peer was granted.
+/// The credit that one peer was granted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grant {
-    /// Of the limit, what came from the pool.
+    /// The part of the limit that came from the pool.
     from_pool: Amount,
     limit: Amount,
     /// Below this the peer may be due more; see `set_limit`.
@@ -167,7 +169,7 @@ impl Grant {
         (grant, limit)
     }
 
-    /// A message came in. `false`: the peer had no credit for it.
+    /// Takes the credit of a message that has come. `false`: the peer had no credit for it.
     #[inline]
     pub(crate) fn arrived(&mut self, cost: Amount) -> bool {
         let allowed = self.outstanding.covers(cost);
@@ -178,8 +180,8 @@ impl Grant {
         allowed
     }
 
-    /// A message came in, within the credit, and is gone again at once: [`Grant::arrived`] and
-    /// [`Grant::freed`] of an open grant in one step.
+    /// Accounts for a message that has come within the credit and is gone again at once:
+    /// [`Grant::arrived`] and [`Grant::freed`] of an open grant in one step.
     #[inline]
     pub(crate) fn passed(&mut self, cost: Amount) {
         debug_assert!(self.covers(cost) && !self.closed);
@@ -209,7 +211,7 @@ impl Grant {
         self.low = Amount { messages: low(limit.messages), bytes: low(limit.bytes) };
     }
 
-    /// A message that had come in is gone.
+    /// Accounts for a message that is gone.
     #[inline]
     pub(crate) fn freed(&mut self, cost: Amount, pool: &mut Pool) {
         self.held = self.held.minus(cost);
@@ -222,7 +224,7 @@ impl Grant {
         }
     }
 
-    /// What is to be granted to the peer now, if it is worth a message.
+    /// The credit to grant to the peer now, if it is worth a message.
     #[inline]
     pub(crate) fn due(&mut self, pool: &mut Pool) -> Option<Amount> {
         if self.is_low() { self.top_up(pool) } else { None }
@@ -269,7 +271,8 @@ impl Grant {
                 config.pool.bytes,
             ),
         };
-        // Shrinking, by unit: what came back beyond the first grant stays in a pool that runs short.
+        // Shrinking, by unit: a pool that runs short keeps the credit that came back beyond the
+        // first grant.
         let short = free.each(config.pool, |free, total| u64::from(free <= total / 8));
         let beyond = self.from_pool.minus(config.first);
         let keep = self.back.each(beyond, u64::min).each(short, |keep, short| keep * short);
@@ -281,7 +284,8 @@ impl Grant {
         self.back = self.back.plus(grown);
     }
 
-    /// The peer is down: its credit goes back to the pool, except what its waiting messages hold.
+    /// Returns the credit of a peer that is down to the pool, except the part that its waiting
+    /// messages hold.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -309,7 +313,7 @@ impl Grant {
     }
 }
 
-/// What we may still send to a peer.
+/// The credit that this worker may still spend on messages to a peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowance(Amount);
 
@@ -378,7 +382,7 @@ mod tests {
             }
         }
         assert_eq!(waiting, 600);
-        // One that goes away makes room for one: nobody is stuck.
+        // A peer that goes down makes room for another one, so no peer waits for ever.
         grant.freed(Amount::RENDEZVOUS, &mut pool);
         assert_eq!(grant.due(&mut pool).map(|credit| credit.messages), Some(1));
     }

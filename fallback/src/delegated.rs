@@ -1,7 +1,8 @@
 //! The engine over a device that matches by itself.
 //!
-//! It has the calls of [`Engine`](crate::Engine), with the same meaning. The device matches and moves
-//! messages; this engine keeps the table of requests, turns the device's errors into [`Fault`]s, and counts.
+//! It has the calls of [`Engine`](crate::Engine), with the same meaning. The device matches and
+//! moves messages; this engine keeps the table of requests, turns the device's errors into
+//! [`Fault`]s, and counts.
 
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
@@ -18,8 +19,8 @@ use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, re
 use crate::requests::{REQUESTS_MAX, Requests};
 use tagmatch_device::slab::Key;
 
-/// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by the clock, in
-/// seconds, so this bound is far beyond it however fast polls are.
+/// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
+/// the clock, in seconds, so this bound is far beyond it however fast polls are.
 const BUSY_POLLS_MAX: u32 = 1 << 26;
 
 /// Requests on a device that matches by itself.
@@ -32,7 +33,8 @@ pub struct Delegated<D: MatchingDevice> {
     requests: Requests,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
-    /// Operations that failed because a peer went down. They are over once the device has said why it did.
+    /// Operations that failed because a peer went down. They are over once the device has said why
+    /// it did.
     without_reason: Vec<(PeerId, RequestId, Buffer)>,
     counters: Counters,
     /// Requests that are not over.
@@ -77,7 +79,8 @@ impl<D: MatchingDevice> Delegated<D> {
         }
     }
 
-    /// Breaks with all peers and ends everything that is under way; what the device doesn't give back is lost.
+    /// Breaks with all peers and ends everything that is under way; what the device doesn't give
+    /// back is lost.
     pub fn close(&mut self) {
         self.is_closing = true;
         self.device.close();
@@ -236,8 +239,8 @@ impl<D: MatchingDevice> Delegated<D> {
         }
     }
 
-    /// Drops a message that [`Delegated::matched_probe`] took; its sender completes. `false` if there
-    /// is no such message.
+    /// Drops a message that [`Delegated::matched_probe`] took; its sender completes. `false` if
+    /// there is no such message.
     pub fn discard_message(&mut self, message: MessageId) -> bool {
         let found = self.device.discard_held(HeldId(message.0.to_bits()));
         self.counters.discarded += u64::from(found);

@@ -19,11 +19,12 @@ use crate::requests::Requests;
 use crate::sending::Sending;
 use crate::todo::{Operation, SendMemory, Todo};
 
-/// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller for ever.
+/// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller
+/// for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
 
-/// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it holds
-/// is lost then.
+/// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it
+/// holds is lost then.
 pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 
 /// Matching and protocol on one device. See the crate's page for the flows.
@@ -67,8 +68,8 @@ impl<D: Device> Engine<D> {
         self.core.receiver.peers.get(peer.index())?.fault()
     }
 
-    /// Whether messages of a peer that is down were dropped, to make room for others, before anybody received
-    /// them: see [`CreditConfig::pool`].
+    /// Whether messages of a peer that is down were dropped, to make room for others, before
+    /// anybody received them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {
         self.core.receiver.peers.get(peer.index()).is_some_and(|peer| peer.lost_messages)
     }
@@ -84,8 +85,8 @@ impl<D: Device> Engine<D> {
         self.settle();
     }
 
-    /// Breaks with all peers and ends everything that is under way: nothing is left on any list, and
-    /// every buffer is back in its request.
+    /// Breaks with all peers and ends everything that is under way: nothing is left on any list,
+    /// and every buffer is back in its request.
     pub fn close(&mut self) {
         self.device.close();
         // Twice: events that were waiting may name further peers.
@@ -102,12 +103,12 @@ impl<D: Device> Engine<D> {
         self.drain();
     }
 
-    /// Whether other workers would miss something if this engine were closed now: messages that wait for
-    /// credit or room, buffers that a peer has yet to read, answers that wait for room. Looks at all peers and
-    /// operations.
+    /// Whether other workers would miss something if this engine were closed now: messages that
+    /// wait for credit or room, buffers that a peer has yet to read, answers that wait for room.
+    /// Looks at all peers and operations.
     ///
-    /// Messages that the device has taken count as sent: it delivers them, also if it is closed. Messages to
-    /// oneself, and acknowledgements that are to come, don't count.
+    /// Messages that the device has taken count as sent: it delivers them, also if it is closed.
+    /// Messages to oneself, and acknowledgements that are to come, don't count.
     pub fn has_unsent(&self) -> bool {
         let waits = |peer: &Peer| !peer.backlog.is_empty() || !peer.controls.is_empty();
         let is_unread = |operation: &Operation| {
@@ -171,11 +172,11 @@ impl<D: Device> Engine<D> {
         self.receive_with(pattern, buffer, false)
     }
 
-    /// As [`Engine::receive`]. `is_sole`: the caller promises that of all peers only the source that the
-    /// pattern names sends messages whose tags the pattern accepts. So a NIC's list, which compares
-    /// tags alone, may have the receive. If it gives the receive a message of another peer, that is found
-    /// before the receive completes: it fails with [`Fault::WrongSender`], the message is lost, and a
-    /// sender that waits for its delivery is told so.
+    /// As [`Engine::receive`]. `is_sole`: the caller promises that of all peers only the source
+    /// that the pattern names sends messages whose tags the pattern accepts. So a NIC's list, which
+    /// compares tags alone, may have the receive. If it gives the receive a message of another
+    /// peer, that is found before the receive completes: it fails with [`Fault::WrongSender`], the
+    /// message is lost, and a sender that waits for its delivery is told so.
     #[inline(always)]
     pub fn receive_with(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
         let posted = self.core.receive(pattern, buffer, is_sole);
@@ -211,8 +212,8 @@ impl<D: Device> Engine<D> {
         found
     }
 
-    /// The short way of a send: eager, in credit, nothing before it, room on the way. `false`: nothing was
-    /// done, and [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
+    /// The short way of a send: eager, in credit, nothing before it, room on the way. `false`:
+    /// nothing was done, and [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
     #[inline(always)]
     pub fn send_at_once(
         &mut self,
@@ -225,8 +226,8 @@ impl<D: Device> Engine<D> {
         sending.at_once(core, device, peer, tag, immediate, payload)
     }
 
-    /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once if nothing
-    /// does and there is room.
+    /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once
+    /// if nothing does and there is room.
     #[cold]
     pub fn send_queued(
         &mut self,
@@ -335,8 +336,8 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     fn take_event(&mut self) -> bool {
         let event = self.device.poll();
-        // By reference: moving it would cost more than most of what is done with it. A message owns nothing,
-        // nor does none: it is forgotten, so that no destructor is looked for.
+        // By reference: moving it would cost more than most of what is done with it. A message owns
+        // nothing, nor does none: it is forgotten, so that no destructor is looked for.
         match &event {
             Some(Event::Message(incoming)) => {
                 self.core.message(incoming);
@@ -381,8 +382,8 @@ impl<D: Device> Engine<D> {
         self.device.arm(&self.sending.waiting_for_room)
     }
 
-    /// Whether there is something to do that an armed descriptor does not tell of, since a call began
-    /// it that made no progress.
+    /// Whether there is something to do that an armed descriptor does not tell of, since a call
+    /// began it that made no progress.
     #[inline]
     pub fn has_work(&self) -> bool {
         !self.sending.waiting_for_room.is_empty() || self.device.has_work()
@@ -434,10 +435,11 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing else
-    /// are the same: the lists in their order, requests, and what is known of the NIC's list. It leaves out
-    /// the device, counters, credit (which decides what may be sent, not what matches), and sends. `name`
-    /// makes of a NIC's handle what stays the same when it is used again.
+    /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing
+    /// else are the same: the lists in their order, requests, and what is known of the NIC's list.
+    /// It leaves out the device, counters, credit (which decides what may be sent, not what
+    /// matches), and sends. `name` makes of a NIC's handle what stays the same when it is used
+    /// again.
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let rx = &self.core.receiver;
         rx.requests.hash_state(state, |handle, state| {

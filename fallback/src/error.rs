@@ -56,7 +56,8 @@ impl From<DownReason> for PeerFault {
 }
 
 impl Fault {
-    /// The fault of an operation with a peer that is down; [`PeerFault::Gone`] if the reason isn't known.
+    /// The fault of an operation with a peer that is down; [`PeerFault::Gone`] if the reason isn't
+    /// known.
     pub(crate) fn of_down(peer: PeerId, fault: Option<PeerFault>) -> Fault {
         Fault::PeerDown { peer, fault: fault.unwrap_or(PeerFault::Gone) }
     }
@@ -97,9 +98,9 @@ pub enum Fault {
         /// What its read failed with, 0 if unknown.
         errno: i32,
     },
-    /// The NIC gave the receive a message of another sender than the one that was promised to be the only
-    /// one ([`Engine::receive_with`](crate::Engine::receive_with)). The message is lost; the buffer's
-    /// contents are unspecified.
+    /// The NIC gave the receive a message of another sender than the one that was promised to be
+    /// the only one ([`Engine::receive_with`](crate::Engine::receive_with)). The message is lost;
+    /// the buffer's contents are unspecified.
     #[error("{sender} sent a message with a tag that only {named} sends messages with")]
     WrongSender {
         /// The sender that the receive names.

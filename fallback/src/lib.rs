@@ -1,9 +1,10 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
-//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a NIC match by
-//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_device::Device`]. It
-//! never blocks, never reads a clock, never spawns, and takes its randomness (the seed of the hashes) from
-//! outside: with a simulated device the very code that ships is deterministic.
+//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a
+//! NIC match by `tagmatch-shadow` where the device has a list of receives, and moves bytes by a
+//! [`tagmatch_device::Device`]. It never blocks, never reads a clock, never spawns, and takes its
+//! randomness (the seed of the hashes) from outside: with a simulated device the very code that
+//! ships is deterministic.
 //!
 //! | file | what it knows | what it must not know |
 //! |---|---|---|
@@ -33,15 +34,16 @@
 //!
 //! # A send
 //! See `sending`: eager up to a bound that sender and receiver share, and while credit lasts;
-//! rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits, first
-//! in, first out. A standard eager send is complete when its bytes are on their way. Everything else
-//! is an *operation*: complete on its FIN, failed on an abort or on the peer's death.
+//! rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits,
+//! first in, first out. A standard eager send is complete when its bytes are on their way.
+//! Everything else is an *operation*: complete on its FIN, failed on an abort or on the peer's
+//! death.
 //!
 //! # Bounds
-//! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per peer. What peers
-//! that are down have left is received as any other message, until the pool runs short and they keep half of it.
-//! Operations: 2^20. Control messages that wait for room: each answers something that came in on a
-//! credit. Sends that wait are the caller's own memory.
+//! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per
+//! peer. What peers that are down have left is received as any other message, until the pool runs
+//! short and they keep half of it. Operations: 2^20. Control messages that wait for room: each
+//! answers something that came in on a credit. Sends that wait are the caller's own memory.
 #![forbid(unsafe_code)]
 
 mod config;

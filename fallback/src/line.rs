@@ -36,15 +36,15 @@ pub(crate) enum Owner {
 
 /// A line of the table.
 ///
-/// Tag and length are not neighbours. They are stored one by one, and a load of both at once would have
-/// to wait until both stores have reached the cache.
+/// Tag and length are not neighbours. They are stored one by one, and a load of both at once would
+/// have to wait until both stores have reached the cache.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
     pub(crate) buffer: Buffer,
     tag: Tag,
-    /// In a free line the next free one, of a posted receive its handle on the posted list, during a read
-    /// the operation to acknowledge.
+    /// In a free line the next free one, of a posted receive its handle on the posted list, during
+    /// a read the operation to acknowledge.
     pub(crate) word: u64,
     length: u64,
     source: PeerId,

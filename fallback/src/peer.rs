@@ -50,8 +50,8 @@ pub(crate) struct Peer {
     pub(crate) controls: VecDeque<[u8; 16]>,
     /// Sends that wait for room or credit, first in, first out: none ever passes another.
     pub(crate) backlog: VecDeque<Queued>,
-    /// A rendezvous request whose companion is to come, and the receive if a NIC has matched it. One at
-    /// most: it comes before the peer's next request.
+    /// A rendezvous request whose companion is to come, and the receive if a NIC has matched it.
+    /// One at most: it comes before the peer's next request.
     pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,

@@ -1,7 +1,8 @@
-//! The receiving side: requests, both lists, what peers were granted, and what becomes of a matched message.
+//! The receiving side: requests, both lists, what peers were granted, and what becomes of a matched
+//! message.
 //!
-//! [`Core`](crate::core::Core) and the NIC's side ([`offload`](crate::offload)) both work on this state. Neither
-//! device nor NIC is known here: what they are to do goes to `todo`.
+//! [`Core`](crate::core::Core) and the NIC's side ([`offload`](crate::offload)) both work on this
+//! state. Neither device nor NIC is known here: what they are to do goes to `todo`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +32,8 @@ pub(crate) struct Receiver {
     pub(crate) unexpected: Unexpected,
     /// Credit that no peer was granted.
     pub(crate) pool: Pool,
-    /// Peers that are down and left messages that hold credit, in the order of their ends. Each is here once.
+    /// Peers that are down and left messages that hold credit, in the order of their ends. Each is
+    /// here once.
     pub(crate) dead: VecDeque<PeerId>,
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
@@ -168,8 +170,8 @@ impl Receiver {
         self.grant_credit(peer);
     }
 
-    /// Grants a peer the credit that it is due. A peer that doesn't drain its control messages is granted
-    /// none: it could make us owe it more of them.
+    /// Grants a peer the credit that it is due. A peer that doesn't drain its control messages is
+    /// granted none: it could make us owe it more of them.
     #[inline]
     pub(crate) fn grant_credit(&mut self, peer: PeerId) {
         let Receiver { peers, pool, .. } = self;
@@ -190,8 +192,9 @@ impl Receiver {
         }
     }
 
-    /// Drops waiting messages of peers that are down, until these keep at most half of the pool or it is no longer
-    /// short. The peers that went down first come first; of each, all messages are dropped that are on the list.
+    /// Drops waiting messages of peers that are down, until these keep at most half of the pool or
+    /// it is no longer short. The peers that went down first come first; of each, all messages are
+    /// dropped that are on the list.
     ///
     /// Linear in the waiting messages, as the end of a peer is.
     #[cold]
@@ -215,7 +218,8 @@ impl Receiver {
                     self.drop_stored(&status, stored);
                 }
             }
-            // A message that a probe has taken is not on the list; one that waits for a NIC is not there yet.
+            // A message that a probe has taken is not on the list; one that waits for a NIC is not
+            // there yet.
             if self.peer_mut(id).grant.is_held() {
                 self.dead.push_back(id);
             }
@@ -237,8 +241,8 @@ impl Receiver {
         self.todo.push(Todo::Control(peer, Control::Abort { app_ctx, errno }.emit()));
     }
 
-    /// A rendezvous request with a companion has come; `landing` if the NIC has matched it. A peer whose last
-    /// request still lacks its companion has broken the protocol.
+    /// A rendezvous request with a companion has come; `landing` if the NIC has matched it. A peer
+    /// whose last request still lacks its companion has broken the protocol.
     pub(crate) fn await_companion(
         &mut self,
         peer: PeerId,

@@ -10,8 +10,8 @@ use tagmatch_device::slab::Key;
 
 /// Names a request of one engine. Once the request is gone, its name names nothing.
 ///
-/// A line of the table of requests, and a generation, which changes each time the line is freed. In one
-/// word, since it is stored and loaded as one; the index is in the upper half, and below 2^30.
+/// A line of the table of requests, and a generation, which changes each time the line is freed. In
+/// one word, since it is stored and loaded as one; the index is in the upper half, and below 2^30.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -88,8 +88,8 @@ const _: () = assert!(size_of::<Completion>() <= 64);
 /// What became of an operation at once.
 #[derive(Debug)]
 pub enum Started {
-    /// It is in the engine's table; [`crate::Requests::take`] gives its result once it is over, which a
-    /// receive that found its message waiting is already.
+    /// It is in the engine's table; [`crate::Requests::take`] gives its result once it is over,
+    /// which a receive that found its message waiting is already.
     Pending(RequestId),
     /// A send that is complete; its buffer.
     Sent(Buffer),
@@ -134,7 +134,8 @@ pub enum SendMode {
     /// When its buffer may be used again.
     #[default]
     Standard,
-    /// When it was matched, and the matching receive has begun (MPI-4.1 section 3.4, synchronous mode).
+    /// When it was matched, and the matching receive has begun (MPI-4.1 section 3.4, synchronous
+    /// mode).
     Synchronous,
     /// When its bytes are in the receiver's buffer.
     Delivered,

@@ -1,8 +1,8 @@
 //! The table of requests: one cache line each, written in place.
 //!
-//! An operation stays in its line from start to end, so nothing is copied between tables on the way of
-//! a message. Both engines use this table: the one that matches, and the one whose device does. An engine
-//! begins requests and ends them; the owner of a request asks here how it ended.
+//! An operation stays in its line from start to end, so nothing is copied between tables on the way
+//! of a message. Both engines use this table: the one that matches, and the one whose device does.
+//! An engine begins requests and ends them; the owner of a request asks here how it ended.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -22,7 +22,8 @@ pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
 #[derive(Clone, Debug)]
 pub struct Requests {
     lines: Chunks<Line>,
-    /// The line to use next; each free line names the one after it in `word`. [`NO_LINE`]: none is free.
+    /// The line to use next; each free line names the one after it in `word`. [`NO_LINE`]: none is
+    /// free.
     free: u32,
     len: usize,
     /// Why requests failed, by line. Failures are rare, so the lines have no room for this.
@@ -55,8 +56,8 @@ impl Requests {
         line.is_some_and(|line| line.generation == request.generation() && line.is_over())
     }
 
-    /// The result of a request that is over; the request is gone then. `None` while it is under way, and
-    /// for a request that is gone.
+    /// The result of a request that is over; the request is gone then. `None` while it is under
+    /// way, and for a request that is gone.
     #[inline]
     pub fn take(&mut self, request: RequestId) -> Option<Completion> {
         if let Some(ended) = self.ended(request) {
@@ -78,7 +79,8 @@ impl Requests {
         is_done.then_some(Ended { line, index, free: &mut self.free, len: &mut self.len })
     }
 
-    /// Asks that [`Requests::take_woken`] name the request when it is over. `false` if it is over already.
+    /// Asks that [`Requests::take_woken`] name the request when it is over. `false` if it is over
+    /// already.
     pub fn watch(&mut self, request: RequestId) -> bool {
         match self.get_mut(request) {
             Some(line) if !line.is_over() => {
@@ -149,16 +151,16 @@ impl Requests {
         Some(request)
     }
 
-    /// Begins a send that a device has taken, with the envelope that it ends with. Its name is the one that
-    /// [`Requests::vacant`] gave last.
+    /// Begins a send that a device has taken, with the envelope that it ends with. Its name is the
+    /// one that [`Requests::vacant`] gave last.
     pub(crate) fn begin_send(&mut self, status: &Status) {
         let (_, line) = self.use_line();
         line.set_status(status);
         line.phase = Phase::Sending;
     }
 
-    /// Begins a receive whose buffer a device has taken. Its name is the one that [`Requests::vacant`] gave
-    /// last.
+    /// Begins a receive whose buffer a device has taken. Its name is the one that
+    /// [`Requests::vacant`] gave last.
     pub(crate) fn begin_receive(&mut self, has_message: bool) {
         let (_, line) = self.use_line();
         line.phase = if has_message { Phase::Reading } else { Phase::Posted };
@@ -261,8 +263,8 @@ impl Requests {
         }
     }
 
-    /// The owner lets go of a request: the line is freed at once if the request is over, else when it ends.
-    /// `true`: it is a posted receive, which the engine is to cancel.
+    /// The owner lets go of a request: the line is freed at once if the request is over, else when
+    /// it ends. `true`: it is a posted receive, which the engine is to cancel.
     #[must_use]
     pub(crate) fn detach(&mut self, request: RequestId) -> bool {
         let Some(line) = self.get_mut(request) else { return false };
@@ -292,8 +294,8 @@ impl Requests {
         Ended { line, index, free: &mut self.free, len: &mut self.len }.take().1
     }
 
-    /// Feeds to a hasher which lines are free, in the order in which they will be used, and what all others
-    /// do. `posted` adds what is known of a posted receive.
+    /// Feeds to a hasher which lines are free, in the order in which they will be used, and what
+    /// all others do. `posted` adds what is known of a posted receive.
     pub(crate) fn hash_state<H: Hasher>(
         &self,
         state: &mut H,

@@ -1,4 +1,5 @@
-//! The sending side: a message goes out at once if nothing waits before it, otherwise in order behind what waits.
+//! The sending side. A message goes out at once if no other message to its peer waits; otherwise it
+//! waits behind the others, in order.
 //!
 //! ```text
 //!            eager, in credit, nothing before it, room
@@ -24,9 +25,10 @@ use tagmatch_device::slab::Key;
 
 /// Why the head of a backlog was not sent, and what it waits for.
 enum Blocked {
-    /// The way to the peer is full. The send waits until the device has room.
+    /// The device has no room for messages to the peer. The send waits until it has.
     Room,
-    /// All places for operations, or for exposed buffers, are taken. The send waits until one is free.
+    /// All places for operations, or for exposed buffers, are taken. The send waits until one is
+    /// free.
     Place,
     /// The peer's credit is used up. The send waits for its next credit message.
     Credit,
@@ -34,7 +36,7 @@ enum Blocked {
     Down,
 }
 
-/// The outcome of a try to send the head of a backlog.
+/// The outcome of an attempt to send the head of a backlog.
 type Sent = Result<(), (Queued, Blocked)>;
 
 impl From<Refused> for Blocked {
@@ -56,7 +58,8 @@ pub(crate) struct Sending {
     pub(crate) waiting_for_room: Vec<PeerId>,
     /// Peers whose backlogs wait for an operation to end.
     waiting_for_place: Vec<PeerId>,
-    /// Buffers that the device exposes, those of operations that are over and not yet finished included.
+    /// Buffers that the device exposes, including those of operations that have ended and are not
+    /// yet cleaned up.
     exposed: usize,
 }
 
@@ -98,7 +101,8 @@ impl Sending {
         sent
     }
 
-    /// Puts a send at the end of its peer's backlog, and sends it if nothing waits before it and there is room.
+    /// Puts a send at the end of its peer's backlog, and sends it if nothing waits before it and
+    /// there is room.
     pub(crate) fn queue<D: Device>(
         &mut self,
         core: &mut Core,
@@ -135,7 +139,8 @@ impl Sending {
         }
     }
 
-    /// Ends an operation: its buffer goes back to its owner, and sends that wait for a place are tried again.
+    /// Ends an operation: its buffer goes back to its owner, and sends that wait for a place are
+    /// tried again.
     pub(crate) fn finish<D: Device>(
         &mut self,
         core: &mut Core,
@@ -153,7 +158,7 @@ impl Sending {
         rx.todo.extend(self.waiting_for_place.drain(..).map(Todo::Flush));
     }
 
-    /// Tries again to send to the peers whose way was full.
+    /// Tries again to send to the peers for whose messages the device had no room.
     pub(crate) fn retry<D: Device>(&mut self, core: &mut Core, device: &mut D) {
         for peer in std::mem::take(&mut self.waiting_for_room) {
             core.receiver.peer_mut(peer).waits_for_room = false;
@@ -169,7 +174,7 @@ impl Sending {
         }
     }
 
-    /// Sends what waits for a peer, until it has to wait again.
+    /// Sends the waiting messages of a peer, until one has to wait again.
     pub(crate) fn flush<D: Device>(&mut self, core: &mut Core, device: &mut D, id: PeerId) {
         let peer = core.receiver.peer_mut(id);
         if peer.state != PeerState::Up {
@@ -187,7 +192,8 @@ impl Sending {
             // A peer is granted no credit while control messages wait for it.
             core.receiver.grant_credit(id);
         }
-        // Controls go first: a rendezvous that was sent here may have left its companion among them.
+        // Control messages go first: the companion of a rendezvous that was just sent may be one of
+        // them.
         while core.receiver.peer_mut(id).controls.is_empty()
             && let Some(head) = core.receiver.peer_mut(id).backlog.pop_front()
         {
@@ -205,7 +211,8 @@ impl Sending {
         }
     }
 
-    /// Sends one message, eager or as a rendezvous request, as its size, its mode and the credit allow.
+    /// Sends one message, eager or as a rendezvous request, as its size, its mode and the credit
+    /// allow.
     fn send_head<D: Device>(
         &mut self,
         core: &mut Core,
@@ -217,8 +224,9 @@ impl Sending {
         let length = send.buffer.len();
         let eager = Amount::eager(length);
         let small = length <= self.eager_max.min(peer.eager_max);
-        // A synchronous message without payload is an eager message that wants a FIN. It could be a rendezvous
-        // of length zero, which no hardware was seen to support, and which means the same.
+        // A synchronous message without payload is an eager message that wants a FIN. It could be a
+        // rendezvous of length zero, which no hardware was seen to support, and which means the
+        // same.
         let asks_for_match = send.mode == SendMode::Synchronous && length > 0;
         if small && !asks_for_match && peer.allowance.covers(eager) {
             return self.send_eager(core, device, id, send, eager);

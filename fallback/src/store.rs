@@ -1,10 +1,10 @@
 //! The bytes of unexpected messages, in blocks of size classes.
 //!
 //! A message takes a block of the smallest power of two that holds it, [`SMALLEST_BYTES`] at least,
-//! so that a 1-byte message never pins kilobytes. The smallest blocks are part of the message's own record. Freed
-//! blocks are kept for the next message of their class, up to [`SPARE_BYTES_MAX`] a class; the others go back to
-//! the allocator. The credits that were granted (`credit`) count these blocks, so they bound the memory that
-//! blocks take.
+//! so that a 1-byte message never pins kilobytes. The smallest blocks are part of the message's own
+//! record. Freed blocks are kept for the next message of their class, up to [`SPARE_BYTES_MAX`] a
+//! class; the others go back to the allocator. The credits that were granted (`credit`) count these
+//! blocks, so they bound the memory that blocks take.
 
 use tagmatch_device::Bytes;
 

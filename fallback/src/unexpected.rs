@@ -27,8 +27,8 @@ pub(crate) struct UnexpectedMessage {
     pub(crate) body: Body,
 }
 
-// Many messages may wait, so each takes as little memory as it can, and no look at one takes a second cache
-// line.
+// Many messages may wait, so each takes as little memory as it can, and no look at one takes a
+// second cache line.
 const _: () = assert!(Slab::<UnexpectedMessage>::SLOT_BYTES == 64);
 
 impl UnexpectedMessage {
@@ -83,7 +83,8 @@ pub(crate) enum Payload<'a> {
     Remote(RemoteSpan),
 }
 
-/// All unexpected messages of an engine, those included that a matched probe has taken off the list.
+/// All unexpected messages of an engine, those included that a matched probe has taken off the
+/// list.
 #[derive(Clone, Debug)]
 pub(crate) struct Unexpected {
     messages: Slab<UnexpectedMessage>,
@@ -103,7 +104,8 @@ impl Unexpected {
         }
     }
 
-    /// Messages on the list: without those that a matched probe has taken, and those that wait for the NIC.
+    /// Messages on the list: without those that a matched probe has taken, and those that wait for
+    /// the NIC.
     pub(crate) fn listed(&self) -> usize {
         self.list.len()
     }
@@ -169,8 +171,8 @@ impl Unexpected {
         self.messages.remove(key)
     }
 
-    /// Removes the oldest message that the pattern matches. The index that the list gave is enough: the message
-    /// itself is looked for out of line.
+    /// Removes the oldest message that the pattern matches. The index that the list gave is enough:
+    /// the message itself is looked for out of line.
     #[inline(always)]
     pub(crate) fn take_index(&mut self, pattern: &Pattern) -> Option<u32> {
         if self.list.is_empty() { None } else { self.list.take(pattern) }
@@ -198,7 +200,8 @@ impl Unexpected {
         Some((key, status))
     }
 
-    /// The messages on the list, oldest first: their senders and what [`Unexpected::drop_listed`] takes.
+    /// The messages on the list, oldest first: their senders and what [`Unexpected::drop_listed`]
+    /// takes.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (PeerId, Listed)> + '_ {
         let listed = self.list.iter_in_order();
         listed.map(|(handle, _, source, index)| (PeerId(source.0), Listed { handle, index }))
@@ -214,8 +217,8 @@ impl Unexpected {
         self.remove_index(listed.index)
     }
 
-    /// Rendezvous requests of a peer that are left, once those on the list are removed, can't be answered any
-    /// more: whoever receives one gets an error. Gives how many.
+    /// Rendezvous requests of a peer that are left, once those on the list are removed, can't be
+    /// answered any more: whoever receives one gets an error. Gives how many.
     pub(crate) fn lose(&mut self, peer: PeerId) -> usize {
         let lost = self.messages.keys_where(|m| m.source == peer && m.is_remote());
         for &key in &lost {

@@ -1,4 +1,5 @@
-//! The messages between two workers, byte for byte: the headers of `infiniband/tm_types.h`, and our own.
+//! The messages between two workers, byte for byte: the headers of `infiniband/tm_types.h`, and our
+//! own.
 //!
 //! | message | bytes |
 //! |---|---|
@@ -206,7 +207,8 @@ impl fmt::Display for AppCtx {
     }
 }
 
-/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
+/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, app_ctx at 4, tag
+/// at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
     /// MessageKind of message.
@@ -232,8 +234,8 @@ impl Tmh {
     }
 }
 
-/// What a rendezvous request carries beside TMH and RVH, for software: version at 0, flags at 1 (bit 0: there is
-/// immediate data), immediate data at 4, the real length at 8.
+/// What a rendezvous request carries beside TMH and RVH, for software: version at 0, flags at 1
+/// (bit 0: there is immediate data), immediate data at 4, the real length at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Particulars {
     /// Immediate data for the receiver's completion.
@@ -288,8 +290,8 @@ impl Rendezvous {
         Rendezvous { app_ctx: operation.of_rendezvous(companion), tag, span, immediate }
     }
 
-    /// The messages that go right behind the request, with what a NIC that matches it drops: none, one
-    /// or two.
+    /// The messages that go right behind the request, with what a NIC that matches it drops: none,
+    /// one or two.
     pub fn companions(&self) -> impl Iterator<Item = [u8; Control::BYTES]> + use<> {
         let app_ctx = self.app_ctx.operation();
         let RemoteSpan { length, .. } = self.span;
@@ -355,9 +357,9 @@ pub enum Control {
         /// What the read failed with, 0 if unknown.
         errno: u32,
     },
-    /// MessageKind 3, right behind a rendezvous request with *companion*: what a NIC that matches the request
-    /// does not hand on. Flags at 3 (bit 0: there is immediate data, bit 1: a [`Control::Length`]
-    /// follows), app_ctx at 4, immediate data at 8 (u32).
+    /// MessageKind 3, right behind a rendezvous request with *companion*: what a NIC that matches
+    /// the request does not hand on. Flags at 3 (bit 0: there is immediate data, bit 1: a
+    /// [`Control::Length`] follows), app_ctx at 4, immediate data at 8 (u32).
     Companion {
         /// Of the rendezvous request.
         app_ctx: AppCtx,
@@ -366,7 +368,8 @@ pub enum Control {
         /// Whether the length stands in the next message.
         has_length: bool,
     },
-    /// MessageKind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at 8 (u64).
+    /// MessageKind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at
+    /// 8 (u64).
     Length {
         /// Of the rendezvous request.
         app_ctx: AppCtx,

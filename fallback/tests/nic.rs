@@ -112,8 +112,8 @@ fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
     let (_, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    // In this order: one too small for the NIC, one that it is in the way of, two that fit, two for which
-    // the list has no room.
+    // In this order: one too small for the NIC, one that it is in the way of, two that fit, two for
+    // which the list has no room.
     let small = post(&mut n[1], exact(1), 49);
     let behind = post(&mut n[1], exact(1), 50);
     let rest: Vec<_> = (2..6).map(|tag| post(&mut n[1], exact(tag), 50)).collect();
@@ -149,8 +149,8 @@ fn a_rendezvous_beyond_4_gib_ends_with_all_facts_whoever_matches_it() {
         for round in 1..4 {
             let requests = [5, 6].map(|tag| post(&mut n[1], exact(tag), room));
             settle(&mut n);
-            // Both have to wait. Then the first request goes out, and its first companion has to wait again:
-            // neither the second companion nor the second request may pass it.
+            // Both have to wait. Then the first request goes out, and its first companion has to
+            // wait again: neither the second companion nor the second request may pass it.
             net.borrow_mut().refuse = [true, false, true].into();
             for tag in [5, 6] {
                 send(&mut n[0], to, tag, bytes(5000), SendMode::Standard);

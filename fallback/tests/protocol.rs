@@ -242,8 +242,8 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
         n[0].inject(to, Tag(sent), None, &[1; 8]).unwrap();
         sent += 1;
     }
-    // Something to receive is always there, so that a poll never finds nothing; and never so much that messages
-    // to oneself wait for room.
+    // Something to receive is always there, so that a poll never finds nothing; and never so much
+    // that messages to oneself wait for room.
     n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
     let mut received = 0;
     for round in 0..1000 {
@@ -399,7 +399,8 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let (dead, alive) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
     let zero_at_1 = meet(&mut n, 1, 0);
     settle(&mut n);
-    // From the peer that will die: a complete eager message, two rendezvous requests, one held by a probe.
+    // From the peer that will die: a complete eager message, two rendezvous requests, one held by a
+    // probe.
     n[1].send(zero_at_1, Tag(10), None, payload(9), SendMode::Standard);
     n[1].send(zero_at_1, Tag(11), None, payload(9000), SendMode::Standard);
     n[1].send(zero_at_1, Tag(12), None, payload(9000), SendMode::Standard);
@@ -556,7 +557,8 @@ fn shared_bytes_are_sent_and_never_received_into() {
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);
 }
 
-/// A peer whose messages we match asks for an acknowledgement of each, and never makes room for these.
+/// A peer whose messages we match asks for an acknowledgement of each, and never makes room for
+/// these.
 #[test]
 fn who_takes_no_answers_is_granted_no_more() {
     let config = config();

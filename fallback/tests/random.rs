@@ -1,4 +1,5 @@
-//! Random programs on three engines: every send and receive ends once, in order, with its own bytes.
+//! Random programs on three engines: every send and receive ends once, in order, with its own
+//! bytes.
 
 #![allow(clippy::cast_possible_truncation, clippy::needless_range_loop, reason = "small numbers")]
 
@@ -26,7 +27,8 @@ enum Step {
         length: usize,
         mode: u8,
     },
-    /// `is_sole`: the receive promises, rightly or not, that nobody else sends messages with its tag.
+    /// `is_sole`: the receive promises, rightly or not, that nobody else sends messages with its
+    /// tag.
     Receive {
         at: usize,
         tag: Option<u64>,
@@ -68,7 +70,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message carries its sender and its number among the sender's messages to this receiver with this tag.
+/// A message carries its sender and its number among the sender's messages to this receiver with
+/// this tag.
 fn payload(from: usize, number: u32, length: usize) -> Buffer {
     (0..length).map(|i| (i as u32 * 31 + number * 7 + from as u32) as u8).collect::<Vec<_>>().into()
 }

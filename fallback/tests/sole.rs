@@ -1,5 +1,5 @@
-//! Receives whose owners promise that their tag has one sender only: a NIC may match them. The tests are about
-//! messages of other senders with such a tag.
+//! Receives whose owners promise that their tag has one sender only: a NIC may match them. The
+//! tests are about messages of other senders with such a tag.
 
 mod wire;
 
@@ -120,7 +120,8 @@ fn a_receive_that_the_nic_gave_another_senders_message_fails() {
             w.settle();
             assert_eq!(w.end(first), Err(w.wrong_sender()), "{mode:?} {length} into {room}");
             assert!(!w.n[AT].requests().is_over(second));
-            // A liar that waits gets an abort, unless the NIC has read the message by itself and sent the FIN.
+            // A liar that waits gets an abort, unless the NIC has read the message by itself and
+            // sent the FIN.
             let is_rendezvous = length > 1024 || mode == SendMode::Synchronous && length > 0;
             let is_read = is_rendezvous && length <= room.max(BOUNCE);
             if let Some(end) =

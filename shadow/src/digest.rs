@@ -1,4 +1,5 @@
-//! A hash of the shadow's state, with which a search through all states finds states that it has seen.
+//! A hash of the shadow's state, with which a search through all states finds states that it has
+//! seen.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,9 +8,10 @@ use crate::shadow::Shadow;
 use crate::table::State;
 
 impl Shadow {
-    /// Feeds everything that later behaviour depends on to a hasher. Two states that behave alike get the
-    /// same hash: growing counts are hashed as differences, ages as an order, and counters not at all.
-    /// `name` maps a handle of the device to a number that doesn't depend on how often the handle was reused.
+    /// Feeds everything that later behaviour depends on to a hasher. Two states that behave alike
+    /// get the same hash: growing counts are hashed as differences, ages as an order, and counters
+    /// not at all. `name` maps a handle of the device to a number that doesn't depend on how often
+    /// the handle was reused.
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let mut receives: Vec<(&Receive, u32)> =
             self.receives.iter().zip(0..).filter_map(|(r, id)| Some((r.as_ref()?, id))).collect();

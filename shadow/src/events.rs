@@ -35,8 +35,8 @@ pub enum Deleted {
 /// The NIC reports the match as well, before or after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The receive, if its match was not reported yet. It leaves the posted receives now, and messages
-    /// that wait for it must be searched for again.
+    /// The receive, if its match was not reported yet. It leaves the posted receives now, and
+    /// messages that wait for it must be searched for again.
     pub id: Option<u32>,
     /// Why the entry was being deleted.
     pub was: Option<Removal>,
@@ -64,9 +64,9 @@ impl Shadow {
         Ok(())
     }
 
-    /// Deletes an entry that missed its phase, and the entries added after it with the same count, which
-    /// missed it as well. The youngest is deleted first, because a delete may activate the entries that
-    /// are left.
+    /// Deletes an entry that missed its phase, and the entries added after it with the same count,
+    /// which missed it as well. The youngest is deleted first, because a delete may activate the
+    /// entries that are left.
     fn missed_phase(&mut self, slot: u32) {
         if self.counters.broken {
             return;
@@ -100,8 +100,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// The NIC matched an entry with a message. Returns the receive, which has left the posted receives.
-    /// If [`lost`](Self::lost) returned it already, this returns the same id again.
+    /// The NIC matched an entry with a message. Returns the receive, which has left the posted
+    /// receives. If [`lost`](Self::lost) returned it already, this returns the same id again.
     ///
     /// # Errors
     /// The NIC broke its contract.
@@ -123,8 +123,8 @@ impl Shadow {
         Ok(id)
     }
 
-    /// The data of a matched message is in place, or will never be, or software has to fetch it. Returns
-    /// the receive.
+    /// The data of a matched message is in place, or will never be, or software has to fetch it.
+    /// Returns the receive.
     ///
     /// # Errors
     /// The NIC broke its contract.

@@ -1,52 +1,55 @@
 //! The receives that a tag-matching NIC holds, and the receives that it may be given next.
 //!
-//! The tag-matching list of a NIC is short and asynchronous, and it is only one of the ways on which
-//! messages arrive. This crate decides which posted receives are added to the list, and what follows when
-//! software finds a message for a receive that is there. It produces operations for the list and takes
-//! the list's events. It knows nothing of verbs, buffers or messages. [`Shadow`] is its one type with
-//! behaviour.
+//! The tag-matching list of a NIC is short and asynchronous, and it is only one of the ways on
+//! which messages arrive. This crate decides which posted receives are added to the list, and what
+//! follows when software finds a message for a receive that is there. It produces operations for
+//! the list and takes the list's events. It knows nothing of verbs, buffers or messages. [`Shadow`]
+//! is its one type with behaviour.
 //!
 //! # Order
-//! MPI gives a message to the first posted receive that matches, in the order of posting. The NIC knows
-//! only the receives in its list, in the order in which they were added. So a receive may be added only if
-//! no older receive that could take one of its messages *blocks* it. These receives block younger ones:
+//! MPI gives a message to the first posted receive that matches, in the order of posting. The NIC
+//! knows only the receives in its list, in the order in which they were added. So a receive may be
+//! added only if no older receive that could take one of its messages *blocks* it. These receives
+//! block younger ones:
 //!
 //! - receives in software;
 //! - receives whose entry is being deleted, because they may return to software;
-//! - receives whose entry is not known to be active and was added with another count than an ADD would
-//!   carry now. An entry with the same count doesn't block: if it misses its phase, the younger one
-//!   misses it as well.
+//! - receives whose entry is not known to be active and was added with another count than an ADD
+//!   would carry now. An entry with the same count doesn't block: if it misses its phase, the
+//!   younger one misses it as well.
 //!
 //! # Phases
-//! The NIC counts the messages that it reports as unexpected, and software counts those for which it has
-//! searched the posted receives. Each operation carries software's count, and the NIC adds an entry as
-//! inactive if the two counts differ (rdma-core, `Documentation/tag_matching.md`). Otherwise a younger
-//! message could overtake an unexpected message that software has not seen yet.
+//! The NIC counts the messages that it reports as unexpected, and software counts those for which
+//! it has searched the posted receives. Each operation carries software's count, and the NIC adds
+//! an entry as inactive if the two counts differ (rdma-core, `Documentation/tag_matching.md`).
+//! Otherwise a younger message could overtake an unexpected message that software has not seen yet.
 //!
-//! An entry is known to be *active* if no unexpected message was reported between the count that its ADD
-//! carried and the answer to the ADD. Any other entry may be inactive. NICs differ in whether they activate
-//! it later. So it is deleted and added again, together with the entries added after it with the same
-//! count, the youngest first: an older entry must not be missing while a younger one can be active.
+//! An entry is known to be *active* if no unexpected message was reported between the count that
+//! its ADD carried and the answer to the ADD. Any other entry may be inactive. NICs differ in
+//! whether they activate it later. So it is deleted and added again, together with the entries
+//! added after it with the same count, the youngest first: an older entry must not be missing while
+//! a younger one can be active.
 //!
 //! # Messages that don't arrive through the list
-//! If the first match of such a message is in the NIC's list, the message waits: the NIC may have given
-//! that receive another message already. A delete with an answer decides. To keep this rare, as soon as
-//! messages can arrive on other ways, a receive is added only if its tag names a sender whose messages have
-//! all arrived through the list.
+//! If the first match of such a message is in the NIC's list, the message waits: the NIC may have
+//! given that receive another message already. A delete with an answer decides. To keep this rare,
+//! as soon as messages can arrive on other ways, a receive is added only if its tag names a sender
+//! whose messages have all arrived through the list.
 //!
 //! # Withdrawing an entry
-//! An unexpected message of the list whose first match is in the list can be delivered at once. The NIC did
-//! not match it, so the entry was not active, and it can't become active until the NIC is told a higher
-//! count. The delete of the entry goes before any other operation and carries the old count.
+//! An unexpected message of the list whose first match is in the list can be delivered at once. The
+//! NIC did not match it, so the entry was not active, and it can't become active until the NIC is
+//! told a higher count. The delete of the entry goes before any other operation and carries the old
+//! count.
 //!
-//! An entry whose delete is under way for a cancel, or for a message that arrived on another way, can't be
-//! taken like this. The delete may have been executed, and the NIC may since have matched younger receives
-//! with older messages. A message that finds such an entry waits for the answer, which can only be that
-//! the delete removed the entry, and is then searched for again.
+//! An entry whose delete is under way for a cancel, or for a message that arrived on another way,
+//! can't be taken like this. The delete may have been executed, and the NIC may since have matched
+//! younger receives with older messages. A message that finds such an entry waits for the answer,
+//! which can only be that the delete removed the entry, and is then searched for again.
 //!
 //! # Promotion
-//! Receives that could not be added wait until the reason is gone. They are then examined in the order of
-//! posting, at most [`LOOKS_MAX`] per event. A full list never blocks a caller.
+//! Receives that could not be added wait until the reason is gone. They are then examined in the
+//! order of posting, at most [`LOOKS_MAX`] per event. A full list never blocks a caller.
 //!
 //! # Modules
 //!
@@ -60,8 +63,8 @@
 //! | `digest` | everything that later behaviour depends on | |
 //! | `shadow`, `events`, `operations` | all modules above: calls, events in, operations out | the NIC |
 //!
-//! Each call takes O(log n) amortised, in the posted receives and the masks in use. The crate has no I/O, no
-//! clock and no randomness.
+//! Each call takes O(log n) amortised, in the posted receives and the masks in use. The crate has
+//! no I/O, no clock and no randomness.
 #![forbid(unsafe_code)]
 
 mod config;

@@ -22,8 +22,8 @@ impl Shadow {
         if let Some(op) = self.delete_due() {
             return Some(op);
         }
-        // An entry added while software still has to search for an unexpected message would miss its
-        // phase.
+        // An entry added while software still has to search for an unexpected message would miss
+        // its phase.
         if !self.counters.broken
             && self.arrived == self.searched
             && let Some(op) = self.promote()
@@ -36,15 +36,16 @@ impl Shadow {
     fn delete_due(&self) -> Option<Op> {
         let slot = *self.removals.front()?;
         let Entry { state, handle, .. } = self.entries[slot as usize];
-        // A delete without an answer occupies the queue until a later operation is answered. So there must
-        // be room for a later ADD and its delete.
+        // A delete without an answer occupies the queue until a later operation is answered. So
+        // there must be room for a later ADD and its delete.
         let silent = state.next(Step::Withdraw).is_some() && self.queue.room() >= 2;
         Some(Op::Delete { handle, slot, answer: !silent, count: self.count() })
     }
 
     /// A sync, if the NIC must be told the count and no other operation carries it.
     fn sync_due(&mut self) -> Option<Op> {
-        // The NIC has counted messages that it has not reported yet, so the sync goes at half the limit.
+        // The NIC has counted messages that it has not reported yet, so the sync goes at half the
+        // limit.
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
         let can = !self.counters.broken && self.queue.room() > 0;
         (due && can).then(|| Op::Sync { count: self.count() })

@@ -1,11 +1,11 @@
 //! An index that answers: does an older receive block this candidate for the NIC's list?
 //!
-//! A receive that blocks younger ones is a *blocker*. It overlaps a candidate if their tags agree on the
-//! bits that both masks compare. So each mask of a candidate has a *view*: all blockers, grouped by the
-//! bits that their mask and the view's mask share, and each group ordered by these bits of the tag and by
-//! age. One look-up per group finds the blocker. The numbers of views and groups are bounded. A mask that
-//! gets no view or group of its own uses one that compares fewer bits: that may find a blocker that doesn't
-//! overlap, and never misses one that does.
+//! A receive that blocks younger ones is a *blocker*. It overlaps a candidate if their tags agree
+//! on the bits that both masks compare. So each mask of a candidate has a *view*: all blockers,
+//! grouped by the bits that their mask and the view's mask share, and each group ordered by these
+//! bits of the tag and by age. One look-up per group finds the blocker. The numbers of views and
+//! groups are bounded. A mask that gets no view or group of its own uses one that compares fewer
+//! bits: that may find a blocker that doesn't overlap, and never misses one that does.
 
 use std::collections::BTreeMap;
 
@@ -59,8 +59,8 @@ impl Order {
         }
     }
 
-    /// A blocker that is older than the candidate and overlaps it. `all` are the blockers; they fill the
-    /// view if the candidate's mask is new.
+    /// A blocker that is older than the candidate and overlaps it. `all` are the blockers; they
+    /// fill the view if the candidate's mask is new.
     pub(crate) fn blocker(
         &mut self,
         age: Age,
@@ -70,7 +70,8 @@ impl Order {
         self.view(pattern.mask().0, all).oldest(age, pattern.tag().0)
     }
 
-    /// The view of a mask. If there are too many views, the view of mask 0, where everything overlaps.
+    /// The view of a mask. If there are too many views, the view of mask 0, where everything
+    /// overlaps.
     fn view(&mut self, mask: u64, all: impl Iterator<Item = Blocker>) -> &View {
         let find = |views: &[View], mask| views.iter().position(|view| view.mask == mask);
         let mask = match find(&self.views, mask) {
@@ -94,8 +95,8 @@ impl View {
         group.blockers.insert((blocker.pattern.tag().0 & group.mask, blocker.age), blocker);
     }
 
-    /// The group of a mask. If there are too many groups, an empty one is reused, or else the group of
-    /// mask 0 is taken.
+    /// The group of a mask. If there are too many groups, an empty one is reused, or else the group
+    /// of mask 0 is taken.
     fn group_for(&mut self, mask: u64) -> &mut Group {
         let find = |groups: &[Group], mask| groups.iter().position(|group| group.mask == mask);
         let place = find(&self.groups, mask).unwrap_or_else(|| {
@@ -116,8 +117,8 @@ impl View {
         &mut self.groups[place]
     }
 
-    /// Removes a blocker. It is in the group of its mask, or in the group of mask 0 if its own group was made
-    /// after it was inserted.
+    /// Removes a blocker. It is in the group of its mask, or in the group of mask 0 if its own
+    /// group was made after it was inserted.
     fn remove(&mut self, age: Age, pattern: &Pattern) {
         let own = self.mask & pattern.mask().0;
         for mask in [own, 0] {

@@ -1,4 +1,5 @@
-//! Which receives are worth adding to the NIC's list, as far as that doesn't depend on other receives.
+//! Which receives are worth adding to the NIC's list, as far as that doesn't depend on other
+//! receives.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -51,8 +52,8 @@ impl Policy {
         } else if !usable || length > self.read_max {
             Some(Why::Memory)
         } else if pattern.source().is_some() {
-            // The NIC compares tags only. `Shadow::post` tells how to post a receive whose tag has one
-            // sender.
+            // The NIC compares tags only. `Shadow::post` tells how to post a receive whose tag has
+            // one sender.
             Some(Why::Source)
         } else {
             None

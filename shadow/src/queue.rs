@@ -18,8 +18,8 @@ pub(crate) enum Sent {
 
 /// The operations without answers, which the NIC limits in number.
 ///
-/// For each entry one operation is kept back for its delete, so that the NIC doesn't have to refuse the
-/// delete.
+/// For each entry one operation is kept back for its delete, so that the NIC doesn't have to refuse
+/// the delete.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     sent: VecDeque<Sent>,

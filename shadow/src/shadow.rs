@@ -17,12 +17,13 @@ use crate::waiting::{Hold, Waiting};
 
 /// A record of the posted receives that a NIC holds. See the crate's documentation for the rules.
 ///
-/// A receive is named by the caller's id, and an entry of the NIC's list by the shadow's *slot*. After each
-/// call [`next_op`](Self::next_op) may have operations for the NIC.
+/// A receive is named by the caller's id, and an entry of the NIC's list by the shadow's *slot*.
+/// After each call [`next_op`](Self::next_op) may have operations for the NIC.
 ///
-/// **The caller must search again for messages that wait for a receive ([`Take::Wait`]) when the receive
-/// leaves the posted receives** by [`matched`](Self::matched), by a [`lost`](Self::lost) that names it, or
-/// by [`Take::Reclaim`]. At [`Deleted::ForMessage`](crate::Deleted::ForMessage) the first of them takes it.
+/// **The caller must search again for messages that wait for a receive ([`Take::Wait`]) when the
+/// receive leaves the posted receives** by [`matched`](Self::matched), by a [`lost`](Self::lost)
+/// that names it, or by [`Take::Reclaim`]. At [`Deleted::ForMessage`](crate::Deleted::ForMessage)
+/// the first of them takes it.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     pub(crate) policy: Policy,
@@ -62,8 +63,8 @@ pub struct Shadow {
 pub enum Take {
     /// The message takes the receive, which was in software. The shadow has forgotten the receive.
     Software(Why),
-    /// The message takes the receive. The NIC can't have matched its entry, and the caller reclaims the
-    /// buffer from the device. The shadow has forgotten the receive.
+    /// The message takes the receive. The NIC can't have matched its entry, and the caller reclaims
+    /// the buffer from the device. The shadow has forgotten the receive.
     Reclaim {
         /// The shadow's number for the entry.
         slot: u32,
@@ -73,8 +74,9 @@ pub enum Take {
         why: Why,
     },
     /// The message and all later messages of its sender wait until the receive has left the posted
-    /// receives. The NIC is asked whether it has matched the receive with another message. An unexpected
-    /// message of the list waits as well if the receive is being deleted for another reason.
+    /// receives. The NIC is asked whether it has matched the receive with another message. An
+    /// unexpected message of the list waits as well if the receive is being deleted for another
+    /// reason.
     Wait,
 }
 
@@ -119,14 +121,15 @@ impl Shadow {
         }
     }
 
-    /// A receive was posted; it is the youngest of all. `length` is in bytes. `usable` says whether the NIC
-    /// can use its buffer. Ids are indexes of a table, so memory grows with the largest id. An id is free
-    /// again when the shadow has forgotten its receive, or at [`landed`](Self::landed) if the NIC matched
-    /// it.
+    /// A receive was posted; it is the youngest of all. `length` is in bytes. `usable` says whether
+    /// the NIC can use its buffer. Ids are indexes of a table, so memory grows with the largest id.
+    /// An id is free again when the shadow has forgotten its receive, or at
+    /// [`landed`](Self::landed) if the NIC matched it.
     ///
-    /// A NIC compares tags only, so a receive whose pattern names a source stays in software. A caller that
-    /// knows that the tag has one sender posts the receive without the source here, and checks the sender
-    /// when the match is [reported](Self::matched). The order of receives depends on tags only.
+    /// A NIC compares tags only, so a receive whose pattern names a source stays in software. A
+    /// caller that knows that the tag has one sender posts the receive without the source here, and
+    /// checks the sender when the match is [reported](Self::matched). The order of receives depends
+    /// on tags only.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
         self.event();
         self.forget(id);
@@ -152,8 +155,9 @@ impl Shadow {
         self.counters.receives += 1;
     }
 
-    /// Software found that the receive is the first match of a message. `through_list` says whether the
-    /// NIC's list reported the message as unexpected. An unknown receive counts as one in software.
+    /// Software found that the receive is the first match of a message. `through_list` says whether
+    /// the NIC's list reported the message as unexpected. An unknown receive counts as one in
+    /// software.
     pub fn take(&mut self, id: u32, through_list: bool) -> Take {
         self.event();
         match self.place(id) {
@@ -172,14 +176,14 @@ impl Shadow {
         let is_sent = removal.is_some() && !state.may_be_deleted();
         let next = state.next(Step::Take);
         if is_sent && removal > Some(Removal::Again) {
-            // The NIC may have executed the delete, and may then have matched younger receives with older
-            // messages. So the receive stays with the request that came first.
+            // The NIC may have executed the delete, and may then have matched younger receives with
+            // older messages. So the receive stays with the request that came first.
             self.counters.waited += 1;
             return Take::Wait;
         }
         let Some(next) = next.filter(|_| through_list) else {
-            // An active entry would have matched a message of the list. If this message arrived through
-            // the list, the NIC broke its contract.
+            // An active entry would have matched a message of the list. If this message arrived
+            // through the list, the NIC broke its contract.
             self.counters.broken |= through_list;
             self.counters.waited += 1;
             self.ask(slot, Removal::Message);
@@ -199,8 +203,9 @@ impl Shadow {
         Take::Reclaim { slot, handle, why: Why::Phase }
     }
 
-    /// The NIC's list reported a message as unexpected. Must be called before any other call for the message;
-    /// [`searched`](Self::searched) follows later. A caller that searches at once may leave this call out.
+    /// The NIC's list reported a message as unexpected. Must be called before any other call for
+    /// the message; [`searched`](Self::searched) follows later. A caller that searches at once may
+    /// leave this call out.
     pub fn unexpected_reported(&mut self) {
         self.arrived += 1;
     }
@@ -237,8 +242,8 @@ impl Shadow {
         }
     }
 
-    /// A receive in software ended in another way. For a receive in the NIC's list this does nothing: it must
-    /// be [cancelled](Self::cancel).
+    /// A receive in software ended in another way. For a receive in the NIC's list this does
+    /// nothing: it must be [cancelled](Self::cancel).
     pub fn end(&mut self, id: u32) {
         self.event();
         if !matches!(self.place(id), Some(Place::Entry(_))) {
@@ -326,7 +331,8 @@ impl Shadow {
         state.next(step).ok_or(ShadowError::Impossible { slot, state, step })
     }
 
-    /// Changes an entry's state, and with it the operation kept back for its delete and the free slots.
+    /// Changes an entry's state, and with it the operation kept back for its delete and the free
+    /// slots.
     pub(crate) fn move_to(&mut self, slot: u32, next: State) {
         let entry = &mut self.entries[slot as usize];
         let before = std::mem::replace(&mut entry.state, next);

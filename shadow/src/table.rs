@@ -1,8 +1,8 @@
 //! The life cycle of an entry: the steps that each state allows, and the state that follows.
 //!
 //! The name of a state lists the events that are still to come: `Adding`, the answer to the ADD;
-//! `Removing`, the answer to a delete; `Matched`, the data of the message. When nothing is to come, the slot
-//! is free. A NIC that keeps its contract never causes a step that isn't in [`ROWS`].
+//! `Removing`, the answer to a delete; `Matched`, the data of the message. When nothing is to come,
+//! the slot is free. A NIC that keeps its contract never causes a step that isn't in [`ROWS`].
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -37,7 +37,8 @@ pub enum State {
     AddingRemoving,
     /// The answer to the delete.
     Removing,
-    /// The answer to the ADD, the data of the matched message, and the answer that the delete came too late.
+    /// The answer to the ADD, the data of the matched message, and the answer that the delete came
+    /// too late.
     AddingRemovingMatched,
     /// The data of the matched message, and the answer that the delete came too late.
     RemovingMatched,
@@ -66,7 +67,8 @@ pub enum Step {
     Add,
     /// The NIC answered the ADD, and no unexpected message was reported since: the entry is active.
     AddedInPhase,
-    /// The NIC answered the ADD after an unexpected message was reported: the entry may be inactive.
+    /// The NIC answered the ADD after an unexpected message was reported: the entry may be
+    /// inactive.
     AddedLate,
     /// The NIC matched the entry with a message.
     Match,
@@ -184,7 +186,8 @@ impl State {
         NEXT[self as usize][step as usize]
     }
 
-    /// Whether a delete with an answer may still be sent for the entry. An operation is kept back for it.
+    /// Whether a delete with an answer may still be sent for the entry. An operation is kept back
+    /// for it.
     pub(crate) const fn may_be_deleted(self) -> bool {
         self.next(Remove).is_some()
     }

@@ -1,5 +1,5 @@
-//! The receives that wait to be added to the NIC's list: those to be examined, in the order of posting, and
-//! those held back until something has happened.
+//! The receives that wait to be added to the NIC's list: those to be examined, in the order of
+//! posting, and those held back until something has happened.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,9 @@ impl Waiting {
         };
     }
 
-    /// Makes all receives that `hold` held back ready to be examined, and calls `each` with their ids.
-    /// A receive is examined once before it is held back, so the amortised cost per look is constant.
+    /// Makes all receives that `hold` held back ready to be examined, and calls `each` with their
+    /// ids. A receive is examined once before it is held back, so the amortised cost per look is
+    /// constant.
     pub(crate) fn release(&mut self, hold: Hold, mut each: impl FnMut(u32)) {
         while let Some((&(_, age), &id)) = self.held.range((hold, 0)..=(hold, Age::MAX)).next() {
             self.held.remove(&(hold, age));

@@ -1,4 +1,5 @@
-//! A NIC may report any events in any order: the shadow returns errors and its counters stay consistent.
+//! A NIC may report any events in any order: the shadow returns errors and its counters stay
+//! consistent.
 
 use proptest::prelude::*;
 use tagmatch_shadow::table::State;

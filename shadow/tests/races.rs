@@ -1,5 +1,5 @@
-//! Random histories of a receiver and a NIC that keeps its contract; see `world`. `SHADOW_SEEDS` is the number
-//! of histories, `SHADOW_FIRST` is the first seed, and `SHADOW_LOG` prints each step.
+//! Random histories of a receiver and a NIC that keeps its contract; see `world`. `SHADOW_SEEDS` is
+//! the number of histories, `SHADOW_FIRST` is the first seed, and `SHADOW_LOG` prints each step.
 
 mod world;
 

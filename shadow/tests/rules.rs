@@ -343,8 +343,8 @@ fn the_count_goes_on_when_the_last_entry_to_be_deleted_is_matched_instead() {
     let mut shadow = shadow();
     let matched = active(&mut shadow, 0, &exact(1));
     post(&mut shadow, 1, &exact(2));
-    // A message of the list takes the second receive before the NIC has answered its ADD. The delete of
-    // its entry goes first.
+    // A message of the list takes the second receive before the NIC has answered its ADD. The
+    // delete of its entry goes first.
     shadow.unexpected_reported();
     assert_eq!(shadow.take(1, true), Take::Reclaim { slot: 1, handle: 101, why: Why::Phase });
     shadow.searched();

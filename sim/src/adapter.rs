@@ -17,12 +17,12 @@ pub trait Adapter {
     /// The device can't be made. The run fails.
     fn device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
 
-    /// Whether software decides each match, when a message arrives or a receive is posted. Then the oracle
-    /// predicts each match. Where a NIC decides, the oracle checks only the rules of order.
+    /// Whether software decides each match, when a message arrives or a receive is posted. Then the
+    /// oracle predicts each match. Where a NIC decides, the oracle checks only the rules of order.
     fn software_decides(&self) -> bool;
 
-    /// Whether the device has no event that a later poll would report. A run is settled only when all
-    /// devices are idle.
+    /// Whether the device has no event that a later poll would report. A run is settled only when
+    /// all devices are idle.
     fn is_idle(&self, device: &Self::Device) -> bool;
 
     /// Whether the device may disconnect from a peer by itself.
@@ -60,8 +60,9 @@ impl Adapter for Bare {
     }
 }
 
-/// Engines on NICs that match. The seed decides the slots, the knobs and the peers whose messages pass through
-/// the list. Messages of other peers arrive past the list, as if through another device.
+/// Engines on NICs that match. The seed decides the slots, the knobs and the peers whose messages
+/// pass through the list. Messages of other peers arrive past the list, as if through another
+/// device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelNic {
     /// The NIC's own READs fail, and so do queue pairs.

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use tagmatch_sim::Scope;
 
-/// A scope and the least numbers of states: with all messages through the list, and with one sender's messages
-/// past it. Fewer states mean that the search left something out.
+/// A scope and the least numbers of states: with all messages through the list, and with one
+/// sender's messages past it. Fewer states mean that the search left something out.
 type Family = (Scope, [u64; 2]);
 
-/// Scopes that take some seconds: all delays of small programs, all small programs with delays that are bounded,
-/// and a NIC that takes few operations and is rarely told the count.
+/// Scopes that take some seconds: all delays of small programs, all small programs with delays that
+/// are bounded, and a NIC that takes few operations and is rarely told the count.
 const CI: [Family; 4] = [
     (Scope::new(2, 2, 1, 1), [80_000, 65_000]),
     (Scope::new(2, 2, 0, 2), [95_000, 75_000]),
@@ -62,8 +62,8 @@ fn one(text: &str) -> Result<Family, String> {
     }
 }
 
-/// Explores families, each with the messages of all senders through the NIC's list, and with those of
-/// one past it. Fewer states than there must be are a failure, too.
+/// Explores families, each with the messages of all senders through the NIC's list, and with those
+/// of one past it. Fewer states than there must be are a failure, too.
 pub(crate) fn run(Families(families): &Families) -> ExitCode {
     let threads = available_parallelism().map_or(1, NonZero::get);
     for &(size, least) in families {

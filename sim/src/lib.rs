@@ -1,5 +1,5 @@
-//! Deterministic simulation of tagmatch: many workers in one thread, on simulated wires. One seed decides all
-//! delays and faults, and an oracle checks each result while the workers run.
+//! Deterministic simulation of tagmatch: many workers in one thread, on simulated wires. One seed
+//! decides all delays and faults, and an oracle checks each result while the workers run.
 //!
 //! | module | knows | must not know |
 //! |---|---|---|
@@ -14,21 +14,22 @@
 //!
 //! # A run
 //! 1. [`Plan::new`] draws settings and a program from seed and profile.
-//! 2. [`Plan::run`] makes each step. After each step the oracle gets all that the acting worker can see, and
-//!    reports the first violation.
+//! 2. [`Plan::run`] makes each step. After each step the oracle gets all that the acting worker can
+//!    see, and reports the first violation.
 //! 3. At the end everything is drained, and nothing may be left anywhere.
-//! 4. [`shrink()`] makes a failing plan small. The small plan is run again, and its history is printed.
+//! 4. [`shrink()`] makes a failing plan small. The small plan is run again, and its history is
+//!    printed.
 //!
 //! # How messages are told apart
-//! The immediate data is the message's number. A message without immediate data has a length that no other
-//! message in transit between the two workers has. So each status names one message, even if the buffer was
-//! too small for its first byte. The payload is a function of the number. Each failing READ has its own error
-//! number, which both sides report.
+//! The immediate data is the message's number. A message without immediate data has a length that
+//! no other message in transit between the two workers has. So each status names one message, even
+//! if the buffer was too small for its first byte. The payload is a function of the number. Each
+//! failing READ has its own error number, which both sides report.
 //!
 //! # What is not simulated
-//! Hostile bytes (fuzz targets test these), threads, and sleeping. A write after completion can't happen in
-//! safe code, because buffers are moved. A returned buffer is overwritten by its next use, so the oracle
-//! notices a late read of it.
+//! Hostile bytes (fuzz targets test these), threads, and sleeping. A write after completion can't
+//! happen in safe code, because buffers are moved. A returned buffer is overwritten by its next
+//! use, so the oracle notices a late read of it.
 #![forbid(unsafe_code)]
 
 mod adapter;

@@ -43,8 +43,9 @@ struct Args {
     /// Let wires break a promise: the run must fail.
     #[arg(long, value_parser = wire_fault)]
     wire_fault: Option<WireFault>,
-    /// No seeds: every interleaving of small scopes, on a NIC that is driven by hand. `ci`, `full`, or one size:
-    /// receives, messages, cancels, tags, and completions held back at most (0: as many as there are).
+    /// No seeds: every interleaving of small scopes, on a NIC that is driven by hand. `ci`, `full`,
+    /// or one size: receives, messages, cancels, tags, and completions held back at most (0: as
+    /// many as there are).
     #[arg(long, value_name = "SCOPE")]
     exhaust: Option<exhausting::Families>,
 }

@@ -1,7 +1,8 @@
 //! Programs: what the callers of all workers do, step by step.
 //!
-//! A step never refers to a result of another one: "cancel the third of what is posted". So a program
-//! from which steps were taken is a program still, and that is how one that fails is made small.
+//! A step never refers to a result of another one: "cancel the third of what is posted". So a
+//! program from which steps were taken is a program still, and that is how one that fails is made
+//! small.
 
 use std::fmt;
 
@@ -18,8 +19,8 @@ pub struct Ask {
     pub tag: u64,
     /// Bits looked at.
     pub mask: u64,
-    /// The worker that is named as the source, apart from the tag. A receive whose tag names its source, too,
-    /// is said to be of that one alone, so that a NIC may have it.
+    /// The worker that is named as the source, apart from the tag. A receive whose tag names its
+    /// source, too, is said to be of that one alone, so that a NIC may have it.
     pub source: Option<u8>,
 }
 
@@ -32,7 +33,8 @@ pub enum Mode {
     Inject,
 }
 
-/// One step. Workers go by their place, whoever has it at the time; `which` counts modulo what there is.
+/// One step. Workers go by their place, whoever has it at the time; `which` counts modulo what
+/// there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Op {

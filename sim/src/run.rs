@@ -92,7 +92,8 @@ pub struct Report {
     pub steps: usize,
     /// Event counts of the run.
     pub counts: Counts,
-    /// A digest of the history. Equal plans have equal digests unless something is not deterministic.
+    /// A digest of the history. Equal plans have equal digests unless something is not
+    /// deterministic.
     pub digest: u64,
     /// The history as text, if it was asked for.
     pub lines: Vec<String>,

@@ -1,7 +1,8 @@
 //! Makes a failing plan small.
 //!
-//! Whole workers and ever smaller chunks of steps are removed (delta debugging, Zeller and Hildebrandt 2002). A
-//! smaller plan is kept if it still breaks the same rule. The seed of the wires stays.
+//! Whole workers and ever smaller chunks of steps are removed (delta debugging, Zeller and
+//! Hildebrandt 2002). A smaller plan is kept if it still breaks the same rule. The seed of the
+//! wires stays.
 
 use crate::adapter::Adapter;
 use crate::program::Op;
@@ -74,7 +75,8 @@ impl<A: Adapter> Shrinker<'_, A> {
         }
     }
 
-    /// Removes all steps of one worker after another, and then the last workers if no step needs them.
+    /// Removes all steps of one worker after another, and then the last workers if no step needs
+    /// them.
     fn drop_workers(&mut self, best: &mut Plan) {
         for worker in (0..u8::try_from(best.setup.workers).unwrap_or(u8::MAX)).rev() {
             let without: Vec<Op> =

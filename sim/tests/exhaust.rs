@@ -1,5 +1,5 @@
-//! Small scopes, explored completely: nothing is found. They take minutes without optimization, so that only
-//! `ci/parts/sim` runs all of them, in a release build.
+//! Small scopes, explored completely: nothing is found. They take minutes without optimization, so
+//! that only `ci/parts/sim` runs all of them, in a release build.
 
 use tagmatch_sim::{Explored, Scope};
 

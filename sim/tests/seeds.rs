@@ -25,7 +25,8 @@ fn nothing_is_found() {
         assert!(counts.received > 200 * 10, "{}: {counts:?}", profile.name);
         // Nor one in which nothing is dropped that is to be.
         assert!(profile.name != "graves" || counts.lost > 10, "{}: {counts:?}", profile.name);
-        // Nor does a NIC that is not used: matching is right without it. They match some 300 receives.
+        // Nor does a NIC that is not used: matching is right without it. They match some 300
+        // receives.
         assert!(profile.nic.is_none() || counts.hardware > 250, "{}: {counts:?}", profile.name);
     }
 }

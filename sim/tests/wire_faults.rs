@@ -1,5 +1,5 @@
-//! The oracle finds each fault of the wires, even by the rules of order alone, and the failing program can be
-//! shrunk.
+//! The oracle finds each fault of the wires, even by the rules of order alone, and the failing
+//! program can be shrunk.
 
 use tagmatch_device::DeviceError;
 use tagmatch_sim::{Adapter, Bare, Plan, Profile, Rule, Wire, WireFault, shrink};

@@ -5,8 +5,8 @@ use thiserror::Error;
 
 /// Widths of the three fields, context highest, tag lowest.
 ///
-/// A layout always says which bits are the source, since a receive that names its sender may be matched
-/// in places where an any-source receive may not.
+/// A layout always says which bits are the source, since a receive that names its sender may be
+/// matched in places where an any-source receive may not.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }

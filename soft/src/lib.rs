@@ -6,10 +6,10 @@
 //!
 //! # How it works
 //!
-//! Receives differ in the bits that they compare: their [`TagMask`], and whether they name a source.
-//! All receives that compare the same bits form a *mask class*. Within a class, matching is equality
-//! of those bits, which are the *key*, so a hash table finds the match. Programs use few classes:
-//! exact, any source, any tag, and rarely more. The lists work as follows:
+//! Receives differ in the bits that they compare: their [`TagMask`], and whether they name a
+//! source. All receives that compare the same bits form a *mask class*. Within a class, matching is
+//! equality of those bits, which are the *key*, so a hash table finds the match. Programs use few
+//! classes: exact, any source, any tag, and rarely more. The lists work as follows:
 //!
 //! 1. A posted receive gets the next sequence number, and goes to the end of its key's chain in the
 //!    table of its class.
@@ -19,12 +19,13 @@
 //!    receives have searched. A receive searches only its own class, whose chain begins with the
 //!    oldest message.
 //! 4. A class of unexpected messages gets its table at the first search by a receive of that class.
-//!    It loses the table once the updates since the last search have cost more than building it again
-//!    would.
+//!    It loses the table once the updates since the last search have cost more than building it
+//!    again would.
 //!
-//! A list of up to 24 entries has no tables. It is a *short list*: each entry is in a *lane*, and all
-//! lanes are compared at once (`short`). Most programs never need more. Equal receives posted one after
-//! the other share a lane. The youngest receives can be in lanes while older ones are in tables.
+//! A list of up to 24 entries has no tables. It is a *short list*: each entry is in a *lane*, and
+//! all lanes are compared at once (`short`). Most programs never need more. Equal receives posted
+//! one after the other share a lane. The youngest receives can be in lanes while older ones are in
+//! tables.
 //!
 //! # Modules
 //!
@@ -39,8 +40,8 @@
 //! | `lanes` | vector instructions; the one unsafe module | the meaning of the values compared |
 //! | `slab`, `link` | slots, generations, chains | the contents of an entry |
 //!
-//! The crate has no I/O, no clock, no threads and no randomness: the caller gives each list a seed. The
-//! lists do not interpret the values that the caller stores in them.
+//! The crate has no I/O, no clock, no threads and no randomness: the caller gives each list a seed.
+//! The lists do not interpret the values that the caller stores in them.
 //!
 //! # Costs
 //!
@@ -57,13 +58,14 @@
 //! | bytes per entry, 4 byte values | 36 | 32, and 8 per class |
 //! | bytes of index per key and class | 9 to 18 | 9 to 18 |
 //!
-//! Nothing else is linear: not wildcards, not receives that never match, not ten thousand receives with
-//! one key, and not tags chosen against the hash, which is seeded, and gets a new seed when too many keys
-//! share a bucket. The counters of [`MatchStats`] count the work, and `tests/work.rs` checks these bounds.
+//! Nothing else is linear: not wildcards, not receives that never match, not ten thousand receives
+//! with one key, and not tags chosen against the hash, which is seeded, and gets a new seed when
+//! too many keys share a bucket. The counters of [`MatchStats`] count the work, and `tests/work.rs`
+//! checks these bounds.
 //!
 //! **Beyond 32 classes** at a time, further receives share one list that every message scans, and
-//! receives of further classes scan the unexpected messages. [`MatchStats`] counts both. A list frees
-//! no memory before it is dropped, except the memory of unused tables.
+//! receives of further classes scan the unexpected messages. [`MatchStats`] counts both. A list
+//! frees no memory before it is dropped, except the memory of unused tables.
 
 #![deny(unsafe_code)]
 

@@ -25,7 +25,8 @@ impl Link {
 
 /// The storage of the links of a chain's entries.
 ///
-/// `prev` and `next` are read and written separately: reading both as one word right after two separate writes would have to wait until both reach the cache.
+/// `prev` and `next` are read and written separately: reading both as one word right after two
+/// separate writes would have to wait until both reach the cache.
 pub(crate) trait Links {
     fn prev(&self, entry: u32) -> u32;
     fn next(&self, entry: u32) -> u32;

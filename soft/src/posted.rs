@@ -22,13 +22,15 @@ const SOON: u64 = LANES as u64 / 3 * PostOrder::STEP;
 /// Posted receives: first posted, first matched.
 ///
 /// A list is short at first: its receives are in lanes, which are compared all at once. A list that
-/// outgrows its lanes is indexed, and later receives are indexed, too. This ends when the list is empty, or
-/// when receives are matched soon after they were posted. Later receives then go to the lanes again, while
-/// older ones stay indexed. So receives posted long in advance cost little more than one lookup.
+/// outgrows its lanes is indexed, and later receives are indexed, too. This ends when the list is
+/// empty, or when receives are matched soon after they were posted. Later receives then go to the
+/// lanes again, while older ones stay indexed. So receives posted long in advance cost little more
+/// than one lookup.
 ///
-/// `T` is the caller's value for a receive. Receives are indexed by *mask class* (the bits of the tag that
-/// they compare, and whether they compare the source); the [crate](crate)'s documentation lists the
-/// costs. The list allocates only when it grows, and frees no memory before it is dropped.
+/// `T` is the caller's value for a receive. Receives are indexed by *mask class* (the bits of the
+/// tag that they compare, and whether they compare the source); the [crate](crate)'s documentation
+/// lists the costs. The list allocates only when it grows, and frees no memory before it is
+/// dropped.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -70,8 +72,8 @@ pub struct PostedList<T: Copy> {
 }
 
 impl<T: Copy> PostedList<T> {
-    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from a
-    /// source of randomness, or from a simulator.
+    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from
+    /// a source of randomness, or from a simulator.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         PostedList {

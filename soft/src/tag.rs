@@ -115,9 +115,9 @@ impl Pattern {
 
     /// Whether some message is accepted by both patterns.
     ///
-    /// The answer is exact: the tags must agree in the bits that both masks compare, and the sources
-    /// must be equal, unless a pattern accepts any. The relation is symmetric, and every pattern
-    /// overlaps itself.
+    /// The answer is exact: the tags must agree in the bits that both masks compare, and the
+    /// sources must be equal, unless a pattern accepts any. The relation is symmetric, and every
+    /// pattern overlaps itself.
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_soft as soft; }

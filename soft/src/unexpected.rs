@@ -110,10 +110,11 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
 /// A list is short at first: its messages are in lanes, which are compared all at once. A list that
 /// outgrows its lanes is indexed until it is empty again.
 ///
-/// `T` is the caller's value for a message. A search of an indexed list uses the index of its pattern's
-/// class. The index is built at the first search with a pattern of the class, and updated with every new
-/// and removed message. It is dropped when the updates since its last search have cost more than building
-/// it again would. The list allocates only when it grows or builds an index.
+/// `T` is the caller's value for a message. A search of an indexed list uses the index of its
+/// pattern's class. The index is built at the first search with a pattern of the class, and updated
+/// with every new and removed message. It is dropped when the updates since its last search have
+/// cost more than building it again would. The list allocates only when it grows or builds an
+/// index.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -167,8 +168,8 @@ impl FoundMessage {
 }
 
 impl<T: Copy> UnexpectedList<T> {
-    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from a
-    /// source of randomness, or from a simulator.
+    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from
+    /// a source of randomness, or from a simulator.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut work = ListWork::new(seed);

@@ -171,9 +171,9 @@ fn unexpected_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<()
     Ok(())
 }
 
-/// Both lists as MPI uses them: a receive is posted only if no unexpected message fits, and a message
-/// becomes unexpected only if no posted receive fits. The pairs must be the oracle's. At the end no
-/// message and receive that fit are left.
+/// Both lists as MPI uses them: a receive is posted only if no unexpected message fits, and a
+/// message becomes unexpected only if no posted receive fits. The pairs must be the oracle's. At
+/// the end no message and receive that fit are left.
 fn mpi_run(seed: u64, many: bool, words: &[u64]) -> Result<(), TestCaseError> {
     let mut posted = PostedList::new(seed);
     let mut unexpected = UnexpectedList::new(seed);

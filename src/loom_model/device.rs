@@ -24,14 +24,14 @@ use tagmatch_shm::ShmConfig;
 const LIMITS: Limits = Limits { message_max: 4096 };
 
 std::thread_local! {
-    /// All descriptors of a run, by the inode of the pipe that stands for them; the threads of a model
-    /// are one thread of the system.
+    /// All descriptors of a run, by the inode of the pipe that stands for them; the threads of a
+    /// model are one thread of the system.
     static SIGNALS: RefCell<HashMap<u64, Weak<Signal>>> = RefCell::default();
 }
 
 loom::thread_local! {
-    /// The notification that a thread sleeps on. A thread keeps one for its whole life, since loom wakes every new one
-    /// once spuriously.
+    /// The notification that a thread sleeps on. A thread keeps one for its whole life, since loom
+    /// wakes every new one once spuriously.
     static SLEEP: Arc<Notify> = Arc::new(Notify::new());
 }
 
@@ -83,8 +83,8 @@ fn inode(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(File::from(fd.try_clone_to_owned()?).metadata()?.ino())
 }
 
-/// Stands for [`tagmatch_os::sleep::sleep_until_readable`] without a time limit, so that a lost wake-up is a deadlock,
-/// which loom reports.
+/// Stands for [`tagmatch_os::sleep::sleep_until_readable`] without a time limit, so that a lost
+/// wake-up is a deadlock, which loom reports.
 pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::Result<bool> {
     let inodes = fds.iter().map(|fd| inode(*fd)).collect::<io::Result<Vec<_>>>()?;
     let signals: Vec<_> = SIGNALS
@@ -137,7 +137,8 @@ impl Wake for EventFd {
     }
 }
 
-/// Messages on their way to the worker: its own, and those of a process that shares no lock with it.
+/// Messages on their way to the worker: its own, and those of a process that shares no lock with
+/// it.
 #[derive(Default)]
 struct Way {
     messages: VecDeque<Vec<u8>>,

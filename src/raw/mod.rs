@@ -1,7 +1,8 @@
 //! The unsafe layer, for runtimes that manage memory themselves.
 //!
-//! Everything else in this crate is safe because operations own their buffers. A runtime whose users
-//! hand it pointers (as MPI's do) makes buffers out of them here and keeps the promise itself.
+//! Everything else in this crate is safe because operations own their buffers. A runtime whose
+//! users hand it pointers (as MPI's do) makes buffers out of them here and keeps the promise
+//! itself.
 
 #![allow(unsafe_code, reason = "the one unsafe module of this crate")]
 
@@ -16,9 +17,9 @@ pub use scope::{Scope, ScopedRequest};
 /// Memory at a pointer, for receiving or sending.
 ///
 /// # Safety
-/// Until the operation that it is handed to has given the buffer back or, if its request was dropped
-/// or leaked, until the worker is dropped and every other request of it is gone: `length` bytes at
-/// `start` stay allocated and initialised, and nobody else reads or writes them.
+/// Until the operation that it is handed to has given the buffer back or, if its request was
+/// dropped or leaked, until the worker is dropped and every other request of it is gone: `length`
+/// bytes at `start` stay allocated and initialised, and nobody else reads or writes them.
 pub unsafe fn buffer(start: NonNull<u8>, length: usize) -> Buffer {
     // SAFETY: the caller's promise is the one that is asked for.
     unsafe { Buffer::from_raw(start, length, true) }

@@ -43,8 +43,8 @@ enum Scoped<A: Access> {
 }
 
 impl<'scope, A: Access> ScopedRequest<'scope, A> {
-    /// The result, if there is one; makes progress if there isn't. For a send, the envelope's source
-    /// is the peer that it went to.
+    /// The result, if there is one; makes progress if there isn't. For a send, the envelope's
+    /// source is the peer that it went to.
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         match &mut self.request {
             Scoped::Receive(request) => request.test().map(|result| Ok(result?.status)),
@@ -133,10 +133,11 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         ScopedRequest { request, slice: PhantomData }
     }
 
-    /// Ends every operation that may still hold a slice: receives are cancelled, all are waited for.
+    /// Ends every operation that may still hold a slice: receives are cancelled, all are waited
+    /// for.
     fn end(&self) {
-        // Progress calls wakers. If one panicked, operations would go on using slices whose borrow ends with this call:
-        // the process has to end.
+        // Progress calls wakers. If one panicked, operations would go on using slices whose borrow
+        // ends with this call: the process has to end.
         let guard = AbortOnUnwind;
         let access = &self.worker.access;
         for request in self.begun.take() {
@@ -170,9 +171,9 @@ impl<A: Access> Drop for End<'_, '_, '_, A> {
 }
 
 impl<A: Access> WorkerOf<A> {
-    /// Runs a closure that may send and receive borrowed slices. Blocks until every operation that was
-    /// begun in it has ended: receives that have not matched are cancelled then, everything else is
-    /// waited for.
+    /// Runs a closure that may send and receive borrowed slices. Blocks until every operation that
+    /// was begun in it has ended: receives that have not matched are cancelled then, everything
+    /// else is waited for.
     ///
     /// ```
     /// use tagmatch::{Config, Match, Worker};

@@ -49,8 +49,8 @@ pub fn up<D: Device>(mut device: D) -> D {
 /// The limit on each wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls the devices until `wanted` returns something for an event of one of them, given with the index
-/// of the device. Events for which it returns `None` are dropped.
+/// Polls the devices until `wanted` returns something for an event of one of them, given with the
+/// index of the device. Events for which it returns `None` are dropped.
 ///
 /// # Panics
 /// After [`PATIENCE`].
@@ -160,7 +160,8 @@ impl Other {
         Self::spawn_in_namespace(&["--pid", "--fork", "--kill-child"], test, role)
     }
 
-    /// Runs a test in a new user namespace, in which no user has a number; `None` where none can be made.
+    /// Runs a test in a new user namespace, in which no user has a number; `None` where none can be
+    /// made.
     #[must_use]
     pub fn spawn_in_user_namespace(test: &str, role: &str) -> Option<Self> {
         Self::spawn_in_namespace(&["--user"], test, role)
@@ -202,8 +203,8 @@ impl Other {
         self.input.flush().unwrap();
     }
 
-    /// The next text that it has printed with [`say`]. Other lines are skipped: the test harness prints
-    /// lines, too.
+    /// The next text that it has printed with [`say`]. Other lines are skipped: the test harness
+    /// prints lines, too.
     ///
     /// # Panics
     /// If it has ended.

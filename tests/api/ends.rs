@@ -65,7 +65,8 @@ fn an_address_where_nobody_is_fails_what_depends_on_it() {
 
 #[test]
 fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
-    // While the receiver reads, the sender's worker is dropped in the same process, and its memory is freed.
+    // While the receiver reads, the sender's worker is dropped in the same process, and its memory
+    // is freed.
     for round in 0..30u64 {
         let b = Worker::new(config()).unwrap();
         let address = b.address();

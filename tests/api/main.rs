@@ -1,5 +1,5 @@
-//! What the public API promises, between workers of one process: over shared memory, or over the device that
-//! the environment names.
+//! What the public API promises, between workers of one process: over shared memory, or over the
+//! device that the environment names.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 

@@ -45,8 +45,8 @@ fn a_receive_that_names_its_source_waits_for_it() {
     }
     p.a.inject(p.to_b, 1, &[1]).unwrap();
     assert_eq!(p.ok(from_a).data(), [1]);
-    // A message from a worker that b never connected to is matched by an any-source receive, and names
-    // its sender.
+    // A message from a worker that b never connected to is matched by an any-source receive, and
+    // names its sender.
     let received = p.ok(p.b.recv(Match::tag(1), vec![0; 1]));
     assert_eq!(received.data(), [3]);
     assert_eq!(p.b.connect(&c.address()).unwrap(), received.status.source);

@@ -129,7 +129,8 @@ fn what_a_device_does_not_carry_is_refused_at_the_call() {
         assert_eq!(failed.buffer.into_vec(), bytes(3));
         refused(&p.a.inject(p.to_b, tag, &[]).unwrap_err());
         refused(&p.b.recv(Match::tag(tag), bytes(3)).wait().unwrap_err().error);
-        // A message with such a tag can't exist, so a probe finds none and a blocking call doesn't wait.
+        // A message with such a tag can't exist, so a probe finds none and a blocking call doesn't
+        // wait.
         assert!(p.b.probe(Match::tag(tag)).is_none() && p.b.mprobe(Match::tag(tag)).is_none());
         refused(&p.b.probe_blocking(Match::tag(tag)).unwrap_err());
         refused(&p.b.mprobe_blocking(Match::tag(tag)).map(drop).unwrap_err());

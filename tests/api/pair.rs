@@ -15,8 +15,8 @@ pub(crate) struct Pair {
     pub(crate) to_a: Peer,
 }
 
-/// How many messages found a posted receive, in software or in a NIC. A device that matches by itself doesn't
-/// tell: for it, all received messages count.
+/// How many messages found a posted receive, in software or in a NIC. A device that matches by
+/// itself doesn't tell: for it, all received messages count.
 pub(crate) fn posted(worker: &Worker) -> u64 {
     let counters = worker.counters();
     counters.posted + counters.hardware + counters.by_device
@@ -62,7 +62,8 @@ impl Pair {
         self.end(request).unwrap()
     }
 
-    /// Drives both until everything that `a` has sent to `b` has arrived. A last message tells, which overtakes none.
+    /// Drives both until everything that `a` has sent to `b` has arrived. A last message tells,
+    /// which overtakes none.
     pub(crate) fn all_arrive(&self) {
         const LAST: u64 = 0xffff;
         self.a.inject(self.to_b, LAST, &[]).unwrap();

@@ -21,9 +21,9 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
     Err(_) => panic!("31 bits"),
 };
 
-/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`; `verbs+emu`, verbs with an
-/// emulated NIC that is offered all receives; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of
-/// `UCX_TLS`.
+/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`;
+/// `verbs+emu`, verbs with an emulated NIC that is offered all receives; or `ucx`, over the
+/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -84,7 +84,8 @@ pub(crate) enum Ability {
     AllTags,
 }
 
-/// Whether the device under test has an ability. If it hasn't, a line of the test's output says so and why.
+/// Whether the device under test has an ability. If it hasn't, a line of the test's output says so
+/// and why.
 pub(crate) fn has(ability: Ability) -> bool {
     if device() != "ucx" {
         return true;

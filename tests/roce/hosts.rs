@@ -1,7 +1,8 @@
-//! The two hosts: processes that are started, stopped and killed on them, and faults of their network.
+//! The two hosts: processes that are started, stopped and killed on them, and faults of their
+//! network.
 //!
-//! Tests run on one host. The other host runs shell scripts, one after the other, that it finds in a directory which both
-//! share, so it works without a network, too: see `ci/parts/failures`.
+//! Tests run on one host. The other host runs shell scripts, one after the other, that it finds in
+//! a directory which both share, so it works without a network, too: see `ci/parts/failures`.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -80,7 +81,8 @@ impl Host {
         }
     }
 
-    /// How many packets the host's device sent again, or found to be repeated, missing or out of order.
+    /// How many packets the host's device sent again, or found to be repeated, missing or out of
+    /// order.
     pub fn irregular_packets(self) -> u64 {
         let counters =
             "duplicate_request out_of_seq_request rcvd_seq_err completer_retry_err send_err";
@@ -189,7 +191,8 @@ pub fn say(word: &str, rest: impl Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// Ends this process if it still runs after this time, so that a hang is a failure and not a long run.
+/// Ends this process if it still runs after this time, so that a hang is a failure and not a long
+/// run.
 pub struct Limit {
     what: String,
     begun: Instant,

@@ -9,12 +9,13 @@ use tagmatch::{Error, Failed, Match, Peer, Received, Request, Sent, Worker};
 /// The tag of the messages by which two sides learn that both are there.
 const MET: u64 = 1000;
 
-/// More sends than receives at a time, so that some messages find a posted receive and others are unexpected.
+/// More sends than receives at a time, so that some messages find a posted receive and others are
+/// unexpected.
 const SENDS: usize = 24;
 const RECEIVES: usize = 8;
 
-/// How many messages a stream may be ahead of its peer's. So one side can't finish all of its traffic while the other one is
-/// kept from running.
+/// How many messages a stream may be ahead of its peer's. So one side can't finish all of its
+/// traffic while the other one is kept from running.
 const LEAD: u64 = 32;
 
 /// How long messages are.
@@ -38,7 +39,8 @@ impl Kind {
         self as u64
     }
 
-    /// The length of the message with this number. An eager one fits into one message of the device.
+    /// The length of the message with this number. An eager one fits into one message of the
+    /// device.
     fn length(self, number: u64) -> u64 {
         match self {
             Kind::Eager => 8 + number * 397 % 3800,
@@ -154,7 +156,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Steps until all messages have been sent and received on both sides, and checks that none is left over.
+    /// Steps until all messages have been sent and received on both sides, and checks that none is
+    /// left over.
     pub fn finish(mut self, worker: &Worker) -> Result<(), Error> {
         while !self.is_over() {
             self.step(worker)?;
@@ -165,8 +168,9 @@ impl Stream {
         Ok(())
     }
 
-    /// After the peer is down, every operation ends. Messages that had arrived whole are received. Messages that were still to be
-    /// read from the peer are not, and neither are eager ones that waited there for credit.
+    /// After the peer is down, every operation ends. Messages that had arrived whole are received.
+    /// Messages that were still to be read from the peer are not, and neither are eager ones that
+    /// waited there for credit.
     pub fn end(mut self, worker: &Worker) {
         let peer = self.peer;
         for send in std::mem::take(&mut self.sends) {

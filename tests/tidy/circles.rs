@@ -1,9 +1,10 @@
-//! Files form no circles. A circle is a set of files of one crate where each file imports the others,
-//! directly or through other files of the circle: none can be understood, tested or moved alone.
+//! Files form no circles. A circle is a set of files of one crate where each file imports the
+//! others, directly or through other files of the circle: none can be understood, tested or moved
+//! alone.
 //!
-//! `use` declarations and paths in the code count as imports; both are followed through re-exports to
-//! the file that defines the name. Tests don't count, nor do faces: files that only declare modules and
-//! re-export names.
+//! `use` declarations and paths in the code count as imports; both are followed through re-exports
+//! to the file that defines the name. Tests don't count, nor do faces: files that only declare
+//! modules and re-export names.
 
 use super::modules::{Import, Modules};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
-//! Rules of the tree that no compiler checks: long files have a reason, `unsafe` stands only in named places and says
-//! why it is sound, public items are documented, dependencies are used, files form no circles, and pages name only
-//! files that exist.
+//! Rules of the tree that no compiler checks: long files have a reason, `unsafe` stands only in
+//! named places and says why it is sound, public items are documented, dependencies are used, files
+//! form no circles, and pages name only files that exist.
 
 mod circles;
 mod modules;
@@ -15,7 +15,8 @@ use std::process::Command;
 const LINES_MAX: usize = 600;
 /// One file a line: its path, a colon, and why it is as long as it is.
 const LONG_FILES: &str = "tests/long_files.txt";
-/// Where `unsafe` may stand. `benches/peers` calls what the C programs beside it call, and isn't shipped.
+/// Where `unsafe` may stand. `benches/peers` calls what the C programs beside it call, and isn't
+/// shipped.
 const UNSAFE_ROOMS: [&str; 8] = [
     "hw/",
     "emu/",
@@ -148,8 +149,8 @@ fn long_files_have_a_reason() {
     assert_none(&found);
 }
 
-/// Each `unsafe` block and impl has a `SAFETY:` comment before its statement; each `unsafe fn` has documentation with a
-/// section on safety.
+/// Each `unsafe` block and impl has a `SAFETY:` comment before its statement; each `unsafe fn` has
+/// documentation with a section on safety.
 fn undocumented_unsafe(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -284,7 +285,8 @@ fn what_is_public_is_documented() {
     assert_none(&found);
 }
 
-/// Examples in documentation that `tagmatch` re-exports must not import crates that its users don't depend on.
+/// Examples in documentation that `tagmatch` re-exports must not import crates that its users don't
+/// depend on.
 fn foreign_imports(path: &str, text: &str) -> Vec<String> {
     const ROOMS: [&str; 11] = [
         "device",

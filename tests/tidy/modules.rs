@@ -41,8 +41,8 @@ pub(crate) struct Import {
     pub(crate) name: String,
 }
 
-/// The names that were looked up on the way along a path, and where. Names that stand for each other
-/// are looked up once.
+/// The names that were looked up on the way along a path, and where. Names that stand for each
+/// other are looked up once.
 type Seen = BTreeSet<(usize, String)>;
 
 enum Found {

@@ -2,10 +2,12 @@
 
 use std::path::{Component, Path};
 
-/// Paths in a page, in links and in code spans, that lead nowhere. `files` are all paths of the tree.
+/// Paths in a page, in links and in code spans, that lead nowhere. `files` are all paths of the
+/// tree.
 ///
-/// A span counts as a path if it begins with a folder at the root, or ends like a source file or page.
-/// It may leave out the beginning: `ft/rest.rs` is found below `comm/src`. One `*` stands for any text.
+/// A span counts as a path if it begins with a folder at the root, or ends like a source file or
+/// page. It may leave out the beginning: `ft/rest.rs` is found below `comm/src`. One `*` stands for
+/// any text.
 fn missing(page: &str, text: &str, files: &[&str]) -> Vec<String> {
     let exists = |path: &str| {
         let path = path.trim_end_matches('/');

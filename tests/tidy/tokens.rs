@@ -89,7 +89,8 @@ pub(crate) fn after_closing(tokens: &[String], open: usize) -> usize {
     tokens.len()
 }
 
-/// Whether only tests compile the item under this attribute: `cfg(test)`, or `cfg(all(..))` with `test` in it.
+/// Whether only tests compile the item under this attribute: `cfg(test)`, or `cfg(all(..))` with
+/// `test` in it.
 fn is_for_tests(attribute: &[String]) -> bool {
     let is_test = |token: &String| token == "test" || token == "doctest";
     match attribute {

@@ -30,8 +30,8 @@ pub(crate) struct Depth {
     /// Fill the queue, then match all of it: ns a message; --iters are messages
     #[arg(long)]
     pub(crate) drain: bool,
-    /// Orders to drain in: forward (the queue's own), reverse, random, adversarial (reverse, tags of
-    /// one bucket modulo the usual table sizes) [forward]
+    /// Orders to drain in: forward (the queue's own), reverse, random, adversarial (reverse, tags
+    /// of one bucket modulo the usual table sizes) [forward]
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', requires = "drain")]
     #[arg(hide_possible_values = true)]
     pub(crate) order: Vec<Order>,

@@ -30,7 +30,8 @@ pub(crate) struct Run {
     /// How many processes
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
     pub(crate) n: u32,
-    /// Begin each line of output with the rank that wrote it: [3] ..., of the first job spawned [1:3] ...
+    /// Begin each line of output with the rank that wrote it: [3] ..., of the first job spawned
+    /// [1:3] ...
     #[arg(long)]
     pub(crate) label: bool,
     /// Let the others go on when a process fails; without it they are ended, spawned ones too

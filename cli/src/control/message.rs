@@ -1,13 +1,13 @@
 //! The messages that both sides exchange on the control channel.
 //!
 //! 1. Both sides send [`Hello`], the client first.
-//! 2. For each measurement the client sends a [`Case`] with its worker's address. The other side answers
-//!    [`Answer::Ready`] with the address of its own worker, or refuses.
+//! 2. For each measurement the client sends a [`Case`] with its worker's address. The other side
+//!    answers [`Answer::Ready`] with the address of its own worker, or refuses.
 //! 3. The measurement itself runs over tagmatch; its last message ends it.
 //! 4. The other side answers [`Answer::Done`], or [`Answer::Failed`] at any time before.
 //!
-//! A client that is interrupted while a measurement is set up sends [`Ask::Bye`], and the other side closes
-//! the channel.
+//! A client that is interrupted while a measurement is set up sends [`Ask::Bye`], and the other
+//! side closes the channel.
 
 use serde::{Deserialize, Serialize};
 

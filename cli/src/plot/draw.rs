@@ -1,5 +1,5 @@
-//! Draws charts as SVG: a white page, dark text, a light grid, colours that people with any colour vision tell
-//! apart (Okabe and Ito), and the legend beside the curves, never over them.
+//! Draws charts as SVG: a white page, dark text, a light grid, colours that people with any colour
+//! vision tell apart (Okabe and Ito), and the legend beside the curves, never over them.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,8 @@ const HEAD_LINE_PX: f64 = 20.0;
 /// Characters of a heading's line that fit above one chart.
 const HEAD_CHARS: usize = 110;
 const TITLE_CHARS: usize = 70;
-/// Width of the legend: its sample of the curve, and a character of a name; characters that are shown.
+/// Width of the legend: its sample of the curve, and a character of a name; characters that are
+/// shown.
 const LEGEND_PX: f64 = 44.0;
 const LEGEND_CHAR_PX: f64 = 8.0;
 const LEGEND_CHARS: usize = 44;
@@ -66,7 +67,8 @@ impl Svg {
         writeln!(self.0, "{element}").expect("a String takes all");
     }
 
-    /// Text whose baseline is at `at`; `anchor` says which end of it is there: start, middle or end.
+    /// Text whose baseline is at `at`; `anchor` says which end of it is there: start, middle or
+    /// end.
     fn text(&mut self, (x, y): (f64, f64), text: &str, anchor: &str, style: &str) {
         let text = escape(text);
         self.add(format_args!(
@@ -91,7 +93,8 @@ impl Svg {
     }
 }
 
-/// Text that stands for itself in XML. Control characters, which XML forbids, were taken out before.
+/// Text that stands for itself in XML. Control characters, which XML forbids, were taken out
+/// before.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

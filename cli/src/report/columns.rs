@@ -1,6 +1,7 @@
 //! The columns of a row, listed once: name, unit, width, and how the value is taken from a [`Row`].
 //!
-//! The table, CSV and OSU's format walk over lists of these columns; a test compares them with the JSON.
+//! The table, CSV and OSU's format walk over lists of these columns; a test compares them with the
+//! JSON.
 
 use crate::result::{Drained, Latency, Means, PERCENTILES, Recovered, Row};
 use crate::units::{name, show_3, show_count, show_size};

@@ -1,4 +1,5 @@
-//! `--csv`: a heading, then a line for each result. Names and order of the columns stay; new ones come last.
+//! `--csv`: a heading, then a line for each result. Names and order of the columns stay; new ones
+//! come last.
 
 use serde::Serialize;
 
@@ -69,8 +70,8 @@ impl Csv {
         })
     }
 
-    /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value that the
-    /// test does not have is empty.
+    /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value
+    /// that the test does not have is empty.
     pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
         line(|column| match column {
             OfTest("test") => document.test().to_owned(),

@@ -115,8 +115,8 @@ impl Drop for Server {
     }
 }
 
-/// A script for bash, as in docs/communicators.md: under MPICH's launcher it keeps the other ranks running when
-/// its own rank is killed.
+/// A script for bash, as in docs/communicators.md: under MPICH's launcher it keeps the other ranks
+/// running when its own rank is killed.
 pub(crate) fn outliving(rank: &str) -> String {
     format!("trap '' USR1; {rank} & exec {{PMI_FD}}>&-; wait $! || exit 0")
 }

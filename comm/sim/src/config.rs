@@ -5,16 +5,19 @@
 pub struct SimConfig {
     /// Number of processes in all jobs together.
     pub processes: u32,
-    /// Decides on everything that varies: delays, the order of turns, and whether the network matches by tag alone.
+    /// Decides on everything that varies: delays, the order of turns, and whether the network
+    /// matches by tag alone.
     pub seed: u64,
     /// The longest delay of a message, in events of the whole network.
     pub delay_max: u32,
-    /// A standard send of up to this many bytes is complete at once. A longer one completes when it is matched.
+    /// A standard send of up to this many bytes is complete at once. A longer one completes when it
+    /// is matched.
     pub eager_max: usize,
     /// Whether the network reports a death to the other processes.
     pub tells_deaths: bool,
-    /// How often every process is polled in vain, while no message is in flight, before the processes count as stuck.
-    /// A process may need several polls without a message, or wait for the clock.
+    /// How often every process is polled in vain, while no message is in flight, before the
+    /// processes count as stuck. A process may need several polls without a message, or wait for
+    /// the clock.
     pub turns_in_vain: u32,
     /// Number of processes of a job on each machine, in the order of their ranks; at least 1.
     pub per_node: u32,

@@ -1,10 +1,11 @@
-//! A simulated network for tests of `tagmatch-comm`, and of collective layers above it: many processes run in one
-//! thread, and a seed decides on everything that can vary.
+//! A simulated network for tests of `tagmatch-comm`, and of collective layers above it: many
+//! processes run in one thread, and a seed decides on everything that can vary.
 //!
-//! Each message has a delay of its own, but messages of one sender to one receiver arrive in order. A process can be
-//! killed at any step. Messages that it sent shortly before may arrive or not, and each other process learns of the
-//! death at another time, after the last message of the dead process. The processes are of one job, or of
-//! [several jobs](Sim::of_jobs), which know of each other only what they tell each other.
+//! Each message has a delay of its own, but messages of one sender to one receiver arrive in order.
+//! A process can be killed at any step. Messages that it sent shortly before may arrive or not, and
+//! each other process learns of the death at another time, after the last message of the dead
+//! process. The processes are of one job, or of [several jobs](Sim::of_jobs), which know of each
+//! other only what they tell each other.
 //!
 //! ```
 //! use tagmatch_comm::{Config, Runtime};

@@ -15,7 +15,8 @@ use crate::world::{Parcel, ReceiveState, SendState, World, cancel};
 pub struct SimNet {
     world: Rc<RefCell<World>>,
     numbers: JobNumbers,
-    /// Dead processes that this one doesn't know yet, numbered through all jobs. They are reported once it knows them.
+    /// Dead processes that this one doesn't know yet, numbered through all jobs. They are reported
+    /// once it knows them.
     down: Vec<ProcessId>,
 }
 
@@ -138,7 +139,8 @@ impl Net for SimNet {
     }
 
     fn cancel(&mut self, receive: &mut SimReceive) {
-        // The list of posted receives has a weak reference, so its entry is void once the state is replaced.
+        // The list of posted receives has a weak reference, so its entry is void once the state is
+        // replaced.
         cancel(&receive.0, NetError::Cancelled);
         let ended = std::mem::replace(&mut *receive.0.borrow_mut(), ReceiveState::Taken);
         receive.0 = Rc::new(RefCell::new(ended));
@@ -200,7 +202,8 @@ impl Net for SimNet {
     }
 
     /// # Panics
-    /// Always: all processes of a simulation share one thread, so a blocking call would never return.
+    /// Always: all processes of a simulation share one thread, so a blocking call would never
+    /// return.
     fn pause(_: u32) -> bool {
         panic!("blocking calls don't work in a simulation: use the call that returns a request");
     }

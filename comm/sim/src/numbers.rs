@@ -11,7 +11,8 @@ pub(crate) struct JobNumbers {
     pub(crate) own: ProcessId,
     /// The numbers through all jobs of the processes of its job.
     pub(crate) job: Range<u32>,
-    /// Known processes of other jobs, by number through all jobs; the first one is known as the number after the job's.
+    /// Known processes of other jobs, by number through all jobs; the first one is known as the
+    /// number after the job's.
     foreign: Vec<ProcessId>,
 }
 
@@ -34,7 +35,8 @@ impl JobNumbers {
         found.ok_or_else(|| NetError::Other(format!("there is no process {}", process.0)))
     }
 
-    /// This process's number of a process that is numbered through all jobs; `None` if it doesn't know that process.
+    /// This process's number of a process that is numbered through all jobs; `None` if it doesn't
+    /// know that process.
     pub(crate) fn here(&self, process: ProcessId) -> Option<ProcessId> {
         if self.job.contains(&process.0) {
             return Some(ProcessId(process.0 - self.job.start));
@@ -43,7 +45,8 @@ impl JobNumbers {
         u32::try_from(at).ok().map(|at| ProcessId(self.size() + at))
     }
 
-    /// As [`here`](Self::here), with a new number for a process that this one didn't know, unless it knows too many.
+    /// As [`here`](Self::here), with a new number for a process that this one didn't know, unless
+    /// it knows too many.
     pub(crate) fn admit(&mut self, process: ProcessId) -> Option<ProcessId> {
         self.here(process).or_else(|| {
             let at = u32::try_from(self.foreign.len()).ok().filter(|at| *at < FOREIGN_MAX)?;

@@ -54,14 +54,15 @@ impl Sim {
         Self::of_jobs(config, &[config.processes])
     }
 
-    /// A network of several jobs of these sizes. Processes are numbered through all jobs, one job after the other.
-    /// The sum of the sizes replaces [`SimConfig::processes`].
+    /// A network of several jobs of these sizes. Processes are numbered through all jobs, one job
+    /// after the other. The sum of the sizes replaces [`SimConfig::processes`].
     pub fn of_jobs(config: SimConfig, sizes: &[u32]) -> Self {
         let config = SimConfig { processes: sizes.iter().sum(), ..config };
         Sim { world: Rc::new(RefCell::new(World::new(config, sizes))) }
     }
 
-    /// The transport of one process, numbered through all jobs. In the first job this number is the rank.
+    /// The transport of one process, numbered through all jobs. In the first job this number is the
+    /// rank.
     pub fn net(&self, number: u32) -> SimNet {
         SimNet::new(&self.world, number)
     }
@@ -72,7 +73,8 @@ impl Sim {
         move || Duration::from_micros(world.borrow().steps)
     }
 
-    /// Number of unexpected messages in all living processes: they arrived, and no receive has matched them.
+    /// Number of unexpected messages in all living processes: they arrived, and no receive has
+    /// matched them.
     pub fn unexpected(&self) -> usize {
         self.world.borrow().unexpected()
     }
@@ -94,7 +96,8 @@ impl Sim {
         let turns_in_vain = self.world.borrow().config.turns_in_vain as usize;
         loop {
             for kill in kills.iter().filter(|kill| kill.step == steps) {
-                // The network goes first, so that nothing that the program does while it is dropped is sent.
+                // The network goes first, so that nothing that the program does while it is dropped
+                // is sent.
                 self.world.borrow_mut().kill(ProcessId(kill.rank));
                 programs[kill.rank as usize] = None;
                 // The other processes still have to learn of the death.

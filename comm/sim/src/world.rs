@@ -1,4 +1,5 @@
-//! The network's state: messages in flight, and each process's posted receives and unexpected messages.
+//! The network's state: messages in flight, and each process's posted receives and unexpected
+//! messages.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -251,7 +252,8 @@ impl World {
         *receive = ReceiveState::Ended(Ok(Arrived { envelope, buffer }));
     }
 
-    /// Tells the sender of a message that it was matched or discarded, if the sender waits for that.
+    /// Tells the sender of a message that it was matched or discarded, if the sender waits for
+    /// that.
     pub(crate) fn acknowledge(&mut self, own: ProcessId, parcel: &Parcel) {
         let is_dead = self.node(own).is_none_or(|node| node.is_dead);
         if let Some(ack) = parcel.ack.filter(|_| !is_dead) {
@@ -353,7 +355,8 @@ impl World {
         let Some(node) = self.node_mut(at) else { return };
         node.down.insert(process);
         node.news.push(process);
-        // The rest of a long message would be read from the dead process's memory, so the message is lost.
+        // The rest of a long message would be read from the dead process's memory, so the message
+        // is lost.
         node.unexpected.retain(|parcel| parcel.from != process || parcel.ack.is_none());
         node.posted.retain(|Posted { pattern, receive, .. }| {
             let Some(receive) = receive.upgrade().filter(|_| pattern.from == Some(process)) else {

@@ -70,10 +70,11 @@ pub struct Call {
     pub root: u32,
     /// The bytes that this member contributes.
     pub data: Vec<u8>,
-    /// The bytes of the block for each rank, for operations with blocks of different lengths; otherwise empty.
+    /// The bytes of the block for each rank, for operations with blocks of different lengths;
+    /// otherwise empty.
     pub sends: Vec<usize>,
-    /// The bytes of the block from each rank, for operations with blocks of different lengths. One number for the
-    /// scatters, in which this member gets a single block. Otherwise empty.
+    /// The bytes of the block from each rank, for operations with blocks of different lengths. One
+    /// number for the scatters, in which this member gets a single block. Otherwise empty.
     pub receives: Vec<usize>,
     /// The operation that combines values, for reductions and scans.
     pub op: Option<Op>,

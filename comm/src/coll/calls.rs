@@ -1,5 +1,5 @@
-//! The collective operations as methods of a communicator. Each one has a blocking form and a form that returns a
-//! request.
+//! The collective operations as methods of a communicator. Each one has a blocking form and a form
+//! that returns a request.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ impl<N: Net> Comm<N> {
     /// Blocks until all members have called `barrier`.
     ///
     /// # Errors
-    /// A member on which this one depends is down. As in all collective operations, another member may have succeeded.
+    /// A member on which this one depends is down. As in all collective operations, another member
+    /// may have succeeded.
     pub fn barrier(&self) -> Result<(), Error> {
         self.table().run(self, Call::new(Coll::Barrier, 0, Vec::new())).map(drop)
     }
@@ -32,8 +33,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Barrier, 0, Vec::new()))
     }
 
-    /// Copies the root's bytes to all members. Each other member passes as many bytes, whose contents are ignored.
-    /// Blocks.
+    /// Copies the root's bytes to all members. Each other member passes as many bytes, whose
+    /// contents are ignored. Blocks.
     ///
     /// # Errors
     /// A member is down; the communicator has no rank `root`; the lengths differ.
@@ -46,7 +47,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Broadcast, root, data))
     }
 
-    /// Combines the values of all members. The root gets the result, the other members get nothing. Blocks.
+    /// Combines the values of all members. The root gets the result, the other members get nothing.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -72,7 +74,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Allreduce, 0, data).with(op))
     }
 
-    /// Collects the bytes of all members at the root, in the order of ranks. The other members get nothing. Blocks.
+    /// Collects the bytes of all members at the root, in the order of ranks. The other members get
+    /// nothing. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -85,8 +88,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Gather, root, data))
     }
 
-    /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that the other members
-    /// pass is ignored. Blocks.
+    /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that
+    /// the other members pass is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -112,8 +115,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Allgather, 0, data))
     }
 
-    /// Each member passes one block for each rank, and gets the blocks that all members have passed for its own rank,
-    /// in the order of ranks. Blocks.
+    /// Each member passes one block for each rank, and gets the blocks that all members have passed
+    /// for its own rank, in the order of ranks. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -126,7 +129,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Alltoall, 0, data))
     }
 
-    /// Combines, in the order of ranks, the values of all members up to and including this one. Blocks.
+    /// Combines, in the order of ranks, the values of all members up to and including this one.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -139,7 +143,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Scan, 0, data).with(op))
     }
 
-    /// Combines, in the order of ranks, the values of all members before this one. Rank 0 gets nothing. Blocks.
+    /// Combines, in the order of ranks, the values of all members before this one. Rank 0 gets
+    /// nothing. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -152,8 +157,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
     }
 
-    /// Combines the values of all members, and sends each member its block of the result. `lengths` has the bytes of
-    /// each rank's block. Blocks.
+    /// Combines the values of all members, and sends each member its block of the result. `lengths`
+    /// has the bytes of each rank's block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -171,8 +176,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
-    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each rank's block;
-    /// it is read at the root alone. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of
+    /// each rank's block; it is read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -185,8 +190,9 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
-    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each rank's block;
-    /// it is read at the root alone. `own` is the length of this member's block. Blocks.
+    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of
+    /// each rank's block; it is read at the root alone. `own` is the length of this member's block.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -213,8 +219,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, call)
     }
 
-    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each rank's
-    /// block. Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes
+    /// of each rank's block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -227,8 +233,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
     }
 
-    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of the block for each
-    /// rank, `receives` the bytes of the block from each rank. Blocks.
+    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of
+    /// the block for each rank, `receives` the bytes of the block from each rank. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -249,8 +255,8 @@ impl<N: Net> Comm<N> {
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {
-        // The channel gets its number after the plan is made. A call that fails here uses up no number, so this
-        // member's numbers stay equal to those of members whose calls were right.
+        // The channel gets its number after the plan is made. A call that fails here uses up no
+        // number, so this member's numbers stay equal to those of members whose calls were right.
         let channel = self.outside(0);
         let op = call.op.clone();
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;

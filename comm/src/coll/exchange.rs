@@ -13,11 +13,12 @@ use super::plan::{Placement, Plan, PlanStep};
 
 /// Carries out a plan.
 ///
-/// After a failure it goes on to the plan's end, and sends marked messages without contents. So all members that
-/// depend on the failed process learn of the failure, and no member waits for one that gave up.
+/// After a failure it goes on to the plan's end, and sends marked messages without contents. So all
+/// members that depend on the failed process learn of the failure, and no member waits for one that
+/// gave up.
 ///
-/// A message that fills the whole memory is sent and received in place. Other messages are copied through vectors,
-/// which are kept for later messages.
+/// A message that fills the whole memory is sent and received in place. Other messages are copied
+/// through vectors, which are kept for later messages.
 pub(crate) struct Exchange {
     channel: Channel,
     /// Boxed, because other machines move exchanges about with their stages.
@@ -56,7 +57,8 @@ impl Exchange {
         }
     }
 
-    /// The same exchange with an error that this process has had before. It reports the error to the other members.
+    /// The same exchange with an error that this process has had before. It reports the error to
+    /// the other members.
     pub(crate) fn after(self, failure: Option<Error>) -> Self {
         Exchange { failure, ..self }
     }
@@ -80,8 +82,8 @@ impl Exchange {
         }
     }
 
-    /// Begins the same plan once more, after a success, with other bytes of the same length. The caller gives the
-    /// channel another number.
+    /// Begins the same plan once more, after a success, with other bytes of the same length. The
+    /// caller gives the channel another number.
     pub(super) fn again(&mut self, data: Vec<u8>, length: usize, op: Option<Op>) {
         self.plan.memory = self.plan.spread(data, length);
         self.op = op;
@@ -113,8 +115,9 @@ impl Exchange {
         at..at + length.unwrap_or(rest.len())
     }
 
-    /// Begins the round's sends and receives: short messages first, because others wait for them; then receives; then
-    /// long messages, so that the members that swap long messages have posted their receives.
+    /// Begins the round's sends and receives: short messages first, because others wait for them;
+    /// then receives; then long messages, so that the members that swap long messages have posted
+    /// their receives.
     fn post<N: Net>(&mut self, io: &mut MachineIo<'_, N>) {
         let has_long = self.send(io, false);
         for at in self.round.clone() {
@@ -132,8 +135,8 @@ impl Exchange {
         }
     }
 
-    /// Sends either the long or the short messages of the round. Returns whether there are messages of the other
-    /// sort.
+    /// Sends either the long or the short messages of the round. Returns whether there are messages
+    /// of the other sort.
     fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, long: bool) -> bool {
         let mut has_others = false;
         for at in self.round.clone() {
@@ -156,8 +159,8 @@ impl Exchange {
         has_others
     }
 
-    /// The bytes of a long message: the memory itself, if the message fills it and no later send of the round needs
-    /// it; otherwise a copy.
+    /// The bytes of a long message: the memory itself, if the message fills it and no later send of
+    /// the round needs it; otherwise a copy.
     fn long(&mut self, at: usize, from: Range<usize>) -> Vec<u8> {
         let is_send = |step: &PlanStep| matches!(step, PlanStep::Send { .. });
         let is_last = !self.plan.steps[at + 1..self.round.end].iter().any(is_send);
@@ -182,8 +185,8 @@ impl Exchange {
         self.failure.get_or_insert(error);
     }
 
-    /// The buffer of a receive: the memory itself, if the message fills it and the round has no other step; otherwise
-    /// a vector.
+    /// The buffer of a receive: the memory itself, if the message fills it and the round has no
+    /// other step; otherwise a vector.
     fn room(&mut self, at: usize, into: Range<usize>, placement: Placement) -> Vec<u8> {
         let is_all = into == (0..self.plan.memory.len());
         if is_all && self.round == (at..at + 1) && placement == Placement::Replace {

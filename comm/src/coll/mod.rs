@@ -1,11 +1,13 @@
 //! Collective operations, and the table in which layers override them.
 //!
-//! All members of a communicator call the collective operations in the same order, blocking or not. The messages of
-//! these operations are in the communicator's collective context, so no receive of the program matches them.
+//! All members of a communicator call the collective operations in the same order, blocking or not.
+//! The messages of these operations are in the communicator's collective context, so no receive of
+//! the program matches them.
 //!
-//! A call goes through the communicator's table (`table.rs`). At the bottom of the table an algorithm (`algorithms/`)
-//! makes a plan of the call: the messages that this member sends, receives and combines, as data (`plan.rs`). One
-//! state machine, the exchange (`exchange.rs`), carries out all plans.
+//! A call goes through the communicator's table (`table.rs`). At the bottom of the table an
+//! algorithm (`algorithms/`) makes a plan of the call: the messages that this member sends,
+//! receives and combines, as data (`plan.rs`). One state machine, the exchange (`exchange.rs`),
+//! carries out all plans.
 
 pub(crate) mod algorithms;
 mod call;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// An associative operation on values of a fixed width. Applied to two slices, it sets `right := left op right` for
-/// each value that they hold.
+/// An associative operation on values of a fixed width. Applied to two slices, it sets
+/// `right := left op right` for each value that they hold.
 #[derive(Clone)]
 pub struct Op {
     combine: Combine,
@@ -63,9 +63,10 @@ impl Op {
         Self::known(1, |left, right| left.iter().zip(right).for_each(|(l, r)| *r ^= l))
     }
 
-    /// An operation that the caller defines, on values of `width` bytes. Any thread that makes progress may run
-    /// `combine`, and runs it while the runtime is locked, so `combine` must not call a communicator. If the
-    /// operation is not commutative, values are combined in the order of ranks.
+    /// An operation that the caller defines, on values of `width` bytes. Any thread that makes
+    /// progress may run `combine`, and runs it while the runtime is locked, so `combine` must not
+    /// call a communicator. If the operation is not commutative, values are combined in the order
+    /// of ranks.
     ///
     /// # Errors
     /// The width is 0.

@@ -25,8 +25,8 @@ pub(crate) enum PlanStep {
         into: Range<usize>,
         placement: Placement,
     },
-    /// Copies or combines the bytes of one place into another place that does not overlap it. This happens after the
-    /// messages that the round has received are in their places.
+    /// Copies or combines the bytes of one place into another place that does not overlap it. This
+    /// happens after the messages that the round has received are in their places.
     Local {
         from: Range<usize>,
         into: Range<usize>,

@@ -1,7 +1,7 @@
 //! The plans of small collective operations that a communicator keeps.
 //!
-//! Programs repeat small operations. The next call of the same shape uses the kept plan and the kept memory for
-//! messages, and allocates nothing.
+//! Programs repeat small operations. The next call of the same shape uses the kept plan and the
+//! kept memory for messages, and allocates nothing.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ const LENGTH_MAX: usize = INJECT_MAX;
 /// Up to this many bytes of memory for messages are kept with a plan.
 const SPARE_MAX: usize = 64 << 10;
 
-/// The number of plans that are kept for each operation. There are several because a program may use several roots in
-/// turn.
+/// The number of plans that are kept for each operation. There are several because a program may
+/// use several roots in turn.
 const PLACES: usize = 4;
 
 /// The arguments that a plan depends on, besides the communicator and the operation.
@@ -48,7 +48,8 @@ struct Repeat<N: Net> {
     operations: Operations<N>,
 }
 
-/// The plans of the last calls of each operation. The last one that was used is the first of its list.
+/// The plans of the last calls of each operation. The last one that was used is the first of its
+/// list.
 pub(crate) struct Repeats<N: Net>([Vec<Repeat<N>>; COLLS]);
 
 impl<N: Net> Default for Repeats<N> {
@@ -57,8 +58,8 @@ impl<N: Net> Default for Repeats<N> {
     }
 }
 
-/// Ends an operation's number when it is dropped, even if an operator panics. The kept exchange still holds the
-/// number, so it would not end otherwise.
+/// Ends an operation's number when it is dropped, even if an operator panics. The kept exchange
+/// still holds the number, so it would not end otherwise.
 struct Ends(Option<Arc<Turn>>);
 
 impl Drop for Ends {
@@ -70,8 +71,8 @@ impl Drop for Ends {
 }
 
 impl<N: Net> Repeats<N> {
-    /// Carries an operation out, and blocks. `plan` makes the exchange if none is kept. `renumber` gives the channel
-    /// of a kept exchange the next number.
+    /// Carries an operation out, and blocks. `plan` makes the exchange if none is kept. `renumber`
+    /// gives the channel of a kept exchange the next number.
     pub(super) fn run(
         &mut self,
         driver: &Driver<N>,

@@ -21,11 +21,11 @@ pub type Start<N> = Arc<dyn Fn(&Comm<N>, Call) -> CollRequest<N> + Send + Sync>;
 /// An entry that carries an operation out, and blocks.
 pub type Run<N> = Arc<dyn Fn(&Comm<N>, Call) -> Result<Vec<u8>, Error> + Send + Sync>;
 
-/// The functions that carry out a communicator's collective operations. A table never changes, and many communicators
-/// may share it.
+/// The functions that carry out a communicator's collective operations. A table never changes, and
+/// many communicators may share it.
 ///
-/// Every entry is set, so a call is one indirect jump. An entry that a layer has not overridden is the entry of the
-/// table beneath it.
+/// Every entry is set, so a call is one indirect jump. An entry that a layer has not overridden is
+/// the entry of the table beneath it.
 pub struct CollTable<N: Net> {
     start: [Start<N>; COLLS],
     run: [Run<N>; COLLS],
@@ -106,18 +106,21 @@ pub type Attached = Box<dyn Any + Send + Sync>;
 
 /// A layer over the collective operations of some or all communicators.
 ///
-/// A new communicator goes through the layers from the lowest level to the highest. When it is freed, the values that
-/// the layers have attached are dropped from the highest level to the lowest. If a layer fails, the values of the
-/// layers beneath it are dropped, and the communicator is not made.
+/// A new communicator goes through the layers from the lowest level to the highest. When it is
+/// freed, the values that the layers have attached are dropped from the highest level to the
+/// lowest. If a layer fails, the values of the layers beneath it are dropped, and the communicator
+/// is not made.
 pub trait CollLayer<N: Net>: Send + Sync {
     /// The layer's name, for people.
     fn name(&self) -> &str;
 
-    /// The layer's level: higher levels lie over lower ones. Two layers must not have the same level.
+    /// The layer's level: higher levels lie over lower ones. Two layers must not have the same
+    /// level.
     fn level(&self) -> u32;
 
-    /// The variant of the table that this communicator gets; `None`: the layer leaves the table as it is.
-    /// Communicators with the same table beneath and the same variant share the patched table.
+    /// The variant of the table that this communicator gets; `None`: the layer leaves the table as
+    /// it is. Communicators with the same table beneath and the same variant share the patched
+    /// table.
     fn variant(&self, comm: &CommInfo) -> Option<u64>;
 
     /// Patches a table, as [`variant`](Self::variant) has said.
@@ -150,7 +153,8 @@ impl<N: Net> Drop for Bound<N> {
     }
 }
 
-/// The key of a patched table: the layer's index, the address of the table beneath, and the variant.
+/// The key of a patched table: the layer's index, the address of the table beneath, and the
+/// variant.
 type Patch = (usize, usize, u64);
 
 /// The layers of a process, and the tables that they have made.
@@ -198,15 +202,16 @@ impl<N: Net> Tables<N> {
         Bound { table, tables, attached: Vec::new() }
     }
 
-    /// The table that layer `at` makes of the table beneath it. Equal arguments give the same table.
+    /// The table that layer `at` makes of the table beneath it. Equal arguments give the same
+    /// table.
     fn patched(
         &self,
         at: usize,
         beneath: &Arc<CollTable<N>>,
         variant: u64,
     ) -> Result<Arc<CollTable<N>>, Error> {
-        // A patched table keeps the table beneath it alive. So no other table has that address while the patched one
-        // lives.
+        // A patched table keeps the table beneath it alive. So no other table has that address
+        // while the patched one lives.
         let address = Arc::as_ptr(beneath).addr();
         let key = (at, address, variant);
         if let Some(table) = self.lock().get(&key).and_then(Weak::upgrade) {

@@ -1,19 +1,23 @@
-//! The allocation of a context id in rounds over a channel, and how the members leave it after a failure.
+//! The allocation of a context id in rounds over a channel, and how the members leave it after a
+//! failure.
 //!
-//! A death may fail a round at some members and not at others. The first ones give up. The others begin another
-//! round, and must not wait there for the first ones. So a member that gives up says so to its *partners*, the
-//! members with which it exchanges messages in a round:
+//! A death may fail a round at some members and not at others. The first ones give up. The others
+//! begin another round, and must not wait there for the first ones. So a member that gives up says
+//! so to its *partners*, the members with which it exchanges messages in a round:
 //!
-//! 1. A member whose round has failed sends each living partner the number of rounds that it has begun, as a control
-//!    message for failures. Then it waits for the number of each partner. Without a failure no numbers are sent.
-//! 2. A process that has its id, and so is no longer in the allocation, answers that it has begun no round.
+//! 1. A member whose round has failed sends each living partner the number of rounds that it has
+//!    begun, as a control message for failures. Then it waits for the number of each partner.
+//!    Without a failure no numbers are sent.
+//! 2. A process that has its id, and so is no longer in the allocation, answers that it has begun
+//!    no round.
 //! 3. A member expects no message of a partner that has left before the member's current round.
-//! 4. A message of a round that this member has not begun is received and dropped. So no message is left that a later
-//!    allocation over the same channel could receive.
+//! 4. A message of a round that this member has not begun is received and dropped. So no message is
+//!    left that a later allocation over the same channel could receive.
 //!
-//! A member begins a round only when all members have taken part in the round before, and it has not failed there. So
-//! the numbers of members that leave differ by at most one. A member that has its id got it in the round in which the
-//! others failed, and has sent them no message of a later round.
+//! A member begins a round only when all members have taken part in the round before, and it has
+//! not failed there. So the numbers of members that leave differ by at most one. A member that has
+//! its id got it in the round in which the others failed, and has sent them no message of a later
+//! round.
 
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::coll::{Exchange, Op, Plan, algorithms};
@@ -66,15 +70,16 @@ pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange 
 }
 
 impl Allocating {
-    /// `failure`: an error that this process has had before. It reports it to the others in the first round.
+    /// `failure`: an error that this process has had before. It reports it to the others in the
+    /// first round.
     pub(crate) fn new(
         key: Key,
         channel: Channel,
         allocation: Allocation,
         failure: Option<Error>,
     ) -> Self {
-        // This is a placeholder. The first round is made when the operation has its turn, because a member must offer
-        // no ids before.
+        // This is a placeholder. The first round is made when the operation has its turn, because a
+        // member must offer no ids before.
         let round = Exchange::new(channel.clone(), Plan::default(), None).after(failure);
         let part = Part { key, channel, rounds: 0 };
         Allocating { part, round, stage: AllocatingStage::Reducing(allocation) }
@@ -105,8 +110,8 @@ impl Part {
         }
     }
 
-    /// Sends each living partner the number of this member's rounds. Returns the partners whose numbers this member
-    /// now waits for.
+    /// Sends each living partner the number of this member's rounds. Returns the partners whose
+    /// numbers this member now waits for.
     fn leave<N: Net>(&self, io: &mut MachineIo<'_, N>) -> Vec<Partner> {
         let mut partners = Vec::new();
         for rank in algorithms::allreduce(&self.channel, Vec::new()).partners() {
@@ -155,7 +160,8 @@ impl<N: Net> Machine<N> for Allocating {
             }
             part.give_up_on_leavers(io, under_way);
             match under_way.step(io)?.and_then(|all| conclude(allocation, &all)) {
-                // The next round may have to wait for another machine of this process, so this step ends here.
+                // The next round may have to wait for another machine of this process, so this step
+                // ends here.
                 Ok(Progress::Again) => {
                     part.rounds += 1;
                     *under_way = round(&part.channel, allocation);
@@ -164,7 +170,8 @@ impl<N: Net> Machine<N> for Allocating {
                 }
                 Ok(Progress::Done(id)) => return self.end(io, Ok(id)),
                 Err(error) if ends_all(&error) => return self.end(io, Err(error)),
-                // The allocation is dropped here, so that it holds no ids while this member waits for its partners.
+                // The allocation is dropped here, so that it holds no ids while this member waits
+                // for its partners.
                 Err(error) => *stage = AllocatingStage::Leaving { error, partners: part.leave(io) },
             }
         }

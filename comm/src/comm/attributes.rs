@@ -1,8 +1,10 @@
-//! Attributes: values that a program, or a library in it, keeps with a communicator (MPI-4.1 section 7.7).
+//! Attributes: values that a program, or a library in it, keeps with a communicator (MPI-4.1
+//! section 7.7).
 //!
-//! A key has functions that copy its value when the communicator is duplicated, and delete it. MPI leaves the order
-//! of these calls open, except at the end of a process, where the value that was set last is deleted first. Here that
-//! order holds always, and values are copied in the order in which they were set.
+//! A key has functions that copy its value when the communicator is duplicated, and delete it. MPI
+//! leaves the order of these calls open, except at the end of a process, where the value that was
+//! set last is deleted first. Here that order holds always, and values are copied in the order in
+//! which they were set.
 
 use std::any::Any;
 use std::fmt;
@@ -20,8 +22,8 @@ struct Callbacks<T> {
     delete: Box<Delete<T>>,
 }
 
-/// A key of attributes (MPI's keyval). Each key that is made differs from all others; clones are the same key. It
-/// lives as long as there are values of it.
+/// A key of attributes (MPI's keyval). Each key that is made differs from all others; clones are
+/// the same key. It lives as long as there are values of it.
 ///
 /// ```
 /// use tagmatch_comm::Keyval;
@@ -41,11 +43,12 @@ struct Callbacks<T> {
 pub struct Keyval<T>(Arc<Callbacks<T>>);
 
 impl<T: Send + Sync + 'static> Keyval<T> {
-    /// A key with two functions, which are both given the communicator that has the value. `copy` gives the value of
-    /// a duplicate, or none. `delete` is called when a value is deleted or replaced, or its communicator is freed.
+    /// A key with two functions, which are both given the communicator that has the value. `copy`
+    /// gives the value of a duplicate, or none. `delete` is called when a value is deleted or
+    /// replaced, or its communicator is freed.
     ///
-    /// If `copy` fails, the duplication fails with that error in this process, and the values that were copied before
-    /// are deleted.
+    /// If `copy` fails, the duplication fails with that error in this process, and the values that
+    /// were copied before are deleted.
     pub fn new(
         copy: impl Fn(&CommInfo, &T) -> Result<Option<T>, Error> + Send + Sync + 'static,
         delete: impl Fn(&CommInfo, &T) + Send + Sync + 'static,

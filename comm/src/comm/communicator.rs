@@ -30,8 +30,9 @@ pub(crate) struct Inner<N: Net> {
     /// The remote group, if this is an intercommunicator.
     pub(crate) remote: Option<Arc<RemoteGroup>>,
     pub(super) handler: Mutex<ErrorHandler<Comm<N>>>,
-    // The order of these fields is the order in which they are dropped: first the values of the program, then those
-    // of the layers, and then the context id, which another communicator may get.
+    // The order of these fields is the order in which they are dropped: first the values of the
+    // program, then those of the layers, and then the context id, which another communicator may
+    // get.
     pub(super) attributes: Mutex<Attributes>,
     pub(super) intranode: Mutex<Option<Comm<N>>>,
     pub(super) internode: Mutex<Option<Comm<N>>>,
@@ -45,9 +46,10 @@ pub(crate) struct Inner<N: Net> {
 /// A communicator: an ordered group of processes whose messages meet no others. Clones are the same
 /// communicator.
 ///
-/// It is freed when the last of its clones, requests and held messages is gone. Its context id is given out again
-/// once all members have freed it and nothing that was sent in it can still arrive. Messages that nobody has received
-/// by then are discarded. The predefined communicators live as long as their runtime.
+/// It is freed when the last of its clones, requests and held messages is gone. Its context id is
+/// given out again once all members have freed it and nothing that was sent in it can still arrive.
+/// Messages that nobody has received by then are discarded. The predefined communicators live as
+/// long as their runtime.
 ///
 /// Collective calls are made by all members, in the same order.
 pub struct Comm<N: Net> {
@@ -55,8 +57,8 @@ pub struct Comm<N: Net> {
 }
 
 impl<N: Net> Comm<N> {
-    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the remote group of an
-    /// intercommunicator.
+    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the remote
+    /// group of an intercommunicator.
     pub(crate) fn new(
         driver: &Arc<Driver<N>>,
         info: CommInfo,
@@ -65,8 +67,8 @@ impl<N: Net> Comm<N> {
         bound: Bound<N>,
         remote: Option<Arc<RemoteGroup>>,
     ) -> Self {
-        // The first number depends on the epoch. So messages that a revoked communicator has left in the same context
-        // have other numbers, and are not received here.
+        // The first number depends on the epoch. So messages that a revoked communicator has left
+        // in the same context have other numbers, and are not received here.
         let numbers = Numbers::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
         let attributes = Mutex::new(Attributes::new(info.clone()));
         let inner = Inner {
@@ -136,7 +138,8 @@ impl<N: Net> Comm<N> {
         self.inner.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Gives the communicator a name, in this process. Duplicates don't inherit it (MPI-4.1 section 7.8).
+    /// Gives the communicator a name, in this process. Duplicates don't inherit it (MPI-4.1 section
+    /// 7.8).
     pub fn set_name(&self, name: impl Into<String>) {
         *self.inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
@@ -146,8 +149,8 @@ impl<N: Net> Comm<N> {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Compares the members with another communicator's. MPI calls two different communicators of identical groups
-    /// congruent.
+    /// Compares the members with another communicator's. MPI calls two different communicators of
+    /// identical groups congruent.
     pub fn compare(&self, other: &Comm<N>) -> Likeness {
         self.group().compare(other.group())
     }
@@ -155,7 +158,8 @@ impl<N: Net> Comm<N> {
     /// Drops this handle. The communicator is freed with its last handle.
     pub fn free(self) {}
 
-    /// The processes that it sends to and receives from: the members, or the other group of an intercommunicator.
+    /// The processes that it sends to and receives from: the members, or the other group of an
+    /// intercommunicator.
     pub(crate) fn peers(&self) -> &Arc<Group> {
         self.inner.remote.as_ref().map_or(&self.inner.info.group, |remote| &remote.group)
     }
@@ -165,8 +169,8 @@ impl<N: Net> Comm<N> {
         self.inner.remote.as_ref().map_or(self.inner.info.id, |remote| remote.id)
     }
 
-    /// The channel of the next collective operation. All members take its number at the same call. The number is in
-    /// use until all clones of the channel are dropped.
+    /// The channel of the next collective operation. All members take its number at the same call.
+    /// The number is in use until all clones of the channel are dropped.
     pub(crate) fn channel(&self) -> Channel {
         self.numbered(self.outside(0))
     }
@@ -189,7 +193,8 @@ impl<N: Net> Comm<N> {
         turn.number() & (numbers(self.driver().settings.tags) - 1)
     }
 
-    /// A channel in the collective context for messages without the number of a collective operation.
+    /// A channel in the collective context for messages without the number of a collective
+    /// operation.
     pub(crate) fn outside(&self, tag: u32) -> Channel {
         let settings = &self.driver().settings;
         let info = &self.inner.info;
@@ -215,7 +220,8 @@ impl<N: Net> Comm<N> {
         Request::new(Running { slot, comm: self.clone() })
     }
 
-    /// A request that has ended with this result. It is for layers that carry out an operation at once.
+    /// A request that has ended with this result. It is for layers that carry out an operation at
+    /// once.
     pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
         Request::new(Running { slot: ResultSlot::new(Some(result)), comm: self.clone() })
     }
@@ -225,8 +231,8 @@ impl<N: Net> Comm<N> {
         self.raise(self.driver().run(machine))
     }
 
-    /// Passes an error to the error handler, and returns the result. The handler is not called for a cancelled
-    /// operation.
+    /// Passes an error to the error handler, and returns the result. The handler is not called for
+    /// a cancelled operation.
     pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
         if let Err(error) = &result {
             self.handle(error.error());

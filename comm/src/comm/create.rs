@@ -1,4 +1,5 @@
-//! The calls that make a communicator out of another one: `dup`, `split`, `create` and `create_group`.
+//! The calls that make a communicator out of another one: `dup`, `split`, `create` and
+//! `create_group`.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ pub type CommRequest<N> = Request<N, Creation<N>>;
 pub type DupRequest<N> = Request<N, Duplication<N>>;
 
 impl<N: Net> Comm<N> {
-    /// Makes a communicator of the same members, with a context id of its own: its messages match no others.
-    /// Collective; blocks.
+    /// Makes a communicator of the same members, with a context id of its own: its messages match
+    /// no others. Collective; blocks.
     ///
     /// # Errors
     /// No context id is left, which all members report alike; a member is down.
@@ -40,9 +41,9 @@ impl<N: Net> Comm<N> {
         Request::new(Duplication { creation, attributes })
     }
 
-    /// Makes one communicator for each colour, of the members that have passed this colour. Its ranks are ordered by
-    /// key, then by the rank in this communicator. A member that passes no colour gets no communicator, and uses up
-    /// no context id. Collective; blocks.
+    /// Makes one communicator for each colour, of the members that have passed this colour. Its
+    /// ranks are ordered by key, then by the rank in this communicator. A member that passes no
+    /// colour gets no communicator, and uses up no context id. Collective; blocks.
     ///
     /// # Errors
     /// As for [`dup`](Self::dup).
@@ -60,11 +61,13 @@ impl<N: Net> Comm<N> {
         Request::new(self.creation(parent, channel, CreatingCommStage::Choosing(gather)))
     }
 
-    /// Makes a communicator of the members that are in `group`. All members of a group pass the same group. A member
-    /// that is not in the group that it passes gets no communicator. Collective over this communicator; blocks.
+    /// Makes a communicator of the members that are in `group`. All members of a group pass the
+    /// same group. A member that is not in the group that it passes gets no communicator.
+    /// Collective over this communicator; blocks.
     ///
     /// # Errors
-    /// As for [`dup`](Self::dup); [`Error::Group`] if the group has a process that is not a member of this communicator.
+    /// As for [`dup`](Self::dup); [`Error::Group`] if the group has a process that is not a member
+    /// of this communicator.
     pub fn create(&self, group: &Group) -> Result<Option<Comm<N>>, Error> {
         self.icreate(group)?.wait()
     }
@@ -82,9 +85,9 @@ impl<N: Net> Comm<N> {
         Ok(Request::new(creation))
     }
 
-    /// Makes a communicator of a group of members. Only the members of the group call this, so it is collective over
-    /// the group alone. Blocks. Two threads that do this at the same time, with groups that have a process in common,
-    /// must pass different tags.
+    /// Makes a communicator of a group of members. Only the members of the group call this, so it
+    /// is collective over the group alone. Blocks. Two threads that do this at the same time, with
+    /// groups that have a process in common, must pass different tags.
     ///
     /// # Errors
     /// As for [`create`](Self::create); [`Error::Group`] also if the caller is not in the group.
@@ -118,8 +121,9 @@ impl<N: Net> Comm<N> {
         if is_part { Ok(()) } else { Err(Error::Group) }
     }
 
-    /// Begins to allocate the context id of a communicator with these members; `None`: this process is not a member.
-    /// `made`: how many communicators were made before over an equal channel, if the channel has no number.
+    /// Begins to allocate the context id of a communicator with these members; `None`: this process
+    /// is not a member. `made`: how many communicators were made before over an equal channel, if
+    /// the channel has no number.
     fn create_from(&self, channel: Channel, made: u64, members: Option<Arc<Group>>) -> Creation<N> {
         let parent = self.begin(&channel, made);
         let stage = parent.allocate(&channel, members, None);
@@ -196,8 +200,9 @@ pub(crate) struct Created {
 }
 
 impl Parent {
-    /// Begins the allocation of the context id. `members` is `None` in a process that is not a member of the new
-    /// communicator. `failure`: an error that this process has to report to the others.
+    /// Begins the allocation of the context id. `members` is `None` in a process that is not a
+    /// member of the new communicator. `failure`: an error that this process has to report to the
+    /// others.
     fn allocate(
         &self,
         channel: &Channel,
@@ -239,8 +244,9 @@ impl<N: Net> Machine<N> for CreatingComm {
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Option<Created>, Error>> {
         if let CreatingCommStage::Choosing(gather) = &mut self.stage {
-            // Other members may have got all choices, and go on to the allocation. This member goes there, too, and
-            // reports its failure in the first round: otherwise they would wait for it.
+            // Other members may have got all choices, and go on to the allocation. This member goes
+            // there, too, and reports its failure in the first round: otherwise they would wait for
+            // it.
             let (members, failure) = match gather.step(io)? {
                 Ok(all) => (self.chosen(&all), None),
                 Err(error) => (None, Some(error)),
@@ -261,8 +267,8 @@ impl<N: Net> Machine<N> for CreatingComm {
 }
 
 impl Created {
-    /// Makes the communicator, with the layers of `parent`. `own` is this process. No other communicator has the same
-    /// `origin`. All members are in the group `whole`.
+    /// Makes the communicator, with the layers of `parent`. `own` is this process. No other
+    /// communicator has the same `origin`. All members are in the group `whole`.
     pub(crate) fn finish<N: Net>(
         self,
         parent: &Comm<N>,
@@ -307,11 +313,12 @@ impl<N: Net> Pending<N> for Creation<N> {
     }
 }
 
-/// A communicator that is being made, and has this process as a member. A [`DupRequest`] waits for it.
+/// A communicator that is being made, and has this process as a member. A [`DupRequest`] waits for
+/// it.
 pub struct Duplication<N: Net> {
     creation: Creation<N>,
-    /// The copies of the parent's attributes, made when the duplication began. `None`: the new communicator gets
-    /// none.
+    /// The copies of the parent's attributes, made when the duplication began. `None`: the new
+    /// communicator gets none.
     attributes: Option<Result<Attributes, Error>>,
 }
 

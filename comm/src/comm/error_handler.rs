@@ -15,8 +15,9 @@ pub enum ErrorHandler<C> {
     /// No action (`MPI_ERRORS_RETURN`).
     #[default]
     Returns,
-    /// This function is called first, in the thread that gets the error: in a blocking call, or where the result of a
-    /// request is taken. It may use the communicator: revoke it, or shrink it and keep the smaller one.
+    /// This function is called first, in the thread that gets the error: in a blocking call, or
+    /// where the result of a request is taken. It may use the communicator: revoke it, or shrink it
+    /// and keep the smaller one.
     Calls(Arc<Callback<C>>),
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::group::Group;
 use crate::ids::ContextId;
 
-/// The facts by which a communicator differs from all others that this process has had or will have at the same
-/// time.
+/// The facts by which a communicator differs from all others that this process has had or will have
+/// at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommInfo {
     /// Its context id. Communicators of other processes may have the same.

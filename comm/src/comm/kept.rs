@@ -10,8 +10,8 @@ use super::communicator::Comm;
 use super::error_handler::ErrorHandler;
 
 impl<N: Net> Comm<N> {
-    /// Sets the error handler of this communicator, in this process. Communicators that are made of it later begin
-    /// with the same handler.
+    /// Sets the error handler of this communicator, in this process. Communicators that are made of
+    /// it later begin with the same handler.
     pub fn set_error_handler(&self, handler: ErrorHandler<Comm<N>>) {
         let mut place = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, handler);
@@ -46,7 +46,8 @@ impl<N: Net> Comm<N> {
         })
     }
 
-    /// The attributes that a duplicate will have. They belong to this communicator until the duplicate is made.
+    /// The attributes that a duplicate will have. They belong to this communicator until the
+    /// duplicate is made.
     pub(crate) fn copy_attributes(&self) -> Result<Attributes, Error> {
         // Without the lock, because the callbacks may use the communicator.
         let attributes = self.with_attributes(|attributes| attributes.entries());

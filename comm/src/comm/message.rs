@@ -18,9 +18,9 @@ pub(super) enum MessageBody<N: Net> {
     NoProcess,
 }
 
-/// A message that [`Comm::mprobe`] took: no other call finds it. A program receives it or discards it; dropping
-/// it discards it. It keeps its communicator alive. Receiving takes it by value, so no handle is left of a
-/// message that is gone.
+/// A message that [`Comm::mprobe`] took: no other call finds it. A program receives it or discards
+/// it; dropping it discards it. It keeps its communicator alive. Receiving takes it by value, so no
+/// handle is left of a message that is gone.
 #[must_use = "a matched message that is dropped is discarded"]
 pub struct Message<N: Net> {
     comm: Comm<N>,
@@ -38,9 +38,9 @@ impl<N: Net> Message<N> {
         self.status
     }
 
-    /// Receives the message. A message that is too long for the buffer ends this receive with [`Error::Truncated`],
-    /// not the probe, and is consumed all the same. If the communicator is revoked, the message is discarded:
-    /// [`Error::Revoked`].
+    /// Receives the message. A message that is too long for the buffer ends this receive with
+    /// [`Error::Truncated`], not the probe, and is consumed all the same. If the communicator is
+    /// revoked, the message is discarded: [`Error::Revoked`].
     pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
         let Message { comm, body, .. } = self;
         let buffer = room.into();
@@ -58,8 +58,9 @@ impl<N: Net> Message<N> {
         }
     }
 
-    /// Receives the whole message into memory that is allocated for it. If there is not enough memory for the length
-    /// that the sender has announced, the message is discarded, and the result is [`Error::NoMemory`].
+    /// Receives the whole message into memory that is allocated for it. If there is not enough
+    /// memory for the length that the sender has announced, the message is discarded, and the
+    /// result is [`Error::NoMemory`].
     pub fn recv_whole(self) -> RecvRequest<N> {
         let length = self.status.length;
         let mut room: Vec<u8> = Vec::new();
@@ -76,8 +77,8 @@ impl<N: Net> Message<N> {
         }
     }
 
-    /// Discards the message. Its send completes as if the message had been received. (MPI has no call for this; the
-    /// proposal for matched probes had one.)
+    /// Discards the message. Its send completes as if the message had been received. (MPI has no
+    /// call for this; the proposal for matched probes had one.)
     pub fn discard(self) {}
 }
 

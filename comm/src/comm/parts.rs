@@ -1,9 +1,10 @@
-//! The two communicators that come with each communicator: its members on one machine, and one member of each
-//! machine.
+//! The two communicators that come with each communicator: its members on one machine, and one
+//! member of each machine.
 //!
-//! All members know which process is on which machine ([`Net::node`]), and the context ids are derived from the
-//! communicator's. So these communicators are made without a message, at the first call that asks for them. They may
-//! outlive the whole communicator, whose id is given out again when they are freed, too.
+//! All members know which process is on which machine ([`Net::node`]), and the context ids are
+//! derived from the communicator's. So these communicators are made without a message, at the first
+//! call that asks for them. They may outlive the whole communicator, whose id is given out again
+//! when they are freed, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +18,8 @@ use super::communicator::Comm;
 use super::info::CommInfo;
 
 impl<N: Net> Comm<N> {
-    /// The members on this process's machine, in the order of ranks. Does not block. Each call gives the same
-    /// communicator.
+    /// The members on this process's machine, in the order of ranks. Does not block. Each call
+    /// gives the same communicator.
     ///
     /// # Errors
     /// [`Error::NoChildren`]: this communicator was made by `intranode` or `internode`. A layer refused the new
@@ -29,8 +30,8 @@ impl<N: Net> Comm<N> {
         self.part(Sub::Intranode, of_node.unwrap_or_default(), place)
     }
 
-    /// The member of the lowest rank of each machine, in the order of ranks; `None` at the other members. Does not
-    /// block. Each call gives the same communicator.
+    /// The member of the lowest rank of each machine, in the order of ranks; `None` at the other
+    /// members. Does not block. Each call gives the same communicator.
     ///
     /// # Errors
     /// As for [`intranode`](Self::intranode).
@@ -46,7 +47,8 @@ impl<N: Net> Comm<N> {
 
     /// The ranks on each machine, in ascending order.
     fn by_node(&self) -> Result<BTreeMap<u32, Vec<u32>>, Error> {
-        // The derived ids of a part would be the same as those of other parts of the whole communicator.
+        // The derived ids of a part would be the same as those of other parts of the whole
+        // communicator.
         if self.driver().settings.ids.sub_of(self.id()) != Sub::Whole {
             return Err(Error::NoChildren);
         }
@@ -54,8 +56,8 @@ impl<N: Net> Comm<N> {
         let net = &self.driver().lock().net;
         let is_of_job = self.group().is_below(net.processes());
         for (rank, process) in (0..).zip(self.group().processes()) {
-            // Two jobs number machines differently, so in a communicator of several jobs each member counts as being
-            // on a machine of its own.
+            // Two jobs number machines differently, so in a communicator of several jobs each
+            // member counts as being on a machine of its own.
             let node = if is_of_job { net.node(*process) } else { rank };
             nodes.entry(node).or_default().push(rank);
         }

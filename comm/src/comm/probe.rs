@@ -12,8 +12,8 @@ impl<N: Net> Comm<N> {
     /// The envelope of the oldest unexpected message that matches. The message stays where it is.
     ///
     /// # Errors
-    /// No such rank or tag; the rank is down and has left no such message; or, from any source, a member has
-    /// failed whose failure was not acknowledged.
+    /// No such rank or tag; the rank is down and has left no such message; or, from any source, a
+    /// member has failed whose failure was not acknowledged.
     pub fn probe(
         &self,
         from: impl Into<Source>,
@@ -21,7 +21,8 @@ impl<N: Net> Comm<N> {
     ) -> Result<Option<Status>, Error> {
         let found = self.look(from.into(), tag.into(), |net, pattern| {
             let envelope = net.probe(pattern)?;
-            // A message with a forged rank is discarded. Otherwise every probe from now on would find it.
+            // A message with a forged rank is discarded. Otherwise every probe from now on would
+            // find it.
             if self.status(&envelope).is_err() {
                 drop(net.matched_probe(pattern));
             }

@@ -21,7 +21,8 @@ impl<N: Net> Comm<N> {
         self.send_in(Mode::Standard, to.into(), tag, data.into())
     }
 
-    /// Sends a message. The send is complete when a receive has taken the message. A matched probe is not a receive.
+    /// Sends a message. The send is complete when a receive has taken the message. A matched probe
+    /// is not a receive.
     pub fn send_sync(
         &self,
         to: impl Into<Destination>,
@@ -31,8 +32,8 @@ impl<N: Net> Comm<N> {
         self.send_in(Mode::Synchronous, to.into(), tag, data.into())
     }
 
-    /// Sends a message to a receive that the program knows to be posted. MPI leaves open what happens if no receive is
-    /// posted. Here the message is then unexpected, like any other.
+    /// Sends a message to a receive that the program knows to be posted. MPI leaves open what
+    /// happens if no receive is posted. Here the message is then unexpected, like any other.
     pub fn send_ready(
         &self,
         to: impl Into<Destination>,
@@ -42,8 +43,8 @@ impl<N: Net> Comm<N> {
         self.send(to, tag, data)
     }
 
-    /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has attached. The send is
-    /// complete at once.
+    /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has
+    /// attached. The send is complete at once.
     ///
     /// # Errors
     /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is too large.
@@ -83,18 +84,21 @@ impl<N: Net> Comm<N> {
         }
     }
 
-    /// Receives a message into a buffer: the oldest unexpected message that matches, or else the first that arrives.
-    /// A message that is longer than the buffer ends the receive with [`Error::Truncated`].
+    /// Receives a message into a buffer: the oldest unexpected message that matches, or else the
+    /// first that arrives. A message that is longer than the buffer ends the receive with
+    /// [`Error::Truncated`].
     ///
-    /// A receive from any source reports [`Error::ProcessFailedPending`] as long as no message has arrived and a
-    /// member has failed whose failure was not [acknowledged](Self::acknowledge).
-    /// [`Request::test`](crate::Request::test) and [`Request::wait_mut`](crate::Request::wait_mut) report it with an
-    /// empty buffer, and the receive stays posted: it may be tested again.
-    /// [`Request::wait`](crate::Request::wait) and `.await` give the receive up: they cancel it first. If a
-    /// message was faster, that message is the result; otherwise the error has the receive's buffer.
+    /// A receive from any source reports [`Error::ProcessFailedPending`] as long as no message has
+    /// arrived and a member has failed whose failure was not [acknowledged](Self::acknowledge).
+    /// [`Request::test`](crate::Request::test) and [`Request::wait_mut`](crate::Request::wait_mut)
+    /// report it with an empty buffer, and the receive stays posted: it may be tested again.
+    /// [`Request::wait`](crate::Request::wait) and `.await` give the receive up: they cancel it
+    /// first. If a message was faster, that message is the result; otherwise the error has the
+    /// receive's buffer.
     ///
-    /// A message that has matched is lost if the request is dropped untested. A program that gives a receive
-    /// up without waiting for it calls [`Request::cancel`](crate::Request::cancel), and looks at the result.
+    /// A message that has matched is lost if the request is dropped untested. A program that gives
+    /// a receive up without waiting for it calls [`Request::cancel`](crate::Request::cancel), and
+    /// looks at the result.
     pub fn recv(
         &self,
         from: impl Into<Source>,

@@ -145,7 +145,8 @@ impl<N: Net> Receiving<N> {
                         if !(is_revoked || *is_given_up) {
                             return None;
                         }
-                        // A message may have matched since the test: the result of the cancel tells.
+                        // A message may have matched since the test: the result of the cancel
+                        // tells.
                         state.net.cancel(receive);
                         state.net.test_receive(receive)?
                     }
@@ -204,7 +205,8 @@ impl<N: Net> Pending<N> for Receiving<N> {
 }
 
 impl<N: Net> Request<N, Receiving<N>> {
-    /// Asks to cancel the receive. Its result is then [`Error::Cancelled`], or a message that has matched before.
+    /// Asks to cancel the receive. Its result is then [`Error::Cancelled`], or a message that has
+    /// matched before.
     pub fn cancel(&mut self) {
         let Receiving { under_way, comm, .. } = &mut self.pending;
         if let UnderWay::Net(receive) = under_way {
@@ -230,7 +232,8 @@ impl<N: Net> Comm<N> {
         Ok(Status { source: Some(source), tag, length: envelope.length })
     }
 
-    /// If a receive or probe accepts messages from any source, asks the transport to report the death of each member.
+    /// If a receive or probe accepts messages from any source, asks the transport to report the
+    /// death of each member.
     pub(super) fn watch(&self, net: &mut N, pattern: &Pattern) {
         if pattern.from.is_none() {
             self.inner.life.watch(net);

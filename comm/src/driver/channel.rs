@@ -13,12 +13,13 @@ use crate::remote::RemoteRanks;
 
 use super::numbers::{Turn, numbers};
 
-/// The members, context and tag of one collective operation's messages. No other operation under way has the same
-/// tag.
+/// The members, context and tag of one collective operation's messages. No other operation under
+/// way has the same tag.
 ///
-/// The highest bit of the tag is a mark: the sender of a marked message knows of a failure. Receives accept messages
-/// with and without it. So after a death the operation goes on to its end at all members, and each member that
-/// depends on the dead one learns of the failure, instead of waiting for a member that gave up.
+/// The highest bit of the tag is a mark: the sender of a marked message knows of a failure.
+/// Receives accept messages with and without it. So after a death the operation goes on to its end
+/// at all members, and each member that depends on the dead one learns of the failure, instead of
+/// waiting for a member that gave up.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     pub(crate) group: Arc<Group>,
@@ -40,16 +41,17 @@ impl Channel {
         self.group.size()
     }
 
-    /// Whether the operation may begin. If not, an earlier operation of the communicator that has the same tag has
-    /// not ended in this process: a tag of `n` bits tells 2^(n-2) operations apart.
+    /// Whether the operation may begin. If not, an earlier operation of the communicator that has
+    /// the same tag has not ended in this process: a tag of `n` bits tells 2^(n-2) operations
+    /// apart.
     ///
     /// A machine asks this before its first message.
     pub(crate) fn has_turn(&self) -> bool {
         self.turn.as_ref().is_none_or(|turn| turn.has_come(numbers(self.tags)))
     }
 
-    /// A number that tells the operation apart from all others of the communicator, even from those with an equal
-    /// tag.
+    /// A number that tells the operation apart from all others of the communicator, even from those
+    /// with an equal tag.
     pub(crate) fn call(&self) -> u64 {
         match &self.turn {
             Some(turn) => 1 << 32 | u64::from(turn.number()),
@@ -67,9 +69,9 @@ impl Channel {
         if self.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
     }
 
-    /// Whether the tag of a message of this operation says which process has sent it. It doesn't where several
-    /// processes may use one rank in the context: parts of a communicator, a leader that several processes call, the
-    /// two groups of an intercommunicator.
+    /// Whether the tag of a message of this operation says which process has sent it. It doesn't
+    /// where several processes may use one rank in the context: parts of a communicator, a leader
+    /// that several processes call, the two groups of an intercommunicator.
     pub(super) fn tags_name_senders(&self) -> bool {
         let is_whole = |life: &Arc<Life>| Arc::ptr_eq(&life.group, &self.group);
         self.remote.is_none() && self.life.as_ref().is_some_and(is_whole)
@@ -79,8 +81,8 @@ impl Channel {
         self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
     }
 
-    /// The tag of messages of rank `source` in a context. Ids, ranks and numbers fit their fields: the runtime has
-    /// checked the layouts.
+    /// The tag of messages of rank `source` in a context. Ids, ranks and numbers fit their fields:
+    /// the runtime has checked the layouts.
     fn pack(&self, context: ContextId, source: u32, marked: bool) -> Tag {
         let mark = u64::from(marked) << (self.tags.tag_bits() - 1);
         let source_at = self.tags.tag_bits();
@@ -112,8 +114,8 @@ impl Channel {
         tag.0 & self.mark() != 0
     }
 
-    /// The error in the terms of the communicator. For an intercommunicator the rank of a remote process is its rank
-    /// in the remote group, and a failed process of the local group has none.
+    /// The error in the terms of the communicator. For an intercommunicator the rank of a remote
+    /// process is its rank in the remote group, and a failed process of the local group has none.
     pub(super) fn error(&self, error: NetError) -> Error {
         match (in_group(error, &self.group), &self.remote) {
             (Error::ProcessFailed { rank }, Some(RemoteRanks { ranks, .. })) => {

@@ -7,8 +7,8 @@ use crate::net::Net;
 
 use super::machine_io::{MachineIo, Operations};
 
-/// A state machine over the transport: an operation that takes more than one message. Progress steps it until it
-/// ends, and then drops it.
+/// A state machine over the transport: an operation that takes more than one message. Progress
+/// steps it until it ends, and then drops it.
 ///
 /// The driver is locked during a step, so a machine must not call a communicator.
 pub(crate) trait Machine<N: Net>: Send {

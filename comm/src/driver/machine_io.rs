@@ -48,7 +48,8 @@ pub(crate) struct MachineIo<'a, N: Net> {
 }
 
 impl<N: Net> MachineIo<'_, N> {
-    /// Sends to a member. Returns `None` if the send is complete. `marked`: this process knows of a failure.
+    /// Sends to a member. Returns `None` if the send is complete. `marked`: this process knows of a
+    /// failure.
     ///
     /// # Errors
     /// The communicator has no such rank, or is revoked; the process is down.
@@ -68,7 +69,8 @@ impl<N: Net> MachineIo<'_, N> {
         sent.map(|()| None).map_err(|error| channel.error(error))
     }
 
-    /// Sends this memory to a member, without a copy. [`test`](Self::test) gives it back at the end.
+    /// Sends this memory to a member, without a copy. [`test`](Self::test) gives it back at the
+    /// end.
     ///
     /// # Errors
     /// The communicator has no such rank, or is revoked.
@@ -98,7 +100,8 @@ impl<N: Net> MachineIo<'_, N> {
         self.receive_vec(channel, from, vec![0; room])
     }
 
-    /// Receives from a member into this memory, up to its length. [`test`](Self::test) gives it back at the end.
+    /// Receives from a member into this memory, up to its length. [`test`](Self::test) gives it
+    /// back at the end.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
@@ -128,7 +131,8 @@ impl<N: Net> MachineIo<'_, N> {
     /// The result of a send or receive, once, if it has ended.
     ///
     /// # Errors
-    /// The process that the operation depends on is down, or the transport failed, or the communicator is revoked.
+    /// The process that the operation depends on is down, or the transport failed, or the
+    /// communicator is revoked.
     pub(crate) fn test(
         &mut self,
         channel: &Channel,

@@ -1,5 +1,5 @@
-//! The driver of one process: its transport, the state machines that progress steps, and the ways in which calls
-//! wait.
+//! The driver of one process: its transport, the state machines that progress steps, and the ways
+//! in which calls wait.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,15 +1,17 @@
-//! The numbers of a communicator's collective operations. They tell apart the messages of operations under way.
+//! The numbers of a communicator's collective operations. They tell apart the messages of
+//! operations under way.
 //!
-//! A tag has room for the low bits of a number. The messages of two operations with equal low bits must not mix. So a
-//! process begins to send and receive for the later operation only when the earlier one has ended in this process.
-//! This rule takes no messages, and no call fails or blocks because of it:
+//! A tag has room for the low bits of a number. The messages of two operations with equal low bits
+//! must not mix. So a process begins to send and receive for the later operation only when the
+//! earlier one has ended in this process. This rule takes no messages, and no call fails or blocks
+//! because of it:
 //!
-//! 1. In each process an operation receives all messages that others send it there. An operation that has ended
-//!    leaves
-//!    no message.
-//! 2. A sender that has begun the later operation has ended the earlier one, and so has sent all of its messages.
-//! 3. Messages of one sender with one tag are received in the order in which they were sent. So a receive of the
-//!    earlier operation never takes a message of the later one.
+//! 1. In each process an operation receives all messages that others send it there. An operation
+//!    that has ended leaves no message.
+//! 2. A sender that has begun the later operation has ended the earlier one, and so has sent all of
+//!    its messages.
+//! 3. Messages of one sender with one tag are received in the order in which they were sent. So a
+//!    receive of the earlier operation never takes a message of the later one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,7 +21,8 @@ use tagmatch::TagLayout;
 
 use crate::net::Sleeper;
 
-/// The number of collective operations of one communicator that a tag can tell apart: a power of two.
+/// The number of collective operations of one communicator that a tag can tell apart: a power of
+/// two.
 pub(crate) fn numbers(tags: TagLayout) -> u32 {
     1 << (tags.tag_bits() - 2)
 }
@@ -69,7 +72,8 @@ impl Numbers {
     }
 }
 
-/// The number of one operation. The operation ends when this is dropped, or earlier by [`end`](Self::end).
+/// The number of one operation. The operation ends when this is dropped, or earlier by
+/// [`end`](Self::end).
 pub(crate) struct Turn {
     numbers: Arc<Numbers>,
     number: AtomicU32,
@@ -89,12 +93,13 @@ impl Turn {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Whether the operation may begin: no operation that is `most` or more numbers earlier is under way.
+    /// Whether the operation may begin: no operation that is `most` or more numbers earlier is
+    /// under way.
     pub(crate) fn has_come(&self, most: u32) -> bool {
         let number = self.number();
         self.numbers.is_within(number, most) || {
-            // Look again after setting the flag: an operation that ends at this moment either sees the flag, or its
-            // end is seen here.
+            // Look again after setting the flag: an operation that ends at this moment either sees
+            // the flag, or its end is seen here.
             self.numbers.is_awaited.store(true, Ordering::SeqCst);
             self.numbers.is_within(number, most)
         }

@@ -27,8 +27,8 @@ pub trait Pending<N: Net> {
         self.test()
     }
 
-    /// As [`test`](Self::test), for a caller that drops the request after the result. An operation that has not ended
-    /// wakes the waker when it ends.
+    /// As [`test`](Self::test), for a caller that drops the request after the result. An operation
+    /// that has not ended wakes the waker when it ends.
     #[doc(hidden)]
     fn watch(&mut self, waker: &Waker) -> Option<Self::Output> {
         self.driver().watch(waker);
@@ -38,8 +38,8 @@ pub trait Pending<N: Net> {
 
 /// An operation under way: [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it.
 ///
-/// A receive that is dropped is cancelled. Any other operation that is dropped goes on to its end, as long as
-/// something makes progress.
+/// A receive that is dropped is cancelled. Any other operation that is dropped goes on to its end,
+/// as long as something makes progress.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<N: Net, P: Pending<N>> {
     pub(crate) pending: P,
@@ -57,8 +57,8 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
         self.pending.test()
     }
 
-    /// As [`wait`](Self::wait), for an operation that may report something before its end, such as a receive from
-    /// any source that stays posted after a failure.
+    /// As [`wait`](Self::wait), for an operation that may report something before its end, such as
+    /// a receive from any source that stays posted after a failure.
     pub fn wait_mut(&mut self) -> P::Output {
         self.wait_by(P::test)
     }
@@ -78,8 +78,9 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
 }
 
 /// Any executor can poll a request, but something has to make progress:
-/// [`Runtime::block_on`](crate::Runtime::block_on), a [progress thread](crate::Runtime::progress_thread), or a loop
-/// that calls [`Runtime::progress`](crate::Runtime::progress).
+/// [`Runtime::block_on`](crate::Runtime::block_on), a
+/// [progress thread](crate::Runtime::progress_thread), or a loop that calls
+/// [`Runtime::progress`](crate::Runtime::progress).
 impl<N: Net, P: Pending<N> + Unpin> Future for Request<N, P> {
     type Output = P::Output;
 

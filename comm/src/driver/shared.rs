@@ -69,8 +69,8 @@ struct Progress<N: Net> {
     events: usize,
     /// The number of events that concern failures.
     failures: usize,
-    /// Machines that have ended. They are dropped without the lock: they may hold the last handle of a communicator,
-    /// whose layers drop their own values then.
+    /// Machines that have ended. They are dropped without the lock: they may hold the last handle
+    /// of a communicator, whose layers drop their own values then.
     ended: Vec<RunningMachine<N>>,
 }
 
@@ -132,8 +132,8 @@ impl<N: Net> Driver<N> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {
-        // A poisoned lock is usable: only a reduction's operator can have panicked, and its operands are not used
-        // again.
+        // A poisoned lock is usable: only a reduction's operator can have panicked, and its
+        // operands are not used again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

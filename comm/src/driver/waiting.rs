@@ -1,10 +1,10 @@
 //! The wait of a blocking call: it polls, then yields to other threads, then sleeps.
 //!
-//! Of the threads that sleep, one, the *watcher*, sleeps on the transport. The others sleep on a condition variable.
-//! The watcher signals it whenever it wakes, because the event may be for one of them. A thread that is awake may
-//! handle the event that a sleeping thread waits for, and then wakes the watcher, too: an operation that was tested
-//! while a thread slept or was about to sleep rings the transport's sleeper when it ends, and so does a machine that
-//! ends.
+//! Of the threads that sleep, one, the *watcher*, sleeps on the transport. The others sleep on a
+//! condition variable. The watcher signals it whenever it wakes, because the event may be for one
+//! of them. A thread that is awake may handle the event that a sleeping thread waits for, and then
+//! wakes the watcher, too: an operation that was tested while a thread slept or was about to sleep
+//! rings the transport's sleeper when it ends, and so does a machine that ends.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,8 @@ impl<'a, N: Net> Waiting<'a, N> {
         if self.turn <= self.driver.spins { LOOKS } else { 1 }
     }
 
-    /// Spins, yields or sleeps. To be called after each turn that has made progress and found no result.
+    /// Spins, yields or sleeps. To be called after each turn that has made progress and found no
+    /// result.
     pub(crate) fn rest(&mut self) {
         let yields = self.turn.checked_sub(self.driver.spins);
         if yields.is_none_or(|turn| !N::pause(turn)) {
@@ -47,7 +48,8 @@ impl<'a, N: Net> Waiting<'a, N> {
             return;
         }
         self.nap = match self.nap.take() {
-            // One more turn before the sleep. Other threads know from now on that this one is about to sleep.
+            // One more turn before the sleep. Other threads know from now on that this one is about
+            // to sleep.
             None => Some(Nap::begin(self.driver)),
             Some(nap) => {
                 nap.sleep();
@@ -122,7 +124,8 @@ impl<N: Net> Driver<N> {
         self.run_with(&mut machine, &mut Operations::default())
     }
 
-    /// As [`run`](Self::run), with the memory of an earlier machine's operations, which have all ended.
+    /// As [`run`](Self::run), with the memory of an earlier machine's operations, which have all
+    /// ended.
     pub(crate) fn run_with<M: Machine<N>>(
         &self,
         machine: &mut M,
@@ -134,7 +137,8 @@ impl<N: Net> Driver<N> {
         })
     }
 
-    /// Blocks until all buffered sends have ended, and detaches their space. Returns its size in bytes.
+    /// Blocks until all buffered sends have ended, and detaches their space. Returns its size in
+    /// bytes.
     pub(crate) fn detach_buffer(&self) -> usize {
         wait(self, |_| self.lock().buffered.detach())
     }

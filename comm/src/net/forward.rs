@@ -1,11 +1,12 @@
 //! [`forward_net!`](crate::forward_net) for transports around other transports.
 
-/// Defines methods of [`Directory`](crate::net::Directory) and [`Net`](crate::net::Net) that call the same method of
-/// the transport beneath, which is in the named field.
+/// Defines methods of [`Directory`](crate::net::Directory) and [`Net`](crate::net::Net) that call
+/// the same method of the transport beneath, which is in the named field.
 ///
-/// The implementer names the associated types. `send` and `test_send` need the `Send` of the transport beneath; methods
-/// that take or return a receive need its `Receive`; methods that take or return a message need its `Message`. `pause`
-/// needs the type parameter `N` to be the transport beneath.
+/// The implementer names the associated types. `send` and `test_send` need the `Send` of the
+/// transport beneath; methods that take or return a receive need its `Receive`; methods that take
+/// or return a message need its `Message`. `pause` needs the type parameter `N` to be the transport
+/// beneath.
 ///
 /// ```
 /// use tagmatch_comm::forward_net;

@@ -7,12 +7,13 @@ use tagmatch::Address;
 
 use super::values::NetError;
 
-/// The largest number of processes of other jobs that one process can know. It never forgets one, since a process that
-/// is down stays down.
+/// The largest number of processes of other jobs that one process can know. It never forgets one,
+/// since a process that is down stays down.
 pub const FOREIGN_MAX: u32 = 1 << 16;
 
-/// A process's name: a few opaque bytes that only the transport interprets. A process has the same name everywhere, and
-/// two processes that can meet have different names. The text form is lower-case hexadecimal.
+/// A process's name: a few opaque bytes that only the transport interprets. A process has the same
+/// name everywhere, and two processes that can meet have different names. The text form is
+/// lower-case hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName(Address);
 
@@ -20,8 +21,8 @@ impl ProcessName {
     /// The largest length of a name in bytes.
     pub const BYTES_MAX: usize = Address::MAX;
 
-    /// A name from bytes that another process sent. Whether such a process exists is checked when the name is
-    /// [admitted](super::Directory::admit).
+    /// A name from bytes that another process sent. Whether such a process exists is checked when
+    /// the name is [admitted](super::Directory::admit).
     ///
     /// # Errors
     /// The name is empty or longer than [`BYTES_MAX`](Self::BYTES_MAX).

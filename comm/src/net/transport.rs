@@ -9,10 +9,11 @@ use tagmatch::{Buffer, Tag};
 use super::name::ProcessName;
 use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
 
-/// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the transport meanwhile.
+/// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the
+/// transport meanwhile.
 pub trait Sleeper: Send + Sync {
-    /// Blocks until the transport has something to do, until [`ring`](Self::ring) was called since the last sleep, or
-    /// for `max`.
+    /// Blocks until the transport has something to do, until [`ring`](Self::ring) was called since
+    /// the last sleep, or for `max`.
     fn sleep(&self, max: Duration);
 
     /// Ends the current sleep. If no thread sleeps, the next sleep ends at once.
@@ -32,20 +33,21 @@ pub trait Directory {
     /// The name of a process; `None` if this process doesn't know the number.
     fn name(&self, process: ProcessId) -> Option<ProcessName>;
 
-    /// The number of the process with this name. A process of another job that this process didn't know gets a new
-    /// number, from [`processes`](Self::processes) on. A process that sends a message to this one is admitted anyway.
+    /// The number of the process with this name. A process of another job that this process didn't
+    /// know gets a new number, from [`processes`](Self::processes) on. A process that sends a
+    /// message to this one is admitted anyway.
     ///
     /// # Errors
-    /// No process that can be reached has this name, or [`FOREIGN_MAX`](super::FOREIGN_MAX) processes of other jobs are
-    /// known already.
+    /// No process that can be reached has this name, or [`FOREIGN_MAX`](super::FOREIGN_MAX)
+    /// processes of other jobs are known already.
     fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError>;
 }
 
 /// A transport, as one process uses it. Only [`pause`](Self::pause) may block.
 ///
-/// Messages between two processes are matched in the order in which they were sent. A send that is dropped goes on. A
-/// receive that is dropped is cancelled. A message that a matched probe took is discarded when it is dropped, and its
-/// send completes.
+/// Messages between two processes are matched in the order in which they were sent. A send that is
+/// dropped goes on. A receive that is dropped is cancelled. A message that a matched probe took is
+/// discarded when it is dropped, and its send completes.
 pub trait Net: Directory + 'static {
     /// A pending send.
     type Send;
@@ -66,9 +68,10 @@ pub trait Net: Directory + 'static {
     /// Receives a message into a buffer.
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive;
 
-    /// As [`receive`](Self::receive), for a pattern that only one process matches: no process but `from` sends messages
-    /// with a tag that the pattern accepts. So a NIC that compares tags alone may match the receive. If it was matched
-    /// with a message of another process, the receive ends with [`NetError::Forged`].
+    /// As [`receive`](Self::receive), for a pattern that only one process matches: no process but
+    /// `from` sends messages with a tag that the pattern accepts. So a NIC that compares tags alone
+    /// may match the receive. If it was matched with a message of another process, the receive ends
+    /// with [`NetError::Forged`].
     fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
         self.receive(pattern, room)
     }
@@ -79,8 +82,8 @@ pub trait Net: Directory + 'static {
     /// The result of a receive that is complete. The result can be taken once.
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>>;
 
-    /// Asks to cancel a receive. The receive's result says what happened: [`NetError::Cancelled`], or a message that
-    /// matched it before.
+    /// Asks to cancel a receive. The receive's result says what happened: [`NetError::Cancelled`],
+    /// or a message that matched it before.
     fn cancel(&mut self, receive: &mut Self::Receive);
 
     /// The envelope of the oldest unexpected message that matches.
@@ -101,8 +104,8 @@ pub trait Net: Directory + 'static {
     /// Gives up a process. From now on it is down, at least for this process, and stays down.
     fn give_up(&mut self, process: ProcessId);
 
-    /// Processes that this one knows and that have gone down. Each is reported once, some time after it is known to be
-    /// down.
+    /// Processes that this one knows and that have gone down. Each is reported once, some time
+    /// after it is known to be down.
     fn take_down(&mut self) -> Vec<ProcessId>;
 
     /// Handles events that have arrived, and returns their number: 0 if there was nothing to do.
@@ -113,12 +116,13 @@ pub trait Net: Directory + 'static {
         0
     }
 
-    /// Lets other threads run. A blocking call calls this after each further poll without an event; `turn` counts these
-    /// calls from 0. `true` means that the caller should sleep instead.
+    /// Lets other threads run. A blocking call calls this after each further poll without an event;
+    /// `turn` counts these calls from 0. `true` means that the caller should sleep instead.
     fn pause(turn: u32) -> bool;
 
-    /// The number of the machine that a process of this job runs on. All processes of the job must give the same
-    /// numbers. Processes of other jobs are not asked for, since each job numbers machines in its own way.
+    /// The number of the machine that a process of this job runs on. All processes of the job must
+    /// give the same numbers. Processes of other jobs are not asked for, since each job numbers
+    /// machines in its own way.
     fn node(&self, process: ProcessId) -> u32 {
         let _ = process;
         0
@@ -134,8 +138,9 @@ pub trait Net: Directory + 'static {
         Duration::from_millis(100)
     }
 
-    /// Makes the next event ring the sleeper, and the end of each operation that is tested from now on, whichever
-    /// thread makes progress then. `false`: there is something to do already, and the caller must not sleep.
+    /// Makes the next event ring the sleeper, and the end of each operation that is tested from now
+    /// on, whichever thread makes progress then. `false`: there is something to do already, and the
+    /// caller must not sleep.
     fn arm(&mut self) -> bool {
         false
     }
@@ -143,7 +148,8 @@ pub trait Net: Directory + 'static {
     /// Undoes [`arm`](Self::arm): no thread sleeps any more.
     fn disarm(&mut self) {}
 
-    /// Sets the waker that operations tested from now on wake when they end; `None`: they ring the sleeper.
+    /// Sets the waker that operations tested from now on wake when they end; `None`: they ring the
+    /// sleeper.
     fn notify(&mut self, waker: Option<&Waker>) {
         let _ = waker;
     }

@@ -2,9 +2,10 @@
 
 use tagmatch::{Buffer, Tag, TagMask};
 
-/// A process's number for a process that it knows. Processes of its own job have their ranks in the job as numbers.
-/// Processes of other jobs are numbered after them, in the order in which it learned of them. So only the numbers of
-/// its own job mean the same in other processes, and only in those of that job.
+/// A process's number for a process that it knows. Processes of its own job have their ranks in the
+/// job as numbers. Processes of other jobs are numbered after them, in the order in which it
+/// learned of them. So only the numbers of its own job mean the same in other processes, and only
+/// in those of that job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
@@ -17,8 +18,8 @@ pub enum Mode {
     Synchronous,
 }
 
-/// The messages that a receive or a probe matches: their tags agree with `tag` in the bits of `mask`, and they are from
-/// one process or from any.
+/// The messages that a receive or a probe matches: their tags agree with `tag` in the bits of
+/// `mask`, and they are from one process or from any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The tag.
@@ -59,7 +60,8 @@ pub enum NetError {
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
-    /// A receive for messages of this process was matched with a message of another process. That message is lost.
+    /// A receive for messages of this process was matched with a message of another process. That
+    /// message is lost.
     #[error("a message with a tag of process {} came from another process", .0.0)]
     Forged(ProcessId),
     /// Another error, as text of the transport.

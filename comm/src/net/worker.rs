@@ -16,13 +16,15 @@ use super::{Pattern, ProcessId, ProcessName, Sleeper};
 
 /// Polls of a blocking call before it yields the processor: some 200 us.
 const SPINS: u32 = 128;
-/// Polls before a yield where processes share processors: some 5 us. A longer wait is a wait for a processor.
+/// Polls before a yield where processes share processors: some 5 us. A longer wait is a wait for a
+/// processor.
 const SPINS_SHARED: u32 = 4;
-/// Polls with a yield before a blocking call sleeps: some 100 us if no other thread wants the processor.
+/// Polls with a yield before a blocking call sleeps: some 100 us if no other thread wants the
+/// processor.
 const YIELDS: u32 = 200;
 
-/// A worker, and the addresses of the processes of its job and of the processes of other jobs that it knows. A
-/// process's name is the address of its worker.
+/// A worker, and the addresses of the processes of its job and of the processes of other jobs that
+/// it knows. A process's name is the address of its worker.
 #[derive(Debug)]
 pub struct WorkerNet<A: Access = Local> {
     worker: WorkerOf<A>,
@@ -47,12 +49,12 @@ pub struct WorkerNet<A: Access = Local> {
 }
 
 impl<A: Access + 'static> WorkerNet<A> {
-    /// A transport for the process of rank `rank`, whose worker this is. `addresses` are those of all processes of the
-    /// job, in the order of their ranks.
+    /// A transport for the process of rank `rank`, whose worker this is. `addresses` are those of
+    /// all processes of the job, in the order of their ranks.
     ///
     /// # Errors
-    /// Two processes have one address, or the worker's is not the one at `rank`; or the system refused a
-    /// descriptor.
+    /// Two processes have one address, or the worker's is not the one at `rank`; or the system
+    /// refused a descriptor.
     pub fn new(worker: WorkerOf<A>, addresses: Vec<Address>, rank: u32) -> Result<Self, NetError> {
         let wrong = |what: &str| Err(NetError::Other(what.to_owned()));
         if addresses.get(rank as usize) != Some(&worker.address()) {
@@ -85,11 +87,13 @@ impl<A: Access + 'static> WorkerNet<A> {
         })
     }
 
-    /// As [`new`](Self::new), with addresses that the processes exchange. `exchange` sends this process's bytes to all
-    /// processes of the job and returns the bytes of all, in the order of their ranks, as launchers do.
+    /// As [`new`](Self::new), with addresses that the processes exchange. `exchange` sends this
+    /// process's bytes to all processes of the job and returns the bytes of all, in the order of
+    /// their ranks, as launchers do.
     ///
     /// # Errors
-    /// `exchange` failed or returned bytes that are no address; or the errors of [`new`](Self::new).
+    /// `exchange` failed or returned bytes that are no address; or the errors of
+    /// [`new`](Self::new).
     pub fn meet<E: Display>(
         worker: WorkerOf<A>,
         rank: u32,
@@ -102,8 +106,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Self::new(worker, addresses, rank)
     }
 
-    /// Sets the number of each process's machine, in the order of ranks. All processes must give the same numbers.
-    /// By default all processes count as being on one machine.
+    /// Sets the number of each process's machine, in the order of ranks. All processes must give
+    /// the same numbers. By default all processes count as being on one machine.
     #[must_use]
     pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
         WorkerNet { nodes, ..self }
@@ -128,8 +132,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(peer)
     }
 
-    /// Who a peer is. One that connected first is known by its address; if it is of no process that is known, it
-    /// is of another job.
+    /// Who a peer is. One that connected first is known by its address; if it is of no process that
+    /// is known, it is of another job.
     fn process(&mut self, peer: Peer) -> Option<ProcessId> {
         if let Some(process) = self.by_peer.get(&peer) {
             return Some(*process);
@@ -139,8 +143,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Some(process)
     }
 
-    /// It is connected at once: this is what tells an address from other bytes, and nobody is to wait for a
-    /// process of which it can't become known that it is down.
+    /// It is connected at once: this is what tells an address from other bytes, and nobody is to
+    /// wait for a process of which it can't become known that it is down.
     fn admit_at(&mut self, address: Address) -> Result<ProcessId, NetError> {
         if let Some(process) = self.processes.get(&address) {
             return Ok(*process);
@@ -162,8 +166,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         self.pattern_with(pattern, Match::from)
     }
 
-    /// The sender is named beside the tag, so that a receive ends when its sender does, and nobody else can
-    /// send it what it waits for. `named` says how.
+    /// The sender is named beside the tag, so that a receive ends when its sender does, and nobody
+    /// else can send it what it waits for. `named` says how.
     fn pattern_with(
         &mut self,
         pattern: Pattern,
@@ -271,7 +275,8 @@ impl Sleeper for tagmatch::Sleeper {
 /// Number of processors that the processes on this machine share.
 fn processors() -> usize {
     let own = thread::available_parallelism().map_or(1, usize::from);
-    // A process that may use one processor only was pinned by a launcher. Other processes have the other processors.
+    // A process that may use one processor only was pinned by a launcher. Other processes have the
+    // other processors.
     let online = || count(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
     if own > 1 { own } else { online().unwrap_or(own) }
 }

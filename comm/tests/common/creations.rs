@@ -1,4 +1,5 @@
-//! What has to hold when members fail while communicators are made. Each check panics where it does not.
+//! What has to hold when members fail while communicators are made. Each check panics where it does
+//! not.
 
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{Error, ErrorClass, Group};
@@ -17,8 +18,8 @@ fn is_failure(error: &Error) -> bool {
     error.class() == ErrorClass::ProcessFailed
 }
 
-/// Three creations at once, begun in another order by every other rank, as by threads. Each returns at all
-/// who live, and leaves nothing that the next one would take for its own.
+/// Three creations at once, begun in another order by every other rank, as by threads. Each returns
+/// at all who live, and leaves nothing that the next one would take for its own.
 async fn create(runtime: Sims) -> Outcome {
     let world = runtime.world();
     let rank = world.rank();

@@ -117,7 +117,8 @@ pub(crate) fn late_revocations(processes: u32, seeds: u64) {
     }
 }
 
-/// A receive from any source reports a failure, stays, and takes what comes after it was acknowledged.
+/// A receive from any source reports a failure, stays, and takes what comes after it was
+/// acknowledged.
 pub(crate) fn any_source(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -146,8 +147,8 @@ pub(crate) fn any_source(seeds: u64) {
     }
 }
 
-/// All who live have the same communicator, without those whom anyone had seen dead; and it works, or another
-/// one of its members has died.
+/// All who live have the same communicator, without those whom anyone had seen dead; and it works,
+/// or another one of its members has died.
 pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();

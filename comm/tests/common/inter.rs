@@ -1,5 +1,5 @@
-//! What has to hold of intercommunicators, also when processes die while they are made. Each check panics
-//! where it does not.
+//! What has to hold of intercommunicators, also when processes die while they are made. Each check
+//! panics where it does not.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -41,7 +41,8 @@ impl Member {
     }
 }
 
-/// The first group accepts, the second one connects; the name goes from leader to leader as a message.
+/// The first group accepts, the second one connects; the name goes from leader to leader as a
+/// message.
 pub(crate) async fn meet(
     member: &Member,
     uniformity: Uniformity,
@@ -66,8 +67,8 @@ pub(crate) async fn meet(
     member.part.iconnect(uniformity, 0, name).await
 }
 
-/// Groups that meet at a port have the same result, at all who live. The one who calls lives: that it won't, the
-/// one who waits for a call can't know.
+/// Groups that meet at a port have the same result, at all who live. The one who calls lives: that
+/// it won't, the one who waits for a call can't know.
 pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
     if kills.iter().any(|kill| kill.rank == groups.sizes[0]) {
         return 0;
@@ -111,7 +112,8 @@ impl Groups {
         groups
     }
 
-    /// Runs a program on each that lives. Who has ended goes on to make progress until all have ended or died.
+    /// Runs a program on each that lives. Who has ended goes on to make progress until all have
+    /// ended or died.
     pub(crate) fn run<F: Future>(
         &mut self,
         kills: &[Kill],
@@ -137,8 +139,9 @@ impl Groups {
     }
 }
 
-/// Runs a creation without deaths; then with each rank killed at each step of that; then with each pair of
-/// ranks killed, one at each step and the other at one that the seed chooses, before or after.
+/// Runs a creation without deaths; then with each rank killed at each step of that; then with each
+/// pair of ranks killed, one at each step and the other at one that the seed chooses, before or
+/// after.
 pub(crate) fn kill_everywhere(
     sizes: [u32; 2],
     seeds: u64,
@@ -181,7 +184,8 @@ pub(crate) fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl It
     (0..).zip(ends).filter_map(move |(rank, end)| end.flatten().filter(|_| !is_killed(rank)))
 }
 
-/// All who live have the same result, which leaves no id taken, and what they have works or ends with an error.
+/// All who live have the same result, which leaves no id taken, and what they have works or ends
+/// with an error.
 pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>| async move {
         let before = member.runtime.free_ids();
@@ -208,8 +212,8 @@ pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
-/// Nothing hangs, and no id stays taken, where no uniformity is asked for; all who live have the same result of
-/// a merge.
+/// Nothing hangs, and no id stays taken, where no uniformity is asked for; all who live have the
+/// same result of a merge.
 pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>| async move {
         let before = member.runtime.free_ids();
@@ -235,7 +239,8 @@ pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
-/// All of a group who live have the same result. If it is not that of the other group, it is revoked in the end.
+/// All of a group who live have the same result. If it is not that of the other group, it is
+/// revoked in the end.
 pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let sizes = groups.sizes;
     let program = |member: Rc<Member>| async move { member.create(Uniformity::Eventual).await };

@@ -1,4 +1,5 @@
-//! Collective operations of two groups, each beside what it has to give by definition, computed plainly.
+//! Collective operations of two groups, each beside what it has to give by definition, computed
+//! plainly.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -279,8 +280,8 @@ fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
     ]
 }
 
-/// Runs a program on each process of two groups that have an intercommunicator; who has ended goes on to make
-/// progress until all have ended or died.
+/// Runs a program on each process of two groups that have an intercommunicator; who has ended goes
+/// on to make progress until all have ended or died.
 pub(crate) fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
@@ -302,8 +303,8 @@ pub(crate) fn run_on<F: Future>(
 /// A check of what a run gives, with these deaths; how many steps it has taken.
 type Check = fn([u32; 2], u64, &[Kill]) -> u64;
 
-/// All operations at once, with long messages if the seed is odd: each ends everywhere, with what is right or with
-/// an error of failures.
+/// All operations at once, with long messages if the seed is odd: each ends everywhere, with what
+/// is right or with an error of failures.
 pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let scale = if seed.is_multiple_of(2) { 1 } else { 1000 };
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
@@ -319,8 +320,8 @@ pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     run_on(sizes, seed, kills, program).steps
 }
 
-/// All who live have the same intercommunicators, in which all who live are, and nobody whose death was seen
-/// before; or the same error. No id is left.
+/// All who live have the same intercommunicators, in which all who live are, and nobody whose death
+/// was seen before; or the same error. No id is left.
 pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
         let before = member.runtime.free_ids();
@@ -384,8 +385,8 @@ fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group
     Ok((ids, groups))
 }
 
-/// Runs a check without deaths, then with each rank killed at every `stride`th step, alone and with another one
-/// killed then or later.
+/// Runs a check without deaths, then with each rank killed at every `stride`th step, alone and with
+/// another one killed then or later.
 pub(crate) fn deaths(sizes: [u32; 2], seeds: u64, stride: usize, check: Check) {
     let processes = sizes[0] + sizes[1];
     for seed in 0..seeds {

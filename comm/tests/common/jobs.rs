@@ -1,5 +1,6 @@
-//! Two jobs on one simulated network: the second one's processes know of the first only what a board says, as
-//! they would from a launcher. What has to hold when they meet, whoever dies. Each check panics where it does not.
+//! Two jobs on one simulated network: the second one's processes know of the first only what a
+//! board says, as they would from a launcher. What has to hold when they meet, whoever dies. Each
+//! check panics where it does not.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,7 +32,8 @@ pub(crate) struct Party {
     meets: Cell<Option<Busy>>,
 }
 
-/// Runs a program on each process of both jobs. Who has ended goes on to make progress until all have.
+/// Runs a program on each process of both jobs. Who has ended goes on to make progress until all
+/// have.
 pub(crate) fn run<F: Future>(
     sizes: [u32; 2],
     seed: u64,
@@ -188,8 +190,8 @@ pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u6
     ran.steps
 }
 
-/// The same where less is promised: nothing hangs, no id stays taken, and if that was asked for, all of a job who
-/// live have the same, and what the other job has not is revoked.
+/// The same where less is promised: nothing hangs, no id stays taken, and if that was asked for,
+/// all of a job who live have the same, and what the other job has not is revoked.
 pub(crate) fn loose_meetings(
     sizes: [u32; 2],
     uniformity: Uniformity,

@@ -71,8 +71,9 @@ impl Drop for Busy {
     }
 }
 
-/// One process's program, of so many that are `busy`. Once it has ended, it goes on to make progress until
-/// all have ended or died, as a process does until it leaves its job: others may still ask it for something.
+/// One process's program, of so many that are `busy`. Once it has ended, it goes on to make
+/// progress until all have ended or died, as a process does until it leaves its job: others may
+/// still ask it for something.
 pub(crate) fn linger<N: Net, F: Future>(
     runtime: Runtime<N>,
     busy: &Rc<Cell<u32>>,
@@ -107,10 +108,11 @@ pub(crate) fn run_together<F: Future>(
 /// Who dies, and when.
 #[derive(Clone, Copy)]
 pub(crate) enum Deaths {
-    /// A rank at each step, in turn by seeds; then a second one, too, at a step that the seed chooses.
+    /// A rank at each step, in turn by seeds; then a second one, too, at a step that the seed
+    /// chooses.
     InTurn,
-    /// Each rank at every so manyeth step, and each two, the second one at the same step as the first or some
-    /// steps later. Seeds take different steps.
+    /// Each rank at every so manyeth step, and each two, the second one at the same step as the
+    /// first or some steps later. Seeds take different steps.
     Pairs(usize),
     /// Each rank at each step, and each two at each two steps.
     AllPairs,

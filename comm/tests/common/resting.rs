@@ -1,5 +1,5 @@
-//! Context ids that are given out again: nothing that was sent before is received after. Each check panics where
-//! that doesn't hold.
+//! Context ids that are given out again: nothing that was sent before is received after. Each check
+//! panics where that doesn't hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -74,8 +74,8 @@ async fn any(comm: &Comm<SimNet>, name: u8) {
     }
 }
 
-/// A message that nobody receives before its communicator is revoked; then there are two others, of which the
-/// last one has the first one's id.
+/// A message that nobody receives before its communicator is revoked; then there are two others, of
+/// which the last one has the first one's id.
 pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -127,8 +127,8 @@ impl Choices {
     }
 }
 
-/// Communicators are made, revoked, shrunk and freed, by each process when it comes to it, with messages in them
-/// that nobody receives.
+/// Communicators are made, revoked, shrunk and freed, by each process when it comes to it, with
+/// messages in them that nobody receives.
 pub(crate) fn random(processes: u32, seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
@@ -165,7 +165,8 @@ pub(crate) fn random(processes: u32, seeds: u64) {
     }
 }
 
-/// A process has yet to take the communicator that others have freed, or frees it later, and sends in it then.
+/// A process has yet to take the communicator that others have freed, or frees it later, and sends
+/// in it then.
 pub(crate) fn late(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -218,8 +219,8 @@ async fn any_of(inter: &InterComm<SimNet>, name: u8) {
     assert_eq!(received.data(), [name]);
 }
 
-/// Two groups make intercommunicators, duplicates, merges and shrunk ones, and free them with messages in them
-/// that nobody receives. All of it has few ids.
+/// Two groups make intercommunicators, duplicates, merges and shrunk ones, and free them with
+/// messages in them that nobody receives. All of it has few ids.
 pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
@@ -257,7 +258,8 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                     2 => {
                         let local = inter.local().unwrap();
                         drop(local.send(0, 1, vec![name + 1]));
-                        // All have received what they wait for; another one may have revoked it already.
+                        // All have received what they wait for; another one may have revoked it
+                        // already.
                         let _ended = inter.ibarrier().await;
                         inter.revoke();
                         let small = inter.ishrink().await.unwrap();
@@ -361,8 +363,8 @@ pub(crate) fn exhaustion(seeds: u64) {
     }
 }
 
-/// A group calls at a closed port more often than there are ids. Its leader calls alone at an open one, too, and
-/// gives up. Nobody hears of the ids that they have made for themselves.
+/// A group calls at a closed port more often than there are ids. Its leader calls alone at an open
+/// one, too, and gives up. Nobody hears of the ids that they have made for themselves.
 pub(crate) fn calls_in_vain(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -405,8 +407,8 @@ pub(crate) fn calls_in_vain(seeds: u64) {
     }
 }
 
-/// The leader of a group dies while an intercommunicator is made: the other group may have it, and sends in an id of
-/// whose use the first group knows nothing. None of these messages waits.
+/// The leader of a group dies while an intercommunicator is made: the other group may have it, and
+/// sends in an id of whose use the first group knows nothing. None of these messages waits.
 pub(crate) fn lost() {
     let program = |member: Rc<Member>| async move {
         let made = member.create(Uniformity::None).await.ok().filter(|_| !member.is_first);

@@ -1,5 +1,5 @@
-//! A transport around another one, which is slow where a transport may be: tests that depend on luck between real
-//! threads fail each time on it.
+//! A transport around another one, which is slow where a transport may be: tests that depend on
+//! luck between real threads fail each time on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -43,7 +43,8 @@ pub(crate) struct Slow<N> {
     net: N,
     slowness: Slowness,
     sleeps: Arc<Sleeps>,
-    /// How often the transport has made progress, or had nothing to do, where that is not [`Moves::Always`].
+    /// How often the transport has made progress, or had nothing to do, where that is not
+    /// [`Moves::Always`].
     moved: u32,
 }
 
@@ -62,8 +63,9 @@ impl<N> Slow<N> {
     }
 }
 
-/// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused, or before the thread
-/// has looked once more: another thread may have taken in what it waits for just before the sleep was prepared.
+/// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused, or
+/// before the thread has looked once more: another thread may have taken in what it waits for just
+/// before the sleep was prepared.
 struct Strict {
     sleeper: Arc<dyn Sleeper>,
     sleeps: Arc<Sleeps>,

@@ -1,4 +1,5 @@
-//! Blocking calls between ranks that are threads here, more of them than this machine has processors.
+//! Blocking calls between ranks that are threads here, more of them than this machine has
+//! processors.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -24,7 +25,8 @@ fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) 
     run_on(ranks, |net| net, program);
 }
 
-/// The same on a transport that lets a thread sleep for an hour if nothing rings: a thread that is not woken hangs.
+/// The same on a transport that lets a thread sleep for an hour if nothing rings: a thread that is
+/// not woken hangs.
 fn run_asleep(
     ranks: u32,
     moves: Moves,
@@ -191,8 +193,8 @@ fn a_thread_that_sleeps_learns_of_what_another_one_does() {
     });
 }
 
-/// A thread looks once more between the preparation of a sleep and the sleep, and does not sleep while the transport
-/// has something to do.
+/// A thread looks once more between the preparation of a sleep and the sleep, and does not sleep
+/// while the transport has something to do.
 #[test]
 fn a_thread_looks_before_it_sleeps() {
     run_asleep(2, Moves::AfterTwoRefusals, |runtime| {
@@ -202,7 +204,8 @@ fn a_thread_looks_before_it_sleeps() {
         for round in 0..8 {
             sends.push(world.send(other, round, vec![7]));
             if round % 2 == world.rank() {
-                // Long enough for the message of the other one to come, and for the other one to fall asleep.
+                // Long enough for the message of the other one to come, and for the other one to
+                // fall asleep.
                 thread::sleep(Duration::from_millis(50));
             }
             world.recv(other, round, vec![0; 1]).wait().unwrap();
@@ -242,7 +245,8 @@ fn threads_that_sleep_meet_at_a_port() {
     });
 }
 
-/// Buffered sends have left when the buffer is taken back, and others can use the runtime meanwhile.
+/// Buffered sends have left when the buffer is taken back, and others can use the runtime
+/// meanwhile.
 #[test]
 fn a_buffer_is_taken_back_when_its_messages_have_left() {
     let is_received = AtomicBool::new(false);
@@ -290,7 +294,8 @@ fn a_future_is_woken_by_what_it_waits_for() {
     });
 }
 
-/// With a thread that makes progress any executor will do: here one that does nothing but wait to be woken.
+/// With a thread that makes progress any executor will do: here one that does nothing but wait to
+/// be woken.
 #[test]
 fn a_progress_thread_drives_what_another_thread_awaits() {
     struct Unpark(thread::Thread);

@@ -1,4 +1,5 @@
-//! Deaths: those who live revoke, agree, shrink and go on. And what must not grow, however often it is done.
+//! Deaths: those who live revoke, agree, shrink and go on. And what must not grow, however often it
+//! is done.
 
 use std::thread;
 use std::time::Duration;
@@ -31,8 +32,8 @@ fn count(comm: &Comm<WorkerNet<Local>>) -> Result<u64, Error> {
     comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).map(|sum| from_bytes::<u64>(&sum)[0])
 }
 
-/// Adds up, over and over, with those who live; and a hundred times more once nobody else is to die. Who exits
-/// does so in the middle, with everything under way.
+/// Adds up, over and over, with those who live; and a hundred times more once nobody else is to
+/// die. Who exits does so in the middle, with everything under way.
 fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
     let world = runtime.world();
     let own = world.rank();
@@ -79,7 +80,8 @@ fn each_two_die(ranks: usize, how: &str) {
             let mut job = Job::start(&format!("deaths: loop {how} {first} {second}"), ranks);
             (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
             if how == "kill" {
-                // Anywhere in their loops; the second one while the others are about the first one's death.
+                // Anywhere in their loops; the second one while the others are about the first
+                // one's death.
                 thread::sleep(Duration::from_micros(500 * (first + 2 * second) as u64));
                 job.kill(first);
                 thread::sleep(Duration::from_micros(150 * second as u64));
@@ -140,7 +142,8 @@ fn cycles(runtime: &Process) {
     assert!(grown < 1 << 20, "{grown} bytes more after 100,000 duplicates");
 }
 
-/// Messages that nobody receives, in communicators that are revoked and freed, as many as fill every pool and ring.
+/// Messages that nobody receives, in communicators that are revoked and freed, as many as fill
+/// every pool and ring.
 fn leftovers(runtime: &Process) {
     let world = runtime.world();
     for _ in 0..130 {

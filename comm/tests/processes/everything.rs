@@ -164,7 +164,8 @@ fn survivor(runtime: &Process<Local>) {
     );
     say("met", "");
     if rank == last {
-        // Until it is killed. The others may still need its part in the agreement, so it makes progress.
+        // Until it is killed. The others may still need its part in the agreement, so it makes
+        // progress.
         loop {
             runtime.progress();
             thread::yield_now();

@@ -20,7 +20,8 @@ pub(crate) fn play(role: &str) {
     }
 }
 
-/// Even ranks and odd ones: the world's communicator joins the leaders, which are the first of each.
+/// Even ranks and odd ones: the world's communicator joins the leaders, which are the first of
+/// each.
 fn create(
     world: &Comm<WorkerNet<Local>>,
     part: &Comm<WorkerNet<Local>>,
@@ -78,7 +79,8 @@ fn collectives(inter: &InterComm<WorkerNet<Local>>, is_first: bool) {
     }
 }
 
-/// The even ranks accept twice at one port. Its name is sent to the leader of the odd ranks as text.
+/// The even ranks accept twice at one port. Its name is sent to the leader of the odd ranks as
+/// text.
 fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
     let world = runtime.world();
     let port = (world.rank() == 0).then(|| runtime.open_port().unwrap());

@@ -1,5 +1,5 @@
-//! Jobs of real processes. A test starts its own program again for every rank, with a role in its environment: the
-//! test of the name `role` plays it, and does nothing otherwise.
+//! Jobs of real processes. A test starts its own program again for every rank, with a role in its
+//! environment: the test of the name `role` plays it, and does nothing otherwise.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -111,8 +111,8 @@ pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
     Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
 }
 
-/// The settings of this process's worker. With this variable set, as `ci/test planted` does for all tests between processes,
-/// each has a NIC that matches whatever it can.
+/// The settings of this process's worker. With this variable set, as `ci/test planted` does for all
+/// tests between processes, each has a NIC that matches whatever it can.
 fn worker_config() -> WorkerConfig {
     let default = WorkerConfig::default();
     match std::env::var(NIC) {

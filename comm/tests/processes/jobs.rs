@@ -1,4 +1,5 @@
-//! Two jobs, each with its own addresses, that connect by the name of a port. One test kills a process with SIGKILL.
+//! Two jobs, each with its own addresses, that connect by the name of a port. One test kills a
+//! process with SIGKILL.
 
 use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};

@@ -1,5 +1,5 @@
-//! Communicators between real processes over shared memory, and between threads. One program: what its parts
-//! share is compiled once.
+//! Communicators between real processes over shared memory, and between threads. One program: what
+//! its parts share is compiled once.
 
 #[path = "../common/mod.rs"]
 mod common;

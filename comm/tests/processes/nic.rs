@@ -17,7 +17,8 @@ use crate::job::Job;
 const RECEIVES: u32 = 100;
 const LENGTH: usize = 256;
 
-/// Runs a program in each of some ranks, on workers whose NICs have so many slots. None goes before all are done.
+/// Runs a program in each of some ranks, on workers whose NICs have so many slots. None goes before
+/// all are done.
 fn run_on_nics(
     ranks: u32,
     slots: u32,

@@ -9,7 +9,8 @@ use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// A key that records the copies and deletions of its values. It does not copy odd values, and fails to copy 13.
+/// A key that records the copies and deletions of its values. It does not copy odd values, and
+/// fails to copy 13.
 fn diary(name: &'static str, lines: &Lines) -> Keyval<u32> {
     let (copies, deletes) = (Arc::clone(lines), Arc::clone(lines));
     Keyval::new(
@@ -176,7 +177,8 @@ fn the_parts_on_a_machine_and_across_machines() {
                     }
                 }
                 assert!(matches!(near.internode(), Err(Error::NoChildren)));
-                // The parts use up no context id. They keep the id of the whole communicator in use.
+                // The parts use up no context id. They keep the id of the whole communicator in
+                // use.
                 assert_eq!(runtime.free_ids(), free);
                 comm.free();
                 near.ibarrier().await.unwrap();

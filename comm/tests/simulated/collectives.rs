@@ -1,5 +1,5 @@
-//! Collective operations between many simulated processes. Each result is compared with the definition of the
-//! operation.
+//! Collective operations between many simulated processes. Each result is compared with the
+//! definition of the operation.
 
 use crate::common;
 use common::{Sims, run, try_run};
@@ -169,7 +169,8 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
             .map(|i| world.iallreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()))
             .collect();
         let mut copies: Vec<_> = (0..40).map(|_| world.idup()).collect();
-        // The last requests are awaited first, and some are dropped. The operations of dropped requests end, too.
+        // The last requests are awaited first, and some are dropped. The operations of dropped
+        // requests end, too.
         copies.truncate(30);
         for copy in copies.into_iter().rev() {
             copy.await.unwrap();
@@ -204,7 +205,8 @@ fn what_cannot_be_is_an_error() {
     });
 }
 
-/// A member whose call was refused may call again with right arguments. The refused call has no effect on the others.
+/// A member whose call was refused may call again with right arguments. The refused call has no
+/// effect on the others.
 #[test]
 fn a_call_that_is_refused_counts_for_nothing() {
     run(3, 5, |runtime| async move {

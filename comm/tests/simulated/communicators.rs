@@ -68,8 +68,8 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
     }
 }
 
-/// The rank 0 of the two parts are different processes. Messages of the second creation may arrive while the first
-/// communicator is still being made, with the same number and tag.
+/// The rank 0 of the two parts are different processes. Messages of the second creation may arrive
+/// while the first communicator is still being made, with the same number and tag.
 #[test]
 fn parts_that_are_made_one_after_the_other_may_have_one_tag() {
     for seed in 0..40 {
@@ -97,7 +97,8 @@ fn create_and_create_group() {
                 created.as_ref().map(|comm| comm.rank()),
                 [None, Some(1), None, Some(0), None][rank as usize]
             );
-            // The other members take no part. Two creations that share a process run at the same time.
+            // The other members take no part. Two creations that share a process run at the same
+            // time.
             if rank < 3 {
                 let (first, both) = (
                     Group::new(world.group().processes()[..2].to_vec()),
@@ -162,8 +163,8 @@ fn many_duplicates_at_once_in_whatever_order() {
     }
 }
 
-/// Without eager words every allocation needs the same part of the mask. So does the allocation of a single process,
-/// which needs no message to begin its next round.
+/// Without eager words every allocation needs the same part of the mask. So does the allocation of
+/// a single process, which needs no message to begin its next round.
 #[test]
 fn an_allocation_of_one_process_lets_others_have_their_turn() {
     for seed in 0..30 {
@@ -220,8 +221,8 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
     }
 }
 
-/// All ids but those of the first rounds are in use. A process begins an allocation together with another process,
-/// which waits until the first one has allocated alone.
+/// All ids but those of the first rounds are in use. A process begins an allocation together with
+/// another process, which waits until the first one has allocated alone.
 #[test]
 fn an_allocation_does_not_wait_for_one_that_others_have_yet_to_begin() {
     let program = |runtime: common::Sims| async move {

@@ -1,5 +1,5 @@
-//! Deaths while communicators are made, on the simulated network. One or two ranks are killed at every step. No call
-//! blocks forever, and no context id is lost.
+//! Deaths while communicators are made, on the simulated network. One or two ranks are killed at
+//! every step. No call blocks forever, and no context id is lost.
 
 use crate::common;
 use common::Deaths::Pairs;

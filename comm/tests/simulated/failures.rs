@@ -1,5 +1,5 @@
-//! Deaths at every step, on the simulated network. Operations that depend on a dead process end with an error, and
-//! nothing hangs or leaks.
+//! Deaths at every step, on the simulated network. Operations that depend on a dead process end
+//! with an error, and nothing hangs or leaks.
 
 use crate::common;
 use common::transport::{FAST, Slow, Slowness};
@@ -9,7 +9,8 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{Config, Destination, Error, ErrorClass, Runtime, Source, TagChoice};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
 
-/// Runs the program once for each of these ranks and each step of the run without deaths, and kills the rank there.
+/// Runs the program once for each of these ranks and each step of the run without deaths, and kills
+/// the rank there.
 fn kill_everywhere<F: Future>(
     processes: u32,
     seeds: u64,
@@ -169,8 +170,9 @@ fn receives_that_name_the_dead_end_and_others_stay() {
     }
 }
 
-/// A wait by value for a receive from any source drops the receive after the first report. A message that has matched
-/// before is the result. A message that arrives later is for another receive.
+/// A wait by value for a receive from any source drops the receive after the first report. A
+/// message that has matched before is the result. A message that arrives later is for another
+/// receive.
 #[test]
 fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
     for (seed, is_awaited) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -265,8 +267,9 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged()
     assert_eq!(ends[0], Some(Error::ProcessFailed { rank: Some(1) }));
 }
 
-/// A member that dies during an allocation of context ids leaves nothing locked, so the survivors can go on. Some
-/// survivors may have got the communicator and others not: a uniform result takes an agreement.
+/// A member that dies during an allocation of context ids leaves nothing locked, so the survivors
+/// can go on. Some survivors may have got the communicator and others not: a uniform result takes
+/// an agreement.
 #[test]
 fn an_allocation_that_fails_leaves_nothing_held() {
     let program = |runtime: common::Sims| async move {

@@ -87,9 +87,9 @@ fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
     }
 }
 
-/// Among twelve processes, rank 0 sends a revocation to ranks 1, 2, 4 and 8, and to the ranks at the same distances
-/// in the other direction. Ranks 1 and 2 die before they have done anything. Then rank 0 sends it to its next living
-/// neighbour, rank 3.
+/// Among twelve processes, rank 0 sends a revocation to ranks 1, 2, 4 and 8, and to the ranks at
+/// the same distances in the other direction. Ranks 1 and 2 die before they have done anything.
+/// Then rank 0 sends it to its next living neighbour, rank 3.
 #[test]
 fn a_revocation_is_told_to_the_next_that_lives_when_neighbours_die() {
     for seed in 0..10 {

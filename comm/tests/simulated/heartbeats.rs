@@ -1,4 +1,5 @@
-//! Heartbeats over a simulated network that reports no deaths: survivors learn of a death by heartbeats alone.
+//! Heartbeats over a simulated network that reports no deaths: survivors learn of a death by
+//! heartbeats alone.
 
 use crate::common;
 use std::cell::Cell;
@@ -19,11 +20,12 @@ const TIMEOUT: u32 = 5000;
 /// After so many steps a process that still waits would wait forever.
 const STEPS_MAX: Duration = Duration::from_micros(400_000);
 
-/// Some members die at the same time. The others learn of all deaths, and make a communicator without the dead.
+/// Some members die at the same time. The others learn of all deaths, and make a communicator
+/// without the dead.
 async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
     let world = runtime.world();
-    // A failure ends the operation at members that depend on the dead one. These members revoke the communicator,
-    // which ends it at the others.
+    // A failure ends the operation at members that depend on the dead one. These members revoke the
+    // communicator, which ends it at the others.
     let count =
         |comm: &tagmatch_comm::Comm<_>| comm.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
     for _ in 0..rounds {

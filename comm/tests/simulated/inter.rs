@@ -211,7 +211,8 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         {
             assert_eq!(name.parse::<PortName>(), Err(Error::Port), "{name}");
         }
-        // The name of this process's own port, of a process that does not exist, and of a number that no port has.
+        // The name of this process's own port, of a process that does not exist, and of a number
+        // that no port has.
         let mine = member.runtime.open_port().unwrap().name();
         let process = name.to_string().split(':').next().unwrap().to_owned();
         let others = ["0a:0".to_owned(), format!("{process}:9999999")];
@@ -240,8 +241,8 @@ fn groups_meet_whatever_their_sizes() {
     }
 }
 
-/// A caller gets an error if the port is closed, or closes while the call is in its queue, even if the port's process
-/// makes no call about ports and has another port open.
+/// A caller gets an error if the port is closed, or closes while the call is in its queue, even if
+/// the port's process makes no call about ports and has another port open.
 #[test]
 fn a_caller_at_a_closed_port_has_an_error() {
     for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
@@ -325,7 +326,8 @@ fn a_caller_that_has_given_up_is_not_accepted() {
     });
 }
 
-/// The second part of a long group description arrives after its head, and before the sender's line closes.
+/// The second part of a long group description arrives after its head, and before the sender's line
+/// closes.
 #[test]
 fn groups_meet_though_their_cards_come_late() {
     for seed in 0..10 {
@@ -372,9 +374,9 @@ fn calls_that_can_not_be_are_dropped() {
             let mut net = sim.net(rank);
             async move {
                 if rank == 2 {
-                    // In the context id that follows those of ports: a message that is no letter, a letter of no
-                    // known kind, calls to mailboxes that are not open, a message on a line that does not exist, and
-                    // a call that nothing follows.
+                    // In the context id that follows those of ports: a message that is no letter, a
+                    // letter of no known kind, calls to mailboxes that are not open, a message on a
+                    // line that does not exist, and a call that nothing follows.
                     let context = 1 << 15 | 2047 << 4;
                     let tag = TagLayout::MPI.pack(context, 2, 0).unwrap();
                     let letter = |what: u32, to: u64, said: &[u8]| {

@@ -13,8 +13,8 @@ fn run(sizes: [u32; 2], scale: usize) {
         let inter = member.create(Uniformity::None).await.unwrap();
         let copy = inter.idup().await.unwrap();
         let view = View::new(&inter, member.is_first, scale);
-        // First one operation after the other. Then all at the same time on both intercommunicators, awaited in
-        // another order than they were begun.
+        // First one operation after the other. Then all at the same time on both
+        // intercommunicators, awaited in another order than they were begun.
         let cases: Vec<Case<SimNet>> = cases(view);
         for case in &cases {
             assert_eq!((case.start)(&inter).await.unwrap(), case.expected, "{}", case.name);
@@ -71,8 +71,8 @@ fn who_is_down_is_said_by_remote_rank() {
     assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
 }
 
-/// First a group has no context id left. Then it has ids left, but none that is free at both of its members. Both
-/// groups report the same error.
+/// First a group has no context id left. Then it has ids left, but none that is free at both of its
+/// members. Both groups report the same error.
 #[test]
 fn a_shrink_without_ids_is_the_same_error_everywhere() {
     run_on([1, 2], 4, &[], |member, inter| async move {

@@ -1,4 +1,5 @@
-//! Two jobs that connect, on the simulated network. A process has different numbers in the two jobs.
+//! Two jobs that connect, on the simulated network. A process has different numbers in the two
+//! jobs.
 
 use crate::common;
 use std::cell::Cell;
@@ -86,7 +87,8 @@ async fn as_one(all: &Comm<SimNet>) {
     // Machines are numbered within a job only.
     assert_eq!(all.intranode().unwrap().size(), 1);
     assert_eq!(all.internode().unwrap().unwrap().group(), all.group());
-    // A revocation by one member ends the communicator at all. A shrink then keeps all members, because none is down.
+    // A revocation by one member ends the communicator at all. A shrink then keeps all members,
+    // because none is down.
     if rank == size - 1 {
         back.revoke();
     }
@@ -241,8 +243,8 @@ fn a_stranger_revokes_nothing() {
         let name = net.name(net.own()).unwrap();
         async move {
             if number == 2 {
-                // Forged revocations of the communicator with the world's key: with process names, and with ranks as
-                // in the victim's own job.
+                // Forged revocations of the communicator with the world's key: with process names,
+                // and with ranks as in the victim's own job.
                 let tag = TagLayout::MPI.pack(control(), 0, 0).unwrap();
                 let head = |code: u32, size: u32| {
                     [&code.to_le_bytes()[..], &[0; 12], &size.to_le_bytes()].concat()
@@ -268,8 +270,8 @@ fn a_stranger_revokes_nothing() {
         }
     };
     sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
-    // The victim can't know that the communicator is not one of both jobs, so it passes the revocation on, to the
-    // sender itself.
+    // The victim can't know that the communicator is not one of both jobs, so it passes the
+    // revocation on, to the sender itself.
     assert_eq!(sim.unexpected(), 1);
 }
 

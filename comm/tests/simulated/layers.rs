@@ -39,7 +39,8 @@ impl CollLayer<SimNet> for Counts {
     }
 }
 
-/// A layer that carries out barriers of four and more members as a reduction and a broadcast, as a NIC might do.
+/// A layer that carries out barriers of four and more members as a reduction and a broadcast, as a
+/// NIC might do.
 struct Offload {
     level: u32,
 }
@@ -169,7 +170,8 @@ fn tables_are_shared_by_those_that_were_patched_alike() {
     assert_eq!(ends, [Some(2); 4]);
 }
 
-/// Two communicators with the same variant of a layer do not share a table if the tables beneath it differ.
+/// Two communicators with the same variant of a layer do not share a table if the tables beneath it
+/// differ.
 #[test]
 fn tables_over_other_tables_are_not_shared() {
     let config = || Config {

@@ -1,5 +1,5 @@
-//! Collective operations with lengths around the thresholds of their algorithms. Each result is compared with the
-//! definition of the operation.
+//! Collective operations with lengths around the thresholds of their algorithms. Each result is
+//! compared with the definition of the operation.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -21,7 +21,8 @@ fn sum(ranks: u32, at: usize) -> u32 {
     (0..ranks).fold(0, |sum: u32, rank| sum.wrapping_add(value(rank, at)))
 }
 
-/// Numbers of values just below, at and just above each threshold that counts all bytes of a member.
+/// Numbers of values just below, at and just above each threshold that counts all bytes of a
+/// member.
 fn counts(thresholds: &[usize]) -> BTreeSet<usize> {
     let around = |bytes: &usize| [bytes / 4 - 1, bytes / 4, bytes / 4 + 1];
     thresholds.iter().flat_map(around).collect()

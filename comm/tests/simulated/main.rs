@@ -1,4 +1,5 @@
-//! Tests of communicators on the simulated network. They are one program, so that their shared code is compiled once.
+//! Tests of communicators on the simulated network. They are one program, so that their shared code
+//! is compiled once.
 
 #[path = "../common/mod.rs"]
 mod common;

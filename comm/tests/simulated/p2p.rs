@@ -238,9 +238,9 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
     }
 }
 
-/// With matching in software the forged message stays unexpected. A transport that compares tags alone matches it to
-/// the receive that names the rank, and the receive reports the forgery. The next receive gets the rank's own
-/// message.
+/// With matching in software the forged message stays unexpected. A transport that compares tags
+/// alone matches it to the receive that names the rank, and the receive reports the forgery. The
+/// next receive gets the rank's own message.
 #[test]
 fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
     use tagmatch::{Buffer, TagLayout};

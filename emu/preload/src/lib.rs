@@ -1,5 +1,5 @@
-//! The library to preload. It exports the functions of libibverbs that have to know emulated devices; their code is
-//! that of [`tagmatch_emu`].
+//! The library to preload. It exports the functions of libibverbs that have to know emulated
+//! devices; their code is that of [`tagmatch_emu`].
 
 macro_rules! preloaded {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(

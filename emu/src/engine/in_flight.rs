@@ -11,8 +11,8 @@ pub(super) struct Job {
     pub(super) is_fin: bool,
 }
 
-/// The requests that the device has, at most `limit`. The upper half of a token is a place below `limit`; the token
-/// of a request that has ended names no other one.
+/// The requests that the device has, at most `limit`. The upper half of a token is a place below
+/// `limit`; the token of a request that has ended names no other one.
 #[derive(Debug)]
 pub(super) struct InFlight {
     jobs: Slab<Job>,

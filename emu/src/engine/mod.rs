@@ -1,12 +1,13 @@
-//! A tag-matching queue in safe code: it passes the program's operations and the wire's events to the model NIC, and
-//! carries out the NIC's decisions.
+//! A tag-matching queue in safe code: it passes the program's operations and the wire's events to
+//! the model NIC, and carries out the NIC's decisions.
 //!
-//! 1. The program posts ordinary buffers. For each of them one bounce buffer is given to the device, as long as there
-//!    are any. So a message arrives only if the NIC has room for it; otherwise the device tells the sender to wait.
-//! 2. A message arrives in a bounce buffer. The NIC decides where it goes, and it is copied there, within the memory
-//!    that the program has registered.
-//! 3. For a matched rendezvous the device READs into the tagged buffer. When all READs have ended, the FIN goes to the
-//!    sender.
+//! 1. The program posts ordinary buffers. For each of them one bounce buffer is given to the
+//!    device, as long as there are any. So a message arrives only if the NIC has room for it;
+//!    otherwise the device tells the sender to wait.
+//! 2. A message arrives in a bounce buffer. The NIC decides where it goes, and it is copied there,
+//!    within the memory that the program has registered.
+//! 3. For a matched rendezvous the device READs into the tagged buffer. When all READs have ended,
+//!    the FIN goes to the sender.
 //! 4. The program polls the NIC's completions.
 
 mod in_flight;
@@ -141,7 +142,8 @@ impl<W: Wire> Engine<W> {
         Ok(())
     }
 
-    /// Takes the device's events, lets the NIC decide, and carries the decisions out. `false` if there was no event.
+    /// Takes the device's events, lets the NIC decide, and carries the decisions out. `false` if
+    /// there was no event.
     pub(crate) fn progress(&mut self) -> bool {
         self.nic.tick();
         let mut was_busy = false;

@@ -41,7 +41,8 @@ impl Pair {
         }
     }
 
-    /// Whether the device takes a request now. A queue pair in error takes requests, too, and flushes them.
+    /// Whether the device takes a request now. A queue pair in error takes requests, too, and
+    /// flushes them.
     pub(super) fn is_ready(&self) -> bool {
         let can_send = [IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR].contains(&self.state);
         can_send && self.under_way < REQUESTS_PER_PAIR

@@ -77,7 +77,8 @@ impl Receives {
         }
     }
 
-    /// Removes a buffer whose completion the program gets: its `wr_id`, and whether its memory could not be written.
+    /// Removes a buffer whose completion the program gets: its `wr_id`, and whether its memory
+    /// could not be written.
     pub(super) fn take(&mut self, id: u64) -> Option<(u64, bool)> {
         let receive = self.at(id).filter(|receive| !receive.is_posted)?;
         let taken = (receive.wr_id, receive.is_denied);

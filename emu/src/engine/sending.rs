@@ -138,7 +138,8 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// Ends all requests of a queue pair as failed: the device has dropped them, and will not complete them.
+    /// Ends all requests of a queue pair as failed: the device has dropped them, and will not
+    /// complete them.
     pub(super) fn drop_requests(&mut self, number: u32) {
         while let Some(job) = self.in_flight.take_of(number) {
             self.ended(job.handle, job.is_fin, false);

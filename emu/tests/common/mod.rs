@@ -1,4 +1,5 @@
-//! Two ends on one device: a receiver with an emulated tag-matching queue, and senders on plain verbs.
+//! Two ends on one device: a receiver with an emulated tag-matching queue, and senders on plain
+//! verbs.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 #![allow(dead_code, unused_imports, reason = "each test uses a part")]

@@ -52,7 +52,8 @@ impl Entries {
         }
     }
 
-    /// Takes a receive's buffer for the NIC, or a longer one in its place; gives what the NIC is to match.
+    /// Takes a receive's buffer for the NIC, or a longer one in its place; gives what the NIC is to
+    /// match.
     pub(super) fn lend(
         &mut self,
         rx: &mut Receiver,

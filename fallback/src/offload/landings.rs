@@ -1,7 +1,7 @@
 //! Receives that the NIC has matched, until everything about them is known.
 //!
-//! Data, and the companion of a rendezvous request that has one, come in any order. The receive ends when both
-//! are there.
+//! Data, and the companion of a rendezvous request that has one, come in any order. The receive
+//! ends when both are there.
 
 use std::hash::{Hash, Hasher};
 
@@ -80,9 +80,9 @@ impl Landings {
         }
     }
 
-    /// A peer is down: companions that it has not sent won't come. Receives without their data are not ended
-    /// here, since the NIC ends these. There may be several without a companion: those of a peer that was broken
-    /// with are not taken in any more.
+    /// A peer is down: companions that it has not sent won't come. Receives without their data are
+    /// not ended here, since the NIC ends these. There may be several without a companion: those of
+    /// a peer that was broken with are not taken in any more.
     pub(super) fn lose_companions(&mut self, rx: &mut Receiver, peer: PeerId) {
         let is_lost = |landing: &Landing| {
             landing.status.source == peer && landing.lacks_companion && landing.data != Data::Due
@@ -101,8 +101,8 @@ impl Landings {
     }
 }
 
-/// Ends a receive that the NIC has matched: everything about it is known. Only now is its cost known, too, which
-/// its sender has paid with the credit that it was granted.
+/// Ends a receive that the NIC has matched: everything about it is known. Only now is its cost
+/// known, too, which its sender has paid with the credit that it was granted.
 fn conclude(rx: &mut Receiver, landing: &Landing) {
     let Landing { request, status, app_ctx, data, .. } = *landing;
     let peer = status.source;
@@ -132,8 +132,9 @@ fn conclude(rx: &mut Receiver, landing: &Landing) {
     }
 }
 
-/// Ends a receive whose message is not of the sender that it names. The sender of a rendezvous that the NIC has
-/// read has its FIN; any other sender that waits is told that its message was not taken.
+/// Ends a receive whose message is not of the sender that it names. The sender of a rendezvous that
+/// the NIC has read has its FIN; any other sender that waits is told that its message was not
+/// taken.
 #[cold]
 fn drop_message(rx: &mut Receiver, landing: &Landing, fault: Fault) {
     let Landing { request, status, app_ctx, data, .. } = *landing;

@@ -6,8 +6,8 @@ use tagmatch_shadow::{Op, Refusal};
 use super::state::Offload;
 use crate::receiver::Receiver;
 
-/// Does all that is due on the list. Before anything else happens: removals must reach the NIC before the count
-/// that their messages raise.
+/// Does all that is due on the list. Before anything else happens: removals must reach the NIC
+/// before the count that their messages raise.
 #[cold]
 #[inline(never)]
 pub(crate) fn carry_out(offload: &mut Offload, rx: &mut Receiver, list: &mut dyn TagList) {

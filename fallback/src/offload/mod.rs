@@ -1,8 +1,10 @@
-//! The NIC's side: receives that a NIC may match, between the posted list, the NIC's list and the shadow of it.
+//! The NIC's side: receives that a NIC may match, between the posted list, the NIC's list and the
+//! shadow of it.
 //!
-//! Every posted receive stays on the posted list until it is known whether software or the NIC matched it; the
-//! shadow decides which of them the NIC holds as well. A message that the NIC reports as unexpected, or that came without the
-//! NIC, is searched for on the posted list like any other. The shadow says what a hit means:
+//! Every posted receive stays on the posted list until it is known whether software or the NIC
+//! matched it; the shadow decides which of them the NIC holds as well. A message that the NIC
+//! reports as unexpected, or that came without the NIC, is searched for on the posted list like any
+//! other. The shadow says what a hit means:
 //!
 //! ```text
 //!                          not in the NIC ----------------------------> delivered
@@ -15,20 +17,21 @@
 //! A message that waits holds up the later ones of its sender, and is found by no probe.
 //!
 //! # Receives whose tag has one sender
-//! The NIC compares tags alone. Of receives that name their sender it gets those for which the caller promises
-//! that nobody else sends messages with their tag. Software matches them by tag and sender. When the NIC reports
-//! a match:
+//! The NIC compares tags alone. Of receives that name their sender it gets those for which the
+//! caller promises that nobody else sends messages with their tag. Software matches them by tag and
+//! sender. When the NIC reports a match:
 //!
 //! 1. The receive leaves the posted list, as any; messages that waited for it search on.
 //! 2. Once the data is there, sender and name are compared. If they differ, the receive fails with
-//!    [`Fault::WrongSender`](crate::Fault::WrongSender), and its buffer goes back to its owner. The message is
-//!    dropped and its credit given back. A sender that waits has its FIN if the NIC has read the message; otherwise
-//!    it gets an abort.
-//! 3. The sender is not broken with: its tag may be a mistake of either program, and means nothing to this
-//!    protocol.
+//!    [`Fault::WrongSender`](crate::Fault::WrongSender), and its buffer goes back to its owner. The
+//!    message is dropped and its credit given back. A sender that waits has its FIN if the NIC has
+//!    read the message; otherwise it gets an abort.
+//! 3. The sender is not broken with: its tag may be a mistake of either program, and means nothing
+//!    to this protocol.
 //!
-//! When the named peer goes down, receives in the NIC are asked back as by a cancel. A receive that the delete
-//! finds fails with the peer's fault; one that was matched before ends as its message does.
+//! When the named peer goes down, receives in the NIC are asked back as by a cancel. A receive that
+//! the delete finds fails with the peer's fault; one that was matched before ends as its message
+//! does.
 //!
 //! | file | what it knows |
 //! |---|---|

@@ -81,7 +81,8 @@ impl Offload {
         }
     }
 
-    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages with its tag.
+    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages
+    /// with its tag.
     pub(crate) fn posted(
         &mut self,
         rx: &mut Receiver,
@@ -90,8 +91,8 @@ impl Offload {
         length: u64,
         is_sole: bool,
     ) {
-        // The NIC is asked for the tag alone, so the shadow sees the receive without its source. Messages
-        // to oneself never pass the list.
+        // The NIC is asked for the tag alone, so the shadow sees the receive without its source.
+        // Messages to oneself never pass the list.
         let oneself = SourceId(PeerId::ONESELF.0);
         let is_sole = is_sole && pattern.source() != Some(oneself);
         let asked = if is_sole { Pattern::new(pattern.tag(), pattern.mask()) } else { *pattern };
@@ -164,9 +165,9 @@ impl Offload {
         });
     }
 
-    /// A peer is down. Of its messages that wait behind another one, rendezvous requests can't be answered. One
-    /// that waits for a delete stays: if that finds its entry, the NIC may have passed the receive by for younger
-    /// ones, and nobody else can have it.
+    /// A peer is down. Of its messages that wait behind another one, rendezvous requests can't be
+    /// answered. One that waits for a delete stays: if that finds its entry, the NIC may have
+    /// passed the receive by for younger ones, and nobody else can have it.
     pub(crate) fn peer_down(&mut self, rx: &mut Receiver, peer: PeerId) {
         self.landings.lose_companions(rx, peer);
         let unexpected = &rx.unexpected;
@@ -249,7 +250,8 @@ impl Offload {
         }
     }
 
-    /// What becomes of a message: the first posted receive that matches it gets it, as far as that is known.
+    /// What becomes of a message: the first posted receive that matches it gets it, as far as that
+    /// is known.
     fn place(&mut self, rx: &mut Receiver, tag: Tag, peer: PeerId, through_list: bool) -> Place {
         let Some(handle) = rx.posted.first_match(tag, SourceId(peer.0)) else {
             return Place::Unexpected;
@@ -448,8 +450,8 @@ impl Offload {
         Some(())
     }
 
-    /// Why a receive was asked back from the NIC: the worker closes, the only sender that it has died, or its
-    /// owner cancelled it.
+    /// Why a receive was asked back from the NIC: the worker closes, the only sender that it has
+    /// died, or its owner cancelled it.
     fn fault_of_deleted(&self, rx: &Receiver, named: Option<PeerId>) -> Fault {
         match named.filter(|&peer| rx.is_down(peer)) {
             _ if self.is_closing => Fault::Closed,

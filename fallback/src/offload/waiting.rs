@@ -20,7 +20,8 @@ pub(super) struct WaitingMessage {
 pub(super) struct Waiting {
     /// Messages that wait for a delete, by the index of the receive that they hit.
     for_receive: BTreeMap<u32, VecDeque<WaitingMessage>>,
-    /// Messages behind one that waits, by the sender of both. An empty queue holds up the sender's next one.
+    /// Messages behind one that waits, by the sender of both. An empty queue holds up the sender's
+    /// next one.
     behind: BTreeMap<PeerId, VecDeque<WaitingMessage>>,
 }
 
@@ -51,8 +52,8 @@ impl Waiting {
         self.for_receive.remove(&index).unwrap_or_default()
     }
 
-    /// The next message behind one that has found its place; if there is none, the sender is not held up any
-    /// more.
+    /// The next message behind one that has found its place; if there is none, the sender is not
+    /// held up any more.
     pub(super) fn next_behind(&mut self, peer: PeerId) -> Option<WaitingMessage> {
         let next = self.behind.get_mut(&peer)?.pop_front();
         if next.is_none() {

@@ -1,4 +1,5 @@
-//! A device that matches by itself, in memory: workers of one thread, on the lists of `tagmatch-soft`.
+//! A device that matches by itself, in memory: workers of one thread, on the lists of
+//! `tagmatch-soft`.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};

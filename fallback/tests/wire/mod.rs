@@ -28,7 +28,8 @@ pub struct Net {
     pub capacity: usize,
     /// The next reads fail with this error number.
     pub reads_fail: Option<i32>,
-    /// Whether each of the next sends, of any node, finds the way full although it isn't. Later ones don't.
+    /// Whether each of the next sends, of any node, finds the way full although it isn't. Later
+    /// ones don't.
     pub refuse: VecDeque<bool>,
     /// Exposed memory is said to be this long.
     pub exposed_length: Option<u64>,

@@ -1,14 +1,15 @@
 //! A table that grows without moving what is in it.
 //!
-//! A vector that grows gives its old memory back to the allocator, which often can't return it to the system.
-//! Where several vectors grow at the same time, such holes are a tenth of the process, or half of it. Chunks never
-//! move, so they leave no holes, and they fit into the holes that vectors leave.
+//! A vector that grows gives its old memory back to the allocator, which often can't return it to
+//! the system. Where several vectors grow at the same time, such holes are a tenth of the process,
+//! or half of it. Chunks never move, so they leave no holes, and they fit into the holes that
+//! vectors leave.
 
 use std::iter;
 use std::ops::{Index, IndexMut};
 
-/// Entries in the first part, which is one vector. Most tables have no more entries, and so find one by one
-/// comparison.
+/// Entries in the first part, which is one vector. Most tables have no more entries, and so find
+/// one by one comparison.
 const FIRST: usize = 1 << 10;
 /// Entries of a chunk.
 const CHUNK: usize = 1 << 7;
@@ -17,7 +18,8 @@ const CHUNK: usize = 1 << 7;
 #[derive(Clone, Debug, Default)]
 pub struct Chunks<T> {
     first: Vec<T>,
-    /// The entries after the first [`FIRST`]. Those of the last chunk that were not added yet are the default.
+    /// The entries after the first [`FIRST`]. Those of the last chunk that were not added yet are
+    /// the default.
     rest: Vec<Box<[T; CHUNK]>>,
     len: usize,
 }

@@ -1,4 +1,5 @@
-//! A table whose slots have generations: the key of an entry that is gone finds nothing, never another entry.
+//! A table whose slots have generations: the key of an entry that is gone finds nothing, never
+//! another entry.
 
 use crate::chunks::Chunks;
 

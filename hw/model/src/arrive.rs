@@ -26,8 +26,8 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Not accepted (RNR NAK): there is no ordinary buffer, or fewer than
-    /// [`Knobs::buffers_min`](crate::Knobs::buffers_min) were posted so far. The host must offer the message
-    /// again before any later message of its queue pair.
+    /// [`Knobs::buffers_min`](crate::Knobs::buffers_min) were posted so far. The host must offer
+    /// the message again before any later message of its queue pair.
     NotReady,
     /// The whole message goes into this ordinary buffer.
     Ordinary {

@@ -22,7 +22,8 @@ pub enum WcOpcode {
     TmDel = 131,
     /// `IBV_WC_TM_SYNC`.
     TmSync = 132,
-    /// `IBV_WC_TM_RECV`: a match, or an unexpected message. (`tag_matching.md` says `IBV_WC_RECV` for an unexpected message; mlx5 and the tests of rdma-core use this opcode.)
+    /// `IBV_WC_TM_RECV`: a match, or an unexpected message. (`tag_matching.md` says `IBV_WC_RECV`
+    /// for an unexpected message; mlx5 and the tests of rdma-core use this opcode.)
     TmRecv = 133,
     /// `IBV_WC_TM_NO_TAG`: a message without a tag, or a FIN.
     TmNoTag = 134,
@@ -34,16 +35,19 @@ pub enum WcOpcode {
 pub enum WcStatus {
     /// `IBV_WC_SUCCESS`.
     Success = 0,
-    /// `IBV_WC_WR_FLUSH_ERR`: the data of a match will never arrive, since its queue pair is in error.
+    /// `IBV_WC_WR_FLUSH_ERR`: the data of a match will never arrive, since its queue pair is in
+    /// error.
     ///
     /// Hardware reports nothing for such an entry. The model gives one completion for each, so that
     /// its slot can be used again.
     FlushError = 5,
-    /// `IBV_WC_GENERAL_ERR`: the entry was matched, but an unsignalled delete had already removed it from the driver's table, as in mlx5.
+    /// `IBV_WC_GENERAL_ERR`: the entry was matched, but an unsignalled delete had already removed
+    /// it from the driver's table, as in mlx5.
     GeneralError = 21,
     /// `IBV_WC_TM_ERR`: the delete came too late.
     TmError = 22,
-    /// `IBV_WC_TM_RNDV_INCOMPLETE`: the rendezvous is longer than the buffer, which holds its headers.
+    /// `IBV_WC_TM_RNDV_INCOMPLETE`: the rendezvous is longer than the buffer, which holds its
+    /// headers.
     RendezvousIncomplete = 23,
 }
 
@@ -54,7 +58,8 @@ pub struct WcFlags(pub u32);
 impl WcFlags {
     /// No flag.
     pub const NONE: WcFlags = WcFlags(0);
-    /// `IBV_WC_TM_SYNC_REQ`: a hint that the counts differ. It may be missing, and it may be set without need.
+    /// `IBV_WC_TM_SYNC_REQ`: a hint that the counts differ. It may be missing, and it may be set
+    /// without need.
     pub const SYNC_REQUEST: WcFlags = WcFlags(16);
     /// `IBV_WC_TM_MATCH`: an entry was matched; tag and `app_ctx` are valid.
     pub const MATCH: WcFlags = WcFlags(32);

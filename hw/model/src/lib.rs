@@ -23,42 +23,45 @@
 //!
 //! # Rules and their sources
 //! *man*: `ibv_post_srq_ops(3)`. *doc*: rdma-core's `Documentation/tag_matching.md`. *mlx5*: its
-//! provider in rdma-core. *UCX*: `src/uct/ib/rc/accel`. *model*: no source says it; the model chooses
-//! a behaviour that a driver must be able to handle.
+//! provider in rdma-core. *UCX*: `src/uct/ib/rc/accel`. *model*: no source says it; the model
+//! chooses a behaviour that a driver must be able to handle.
 //!
-//! 1. New entries go to the end of the list, and the list is searched from its front. An entry matches
-//!    if (message tag & mask) == entry tag; the entry's tag itself is not masked (man). The list has at
-//!    most `max_num_tags` entries; a further add is `ENOMEM` (mlx5).
+//! 1. New entries go to the end of the list, and the list is searched from its front. An entry
+//!    matches if (message tag & mask) == entry tag; the entry's tag itself is not masked (man). The
+//!    list has at most `max_num_tags` entries; a further add is `ENOMEM` (mlx5).
 //! 2. An entry has one scatter element (man). More are `EINVAL` (model; mlx5 uses the first).
-//! 3. A slot is free again once the host has polled the completions of the entry's add, of its delete
-//!    and of its last data (mlx5, `expect_cqe`). The handle of an entry that has ended is `EINVAL`
-//!    (model; mlx5 uses the entry that is in the slot now).
-//! 4. Operations are executed in order and completed in order (mlx5: one command queue). An unsignalled
-//!    operation keeps its place in the queue until the host has polled the completion of a later
-//!    operation. A full queue is `ENOMEM` (mlx5).
-//! 5. The NIC counts each tagged message without a match, but not NO_TAG messages and FINs (UCX). An
-//!    operation carries software's count, modulo 2^16, only with `IBV_OPS_TM_SYNC` (mlx5). An entry that
-//!    is added while the two counts differ is inactive: it matches nothing. Older entries still match
-//!    (doc). [`Wake`] sets whether a later count that agrees makes it active.
-//! 6. A `TM_ADD` never becomes visible before an unexpected message that the NIC had counted when it
-//!    executed the add (model; one engine of the hardware writes all completions). A `TM_DEL` may become
-//!    visible after matches that the NIC decided later, unless [`Knobs::deletes_in_order`] is set.
-//! 7. A match is a `TM_RECV` with `MATCH`, in order with the other matches and with all ordinary buffers
-//!    (doc). If the message is eager and of one packet, its data is on the same completion. Otherwise the
-//!    data is on a second completion with `DATA_VALID` and without a tag, any time later (doc, mlx5).
-//! 8. A message without a match takes an ordinary buffer, header included. NO_TAG messages and FINs do
-//!    so too, as `TM_NO_TAG` (mlx5). While there is no ordinary buffer, the sender is told to wait (RNR
-//!    NAK), even if its message would match (model). No message is accepted before 33 buffers were posted
-//!    (UCX).
-//! 9. The NIC READs a matched rendezvous, then sends a FIN, then reports the match (doc). A rendezvous
-//!    that is longer than its buffer is `TM_RNDV_INCOMPLETE`: its TMH and RVH are in the buffer (doc), and
-//!    it has one completion or two (mlx5). A rendezvous of length zero is not READ, but gets its FIN
-//!    (model).
-//! 10. The delete of a matched entry fails with `TM_ERR` (man), and the completions of the match follow.
-//!     An unsignalled delete of a matched entry is a [`Fault`], since the driver would not learn of it.
-//! 11. A payload longer than its entry's buffer, a READ that fails, or a malformed message put the queue
-//!     pair into error. Its matches without data complete with `WR_FLUSH_ERR` (model). Other queue pairs
-//!     and all entries in the list are not affected.
+//! 3. A slot is free again once the host has polled the completions of the entry's add, of its
+//!    delete and of its last data (mlx5, `expect_cqe`). The handle of an entry that has ended is
+//!    `EINVAL` (model; mlx5 uses the entry that is in the slot now).
+//! 4. Operations are executed in order and completed in order (mlx5: one command queue). An
+//!    unsignalled operation keeps its place in the queue until the host has polled the completion
+//!    of a later operation. A full queue is `ENOMEM` (mlx5).
+//! 5. The NIC counts each tagged message without a match, but not NO_TAG messages and FINs (UCX).
+//!    An operation carries software's count, modulo 2^16, only with `IBV_OPS_TM_SYNC` (mlx5). An
+//!    entry that is added while the two counts differ is inactive: it matches nothing. Older
+//!    entries still match (doc). [`Wake`] sets whether a later count that agrees makes it active.
+//! 6. A `TM_ADD` never becomes visible before an unexpected message that the NIC had counted when
+//!    it executed the add (model; one engine of the hardware writes all completions). A `TM_DEL`
+//!    may become visible after matches that the NIC decided later, unless
+//!    [`Knobs::deletes_in_order`] is set.
+//! 7. A match is a `TM_RECV` with `MATCH`, in order with the other matches and with all ordinary
+//!    buffers (doc). If the message is eager and of one packet, its data is on the same completion.
+//!    Otherwise the data is on a second completion with `DATA_VALID` and without a tag, any time
+//!    later (doc, mlx5).
+//! 8. A message without a match takes an ordinary buffer, header included. NO_TAG messages and FINs
+//!    do so too, as `TM_NO_TAG` (mlx5). While there is no ordinary buffer, the sender is told to
+//!    wait (RNR NAK), even if its message would match (model). No message is accepted before 33
+//!    buffers were posted (UCX).
+//! 9. The NIC READs a matched rendezvous, then sends a FIN, then reports the match (doc). A
+//!    rendezvous that is longer than its buffer is `TM_RNDV_INCOMPLETE`: its TMH and RVH are in the
+//!    buffer (doc), and it has one completion or two (mlx5). A rendezvous of length zero is not
+//!    READ, but gets its FIN (model).
+//! 10. The delete of a matched entry fails with `TM_ERR` (man), and the completions of the match
+//!     follow. An unsignalled delete of a matched entry is a [`Fault`], since the driver would not
+//!     learn of it.
+//! 11. A payload longer than its entry's buffer, a READ that fails, or a malformed message put the
+//!     queue pair into error. Its matches without data complete with `WR_FLUSH_ERR` (model). Other
+//!     queue pairs and all entries in the list are not affected.
 //! 12. `SYNC_REQ` is a hint: it may be set without need, and missing where it is needed (mlx5).
 //!
 //! # Example

@@ -10,9 +10,11 @@ use crate::Handle;
 pub struct Operation {
     /// The number that the operation's completion carries.
     pub wr_id: u64,
-    /// `IBV_OPS_SIGNALED`: the operation has a completion. An unsignalled operation keeps its place in the queue until the host has polled the completion of a later operation.
+    /// `IBV_OPS_SIGNALED`: the operation has a completion. An unsignalled operation keeps its place
+    /// in the queue until the host has polled the completion of a later operation.
     pub signalled: bool,
-    /// `unexpected_cnt`, which the NIC reads only with the flag `IBV_OPS_TM_SYNC`; `None` is without the flag.
+    /// `unexpected_cnt`, which the NIC reads only with the flag `IBV_OPS_TM_SYNC`; `None` is
+    /// without the flag.
     pub unexpected_count: Option<u16>,
     /// What the operation does.
     pub kind: OperationKind,

@@ -188,7 +188,8 @@ structures! {
         22 traffic_class: u8,
     }
 
-    /// the header before every datagram received, big-endian; 40 bytes also where they mean nothing.
+    /// the header before every datagram received, big-endian; 40 bytes also where they mean
+    /// nothing.
     40 struct ibv_grh {
         0 version_tclass_flow: u32,
         4 paylen: u16,

@@ -87,7 +87,8 @@ structures! {
 /// The extended context, in which an [`ibv_context`] may lie; as of rdma-core 44.
 ///
 /// It grows at its front, so that only distances from its end are settled, and an older or newer
-/// library's may be shorter or longer: reach it by [`verbs_get_ctx_op!`](crate::verbs_get_ctx_op) alone.
+/// library's may be shorter or longer: reach it by [`verbs_get_ctx_op!`](crate::verbs_get_ctx_op)
+/// alone.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port:

@@ -4,9 +4,9 @@
 //! `EOPNOTSUPP` as return value or in `errno`, or zero from a reader of a completion's field.
 //!
 //! # Safety
-//! Of every function here: objects are alive, and of the context that they came from; what the manual
-//! page of the same name asks for holds; work requests, and the lists that they name, live through the
-//! call; what is written to may be written to.
+//! Of every function here: objects are alive, and of the context that they came from; what the
+//! manual page of the same name asks for holds; work requests, and the lists that they name, live
+//! through the call; what is written to may be written to.
 
 use std::ptr::null_mut;
 
@@ -213,8 +213,8 @@ pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> i32 {
 /// `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
-/// As [the module](self) says. The tagged buffers of additions stay registered and theirs until they are
-/// matched or deleted.
+/// As [the module](self) says. The tagged buffers of additions stay registered and theirs until
+/// they are matched or deleted.
 #[inline]
 pub unsafe fn ibv_post_srq_ops(
     srq: *mut ibv_srq,

@@ -1,8 +1,8 @@
 //! libibverbs of [rdma-core], for Rust: types written by hand, functions loaded at run time.
 //!
 //! A program with this crate starts on a machine that has no rdma-core at all: [`Verbs::get`] loads
-//! `libibverbs.so.1` when it is first asked for, or says why it can't. Nothing is linked, generated or
-//! compiled from C.
+//! `libibverbs.so.1` when it is first asked for, or says why it can't. Nothing is linked, generated
+//! or compiled from C.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -17,12 +17,12 @@
 //! for the caller; what a page there asks for is what `# Safety` means here. Integers in big-endian
 //! byte order (`__be16` to `__be64` there) are said to be so.
 //!
-//! Every field's place is asserted when this crate is compiled for x86-64, and `ci/parts/headers` compares
-//! all of them, and every constant, with an installed header.
+//! Every field's place is asserted when this crate is compiled for x86-64, and `ci/parts/headers`
+//! compares all of them, and every constant, with an installed header.
 //!
 //! Covered: reliable connections and datagrams with shared receive queues, completion channels,
-//! extended completion queues and tag matching. Not covered: `ibv_qp_ex`, XRC domains, memory windows,
-//! flow steering, work queues.
+//! extended completion queues and tag matching. Not covered: `ibv_qp_ex`, XRC domains, memory
+//! windows, flow steering, work queues.
 //!
 //! [rdma-core]: https://github.com/linux-rdma/rdma-core
 #![allow(non_camel_case_types, non_upper_case_globals, missing_docs)]

@@ -13,8 +13,8 @@ use crate::queues::{
     ibv_srq_init_attr,
 };
 
-/// The environment variable that names another library to load. Ignored, as the loader does with its
-/// own, in programs that run with more rights than their caller.
+/// The environment variable that names another library to load. Ignored, as the loader does with
+/// its own, in programs that run with more rights than their caller.
 pub const LIBRARY_VARIABLE: &str = "TAGMATCH_LIBIBVERBS";
 
 /// What is loaded otherwise.
@@ -54,8 +54,8 @@ macro_rules! functions {
     ) => {
         /// The functions of a loaded libibverbs; each has its manual page. It is never unloaded.
         ///
-        /// A function's safety is what its page asks for. Who wants other functions in some places of the
-        /// table, to stand before the library's, clones it and puts them there.
+        /// A function's safety is what its page asks for. Who wants other functions in some places
+        /// of the table, to stand before the library's, clones it and puts them there.
         #[derive(Clone, Debug)]
         pub struct Verbs {
             /// The file that was loaded.
@@ -155,11 +155,12 @@ functions! {
 }
 
 impl Verbs {
-    /// The library of this process, loaded at the first call: the one that [`LIBRARY_VARIABLE`] names,
-    /// else `libibverbs.so.1`. What the first call found holds for good.
+    /// The library of this process, loaded at the first call: the one that [`LIBRARY_VARIABLE`]
+    /// names, else `libibverbs.so.1`. What the first call found holds for good.
     ///
     /// # Errors
-    /// It isn't there, or isn't what it should be. That is a normal state of a machine without RDMA.
+    /// It isn't there, or isn't what it should be. That is a normal state of a machine without
+    /// RDMA.
     pub fn get() -> Result<&'static Verbs, &'static LoadError> {
         static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
         let load = || {

@@ -106,7 +106,8 @@ structures! {
         16 rx_hash_fields_mask: u64,
     }
 
-    /// what a queue pair is to be, extended. `xrcd` and `rwq_ind_tbl` name things not declared here.
+    /// what a queue pair is to be, extended. `xrcd` and `rwq_ind_tbl` name things not declared
+    /// here.
     136 struct ibv_qp_init_attr_ex {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -208,8 +209,9 @@ structures! {
         0 ud: ibv_send_wr_ud,
     }
 
-    /// a send request. `imm_data` is big-endian, or the key to invalidate; `qp_type` is the number of
-    /// an XRC shared receive queue; `bind_mw` is of memory windows and segmentation, not declared here.
+    /// a send request. `imm_data` is big-endian, or the key to invalidate; `qp_type` is the number
+    /// of an XRC shared receive queue; `bind_mw` is of memory windows and segmentation, not
+    /// declared here.
     128 struct ibv_send_wr {
         0 wr_id: u64,
         8 next: *mut ibv_send_wr,

@@ -1,4 +1,5 @@
-//! Structures and constants of C, declared together with the list that is compared with the installed header.
+//! Structures and constants of C, declared together with the list that is compared with the
+//! installed header.
 
 /// The layout of a structure.
 #[derive(Debug)]
@@ -14,8 +15,9 @@ pub struct Structure {
 /// Name and value of a constant.
 pub type Constant = (&'static str, i128);
 
-/// Declares structures of a header, and the list of them. The size of a structure stands before its name, and the offset of
-/// a field before the field. Both are those of x86-64 and asserted there; elsewhere a `pthread_mutex_t` may differ in size.
+/// Declares structures of a header, and the list of them. The size of a structure stands before its
+/// name, and the offset of a field before the field. Both are those of x86-64 and asserted there;
+/// elsewhere a `pthread_mutex_t` may differ in size.
 #[macro_export]
 macro_rules! structures {
     ($list:ident from $header:literal: $(
@@ -38,8 +40,8 @@ macro_rules! structures {
                 /// All bytes zero, as C's `= {0}`.
                 #[inline]
                 pub const fn zeroed() -> Self {
-                    // SAFETY: integers, raw pointers, optional functions, and arrays of them: each is
-                    // valid when all its bytes are zero.
+                    // SAFETY: integers, raw pointers, optional functions, and arrays of them: each
+                    // is valid when all its bytes are zero.
                     unsafe { std::mem::zeroed() }
                 }
             }
@@ -65,8 +67,8 @@ macro_rules! structures {
     };
 }
 
-/// Declares the constants of C's enumerations, each set with the type that holds it, and the list of them. `$as` is the
-/// type as which the values are compared with the header's.
+/// Declares the constants of C's enumerations, each set with the type that holds it, and the list
+/// of them. `$as` is the type as which the values are compared with the header's.
 #[macro_export]
 macro_rules! constants {
     ($list:ident as $as:ty, from $header:literal: $(

@@ -1,10 +1,12 @@
-//! Finding a library and its functions while the program runs, so that it starts also where the library is missing.
+//! Finding a library and its functions while the program runs, so that it starts also where the
+//! library is missing.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStringExt;
 
-/// The path that the environment variable names, else `default`. The variable is ignored, as the loader ignores its own,
-/// in programs that run with more rights than their caller. `None`: the path holds a zero byte.
+/// The path that the environment variable names, else `default`. The variable is ignored, as the
+/// loader ignores its own, in programs that run with more rights than their caller. `None`: the
+/// path holds a zero byte.
 pub fn path(variable: &str, default: &CStr) -> Option<CString> {
     // SAFETY: asks for a fact of this process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -14,7 +16,8 @@ pub fn path(variable: &str, default: &CStr) -> Option<CString> {
     }
 }
 
-/// Loads a library with further `flags` of dlopen(3). A name without a slash is searched for as dlopen(3) does.
+/// Loads a library with further `flags` of dlopen(3). A name without a slash is searched for as
+/// dlopen(3) does.
 ///
 /// # Safety
 /// Loading the library is harmless.
@@ -27,7 +30,8 @@ pub unsafe fn open(path: &CStr, flags: i32) -> Result<*mut c_void, String> {
     if library.is_null() { Err(last_error()) } else { Ok(library) }
 }
 
-/// The function of this name, of the library or of a library that it needs; of this version, if one is given.
+/// The function of this name, of the library or of a library that it needs; of this version, if one
+/// is given.
 ///
 /// # Safety
 /// `library` is a handle of a loaded library.
@@ -68,7 +72,8 @@ pub fn file_of(function: *const c_void) -> Option<String> {
 }
 
 fn last_error() -> String {
-    // SAFETY: dlerror returns null, or a string that is valid until this thread's next call of the loader.
+    // SAFETY: dlerror returns null, or a string that is valid until this thread's next call of the
+    // loader.
     unsafe {
         let reason = libc::dlerror();
         if reason.is_null() {

@@ -1,5 +1,5 @@
-//! Prints what this crate says of `ucp/api/ucp.h`, one fact a line, for a C compiler to check against the
-//! installed header (`ci/probes/ucp.c`).
+//! Prints what this crate says of `ucp/api/ucp.h`, one fact a line, for a C compiler to check
+//! against the installed header (`ci/probes/ucp.c`).
 
 use tagmatch_ucx_sys::{constants, structures};
 

@@ -1,8 +1,8 @@
 //! libucp of [UCX], for Rust: types written by hand, functions loaded at run time.
 //!
 //! A program with this crate starts on a machine that has no UCX at all: [`Ucp::get`] loads
-//! `libucp.so.0` when it is first asked for, or says why it can't and what to install. Nothing is linked,
-//! generated or compiled from C.
+//! `libucp.so.0` when it is first asked for, or says why it can't and what to install. Nothing is
+//! linked, generated or compiled from C.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -11,15 +11,16 @@
 //! | [`status`] | statuses, and pointers that may be one |
 //! | [`signals`] | why loading UCX leaves this process' signal handlers alone |
 //!
-//! Names are those of the header. One set of declarations serves version 1.13 and later ones: structures
-//! that the library reads have a field mask, and only bits and fields that 1.13 knows are declared. C's
-//! enumerations are plain integers here, so that no value of the library's is undefined behaviour.
+//! Names are those of the header. One set of declarations serves version 1.13 and later ones:
+//! structures that the library reads have a field mask, and only bits and fields that 1.13 knows
+//! are declared. C's enumerations are plain integers here, so that no value of the library's is
+//! undefined behaviour.
 //!
 //! Every field's place is asserted when this crate is compiled for a 64-bit machine, and
 //! `ci/parts/headers` compares all of them, and every constant, with an installed header.
 //!
-//! Covered: contexts, workers, endpoints by worker address, tagged messages, events. Not covered: active
-//! messages, streams, remote memory access, listeners.
+//! Covered: contexts, workers, endpoints by worker address, tagged messages, events. Not covered:
+//! active messages, streams, remote memory access, listeners.
 //!
 //! [UCX]: https://openucx.org
 #![allow(non_camel_case_types, non_upper_case_globals)]

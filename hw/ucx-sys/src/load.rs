@@ -13,8 +13,8 @@ use crate::types::{
     ucp_worker_params_t, ucs_log_func_t,
 };
 
-/// The environment variable that names another library to load. Ignored, as the loader does with its
-/// own, in programs that run with more rights than their caller.
+/// The environment variable that names another library to load. Ignored, as the loader does with
+/// its own, in programs that run with more rights than their caller.
 pub const LIBRARY_VARIABLE: &str = "TAGMATCH_LIBUCP";
 
 /// What is loaded otherwise.
@@ -66,8 +66,8 @@ macro_rules! functions {
         required { $($name:ident: fn($($type:ty),*) $(-> $result:ty)?,)* }
         optional { $($extra:ident: fn($($extra_type:ty),*) $(-> $extra_result:ty)?,)* }
     ) => {
-        /// The functions of a loaded libucp, and of the libucs that it brings; each has its words in the
-        /// header, which are what its safety asks for. It is never unloaded.
+        /// The functions of a loaded libucp, and of the libucs that it brings; each has its words
+        /// in the header, which are what its safety asks for. It is never unloaded.
         #[derive(Clone, Debug)]
         #[allow(missing_docs)]
         pub struct Ucp {
@@ -160,8 +160,8 @@ functions! {
 }
 
 impl Ucp {
-    /// The library of this process, loaded at the first call: the one that [`LIBRARY_VARIABLE`] names,
-    /// else `libucp.so.0`. What the first call found holds for good.
+    /// The library of this process, loaded at the first call: the one that [`LIBRARY_VARIABLE`]
+    /// names, else `libucp.so.0`. What the first call found holds for good.
     ///
     /// # Errors
     /// It isn't there, or isn't what it should be. That is a normal state of a machine without UCX.
@@ -175,8 +175,8 @@ impl Ucp {
         LOADED.get_or_init(load).as_ref()
     }
 
-    /// Loads the library at `path`; a name without a slash is searched for as dlopen(3) does. The signal
-    /// handlers of this process stay as they are ([`signals`](crate::signals)).
+    /// Loads the library at `path`; a name without a slash is searched for as dlopen(3) does. The
+    /// signal handlers of this process stay as they are ([`signals`](crate::signals)).
     ///
     /// # Safety
     /// Loading it must be harmless, and if it has UCX's functions, they must be those.
@@ -219,7 +219,8 @@ impl Ucp {
         &self.path
     }
 
-    /// Whether someone else in this process had loaded it before: its log and its signals are theirs.
+    /// Whether someone else in this process had loaded it before: its log and its signals are
+    /// theirs.
     pub fn was_loaded_before(&self) -> bool {
         self.was_loaded_before
     }

@@ -1,8 +1,9 @@
 //! Keeps the signal handlers of this process as they are while a library is loaded.
 //!
 //! Loading libucs runs its constructor, which takes SIGILL, SIGSEGV, SIGBUS and SIGFPE
-//! (`UCX_ERROR_SIGNALS`), perhaps another for debugging, and the alternate signal stack of the thread.
-//! Those belong to the program: Rust's own report of a stack overflow, a debugger, a garbage collector.
+//! (`UCX_ERROR_SIGNALS`), perhaps another for debugging, and the alternate signal stack of the
+//! thread. Those belong to the program: Rust's own report of a stack overflow, a debugger, a
+//! garbage collector.
 
 /// Signals 1 to 31; the real-time ones are for who asks for them by number, which UCX doesn't.
 const SIGNALS: std::ops::Range<libc::c_int> = 1..32;

@@ -36,7 +36,8 @@ constants! {
     }
 }
 
-/// What an operation gives: null if it is complete, a status in disguise if it failed, else a request.
+/// What an operation gives: null if it is complete, a status in disguise if it failed, else a
+/// request.
 pub type ucs_status_ptr_t = *mut c_void;
 
 /// What a [`ucs_status_ptr_t`] means.

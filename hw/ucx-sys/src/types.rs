@@ -65,8 +65,8 @@ pub type ucp_tag_recv_nbx_callback_t =
 /// Called when an endpoint has failed.
 pub type ucp_err_handler_cb_t = unsafe extern "C" fn(*mut c_void, ucp_ep_h, ucs_status_t);
 /// Called for each line of the log: file, line, function, level, settings, format, arguments (a
-/// `va_list`, which is passed as a pointer on the machines that UCX runs on). Not zero: the next handler
-/// gets it too.
+/// `va_list`, which is passed as a pointer on the machines that UCX runs on). Not zero: the next
+/// handler gets it too.
 pub type ucs_log_func_t = unsafe extern "C" fn(
     *const c_char,
     c_uint,

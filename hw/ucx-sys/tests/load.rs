@@ -1,5 +1,5 @@
-//! Loading: errors say what was wrong and what to install, the installed library has everything, and
-//! signals stay as they are.
+//! Loading: errors say what was wrong and what to install, the installed library has everything,
+//! and signals stay as they are.
 
 use std::ffi::CString;
 use std::process::Command;

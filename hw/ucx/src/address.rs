@@ -91,7 +91,8 @@ impl UcxAddress {
         Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why: "its length" })
     }
 
-    /// Name of the device's socket in the abstract namespace. `/proc/net/unix` shows the name to every user.
+    /// Name of the device's socket in the abstract namespace. `/proc/net/unix` shows the name to
+    /// every user.
     pub(super) fn socket_name(&self) -> String {
         let mut name = String::from("tagmatch-ucx-");
         for byte in self.name {

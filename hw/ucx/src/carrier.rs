@@ -1,12 +1,13 @@
 //! Tags on UCX's wire: 64 bits that carry the application's tag, the sender and immediate data.
 //!
-//! The sender is in the source field of the application's layout. There are two ways. The device uses the field: the
-//! receiver gives each peer a number in the handshake, and the peer puts this number there. Or the runtime puts its
-//! own number there, as Open MPI does, and announces it in the handshake. In both cases UCX's `tag_sender_mask` is
-//! the field, so that UCX's offload can tell senders apart.
+//! The sender is in the source field of the application's layout. There are two ways. The device
+//! uses the field: the receiver gives each peer a number in the handshake, and the peer puts this
+//! number there. Or the runtime puts its own number there, as Open MPI does, and announces it in
+//! the handshake. In both cases UCX's `tag_sender_mask` is the field, so that UCX's offload can
+//! tell senders apart.
 //!
-//! Immediate data needs 33 free bits above all fields: the top bit marks a message with immediate data, the next 32
-//! bits are the data.
+//! Immediate data needs 33 free bits above all fields: the top bit marks a message with immediate
+//! data, the next 32 bits are the data.
 
 use tagmatch_device::DeviceError;
 use tagmatch_device::matching::Unfit;
@@ -102,7 +103,8 @@ impl Carrier {
         }
     }
 
-    /// The tag on the wire of a message that can be carried. `number` is the number that the receiver gave this worker.
+    /// The tag on the wire of a message that can be carried. `number` is the number that the
+    /// receiver gave this worker.
     #[inline]
     pub(super) fn send(&self, tag: u64, immediate: Option<u32>, number: u64) -> u64 {
         let field = if self.own_source.is_some() { 0 } else { self.field(number) };
@@ -110,8 +112,8 @@ impl Carrier {
         tag | field | immediate
     }
 
-    /// Tag and mask on the wire for a pattern. `sender` is the source number of the peer that the receive names, if it
-    /// names one.
+    /// Tag and mask on the wire for a pattern. `sender` is the source number of the peer that the
+    /// receive names, if it names one.
     #[inline]
     pub(super) fn pattern(
         &self,
@@ -123,7 +125,8 @@ impl Carrier {
         if tag & !self.used != 0 {
             return Err(OUTSIDE);
         }
-        // Bits that are always zero are compared, too: UCX finds a receive that compares all bits by its hash.
+        // Bits that are always zero are compared, too: UCX finds a receive that compares all bits
+        // by its hash.
         let immediate = if self.has_immediate { PRESENT | VALUE } else { 0 };
         let mask = mask | !self.used & !immediate;
         let named = sender.map(|number| self.field(number));

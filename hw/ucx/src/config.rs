@@ -18,37 +18,38 @@ use tagmatch_device::TagMatching;
 /// ```
 #[derive(Clone, Debug)]
 pub struct UcxConfig {
-    /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are left
-    /// above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch` sets
-    /// it by its own `Config::layout`.
+    /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are
+    /// left above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch`
+    /// sets it by its own `Config::layout`.
     pub used: u64,
     /// The bits of the layout's source field: one run, wide enough to number all peers. Default: 24
     /// bits from bit 24 on. A worker of `tagmatch` sets it by its own `Config::layout`.
     pub source: u64,
-    /// The number that this worker's runtime puts into the source field of all its tags; it has to fit the field.
-    /// `None`: the device uses the field; tags leave it zero, and a receive names its peer beside the tag. Default: none.
+    /// The number that this worker's runtime puts into the source field of all its tags; it has to
+    /// fit the field. `None`: the device uses the field; tags leave it zero, and a receive names
+    /// its peer beside the tag. Default: none.
     pub own_source: Option<u64>,
-    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on
-    /// mlx5 NICs up to ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
-    /// unless this is `Off`, sends to a peer that dies don't end before the device does.
-    /// Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up to
+    /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
+    /// unless this is `Off`, sends to a peer that dies don't end before the device does. Default:
+    /// [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
-    /// The addresses on which the device listens for handshakes over TCP, and which it announces to peers. Empty: it
-    /// listens on all addresses and announces those of this machine's interfaces. The ports of UCX's transport `tcp` are
-    /// not concerned. Default: empty.
+    /// The addresses on which the device listens for handshakes over TCP, and which it announces to
+    /// peers. Empty: it listens on all addresses and announces those of this machine's interfaces.
+    /// The ports of UCX's transport `tcp` are not concerned. Default: empty.
     pub listen: Vec<IpAddr>,
-    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; overrides the environment. `None`: the transports of
-    /// the environment, or all. `self` alone can't wake a thread, so a sleeping thread polls every millisecond then.
-    /// Default: none.
+    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; overrides the environment.
+    /// `None`: the transports of the environment, or all. `self` alone can't wake a thread, so a
+    /// sleeping thread polls every millisecond then. Default: none.
     pub transports: Option<String>,
-    /// Other variables of UCX and their values, with or without `UCX_` before the name; they override the environment.
-    /// Default: empty.
+    /// Other variables of UCX and their values, with or without `UCX_` before the name; they
+    /// override the environment. Default: empty.
     pub settings: Vec<(String, String)>,
-    /// How long to try to reach a peer, and how long a pending connection may take for the handshake: 1 ms to one hour.
-    /// Default: 10 s.
+    /// How long to try to reach a peer, and how long a pending connection may take for the
+    /// handshake: 1 ms to one hour. Default: 10 s.
     pub connect_timeout: Duration,
-    /// A peer on another machine that has not answered for so long is down: 1 s to one hour. The end of a process is
-    /// noticed at once. Default: 8 s.
+    /// A peer on another machine that has not answered for so long is down: 1 s to one hour. The
+    /// end of a process is noticed at once. Default: 8 s.
     pub keepalive: Duration,
 }
 
@@ -84,7 +85,8 @@ impl UcxConfig {
         Carrier::new(self.used, self.source, self.own_source)
     }
 
-    /// The variables to be set, by names without `UCX_`. `environment` returns the value of a variable in the environment.
+    /// The variables to be set, by names without `UCX_`. `environment` returns the value of a
+    /// variable in the environment.
     pub(super) fn variables(
         &self,
         environment: impl Fn(&str) -> Option<String>,
@@ -104,7 +106,8 @@ impl UcxConfig {
                 set(name, value);
             }
         }
-        // UCX warns of variables that no transport reads, so these are set only if a transport reads them.
+        // UCX warns of variables that no transport reads, so these are set only if a transport
+        // reads them.
         if environment(SHARED_MEMORY.0).is_none() && tls.is_none_or(|tls| has_shared_memory(&tls)) {
             set(SHARED_MEMORY.0, SHARED_MEMORY.1);
         }
@@ -141,8 +144,8 @@ const OURS: [(&str, &str, &str); 2] = [
         "the receiver reads, or both copy: no peer writes into a buffer that was given back",
     ),
 ];
-/// Without this variable, endpoints with error handling can't use shared memory. The name is that of the table from
-/// which posix, sysv and xpmem inherit.
+/// Without this variable, endpoints with error handling can't use shared memory. The name is that
+/// of the table from which posix, sysv and xpmem inherit.
 const SHARED_MEMORY: (&str, &str) = ("MM_ERROR_HANDLING", "y");
 /// `dc_mlx5` inherits this variable.
 const OFFLOAD: &str = "RC_TM_ENABLE";

@@ -1,5 +1,5 @@
-//! Connecting to peers, and accepting connections. A peer on this machine is reached by the name of its socket, any
-//! other by its hosts, one after the other. No call blocks.
+//! Connecting to peers, and accepting connections. A peer on this machine is reached by the name of
+//! its socket, any other by its hosts, one after the other. No call blocks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 const HOST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pending connections: accepted, and not yet proven. With one more, the oldest is closed.
 const PENDING_MAX: usize = 64;
-/// How long listeners are paused when a connection can't be accepted, for example for want of descriptors.
+/// How long listeners are paused when a connection can't be accepted, for example for want of
+/// descriptors.
 const MUTE_DELAY: Duration = Duration::from_millis(20);
 
 impl Ucx {
@@ -52,7 +53,8 @@ impl Ucx {
         Ok(peer)
     }
 
-    /// Continues an attempt: begins a connection to the next of the peer's addresses to which one can be begun.
+    /// Continues an attempt: begins a connection to the next of the peer's addresses to which one
+    /// can be begun.
     fn try_ways(&mut self, peer: PeerId, now: Instant) {
         let Some((address, mut attempt)) =
             self.peers.find(peer).and_then(|entry| Some((entry.address, entry.attempt?)))
@@ -81,7 +83,8 @@ impl Ucx {
                     self.save_attempt(peer, attempt);
                     return self.send_hello(peer, connection);
                 }
-                // The peer's backlog is full, or no descriptors are left: the next attempt may succeed.
+                // The peer's backlog is full, or no descriptors are left: the next attempt may
+                // succeed.
                 Err(error) if is_passing(&error) => {
                     attempt.next_at = now + RETRY_DELAY;
                     return self.save_attempt(peer, attempt);
@@ -228,7 +231,8 @@ impl Ucx {
             return;
         }
         if let Some(id) = connection {
-            // A peer on this machine exists, and only makes no progress; a host may not exist at all.
+            // A peer on this machine exists, and only makes no progress; a host may not exist at
+            // all.
             if attempt.way == 0 {
                 return;
             }
@@ -247,8 +251,8 @@ impl Ucx {
         let Some(attempt) = &mut entry.attempt else { return };
         attempt.errno = errno;
         if errno == 0 {
-            // The peer closed the connection without an answer: it was closed, or it is another process. The next
-            // attempt finds out.
+            // The peer closed the connection without an answer: it was closed, or it is another
+            // process. The next attempt finds out.
             attempt.next_at = now + RETRY_DELAY;
         } else {
             attempt.way += 1;
@@ -281,8 +285,8 @@ impl Ucx {
         !self.peers.connecting.is_empty() || self.peers.unconfirmed > 0 || self.pending > 0
     }
 
-    /// Whether a peer's hello was answered and its [`MatchingEvent::PeerUp`](tagmatch_device::matching::MatchingEvent)
-    /// was not reported yet.
+    /// Whether a peer's hello was answered and its
+    /// [`MatchingEvent::PeerUp`](tagmatch_device::matching::MatchingEvent) was not reported yet.
     #[inline]
     pub(super) fn is_up_unreported(&self, peer: PeerId) -> bool {
         self.peers.unconfirmed > 0
@@ -301,7 +305,8 @@ fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether the process at the other end of a local socket belongs to this user. The kernel says so, not the peer.
+/// Whether the process at the other end of a local socket belongs to this user. The kernel says so,
+/// not the peer.
 fn is_own_user(socket: BorrowedFd<'_>) -> bool {
     socket::credentials(socket).is_ok_and(|peer| process::is_own_user(peer.uid))
 }

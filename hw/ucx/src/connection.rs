@@ -1,8 +1,8 @@
 //! A connection of the handshake: a stream that carries first proofs, then packets.
 //!
-//! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its packets; the
-//! listener checks the proof, sends its own, and answers. A packet is its length in 4 bytes, so many
-//! encrypted bytes, and their tag.
+//! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its
+//! packets; the listener checks the proof, sends its own, and answers. A packet is its length in 4
+//! bytes, so many encrypted bytes, and their tag.
 //!
 //! Until the other end has proved itself, no more bytes are received than its next step needs.
 
@@ -74,7 +74,8 @@ impl Connection {
         Self::new(socket, Some(peer), is_local, deadline, Role::Caller, secret)
     }
 
-    /// An accepted connection, whose other end has to prove that it knows the secret of this worker's address.
+    /// An accepted connection, whose other end has to prove that it knows the secret of this
+    /// worker's address.
     pub(super) fn listener(
         socket: OwnedFd,
         is_local: bool,
@@ -119,8 +120,8 @@ impl Connection {
         matches!(self.trust, Trust::Challenged { is_proven: true, .. })
     }
 
-    /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before the listener has
-    /// proved itself: only an end that knows the secret can read the packet.
+    /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before
+    /// the listener has proved itself: only an end that knows the secret can read the packet.
     pub(super) fn say(&mut self, packet: Packet) {
         match &mut self.trust {
             Trust::None { unsaid, .. } => unsaid.push(packet),
@@ -171,7 +172,8 @@ impl Connection {
         }
     }
 
-    /// Number of bytes of the other end's next step, as far as it is known: for a packet, first its length field.
+    /// Number of bytes of the other end's next step, as far as it is known: for a packet, first its
+    /// length field.
     fn step(&self) -> Result<usize, &'static str> {
         match (&self.trust, self.inbox.first_chunk()) {
             (Trust::None { .. }, _) => Ok(OPENING),
@@ -186,7 +188,8 @@ impl Connection {
         }
     }
 
-    /// Carries out the other end's next step if all its bytes have come. Returns the packet if the step is one.
+    /// Carries out the other end's next step if all its bytes have come. Returns the packet if the
+    /// step is one.
     fn take(&mut self) -> Result<Option<Packet>, &'static str> {
         if self.inbox.len() < self.step()? {
             return Ok(None);

@@ -12,15 +12,15 @@ use super::peers::{Peer, PeerState};
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, PeerId};
 
-/// How long messages of a peer that is gone are still received: at least the first time, then until UCX finds nothing
-/// for this many polls, at most the second time.
+/// How long messages of a peer that is gone are still received: at least the first time, then until
+/// UCX finds nothing for this many polls, at most the second time.
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(500);
 const LINGER_POLLS: u32 = 64;
 /// How long messages that were sent may take to leave this process.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// How long UCX's acknowledgements may take to leave when no message was sent. An endpoint that was never used may not
-/// be connected yet, and then drains only with the peer's help.
+/// How long UCX's acknowledgements may take to leave when no message was sent. An endpoint that was
+/// never used may not be connected yet, and then drains only with the peer's help.
 const DRAIN_MAX_UNUSED: Duration = Duration::from_millis(10);
 /// How long a device that is dropped makes progress until no operation is under way.
 const DROP_MAX: Duration = Duration::from_secs(3);
@@ -38,7 +38,8 @@ impl Ucx {
         let (has_sent, connection) = (entry.has_sent, entry.connection);
         self.peers.leaving.push(peer);
         if reason == DownReason::Disconnected {
-            // Sent first: the peer may notice the end of the endpoint before the end of the connection.
+            // Sent first: the peer may notice the end of the endpoint before the end of the
+            // connection.
             self.say_bye(connection);
         }
         let now = Instant::now();
@@ -78,7 +79,8 @@ impl Ucx {
                 self.worker.cancel(operation, Canceller::PeersEnd);
             }
         }
-        // The endpoint to oneself has no error handling; messages that were sent there are discarded instead.
+        // The endpoint to oneself has no error handling; messages that were sent there are
+        // discarded instead.
         if peer != PeerId::ONESELF
             && let Some(endpoint) = endpoint
         {
@@ -135,9 +137,9 @@ impl Ucx {
         }
     }
 
-    /// Whether UCX holds no message that was sent to the peer. Asked right before the endpoint is closed by force: UCX
-    /// 1.13 over TCP frees a connection when the peer closes it, and goes on to write to the freed memory if writes were
-    /// under way.
+    /// Whether UCX holds no message that was sent to the peer. Asked right before the endpoint is
+    /// closed by force: UCX 1.13 over TCP frees a connection when the peer closes it, and goes on
+    /// to write to the freed memory if writes were under way.
     fn is_drained(&mut self, peer: PeerId) -> bool {
         let Some(entry) = self.peers.find_mut(peer) else { return true };
         if entry.draining.is_some_and(|request| !self.worker.has_ended(request)) {
@@ -156,7 +158,8 @@ impl Ucx {
         if self.operations.under_way().any(is_send) {
             return true;
         }
-        // Every endpoint is asked, also after one that has messages left: so all of them are flushed at the same time.
+        // Every endpoint is asked, also after one that has messages left: so all of them are
+        // flushed at the same time.
         let mut holds = false;
         for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
             let has_sent = |entry: &Peer| entry.has_sent && entry.state == PeerState::Up;
@@ -167,8 +170,8 @@ impl Ucx {
         holds
     }
 
-    /// Reports a peer as down, once no operation depends on it. The connection is closed last, after UCX has closed the
-    /// endpoint.
+    /// Reports a peer as down, once no operation depends on it. The connection is closed last,
+    /// after UCX has closed the endpoint.
     fn end(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Down);
         if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
@@ -230,11 +233,12 @@ impl Drop for Ucx {
             }
         }
         if !self.is_over() {
-            // UCX may still read or write the memory of operations under way: worker and operations are leaked.
+            // UCX may still read or write the memory of operations under way: worker and operations
+            // are leaked.
             return;
         }
-        // SAFETY: dropped once, here; nothing uses either afterwards. The worker goes first, for it has
-        // pointers into the table.
+        // SAFETY: dropped once, here; nothing uses either afterwards. The worker goes first, for it
+        // has pointers into the table.
         unsafe {
             ManuallyDrop::drop(&mut self.worker);
             ManuallyDrop::drop(&mut self.operations);

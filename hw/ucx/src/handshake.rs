@@ -1,11 +1,12 @@
 //! The handshake: what each packet does.
 //!
-//! 1. Both ends prove that they know the secret of the address that was connected to ([`Connection`]). No packet of an
-//!    end that has not proved itself is looked at.
-//! 2. The caller sends a hello. The listener answers with its own hello. The caller says that it is ready. So no message
-//!    arrives before its receiver knows the sender.
-//! 3. If both sides connect at once, the connection of the smaller address counts: its worker refuses the peer's hello
-//!    as crossed; the peer accepts the hello that it got and drops its own attempt.
+//! 1. Both ends prove that they know the secret of the address that was connected to
+//!    ([`Connection`]). No packet of an end that has not proved itself is looked at.
+//! 2. The caller sends a hello. The listener answers with its own hello. The caller says that it is
+//!    ready. So no message arrives before its receiver knows the sender.
+//! 3. If both sides connect at once, the connection of the smaller address counts: its worker
+//!    refuses the peer's hello as crossed; the peer accepts the hello that it got and drops its own
+//!    attempt.
 
 use std::time::Instant;
 

@@ -4,7 +4,8 @@ use super::address::UcxAddress;
 use super::carrier::Carrier;
 use tagmatch_device::Address;
 
-/// The longest worker address that is accepted. UCX's addresses have a few dozen bytes for each network device.
+/// The longest worker address that is accepted. UCX's addresses have a few dozen bytes for each
+/// network device.
 pub(super) const WORKER_MAX: usize = 1 << 16;
 /// The longest packet.
 pub(super) const PACKET_MAX: usize = WORKER_MAX + 256;
@@ -19,7 +20,8 @@ pub(super) struct Hello {
     pub(super) source: u64,
     /// The number that the sender's runtime puts into the source field of its tags, if it does.
     pub(super) own_source: Option<u64>,
-    /// The number that the receiver has to put into the source field, unless its runtime uses the field.
+    /// The number that the receiver has to put into the source field, unless its runtime uses the
+    /// field.
     pub(super) number: u64,
     /// The address of the sender's UCX worker.
     pub(super) worker: Vec<u8>,

@@ -9,7 +9,8 @@ use super::library::{has_matching_nic, load, open};
 use tagmatch_device::Finding;
 use tagmatch_device::TagMatching;
 
-/// What UCX can use on this machine, as seen from this process. See [`Ucx::probe`](super::Ucx::probe).
+/// What UCX can use on this machine, as seen from this process. See
+/// [`Ucx::probe`](super::Ucx::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UcxInfo {
     /// UCX's version, if it can be loaded.

@@ -1,59 +1,69 @@
 //! The UCX device: UCX matches tags by itself, over any network that it supports.
 //!
 //! # How it works
-//! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker. UCX
-//!    does the matching, keeps unexpected messages and transfers large ones.
-//! 2. An address names a socket for the handshake, on this machine by random bytes and for others by TCP:
-//!    a worker address of UCX doesn't fit into an [`Address`]. It also holds a random secret. Over the socket both
-//!    ends prove that they know the secret. Then they exchange their worker addresses, the way in which they encode tags,
-//!    and the number by which each knows the other.
-//! 3. This connection stays open. It ends when the peer's process ends, in whatever way, so the end of a process is
-//!    noticed at once. Keep-alives notice the end of a machine. An error of UCX's endpoint counts as well.
-//! 4. A message's tag on the wire carries the application's tag, the sender's number in the layout's source
-//!    field, and immediate data above the layout; see [`UcxConfig`].
-//! 5. When a peer ends, its last messages are still received, for a bounded time; when this worker disconnects a peer,
-//!    the messages that it has sent still go out, for a bounded time. Then receives that name the peer are cancelled, the
-//!    endpoint is closed by force, which ends the sends, and the peer is reported as down. A worker that leaves in order
-//!    says so over the connection first; then its end is no fault.
-//! 6. A device that is dropped ends all its peers in this way, and makes progress until no operation is under way.
-//!    Operations that stay under way are leaked together with the worker, since UCX may still write to their buffers.
+//! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
+//!    UCX does the matching, keeps unexpected messages and transfers large ones.
+//! 2. An address names a socket for the handshake, on this machine by random bytes and for others
+//!    by TCP: a worker address of UCX doesn't fit into an [`Address`]. It also holds a random
+//!    secret. Over the socket both ends prove that they know the secret. Then they exchange their
+//!    worker addresses, the way in which they encode tags, and the number by which each knows the
+//!    other.
+//! 3. This connection stays open. It ends when the peer's process ends, in whatever way, so the end
+//!    of a process is noticed at once. Keep-alives notice the end of a machine. An error of UCX's
+//!    endpoint counts as well.
+//! 4. A message's tag on the wire carries the application's tag, the sender's number in the
+//!    layout's source field, and immediate data above the layout; see [`UcxConfig`].
+//! 5. When a peer ends, its last messages are still received, for a bounded time; when this worker
+//!    disconnects a peer, the messages that it has sent still go out, for a bounded time. Then
+//!    receives that name the peer are cancelled, the endpoint is closed by force, which ends the
+//!    sends, and the peer is reported as down. A worker that leaves in order says so over the
+//!    connection first; then its end is no fault.
+//! 6. A device that is dropped ends all its peers in this way, and makes progress until no
+//!    operation is under way. Operations that stay under way are leaked together with the worker,
+//!    since UCX may still write to their buffers.
 //!
 //! # What UCX doesn't give
-//! - [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen): UCX acknowledges a synchronous send when
-//!   it matches, before it copies, while further fragments of an eager message may be under way. The sender of a
-//!   rendezvous that copies is done when it has sent. So sends that ask for delivery are refused.
-//! - The first bytes of a message that doesn't fit: a truncated receive has the length only; the buffer's contents are
-//!   unspecified.
-//! - Forgetting a rendezvous whose sender died: a probe still finds it; its receive ends when the peer's end is reported.
+//! - [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen): UCX acknowledges a
+//!   synchronous send when it matches, before it copies, while further fragments of an eager
+//!   message may be under way. The sender of a rendezvous that copies is done when it has sent. So
+//!   sends that ask for delivery are refused.
+//! - The first bytes of a message that doesn't fit: a truncated receive has the length only; the
+//!   buffer's contents are unspecified.
+//! - Forgetting a rendezvous whose sender died: a probe still finds it; its receive ends when the
+//!   peer's end is reported.
 //! - Matching in a ConnectX together with error handling of peers: see [`UcxConfig::hw_tags`].
 //!
 //! # Trust
-//! UCX trusts its peers, so this device has to trust them, too, once they are connected: UCX parses their messages, and
-//! ends the process if a worker address is malformed. So each peer is checked before UCX gets anything from it:
-//! - On this machine, the kernel confirms that the other process belongs to the same user, before a byte is sent or
-//!   received.
-//! - Everywhere, a peer must prove that it knows the secret of the address that was connected to. The secret has 128
-//!   bits, is not in the name of the socket, and is never sent in clear. An attacker that reads or changes the
-//!   handshake on its way over TCP learns no secret and can only end the connection. **An address is therefore to be
-//!   handed to peers alone.**
+//! UCX trusts its peers, so this device has to trust them, too, once they are connected: UCX parses
+//! their messages, and ends the process if a worker address is malformed. So each peer is checked
+//! before UCX gets anything from it:
+//! - On this machine, the kernel confirms that the other process belongs to the same user, before a
+//!   byte is sent or received.
+//! - Everywhere, a peer must prove that it knows the secret of the address that was connected to.
+//!   The secret has 128 bits, is not in the name of the socket, and is never sent in clear. An
+//!   attacker that reads or changes the handshake on its way over TCP learns no secret and can only
+//!   end the connection. **An address is therefore to be handed to peers alone.**
 //!
 //! Risks that remain, because they are UCX's:
-//! - A peer that has proved itself can end this process by a worker address, or a message, that UCX can't read.
-//! - Messages over TCP are neither encrypted nor signed: a machine on their way can read and change them.
-//! - The transport `tcp` of UCX 1.13 ends the process now and then when a peer goes while both connect
-//!   (an assertion in `tcp_ep.c`).
-//! - The transport `tcp` listens on ports of its own, on each interface including loopback, and accepts every
-//!   connection, also of other users of this machine; a few wrong bytes end the process (seen with UCX 1.13). Where
-//!   others can reach these ports, leave `tcp` out of [`UcxConfig::transports`], or restrict it by `UCX_NET_DEVICES` and
-//!   a firewall.
+//! - A peer that has proved itself can end this process by a worker address, or a message, that UCX
+//!   can't read.
+//! - Messages over TCP are neither encrypted nor signed: a machine on their way can read and change
+//!   them.
+//! - The transport `tcp` of UCX 1.13 ends the process now and then when a peer goes while both
+//!   connect (an assertion in `tcp_ep.c`).
+//! - The transport `tcp` listens on ports of its own, on each interface including loopback, and
+//!   accepts every connection, also of other users of this machine; a few wrong bytes end the
+//!   process (seen with UCX 1.13). Where others can reach these ports, leave `tcp` out of
+//!   [`UcxConfig::transports`], or restrict it by `UCX_NET_DEVICES` and a firewall.
 //!
 //! # Signals, log, memory
 //! UCX installs signal handlers when it is loaded; the program's handlers are restored at once
-//! ([`tagmatch_ucx_sys::signals`]). UCX's log goes to the `log` crate under the target `ucx`, except for lines that UCX
-//! writes while it is being loaded.
+//! ([`tagmatch_ucx_sys::signals`]). UCX's log goes to the `log` crate under the target `ucx`,
+//! except for lines that UCX writes while it is being loaded.
 //!
 //! # After fork
-//! A device belongs to the process that made it. A forked child may drop it, which does nothing, or exec.
+//! A device belongs to the process that made it. A forked child may drop it, which does nothing, or
+//! exec.
 
 mod address;
 mod alarm;
@@ -136,17 +146,17 @@ pub struct Ucx {
     operations: ManuallyDrop<Operations>,
 }
 
-// SAFETY: the fields that are not `Send` are pointers into UCX's worker, which allows one caller at a time from any
-// thread, and pointers into the tables of this device.
+// SAFETY: the fields that are not `Send` are pointers into UCX's worker, which allows one caller at
+// a time from any thread, and pointers into the tables of this device.
 unsafe impl Send for Ucx {}
 
 impl Ucx {
     /// A new device. Peers that get its address can reach it at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX is
-    /// not installed (the text names the package), or refuses the settings; [`DeviceError::Unsupported`] if matching in
-    /// the NIC is required and not possible.
+    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX
+    /// is not installed (the text names the package), or refuses the settings;
+    /// [`DeviceError::Unsupported`] if matching in the NIC is required and not possible.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
         let ucp = load()?;

@@ -40,7 +40,8 @@ pub(super) fn open(
             why: "no mlx5 device is here; UCX offloads to no other",
         });
     }
-    // The transport `self` alone can't wake a thread, and UCX refuses it for a worker that has to. A timer wakes then.
+    // The transport `self` alone can't wake a thread, and UCX refuses it for a worker that has to.
+    // A timer wakes then.
     for wakes in [true, false] {
         let worker = Worker::new(ucp, config, carrier, wakes, !offloads)?;
         match worker.connect(worker.address(), None) {

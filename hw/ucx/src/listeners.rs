@@ -17,15 +17,16 @@ use super::config::UcxConfig;
 const BACKLOG: i32 = 1024;
 /// Attempts to find a port that is free on several addresses.
 const PORT_TRIALS: usize = 16;
-/// The listening sockets of the handshake, and the set of descriptors for them and for the connections.
+/// The listening sockets of the handshake, and the set of descriptors for them and for the
+/// connections.
 pub(super) struct Listeners {
     pub(super) epoll: Epoll,
     pub(super) listeners: Vec<Listener>,
     muted_until: Option<Instant>,
 }
 
-/// The number of a listener in the set of descriptors: its place, counted down from the highest number. Connections
-/// have small numbers.
+/// The number of a listener in the set of descriptors: its place, counted down from the highest
+/// number. Connections have small numbers.
 pub(super) fn listener_number(place: usize) -> u64 {
     u64::MAX - place as u64
 }

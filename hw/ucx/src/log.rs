@@ -1,5 +1,5 @@
-//! Passes UCX's log lines to the [`log`] crate. Without a logger in the program they are dropped. UCX itself would write
-//! them to standard output.
+//! Passes UCX's log lines to the [`log`] crate. Without a logger in the program they are dropped.
+//! UCX itself would write them to standard output.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Once;
@@ -14,7 +14,8 @@ unsafe extern "C" {
     fn vsnprintf(to: *mut c_char, room: usize, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
-/// Takes UCX's log over, once a process. Leaves it alone if other code of the process has loaded UCX before.
+/// Takes UCX's log over, once a process. Leaves it alone if other code of the process has loaded
+/// UCX before.
 pub(super) fn take_over(ucp: &sys::Ucp) {
     static ONCE: Once = Once::new();
     if let Some(push) = ucp.ucs_log_push_handler.filter(|_| !ucp.was_loaded_before()) {

@@ -48,7 +48,8 @@ impl Ucx {
         }
     }
 
-    /// Begins a send, or lets it wait until its peer is up. Returns the buffer if the send is complete.
+    /// Begins a send, or lets it wait until its peer is up. Returns the buffer if the send is
+    /// complete.
     fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
@@ -244,7 +245,8 @@ impl Ucx {
         Some(Envelope { source, tag, length: length as u64, immediate })
     }
 
-    /// See [`MatchingDevice::receive_held`](tagmatch_device::matching::MatchingDevice::receive_held).
+    /// See
+    /// [`MatchingDevice::receive_held`](tagmatch_device::matching::MatchingDevice::receive_held).
     pub(super) fn take_held(
         &mut self,
         message: HeldId,
@@ -268,7 +270,8 @@ impl Ucx {
         Ok(())
     }
 
-    /// Receives a message without keeping its bytes, so that the message is freed and its send ends.
+    /// Receives a message without keeping its bytes, so that the message is freed and its send
+    /// ends.
     pub(super) fn discard(&mut self, found: Found) {
         let Some(operation) = self.operations.take(Kind::Discard, None, 0) else { return };
         operation.hold(Buffer::default());
@@ -279,7 +282,8 @@ impl Ucx {
         }
     }
 
-    /// The event for the end of an operation, if there is one. The event that its peer is up may come first.
+    /// The event for the end of an operation, if there is one. The event that its peer is up may
+    /// come first.
     #[inline]
     pub(super) fn event_of(&mut self, index: Index) -> Option<MatchingEvent> {
         let operation = self.operations.at(index);
@@ -335,8 +339,8 @@ impl Ucx {
             (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
                 Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
             }
-            // The peer's end has cancelled the receive, or the receive had matched a message whose sender ended before
-            // all bytes had come.
+            // The peer's end has cancelled the receive, or the receive had matched a message whose
+            // sender ended before all bytes had come.
             (
                 sys::UCS_ERR_CANCELED
                 | sys::UCS_ERR_CONNECTION_RESET

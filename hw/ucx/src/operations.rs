@@ -1,8 +1,9 @@
 //! Operations under way, and the callbacks by which UCX reports their ends.
 //!
-//! UCX calls back from inside its own functions. A callback writes to its operation, whose memory never moves, and
-//! appends the operation to a list. It does nothing else: it calls no function that could panic, and none of UCX or of
-//! the device. [`Ucx::poll`](super::Ucx) takes operations off the list.
+//! UCX calls back from inside its own functions. A callback writes to its operation, whose memory
+//! never moves, and appends the operation to a list. It does nothing else: it calls no function
+//! that could panic, and none of UCX or of the device. [`Ucx::poll`](super::Ucx) takes operations
+//! off the list.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -44,9 +45,11 @@ pub(super) enum Canceller {
 pub(super) struct Operation {
     pub(super) kind: Cell<Kind>,
     pub(super) token: Cell<u64>,
-    /// The peer that the operation depends on: the receiver of a send, the sender that a receive names.
+    /// The peer that the operation depends on: the receiver of a send, the sender that a receive
+    /// names.
     pub(super) peer: Cell<Option<PeerId>>,
-    /// Of a send: the tag on the wire, once it is known; and whether the send ends when it is matched.
+    /// Of a send: the tag on the wire, once it is known; and whether the send ends when it is
+    /// matched.
     pub(super) tag: Cell<u64>,
     pub(super) is_synchronous: Cell<bool>,
     pub(super) immediate: Cell<Option<u32>>,
@@ -127,7 +130,8 @@ impl Operation {
         self.buffer.set(buffer);
     }
 
-    /// The buffer's first byte and length. UCX reads the buffer of a send and writes the buffer of a receive.
+    /// The buffer's first byte and length. UCX reads the buffer of a send and writes the buffer of
+    /// a receive.
     #[inline]
     pub(super) fn memory(&self) -> (*mut c_void, usize) {
         self.memory.get()
@@ -281,7 +285,8 @@ impl Operations {
 }
 
 impl Drop for Operations {
-    /// Frees all slots. To be called when UCX's worker is gone, and with it all references to operations.
+    /// Frees all slots. To be called when UCX's worker is gone, and with it all references to
+    /// operations.
     fn drop(&mut self) {
         // SAFETY: all were leaked from boxes by this table, and nobody else has them any more.
         unsafe {
@@ -313,7 +318,8 @@ pub(super) unsafe extern "C" fn received(
     info: *const sys::ucp_tag_recv_info_t,
     user_data: *mut c_void,
 ) {
-    // SAFETY: the `user_data` of an operation, whose memory stays; facts that live through the call.
+    // SAFETY: the `user_data` of an operation, whose memory stays; facts that live through the
+    // call.
     unsafe {
         let operation = &*user_data.cast::<Operation>();
         if let Some(info) = info.as_ref() {

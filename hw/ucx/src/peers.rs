@@ -14,10 +14,10 @@ const PEERS_EVER_MAX: u64 = 1 << 20;
 
 /// The state of a peer.
 ///
-/// Connecting -> Unconfirmed or Up -> Leaving -> Ending -> Down. Greeted: its hello was
-/// answered, and it has not said yet that it is ready. Leaving: the peer is gone and its last messages are still
-/// received, or this worker disconnects it and its own last messages still go out. Ending: operations that depend on
-/// the peer are being ended.
+/// Connecting -> Unconfirmed or Up -> Leaving -> Ending -> Down. Greeted: its hello was answered,
+/// and it has not said yet that it is ready. Leaving: the peer is gone and its last messages are
+/// still received, or this worker disconnects it and its own last messages still go out. Ending:
+/// operations that depend on the peer are being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerState {
     Connecting,
@@ -76,7 +76,8 @@ impl Peer {
 pub(super) struct Peers {
     all: Vec<Peer>,
     pub(super) by_address: HashMap<Address, PeerId>,
-    /// Peers by the number in the source field of their messages, where runtimes choose the numbers.
+    /// Peers by the number in the source field of their messages, where runtimes choose the
+    /// numbers.
     by_number: Option<HashMap<u64, PeerId>>,
     limit: u64,
     pub(super) unconfirmed: usize,
@@ -143,7 +144,8 @@ impl Peers {
         (0..self.all.len()).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
     }
 
-    /// Records the number that the runtime of a peer puts into its tags; `false` if another peer has the same number.
+    /// Records the number that the runtime of a peer puts into its tags; `false` if another peer
+    /// has the same number.
     pub(super) fn claim(&mut self, peer: PeerId, number: u64) -> bool {
         let Some(by_number) = &mut self.by_number else { return true };
         if *by_number.entry(number).or_insert(peer) != peer {

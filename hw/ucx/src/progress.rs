@@ -6,8 +6,8 @@ use super::Ucx;
 use tagmatch_device::DownReason;
 use tagmatch_device::matching::MatchingEvent;
 
-/// Polls between two looks at the sockets of the handshake, while a handshake is under way; the second constant holds
-/// otherwise.
+/// Polls between two looks at the sockets of the handshake, while a handshake is under way; the
+/// second constant holds otherwise.
 const LOOK_PERIOD_GREETING: u32 = 8;
 const LOOK_PERIOD: u32 = 2048;
 
@@ -22,7 +22,8 @@ impl Ucx {
         }
         let was_busy = self.worker.progress();
         self.polls = self.polls.wrapping_add(1);
-        // A thread that waits polls again and again, so this way is kept short: nothing was done, nothing is due.
+        // A thread that waits polls again and again, so this way is kept short: nothing was done,
+        // nothing is due.
         let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING);
         if !was_busy && !is_due && self.peers.leaving.is_empty() && self.closing.is_empty() {
             return None;
@@ -72,7 +73,8 @@ impl Ucx {
             let fault = self.peers.find(peer).and_then(|entry| entry.fault);
             // SAFETY: faults live as long as the table of operations.
             if fault.is_some_and(|fault| unsafe { fault.as_ref() }.has_failed.replace(false)) {
-                // UCX may notice the peer's end before the device has read from the socket that the peer leaves.
+                // UCX may notice the peer's end before the device has read from the socket that the
+                // peer leaves.
                 if let Some(id) = self.peers.find(peer).and_then(|entry| entry.connection) {
                     self.hear(id, Instant::now());
                 }

@@ -1,16 +1,19 @@
 //! Proofs that both ends of a connection know the secret of the address that was connected to.
 //!
-//! The caller has the secret from the address; the listener made it. Neither end sends it. Each end sends a random
-//! *challenge*. From the secret and both challenges each end computes the key of the *session*, and with that key:
+//! The caller has the secret from the address; the listener made it. Neither end sends it. Each end
+//! sends a random *challenge*. From the secret and both challenges each end computes the key of the
+//! *session*, and with that key:
 //! 1. a proof, which tells the other end that this end has the secret;
-//! 2. a tag on each packet of the handshake, so that an attacker can't change, repeat or add a packet;
-//! 3. a stream of bytes that encrypts each packet, since a hello contains the secret of its sender's own address.
+//! 2. a tag on each packet of the handshake, so that an attacker can't change, repeat or add a
+//!    packet;
+//! 3. a stream of bytes that encrypts each packet, since a hello contains the secret of its
+//!    sender's own address.
 //!
-//! All three are one keyed hash: SipHash-2-4, computed twice for 128 bits. It is made for short inputs under a
-//! secret key of 128 bits, and the standard library has it.
+//! All three are one keyed hash: SipHash-2-4, computed twice for 128 bits. It is made for short
+//! inputs under a secret key of 128 bits, and the standard library has it.
 //!
-//! A secret that all workers of a job share can be hashed into the session's key beside the address' secret; nothing
-//! else in the handshake would change.
+//! A secret that all workers of a job share can be hashed into the session's key beside the
+//! address' secret; nothing else in the handshake would change.
 
 use std::hash::Hasher;
 // Deprecated as the hasher of maps, in favour of one that takes no key.
@@ -89,7 +92,8 @@ impl Session {
         hash_128(&self.key, Use::Tag, self.role, number, packet)
     }
 
-    /// Decrypts the other end's next packet in place if the tag is right; only the other end can have made it then.
+    /// Decrypts the other end's next packet in place if the tag is right; only the other end can
+    /// have made it then.
     pub(super) fn open(&mut self, packet: &mut [u8], tag: &[u8]) -> bool {
         let (number, other) = (self.opened, self.role.other());
         if !is_same(tag, &hash_128(&self.key, Use::Tag, other, number, packet)) {

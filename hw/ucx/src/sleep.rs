@@ -32,8 +32,9 @@ impl Ucx {
         true
     }
 
-    /// See [`MatchingDevice::has_work`](tagmatch_device::matching::MatchingDevice::has_work). A thread that does not sleep
-    /// also learns whether peers are ending; a sleeping thread is woken by the timer for that.
+    /// See [`MatchingDevice::has_work`](tagmatch_device::matching::MatchingDevice::has_work). A
+    /// thread that does not sleep also learns whether peers are ending; a sleeping thread is woken
+    /// by the timer for that.
     pub(super) fn is_busy(&self) -> bool {
         let is_ending = !self.peers.leaving.is_empty() || !self.closing.is_empty();
         let has_begun = if self.alarm.is_armed { self.alarm.has_begun_work } else { is_ending };

@@ -25,7 +25,8 @@ pub(super) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint(sys::ucp_ep_h);
 
-/// UCX's worker with its context. Dropping it ends operations without calling back, so its user has to end them first.
+/// UCX's worker with its context. Dropping it ends operations without calling back, so its user has
+/// to end them first.
 pub(super) struct Worker {
     pub(super) ucp: &'static sys::Ucp,
     context: sys::ucp_context_h,
@@ -172,7 +173,8 @@ impl Worker {
         self.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Asks that the descriptor become readable at the next event; `false` if there is an event already.
+    /// Asks that the descriptor become readable at the next event; `false` if there is an event
+    /// already.
     pub(super) fn arm(&self) -> bool {
         // SAFETY: a worker.
         unsafe { (self.ucp.ucp_worker_arm)(self.worker) == sys::UCS_OK }
@@ -185,8 +187,8 @@ impl Worker {
         unsafe { (self.ucp.ucp_worker_progress)(self.worker) != 0 }
     }
 
-    /// An endpoint to the worker at `address`. With a `fault`, the endpoint has error handling, and failures are reported
-    /// there.
+    /// An endpoint to the worker at `address`. With a `fault`, the endpoint has error handling, and
+    /// failures are reported there.
     pub(super) fn connect(
         &self,
         address: &[u8],
@@ -205,14 +207,15 @@ impl Worker {
             params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg };
         }
         let mut endpoint = ptr::null_mut();
-        // SAFETY: fields as the mask says; the address' bytes live through the call; `fault` lives as
-        // long as the worker.
+        // SAFETY: fields as the mask says; the address' bytes live through the call; `fault` lives
+        // as long as the worker.
         let status =
             unsafe { (self.ucp.ucp_ep_create)(self.worker, &raw const params, &raw mut endpoint) };
         if status == sys::UCS_OK { Ok(Endpoint(endpoint)) } else { Err(status) }
     }
 
-    /// Closes an endpoint by force, which ends the operations on it. Returns the request of the closing, if there is one.
+    /// Closes an endpoint by force, which ends the operations on it. Returns the request of the
+    /// closing, if there is one.
     pub(super) fn disconnect(&self, endpoint: Endpoint) -> Option<*mut c_void> {
         if !self.handles_errors {
             // UCX refuses to close it by force; it ends with the worker.
@@ -267,11 +270,13 @@ impl Worker {
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         let (start, length) = operation.memory();
         let tag = operation.tag.get();
-        // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its end.
+        // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
+        // end.
         let started = unsafe {
             if operation.is_synchronous.get() {
-                // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if the peer
-                // of a zero-copy synchronous send dies between two fragments.
+                // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process
+                // (`ucs_fatal`) if the peer of a zero-copy synchronous send dies between two
+                // fragments.
                 param.op_attr_mask |= sys::UCP_OP_ATTR_FLAG_FAST_CMPL;
                 let send = self.ucp.ucp_tag_send_sync_nbx;
                 send(endpoint.0, start, length, tag, &raw const param)
@@ -289,8 +294,8 @@ impl Worker {
         param.op_attr_mask =
             sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE | sys::UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        // SAFETY: an endpoint; fields as the mask says; the bytes live through the call, and with this
-        // flag UCX keeps nothing of them.
+        // SAFETY: an endpoint; fields as the mask says; the bytes live through the call, and with
+        // this flag UCX keeps nothing of them.
         let started = unsafe {
             let send = self.ucp.ucp_tag_send_nbx;
             send(endpoint.0, bytes.as_ptr().cast(), bytes.len(), tag, &raw const param)
@@ -300,7 +305,8 @@ impl Worker {
 
     fn receive_param(operation: &Operation) -> sys::ucp_request_param_t {
         let mut param = sys::ucp_request_param_t::zeroed();
-        // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is complete at once.
+        // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is
+        // complete at once.
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
             | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
@@ -350,7 +356,8 @@ impl Worker {
         started
     }
 
-    /// The oldest unexpected message that matches. If it is taken, no other probe or receive finds it.
+    /// The oldest unexpected message that matches. If it is taken, no other probe or receive finds
+    /// it.
     #[inline]
     pub(super) fn probe(&self, (tag, mask): (u64, u64), takes: bool) -> Option<Found> {
         let mut info = sys::ucp_tag_recv_info_t::zeroed();
@@ -372,8 +379,8 @@ impl Worker {
         operation.cancelled_by.set(by);
         // SAFETY: the request of a receive that wasn't freed.
         unsafe { (self.ucp.ucp_request_cancel)(self.worker, request) };
-        // The receive has matched, so its end will not be due to this cancel, unless a NIC holds it and still gives it
-        // up.
+        // The receive has matched, so its end will not be due to this cancel, unless a NIC holds it
+        // and still gives it up.
         if !operation.has_ended.get() && self.handles_errors {
             operation.cancelled_by.set(Canceller::Nobody);
         }

@@ -145,8 +145,8 @@ impl Link {
     /// Posts a work request. `resource` names the resource that it uses.
     ///
     /// # Safety
-    /// As for [`Qp::post_send`]. Memory that the request accesses must stay valid until `resource` is
-    /// released.
+    /// As for [`Qp::post_send`]. Memory that the request accesses must stay valid until `resource`
+    /// is released.
     unsafe fn post(
         &mut self,
         peer: PeerId,

@@ -14,8 +14,9 @@ struct Receive {
     pattern: Pattern,
     end: End,
     cancelling: bool,
-    /// A younger receive got a message of the list that this one matches. That is right only if this
-    /// receive turns out to have been cancelled, or taken by a message that arrived on another way.
+    /// A younger receive got a message of the list that this one matches. That is right only if
+    /// this receive turns out to have been cancelled, or taken by a message that arrived on another
+    /// way.
     passed_over: bool,
 }
 
@@ -127,7 +128,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks that exactly the posted receives are pending, and that each message was stored or delivered.
+    /// Checks that exactly the posted receives are pending, and that each message was stored or
+    /// delivered.
     pub(crate) fn all_ended(&self, posted: impl Iterator<Item = usize>) -> Result<(), String> {
         let posted: Vec<usize> = posted.collect();
         for (number, receive) in self.receives.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A receiver with a NIC, two senders whose messages arrive through its list, a sender whose messages don't,
-//! and a judge that knows at each moment what has really happened.
+//! A receiver with a NIC, two senders whose messages arrive through its list, a sender whose
+//! messages don't, and a judge that knows at each moment what has really happened.
 
 mod judge;
 mod nic;
@@ -134,8 +134,8 @@ impl World {
     }
 
     fn step(&mut self) -> Outcome {
-        // The shadow learns late or never that there is another device. It must be right even without the
-        // policy that makes such conflicts rare.
+        // The shadow learns late or never that there is another device. It must be right even
+        // without the policy that makes such conflicts rare.
         if self.has_other && self.random.below(1000) == 0 {
             self.shadow.other_device();
         }

@@ -32,7 +32,8 @@ struct Listed {
     active: bool,
 }
 
-/// The events that a slot waits for. A slot is in use until the last event of its entry was reported.
+/// The events that a slot waits for. A slot is in use until the last event of its entry was
+/// reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     adding: bool,

@@ -3,28 +3,31 @@
 //! The code under test is the shipped engine and shadow on the model NIC, which the search
 //! [drives itself](tagmatch_model::Nic::set_manual). The search makes these choices in every order:
 //!
-//! - which receive is posted (exact, any source, any tag), which sender sends which message, which receive
-//!   is cancelled, and when;
+//! - which receive is posted (exact, any source, any tag), which sender sends which message, which
+//!   receive is cancelled, and when;
 //! - when the NIC takes up each operation, and whether an equal count activates inactive entries;
-//! - when each completion is shown: answers, matches with unexpected messages, and data, each in the
-//!   order that the [contract](tagmatch_device::TagList) gives them. Software takes each completion when it is
-//!   shown;
+//! - when each completion is shown: answers, matches with unexpected messages, and data, each in
+//!   the order that the [contract](tagmatch_device::TagList) gives them. Software takes each
+//!   completion when it is shown;
 //! - in another scope, messages of one sender that arrive past the list.
 //!
-//! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing new is
-//! begun. Without that bound a completion may come after everything else. Each step changes something and
-//! programs are finite, so every path ends. The length of the longest path is reported.
+//! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing
+//! new is begun. Without that bound a completion may come after everything else. Each step changes
+//! something and programs are finite, so every path ends. The length of the longest path is
+//! reported.
 //!
 //! # The search
-//! Depth first, each state visited once, from copies of engine and NIC. States are the same if a digest of
-//! everything that later behaviour depends on is the same. [`Scope::is_thorough`] checks this: states with
-//! the same digest must have the same successors. Senders and tags that were not named yet are alike, so only
-//! the first is tried. Orders that lead to the same state are left out.
+//! Depth first, each state visited once, from copies of engine and NIC. States are the same if a
+//! digest of everything that later behaviour depends on is the same. [`Scope::is_thorough`] checks
+//! this: states with the same digest must have the same successors. Senders and tags that were not
+//! named yet are alike, so only the first is tried. Orders that lead to the same state are left
+//! out.
 //!
 //! # What is checked
-//! In each state: no fault of the NIC, no event that the shadow reports as impossible, and receives end only as
-//! MPI allows ([`spec`]). Whenever nothing moves any more: nothing is lost, no receive and message that match
-//! are left, no slot is lost, and the NIC holds as many receives as it has room for.
+//! In each state: no fault of the NIC, no event that the shadow reports as impossible, and receives
+//! end only as MPI allows ([`spec`]). Whenever nothing moves any more: nothing is lost, no receive
+//! and message that match are left, no slot is lost, and the NIC holds as many receives as it has
+//! room for.
 
 mod fold;
 mod scope;

@@ -19,17 +19,19 @@ pub struct Scope {
     pub slots: u32,
     /// The most operations that the NIC takes without having answered them.
     pub operations: u32,
-    /// Unexpected messages by which the NIC's count may be ahead of the one that it is told. At 3, each
-    /// message is told at once; at more, later, or with the next operation.
+    /// Unexpected messages by which the NIC's count may be ahead of the one that it is told. At 3,
+    /// each message is told at once; at more, later, or with the next operation.
     pub sync_limit: u16,
-    /// While this many completions (of matches, messages, data and operations) are outstanding, no receive
-    /// is posted, no message is sent, and nothing is cancelled. `usize::MAX` means no bound.
+    /// While this many completions (of matches, messages, data and operations) are outstanding, no
+    /// receive is posted, no message is sent, and nothing is cancelled. `usize::MAX` means no
+    /// bound.
     pub held_max: usize,
     /// Whether messages of the second sender arrive past the list.
     pub second_passes: bool,
     /// Whether all senders and tags are tried, even those that are alike.
     pub all_names: bool,
-    /// Whether all orders are tried, and states that are reached again must have the same successors.
+    /// Whether all orders are tried, and states that are reached again must have the same
+    /// successors.
     pub is_thorough: bool,
 }
 
@@ -40,7 +42,8 @@ pub struct Explored {
     pub states: u64,
     /// The number of steps between states.
     pub steps: u64,
-    /// The number of different outcomes: the receives and messages left at the end, and the NIC's share.
+    /// The number of different outcomes: the receives and messages left at the end, and the NIC's
+    /// share.
     pub ends: u64,
     /// The number of steps of the longest path.
     pub longest: usize,

@@ -1,11 +1,13 @@
-//! A specification of MPI's matching: every order in which operations in progress can have taken effect.
+//! A specification of MPI's matching: every order in which operations in progress can have taken
+//! effect.
 //!
-//! A message takes effect, that is, it is given to the first posted receive that it matches, or waits,
-//! at one moment between its sending and the end of its receive. No receive gets it while an older one of
-//! its sender that matches as well has not; messages that no one receive matches have no order. A cancel takes
-//! effect between its call and its end, a post at its call. The [`Spec`] keeps every state of two plain lists
-//! that can be reached like this. Each result of the code under test removes the states that don't agree with
-//! it; if none is left, that is a violation. (Linearizability, checked on the fly.)
+//! A message takes effect, that is, it is given to the first posted receive that it matches, or
+//! waits, at one moment between its sending and the end of its receive. No receive gets it while an
+//! older one of its sender that matches as well has not; messages that no one receive matches have
+//! no order. A cancel takes effect between its call and its end, a post at its call. The [`Spec`]
+//! keeps every state of two plain lists that can be reached like this. Each result of the code
+//! under test removes the states that don't agree with it; if none is left, that is a violation.
+//! (Linearizability, checked on the fly.)
 
 use std::hash::{Hash, Hasher};
 
@@ -206,7 +208,8 @@ impl Spec {
         !self.states.is_empty()
     }
 
-    /// Whether these numbers of pending receives and waiting messages may remain when nothing moves any more.
+    /// Whether these numbers of pending receives and waiting messages may remain when nothing moves
+    /// any more.
     pub(super) fn may_be_settled(&self, pending: usize, waiting: usize) -> bool {
         let mut all = self.clone();
         all.spread();
@@ -294,7 +297,8 @@ mod tests {
         spec.send(Message::new(A, 0, 0));
         spec.send(Message::new(A, 1, 1));
         assert!(spec.ended(0, End::Got(1)));
-        // The older one, and not a later one of another, may be what a receive finds or doesn't yet.
+        // The older one, and not a later one of another, may be what a receive finds or doesn't
+        // yet.
         spec.post(ReceiveKind::AnyTag { sender: A });
         assert!(
             !spec.may_be_settled(1, 1) && spec.ended(1, End::Got(0)) && spec.may_be_settled(0, 0)

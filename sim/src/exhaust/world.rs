@@ -16,8 +16,8 @@ use super::spec::{End, Message, ReceiveKind, SENDERS, Spec};
 use super::wire::{Frame, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
 
-/// Bytes of payload: what a NIC takes at least, and more than fits into one packet with its header, so
-/// that a match and its data are told apart.
+/// Bytes of payload: what a NIC takes at least, and more than fits into one packet with its header,
+/// so that a match and its data are told apart.
 const PAYLOAD_BYTES: usize = 64;
 const MESSAGE_BYTES: usize = 16 + PAYLOAD_BYTES;
 /// Where a tag has its sender, plus one.
@@ -101,11 +101,12 @@ impl World {
 
     /// What may happen next; in the same state, always the same in the same order.
     ///
-    /// Unless all orders are [asked for](Scope::is_thorough), some that come to the same are left out:
+    /// Unless all orders are [asked for](Scope::is_thorough), some that come to the same are left
+    /// out:
     ///
-    /// - The NIC takes up operations, and messages reach it, independently of all that software does, but
-    ///   for what was posted before. So it moves only for software to see it next: whatever else software
-    ///   does has been done before.
+    /// - The NIC takes up operations, and messages reach it, independently of all that software
+    ///   does, but for what was posted before. So it moves only for software to see it next:
+    ///   whatever else software does has been done before.
     /// - Once all messages were sent, it makes no difference when operations are taken up: at once.
     /// - Data that frees no slot that anybody could want meanwhile is there at once.
     pub(super) fn choices(&self) -> Vec<Choice> {

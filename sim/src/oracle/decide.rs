@@ -35,8 +35,9 @@ impl Oracle {
         receive
     }
 
-    /// Receives ended with these messages, all reported at `now`. First the consequences of each are marked,
-    /// then each is checked against the marks, because receives that ended together have no order.
+    /// Receives ended with these messages, all reported at `now`. First the consequences of each
+    /// are marked, then each is checked against the marks, because receives that ended together
+    /// have no order.
     pub(crate) fn received(&mut self, ended: &[(u32, u32)], now: u64) -> Verdict {
         for &(receive, message) in ended {
             let Receive { wanted, post, node, state, .. } = self.receives[receive as usize];

@@ -99,8 +99,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A receive with a named source failed because a NIC, which compares tags only, had matched it with a
-    /// message of another sender. That message is lost.
+    /// A receive with a named source failed because a NIC, which compares tags only, had matched it
+    /// with a message of another sender. That message is lost.
     pub(crate) fn wrong_sender(&mut self, receive: u32, named: u32, from: u32) -> Verdict {
         let Receive { wanted, is_sole, node, .. } = self.receives[receive as usize];
         let may_be = is_sole && wanted.source == named && named != from;

@@ -1,11 +1,12 @@
-//! Receives that fail together with the sender of their message. The completion doesn't name the message.
+//! Receives that fail together with the sender of their message. The completion doesn't name the
+//! message.
 
 use super::{ANY, NEVER, Oracle, Taker};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
-    /// Whether a receive that failed with a peer had been matched with a message of this peer whose READ
-    /// failed. If so, the message counts as taken.
+    /// Whether a receive that failed with a peer had been matched with a message of this peer whose
+    /// READ failed. If so, the message counts as taken.
     pub(super) fn taken_with_its_sender(&mut self, receive: u32, from: u32) -> bool {
         let wanted = self.receives[receive as usize].wanted;
         let Oracle { messages, reference, .. } = self;
@@ -21,8 +22,8 @@ impl Oracle {
         fits
     }
 
-    /// Whether a NIC may have matched a receive that failed with a peer with a message of this peer, while
-    /// each other receive that failed with the peer still has a message of its own.
+    /// Whether a NIC may have matched a receive that failed with a peer with a message of this
+    /// peer, while each other receive that failed with the peer still has a message of its own.
     pub(super) fn may_be_taken_with_its_sender(&mut self, receive: u32, from: u32) -> bool {
         let node = self.receives[receive as usize].node;
         if self.receives[receive as usize].wanted.source != ANY {
@@ -32,8 +33,8 @@ impl Oracle {
         self.failed_receives_have_messages(node, from).is_ok()
     }
 
-    /// Checks that each receive that failed with a peer can have had a different message of the peer: a
-    /// matching of the two sets, found by augmenting paths (the sets are small).
+    /// Checks that each receive that failed with a peer can have had a different message of the
+    /// peer: a matching of the two sets, found by augmenting paths (the sets are small).
     pub(super) fn failed_receives_have_messages(&self, at: u32, from: u32) -> Verdict {
         let pair = &self.sides[at as usize].pairs[from as usize];
         let mut taken_by: Vec<(u32, u32)> = Vec::new();
@@ -78,8 +79,8 @@ impl Oracle {
         false
     }
 
-    /// Messages of the peer that have arrived, are not known to be taken, and may have been matched with the
-    /// receive.
+    /// Messages of the peer that have arrived, are not known to be taken, and may have been matched
+    /// with the receive.
     fn candidates(&self, receive: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
         let it = self.receives[receive as usize];
         let pair = self.sides[it.node as usize].pairs.get(from as usize);

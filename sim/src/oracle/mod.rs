@@ -1,39 +1,41 @@
 //! The oracle: checks a history by what can be seen from outside.
 //!
 //! # What is seen
-//! The oracle sees the order of calls, the message that each receive, probe and send names in its result, and
-//! the moment at which a wire handed a message to its receiver. It doesn't see *when* a match was decided: a
-//! NIC decides before software is told. So each decision has an interval, from the later of post and arrival
-//! to the result (or to the begin of the READ, if that was seen). A rule is broken only if no order within the
-//! intervals keeps it.
+//! The oracle sees the order of calls, the message that each receive, probe and send names in its
+//! result, and the moment at which a wire handed a message to its receiver. It doesn't see *when* a
+//! match was decided: a NIC decides before software is told. So each decision has an interval, from
+//! the later of post and arrival to the result (or to the begin of the READ, if that was seen). A
+//! rule is broken only if no order within the intervals keeps it.
 //!
 //! # Rules
-//! For one receiver, with the order of its posts and matched probes, and for each sender the order of its
-//! sends to it:
+//! For one receiver, with the order of its posts and matched probes, and for each sender the order
+//! of its sends to it:
 //!
-//! 1. *Posted order.* Receive `r2` got message `m`; `r1` was posted before `r2` and matches `m`. Then `r1`
-//!    was decided before `r2`: it was matched to a message that had arrived by then, or its cancel had
-//!    been asked for by then, or the source that it names was down by then. Kept as a *deadline* of `r1`.
-//! 2. *No overtaking.* Receive or probe `r` named message `m2`; `m1` was sent before by the same sender and
-//!    matches. Then a receive or probe posted before `r` took `m1`. Kept as a *bound* of `m1`: the latest
-//!    moment at which its taker may have been posted. Exception: a rendezvous whose sender was down.
-//! 3. *A probe sees a waiting message.* A message that a probe named is taken only by a receive or probe
-//!    posted later. Kept as a *floor* of the message.
-//! 4. *Ends.* The message of a synchronous send that ended was taken by a receive or probe posted before. Each
-//!    receive, message and send ends once, for a reason that the run explains.
-//! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the end
-//!    every message and receive is accounted for.
-//! 6. *Status.* Source, tag, full length, truncation, immediate data and bytes are right, and nothing is
-//!    written behind the message.
+//! 1. *Posted order.* Receive `r2` got message `m`; `r1` was posted before `r2` and matches `m`.
+//!    Then `r1` was decided before `r2`: it was matched to a message that had arrived by then, or
+//!    its cancel had been asked for by then, or the source that it names was down by then. Kept as
+//!    a *deadline* of `r1`.
+//! 2. *No overtaking.* Receive or probe `r` named message `m2`; `m1` was sent before by the same
+//!    sender and matches. Then a receive or probe posted before `r` took `m1`. Kept as a *bound* of
+//!    `m1`: the latest moment at which its taker may have been posted. Exception: a rendezvous
+//!    whose sender was down.
+//! 3. *A probe sees a waiting message.* A message that a probe named is taken only by a receive or
+//!    probe posted later. Kept as a *floor* of the message.
+//! 4. *Ends.* The message of a synchronous send that ended was taken by a receive or probe posted
+//!    before. Each receive, message and send ends once, for a reason that the run explains.
+//! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the
+//!    end every message and receive is accounted for.
+//! 6. *Status.* Source, tag, full length, truncation, immediate data and bytes are right, and
+//!    nothing is written behind the message.
 //!
-//! A receive that its owner dropped may have taken a message silently; a message that is missing must then
-//! match a dropped receive, and each dropped receive explains at most one message. If a receive failed together
-//! with a peer after a NIC had matched it with a message of this peer, a missing message of the peer must match
-//! it. The same rule holds for a receive that failed because a NIC had matched it with a message of another
-//! sender than it names.
+//! A receive that its owner dropped may have taken a message silently; a message that is missing
+//! must then match a dropped receive, and each dropped receive explains at most one message. If a
+//! receive failed together with a peer after a NIC had matched it with a message of this peer, a
+//! missing message of the peer must match it. The same rule holds for a receive that failed because
+//! a NIC had matched it with a message of another sender than it names.
 //!
-//! Where software alone decides, when a message arrives or a receive is posted, [`reference`] also predicts
-//! the message that each receive must get.
+//! Where software alone decides, when a message arrives or a receive is posted, [`reference`] also
+//! predicts the message that each receive must get.
 
 mod decide;
 mod ends;
@@ -129,11 +131,13 @@ struct Pair {
     untaken: Vec<(u64, u32)>,
     plain: [u32; PLAIN],
     down: u64,
-    /// The receiver disconnected from the sender while its NIC may have held messages, which are lost.
+    /// The receiver disconnected from the sender while its NIC may have held messages, which are
+    /// lost.
     is_cut: bool,
     /// The receiver has dropped the waiting messages of the sender, which was down.
     is_forgotten: bool,
-    /// Receives from any source that failed together with the sender, because a NIC had matched them.
+    /// Receives from any source that failed together with the sender, because a NIC had matched
+    /// them.
     failed_receives: Vec<u32>,
 }
 
@@ -219,7 +223,8 @@ impl Oracle {
         number(self.messages.len())
     }
 
-    /// Whether a message of this length can be told from its sender's others without immediate data.
+    /// Whether a message of this length can be told from its sender's others without immediate
+    /// data.
     pub(crate) fn may_be_plain(&mut self, to: u32, from: u32, length: u32) -> bool {
         self.pair(to, from).plain[length as usize % PLAIN] == NONE
     }
@@ -380,8 +385,8 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// Whether the message may stay untaken: it was lost when one of the two workers disconnected, or its
-    /// bytes were at a sender that is down.
+    /// Whether the message may stay untaken: it was lost when one of the two workers disconnected,
+    /// or its bytes were at a sender that is down.
     fn may_be_missing(&self, id: u32) -> bool {
         let Message { from, to, arrived, eager, .. } = self.messages[id as usize];
         let down = |at: u32, of: u32| {

@@ -1,4 +1,5 @@
-//! A second check of rules 1 and 2 over a whole history, pair by pair: slower, and written independently.
+//! A second check of rules 1 and 2 over a whole history, pair by pair: slower, and written
+//! independently.
 
 use super::{Message, Oracle, Receive, State, Taker};
 use crate::violation::{Verdict, ensure};
@@ -33,7 +34,8 @@ impl Oracle {
     ) -> Verdict {
         let other = &self.messages[earlier.taken as usize];
         if earlier.wanted.accepts(message.tag, message.from) {
-            // The earlier receive matches the later one's message, so it must have been decided before.
+            // The earlier receive matches the later one's message, so it must have been decided
+            // before.
             let is_passed = other.from == message.from && other.ordinal > message.ordinal;
             ensure!(
                 !is_passed,

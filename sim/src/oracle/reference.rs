@@ -1,5 +1,5 @@
-//! Matching by plain lists: the result if software decides each match, when a message arrives and when
-//! a receive is posted.
+//! Matching by plain lists: the result if software decides each match, when a message arrives and
+//! when a receive is posted.
 
 use tagmatch_soft::{SourceId, Tag};
 use tagmatch_testkit::oracle::PlainMatching;

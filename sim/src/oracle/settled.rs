@@ -64,8 +64,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that each missing message can have gone to a different dropped receive: a matching of the two
-    /// sets, found by augmenting paths (the sets are small).
+    /// Checks that each missing message can have gone to a different dropped receive: a matching of
+    /// the two sets, found by augmenting paths (the sets are small).
     fn are_dropped(&self, side: &Side, missing: &[u32]) -> Verdict {
         let mut taken_by: Vec<Option<u32>> = vec![None; side.dropped.len()];
         for &id in missing {

@@ -15,7 +15,8 @@ impl Net {
             || (!self.hurry && self.random.per_mille(self.config.refused_per_mille))
     }
 
-    /// Sends a message. `tagged` is `None` for a message without a tag, and otherwise whether it is eager.
+    /// Sends a message. `tagged` is `None` for a message without a tag, and otherwise whether it is
+    /// eager.
     pub(super) fn put(
         &mut self,
         from: u32,
@@ -76,8 +77,9 @@ impl Net {
 
 /// Checks of credit.
 impl Net {
-    /// Checks that all grants of a worker are within its pool. `held_bytes` is what its unexpected messages
-    /// occupy. `is_idle` says that no message waits, so all credit must have been granted again.
+    /// Checks that all grants of a worker are within its pool. `held_bytes` is what its unexpected
+    /// messages occupy. `is_idle` says that no message waits, so all credit must have been granted
+    /// again.
     pub(crate) fn audit(
         &self,
         at: u32,

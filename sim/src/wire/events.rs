@@ -4,8 +4,8 @@ use tagmatch_device::DownReason;
 
 use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
 
-/// Keys of rendezvous requests that are remembered: more than can be under way from one peer, which the
-/// receiver's waiting messages bound. Those of discarded messages are never read.
+/// Keys of rendezvous requests that are remembered: more than can be under way from one peer, which
+/// the receiver's waiting messages bound. Those of discarded messages are never read.
 const KEYS_MAX: usize = 512;
 
 impl Net {

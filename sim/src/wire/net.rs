@@ -1,4 +1,5 @@
-//! The network that all wires of a run share: connections, messages in transit, and exposed buffers.
+//! The network that all wires of a run share: connections, messages in transit, and exposed
+//! buffers.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,8 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) immediate: Option<u32>,
     pub(super) ready: u64,
-    /// The number of the message among the messages with a tag of this sender to this receiver, from 0.
+    /// The number of the message among the messages with a tag of this sender to this receiver,
+    /// from 0.
     pub(super) ordinal: u32,
     pub(super) eager: bool,
 }
@@ -58,7 +60,8 @@ pub(super) struct PeerEnd {
     pub(super) back: u32,
     pub(super) link: Link,
     pub(super) up_at: u64,
-    /// The worker has connected to this peer, so it must be told of its end even if it never was up.
+    /// The worker has connected to this peer, so it must be told of its end even if it never was
+    /// up.
     pub(super) is_asked_for: bool,
     /// Set while the peer goes down. The messages in transit are delivered first.
     pub(super) ends: Option<DownReason>,
@@ -250,7 +253,8 @@ impl Net {
         mine
     }
 
-    /// The worker has ended, and its peers will be told. With `lossy` its last messages may be lost.
+    /// The worker has ended, and its peers will be told. With `lossy` its last messages may be
+    /// lost.
     pub(crate) fn kill(&mut self, node: u32, lossy: bool) {
         let me = &mut self.nodes[node as usize];
         me.is_gone = true;

@@ -184,7 +184,8 @@ impl<A: Adapter> World<'_, A> {
         self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
     }
 
-    /// Checks that no message holds credit and that all credit is granted to peers that are up or in the pool.
+    /// Checks that no message holds credit and that all credit is granted to peers that are up or
+    /// in the pool.
     fn gives_credit_back(&self, at: usize) -> Verdict {
         let Some(engine) = &self.workers[at].engine else { return Ok(()) };
         let CreditNow { free, granted, held } = engine.credit();

@@ -1,4 +1,5 @@
-//! The collective operations of `benches/peers/mpi.c`, in the same order and as often. Change both together.
+//! The collective operations of `benches/peers/mpi.c`, in the same order and as often. Change both
+//! together.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -131,7 +132,8 @@ impl Pair {
         }
     }
 
-    /// Both ranks agree on how many calls the next batch has; 0 ends the case. This is also a barrier.
+    /// Both ranks agree on how many calls the next batch has; 0 ends the case. This is also a
+    /// barrier.
     fn agree(&self, count: usize) -> Outcome<usize> {
         let mut number = to_bytes(&[count as u64]);
         let first = self.world.rank() == 0;

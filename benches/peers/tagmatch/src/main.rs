@@ -1,7 +1,7 @@
 //! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
 //!
-//! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first process
-//! measures. It starts the second one, which runs the same program and answers.
+//! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first
+//! process measures. It starts the second one, which runs the same program and answers.
 
 #![deny(unsafe_code)]
 
@@ -22,7 +22,8 @@ use crate::case::{Case, Kind, Outcome};
 use crate::collective::Pair;
 use crate::work::Side;
 
-/// Environment variable with the address of the first process's worker; set for the second process only.
+/// Environment variable with the address of the first process's worker; set for the second process
+/// only.
 const FIRST: &str = "TAGMATCH_PEERS_FIRST";
 
 fn main() -> ExitCode {

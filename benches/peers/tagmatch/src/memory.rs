@@ -41,8 +41,8 @@ impl Memory {
     #[inline]
     pub(crate) fn bytes(&self, size: usize) -> &[u8] {
         assert!(size <= SIZE_MAX);
-        // SAFETY: allocated for good and initialised; written through `bytes_mut` only while no such
-        // slice is there, which the borrow checker sees to, or by receives, which have ended.
+        // SAFETY: allocated for good and initialised; written through `bytes_mut` only while no
+        // such slice is there, which the borrow checker sees to, or by receives, which have ended.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) }
     }
 

@@ -50,7 +50,8 @@ impl Side {
             outbox: Memory::new(),
             inbox: Memory::new(),
             nowhere: Memory::new(),
-            // This memory isn't touched before it is used, since handles are part of what a receive takes.
+            // This memory isn't touched before it is used, since handles are part of what a receive
+            // takes.
             fillers: Vec::with_capacity(FILLERS_MAX),
             fillers_any: false,
             sends: Vec::with_capacity(WINDOW_MAX),
@@ -249,8 +250,8 @@ impl Side {
         }
     }
 
-    /// Growth of the resident memory of the second process, per receive or message, with handles and
-    /// without the bytes that are received.
+    /// Growth of the resident memory of the second process, per receive or message, with handles
+    /// and without the bytes that are received.
     fn run_memory(&mut self, case: &Case) -> Outcome<()> {
         let mut growth = 0;
         if self.first {
@@ -275,7 +276,8 @@ impl Side {
                 }
                 self.send(SMALL, LAST)?;
             } else {
-                // Messages don't overtake each other: once this one has arrived, the others have, too.
+                // Messages don't overtake each other: once this one has arrived, the others have,
+                // too.
                 self.receive(SMALL, LAST, false)?;
                 growth = resident_bytes()?.saturating_sub(before);
                 for i in 0..case.batch {

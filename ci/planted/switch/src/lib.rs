@@ -1,4 +1,5 @@
-//! Says in a patched copy of tagmatch which slip is to be made: the one that `TAGMATCH_PLANTED` names.
+//! Says in a patched copy of tagmatch which slip is to be made: the one that `TAGMATCH_PLANTED`
+//! names.
 
 use std::env;
 use std::sync::OnceLock;

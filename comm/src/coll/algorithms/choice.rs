@@ -8,7 +8,8 @@ use crate::error::Error;
 use super::settings::Algorithms;
 use super::{long, short, uneven};
 
-/// Makes this member's plan of a call, with the algorithm that fits its length and the number of members.
+/// Makes this member's plan of a call, with the algorithm that fits its length and the number of
+/// members.
 pub(crate) fn plan_of(
     channel: &Channel,
     call: Call,

@@ -1,5 +1,6 @@
-//! Algorithms for long messages. Each member sends about as many bytes as it has, whatever the number of members.
-//! [`Algorithms`](super::Algorithms) has the lengths from which on they are used.
+//! Algorithms for long messages. Each member sends about as many bytes as it has, whatever the
+//! number of members. [`Algorithms`](super::Algorithms) has the lengths from which on they are
+//! used.
 
 use std::ops::Range;
 
@@ -53,8 +54,9 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// Recursive halving: two members swap halves of their bytes and combine them, then two members quarters, and so on,
-/// until each member of the core has all contributions to its part. `part` gives the bytes of a range of parts.
+/// Recursive halving: two members swap halves of their bytes and combine them, then two members
+/// quarters, and so on, until each member of the core has all contributions to its part. `part`
+/// gives the bytes of a range of parts.
 fn halve(
     plan: &mut Plan,
     core: &CoreMembers,

@@ -1,5 +1,5 @@
-//! The algorithms of collective operations. Each one makes the plan of one member: the messages that it sends,
-//! receives and combines.
+//! The algorithms of collective operations. Each one makes the plan of one member: the messages
+//! that it sends, receives and combines.
 
 pub(crate) mod blocks;
 mod choice;

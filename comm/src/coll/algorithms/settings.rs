@@ -3,31 +3,35 @@
 /// The number of pairs of an alltoall of short messages that are under way at the same time.
 pub(super) const PAIRS_MAX: u32 = 32;
 
-/// The lengths from which on collective operations use other algorithms. All processes of a job must have equal
-/// values.
+/// The lengths from which on collective operations use other algorithms. All processes of a job
+/// must have equal values.
 ///
-/// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-/// Operations in MPICH", IJHPCA 19(1), 2005.
+/// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective
+/// Communication Operations in MPICH", IJHPCA 19(1), 2005.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithms {
-    /// A broadcast of at least this many bytes, among at least [`broadcast_members`](Self::broadcast_members),
-    /// scatters the message and gathers it again around a ring. Other broadcasts use a binomial tree.
+    /// A broadcast of at least this many bytes, among at least
+    /// [`broadcast_members`](Self::broadcast_members), scatters the message and gathers it again
+    /// around a ring. Other broadcasts use a binomial tree.
     pub broadcast_long: usize,
     /// The smallest number of members of a long broadcast.
     pub broadcast_members: u32,
-    /// A reduction of at least this many bytes is Rabenseifner's: recursive halving, then a gather. Shorter ones, and
-    /// those whose operation is not commutative, use a binomial tree.
+    /// A reduction of at least this many bytes is Rabenseifner's: recursive halving, then a gather.
+    /// Shorter ones, and those whose operation is not commutative, use a binomial tree.
     pub reduce_long: usize,
-    /// An allreduce of at least this many bytes is Rabenseifner's: recursive halving, then recursive doubling.
-    /// Shorter ones, and those whose operation is not commutative, use recursive doubling of the whole message.
+    /// An allreduce of at least this many bytes is Rabenseifner's: recursive halving, then
+    /// recursive doubling. Shorter ones, and those whose operation is not commutative, use
+    /// recursive doubling of the whole message.
     pub allreduce_long: usize,
-    /// An allgather of at least this many bytes of all members together uses a ring. Shorter ones are Bruck's.
+    /// An allgather of at least this many bytes of all members together uses a ring. Shorter ones
+    /// are Bruck's.
     pub allgather_long: usize,
-    /// An alltoall of at least this many bytes for each member has one pair of messages under way at a time. Shorter
-    /// ones have up to 32.
+    /// An alltoall of at least this many bytes for each member has one pair of messages under way
+    /// at a time. Shorter ones have up to 32.
     pub alltoall_long: usize,
-    /// A reduce-scatter of at least this many bytes goes from pair to pair. Shorter ones use recursive halving. If
-    /// the operation is not commutative, each member receives all operands for its block, and combines them.
+    /// A reduce-scatter of at least this many bytes goes from pair to pair. Shorter ones use
+    /// recursive halving. If the operation is not commutative, each member receives all operands
+    /// for its block, and combines them.
     pub reduce_scatter_long: usize,
 }
 
@@ -46,7 +50,8 @@ impl Default for Algorithms {
 }
 
 impl Algorithms {
-    /// The number of pairs of an alltoall that are under way at the same time. `block`: bytes for each member.
+    /// The number of pairs of an alltoall that are under way at the same time. `block`: bytes for
+    /// each member.
     pub(crate) fn pairs_at_once(&self, block: usize) -> u32 {
         if block >= self.alltoall_long { 1 } else { PAIRS_MAX }
     }

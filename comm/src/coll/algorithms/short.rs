@@ -1,7 +1,8 @@
 //! Algorithms for short messages. Each member sends few messages.
 //!
-//! Barrier by dissemination (Hensgen, Finkel, Manber 1988); broadcast, reduction, gather and scatter along
-//! binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et al. (1997); alltoall by pairs.
+//! Barrier by dissemination (Hensgen, Finkel, Manber 1988); broadcast, reduction, gather and
+//! scatter along binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et
+//! al. (1997); alltoall by pairs.
 
 use std::ops::Range;
 
@@ -38,8 +39,8 @@ pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order of the root's
-/// tree.
+/// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order
+/// of the root's tree.
 pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool) -> Plan {
     let top = if ordered { 0 } else { root };
     let tree = Tree::new(channel, top);
@@ -160,12 +161,13 @@ pub(crate) fn alltoall(channel: &Channel, data: Vec<u8>, at_once: u32) -> Result
     uneven::alltoall(channel, data, &lengths, &lengths, at_once)
 }
 
-/// The values of all ranks up to this one, combined; if `exclusive`, of the ranks before this one. Rank 0 then has no
-/// result.
+/// The values of all ranks up to this one, combined; if `exclusive`, of the ranks before this one.
+/// Rank 0 then has no result.
 pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
     let (own, size) = (channel.own, channel.size());
     let length = data.len();
-    // Three places: the result; the combination of all members of this member's block; the received message.
+    // Three places: the result; the combination of all members of this member's block; the received
+    // message.
     let (result, block, came) = (0..length, length..2 * length, 2 * length..3 * length);
     let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
     plan.memory.resize(3 * length, 0);

@@ -10,14 +10,15 @@ pub(super) fn powers_below(size: u32) -> impl Iterator<Item = u32> {
     (0..u32::BITS).map(|bit| 1 << bit).take_while(move |power| *power < size)
 }
 
-/// The rank that follows `rank` by `distance` on a ring of `size` members. `distance` is at most `size`.
+/// The rank that follows `rank` by `distance` on a ring of `size` members. `distance` is at most
+/// `size`.
 pub(super) fn around(rank: u32, distance: u32, size: u32) -> u32 {
     let left = size - rank;
     if distance < left { rank + distance } else { distance - left }
 }
 
-/// A binomial tree. Members are numbered from its root. The subtree of a member consists of its own number and the
-/// ones that follow it.
+/// A binomial tree. Members are numbered from its root. The subtree of a member consists of its own
+/// number and the ones that follow it.
 pub(super) struct Tree {
     root: u32,
     pub(super) size: u32,
@@ -35,8 +36,8 @@ impl Tree {
         (lowest != 0).then(|| self.rank(self.number - lowest))
     }
 
-    /// The ranks of the children, the smallest subtree first, with the places of their subtrees in this member's
-    /// subtree.
+    /// The ranks of the children, the smallest subtree first, with the places of their subtrees in
+    /// this member's subtree.
     pub(super) fn children(&self) -> Vec<(u32, Range<u32>)> {
         let is_child = |power: &u32| {
             self.number & (2 * power - 1) == 0
@@ -62,9 +63,9 @@ impl Tree {
     }
 }
 
-/// The core of a communicator: as many members as the largest power of two allows, which work in pairs. If there are
-/// more members, some of the first ones are folded: each one of even rank gives its values to its upper neighbour,
-/// which is in the core.
+/// The core of a communicator: as many members as the largest power of two allows, which work in
+/// pairs. If there are more members, some of the first ones are folded: each one of even rank gives
+/// its values to its upper neighbour, which is in the core.
 pub(super) struct CoreMembers {
     own: u32,
     extra: u32,
@@ -82,7 +83,8 @@ impl CoreMembers {
         if number < self.extra { 2 * number + 1 } else { number + self.extra }
     }
 
-    /// The ranks that the core member of this number stands for: its own, and the one that is folded into it.
+    /// The ranks that the core member of this number stands for: its own, and the one that is
+    /// folded into it.
     pub(super) fn ranks(&self, number: u32) -> Range<u32> {
         let last = self.rank(number);
         last - u32::from(number < self.extra)..last + 1
@@ -93,8 +95,8 @@ impl CoreMembers {
         (self.own < 2 * self.extra).then_some((self.own ^ 1, self.own.is_multiple_of(2)))
     }
 
-    /// Combines the contributions of folded members into their neighbours. Returns this member's number if it is in
-    /// the core.
+    /// Combines the contributions of folded members into their neighbours. Returns this member's
+    /// number if it is in the core.
     pub(super) fn fold(&self, plan: &mut Plan, all: &Range<usize>) -> Option<u32> {
         let Some((neighbour, is_folded)) = self.neighbour() else {
             return Some(self.own - self.extra);

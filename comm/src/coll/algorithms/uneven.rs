@@ -124,7 +124,8 @@ pub(crate) fn reduce_scatter(
     Ok(plan)
 }
 
-/// Copies this member's own block, and exchanges the others in pairs. `at_once` pairs are under way at the same time.
+/// Copies this member's own block, and exchanges the others in pairs. `at_once` pairs are under way
+/// at the same time.
 fn pairs(
     channel: &Channel,
     plan: &mut Plan,

@@ -1,10 +1,12 @@
 //! Collective operations of intercommunicators.
 //!
-//! Each group gets the data of the other group (MPI-4.1 section 6.2.2). In operations without a root, one group may
-//! contribute no bytes. There is no scan and no exclusive scan: MPI defines none for intercommunicators.
+//! Each group gets the data of the other group (MPI-4.1 section 6.2.2). In operations without a
+//! root, one group may contribute no bytes. There is no scan and no exclusive scan: MPI defines
+//! none for intercommunicators.
 //!
-//! The algorithms are MPICH's. A part that the local group can do alone is a collective operation of the local group,
-//! with the leader, the member of rank 0, as its root. Between these parts the two leaders exchange messages.
+//! The algorithms are MPICH's. A part that the local group can do alone is a collective operation
+//! of the local group, with the leader, the member of rank 0, as its root. Between these parts the
+//! two leaders exchange messages.
 
 mod operation;
 
@@ -24,7 +26,8 @@ use operation::InterOperation;
 pub enum InterRoot {
     /// This process is the root (MPI's `MPI_ROOT`).
     Own,
-    /// Another process of the local group is the root (MPI's `MPI_PROC_NULL`). This process has nothing to do.
+    /// Another process of the local group is the root (MPI's `MPI_PROC_NULL`). This process has
+    /// nothing to do.
     Local,
     /// The remote process of this rank is the root.
     Remote(u32),
@@ -34,8 +37,9 @@ impl<N: Net> InterComm<N> {
     /// Blocks until all processes of both groups have called `barrier`.
     ///
     /// # Errors
-    /// A process of either group on which this one depends is down. As in all collective operations, the error has
-    /// the rank of the failed process only if that is a remote one, and another process may have succeeded.
+    /// A process of either group on which this one depends is down. As in all collective
+    /// operations, the error has the rank of the failed process only if that is a remote one, and
+    /// another process may have succeeded.
     pub fn barrier(&self) -> Result<(), Error> {
         self.ibarrier().wait().map(drop)
     }
@@ -47,11 +51,12 @@ impl<N: Net> InterComm<N> {
         self.comm.start(Exchange::new(channel, plan, None))
     }
 
-    /// Copies the root's bytes to all processes of the other group, which pass as many bytes. The root and the other
-    /// processes of its group get their own bytes back. Blocks.
+    /// Copies the root's bytes to all processes of the other group, which pass as many bytes. The
+    /// root and the other processes of its group get their own bytes back. Blocks.
     ///
     /// # Errors
-    /// A process on which this one depends is down; the remote group has no rank `root`; the lengths differ.
+    /// A process on which this one depends is down; the remote group has no rank `root`; the
+    /// lengths differ.
     pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         self.ibroadcast(root, data).wait()
     }
@@ -71,8 +76,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Combines the values of all processes of the other group at the root. The other processes get nothing. The root
-    /// passes as many bytes as they, but their contents are ignored. Blocks.
+    /// Combines the values of all processes of the other group at the root. The other processes get
+    /// nothing. The root passes as many bytes as they, but their contents are ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -93,8 +98,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Combines the values of each group at all processes of the other group. All processes pass as many values.
-    /// Blocks.
+    /// Combines the values of each group at all processes of the other group. All processes pass as
+    /// many values. Blocks.
     ///
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
@@ -114,9 +119,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Combines the values of the remote group, and sends each local process its block of the result. `lengths` has
-    /// the bytes of each local rank's block. All processes of both groups pass as many values. Blocks. With equal
-    /// lengths this is MPI's `MPI_Reduce_scatter_block`.
+    /// Combines the values of the remote group, and sends each local process its block of the
+    /// result. `lengths` has the bytes of each local rank's block. All processes of both groups
+    /// pass as many values. Blocks. With equal lengths this is MPI's `MPI_Reduce_scatter_block`.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -145,9 +150,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Collects the bytes of all processes of the other group at the root, in the order of ranks. The other processes
-    /// get nothing. `block` is the number of bytes of each process; it is read at the root alone. The root's own
-    /// bytes are ignored. Blocks.
+    /// Collects the bytes of all processes of the other group at the root, in the order of ranks.
+    /// The other processes get nothing. `block` is the number of bytes of each process; it is read
+    /// at the root alone. The root's own bytes are ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -168,8 +173,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each remote rank's
-    /// block; it is read at the root alone. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of
+    /// each remote rank's block; it is read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -192,8 +197,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Sends each process of the other group its block of the root's bytes. A block has `block` bytes. The data that
-    /// other processes pass is ignored. Blocks.
+    /// Sends each process of the other group its block of the root's bytes. A block has `block`
+    /// bytes. The data that other processes pass is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -218,9 +223,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each remote rank's
-    /// block; it is read at the root alone. `own` is the length of this process's block; it is read in the other
-    /// group. Blocks.
+    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of
+    /// each remote rank's block; it is read at the root alone. `own` is the length of this
+    /// process's block; it is read in the other group. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -254,9 +259,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Collects the bytes of each group at all processes of the other group, in the order of ranks. `block` is the
-    /// number of bytes of each remote process. All processes of one group pass as many bytes; the two groups may pass
-    /// different numbers. Blocks.
+    /// Collects the bytes of each group at all processes of the other group, in the order of ranks.
+    /// `block` is the number of bytes of each remote process. All processes of one group pass as
+    /// many bytes; the two groups may pass different numbers. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -276,8 +281,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each remote
-    /// rank's block. Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes
+    /// of each remote rank's block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -295,9 +300,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Each process passes one block for each remote process, and gets one block from each, in the order of ranks.
-    /// `block` is the number of bytes of a received block. The blocks of the two groups may have different lengths.
-    /// Blocks.
+    /// Each process passes one block for each remote process, and gets one block from each, in the
+    /// order of ranks. `block` is the number of bytes of a received block. The blocks of the two
+    /// groups may have different lengths. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -312,8 +317,8 @@ impl<N: Net> InterComm<N> {
         self.ialltoallv(data, &sends, &vec![block; remote])
     }
 
-    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of the block for each
-    /// remote process, `receives` the bytes of the block from each. Blocks.
+    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of
+    /// the block for each remote process, `receives` the bytes of the block from each. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -352,8 +357,9 @@ impl<N: Net> InterComm<N> {
         }
     }
 
-    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote process, `None` if
-    /// it is this process. The other processes of the root's group have nothing to do.
+    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote
+    /// process, `None` if it is this process. The other processes of the root's group have nothing
+    /// to do.
     fn rooted(
         &self,
         root: InterRoot,

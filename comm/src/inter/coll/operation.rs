@@ -1,7 +1,9 @@
-//! The state machine of one process in a collective operation of an intercommunicator: a list of phases.
+//! The state machine of one process in a collective operation of an intercommunicator: a list of
+//! phases.
 //!
-//! A phase is a collective operation of the local group, or messages to and from processes of the remote group. Each
-//! phase begins with the result of the phase before it. The *leader* of a group is its member of rank 0.
+//! A phase is a collective operation of the local group, or messages to and from processes of the
+//! remote group. Each phase begins with the result of the phase before it. The *leader* of a group
+//! is its member of rank 0.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -20,8 +22,8 @@ use super::super::InterComm;
 
 /// A collective operation of an intercommunicator.
 ///
-/// After a failure the process still goes through all phases, and sends marked messages in them. So no other process
-/// waits for this one, and each learns of the failure.
+/// After a failure the process still goes through all phases, and sends marked messages in them. So
+/// no other process waits for this one, and each learns of the failure.
 pub(super) struct InterOperation {
     local: Channel,
     both: Channel,
@@ -139,8 +141,8 @@ impl InterOperation {
         self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// Each process sends its bytes to the remote leader. Each leader receives from each remote process the bytes of
-    /// its place.
+    /// Each process sends its bytes to the remote leader. Each leader receives from each remote
+    /// process the bytes of its place.
     pub(super) fn leaders_take_each(self, places: &[Range<usize>]) -> Self {
         let given = self.data.len();
         let taken = if self.is_leader() { end(places) } else { 0 };
@@ -152,8 +154,8 @@ impl InterOperation {
         self.phase(given.max(taken), InterPhase::Remote(plan))
     }
 
-    /// Sends each remote process its block, and receives one from each, in pairs. There are as many rounds as the
-    /// larger group has members. `at_once` rounds may be under way at the same time.
+    /// Sends each remote process its block, and receives one from each, in pairs. There are as many
+    /// rounds as the larger group has members. `at_once` rounds may be under way at the same time.
     pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>], at_once: u32) -> Self {
         let remote = self.remote.end - self.remote.start;
         let (own, rounds) = (self.local.own, remote.max(self.local.size()));

@@ -8,14 +8,15 @@
 //! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | about 2 s of retries, up to 10 s with some NICs | never |
 //! | UCX | at once, by the socket of its connection | after 8 s (`keepalive`) | never |
 //!
-//! So heartbeats are for processes that no device finds: a process that is stopped, or runs in a loop without progress.
-//! They are also for transports of your own.
+//! So heartbeats are for processes that no device finds: a process that is stopped, or runs in a
+//! loop without progress. They are also for transports of your own.
 //!
-//! There is no thread for heartbeats: progress sends and receives beats. So a process that makes no progress for the
-//! timeout counts as down, and stays down. Its beats are ignored from then on. Once it learns that it counts as down, it
-//! takes all other processes for down.
+//! There is no thread for heartbeats: progress sends and receives beats. So a process that makes no
+//! progress for the timeout counts as down, and stays down. Its beats are ignored from then on.
+//! Once it learns that it counts as down, it takes all other processes for down.
 //!
-//! The ring has the processes of one job. The transport beneath has to notice the death of processes of other jobs.
+//! The ring has the processes of one job. The transport beneath has to notice the death of
+//! processes of other jobs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -61,10 +62,10 @@ pub struct HeartbeatConfig {
     pub period: Duration,
     /// How long a process may be silent. Default: 10 s, as Open MPI's.
     ///
-    /// A living process is never taken for dead under two conditions. The timeout is more than a period and twice the
-    /// sum of the longest time that a message takes and the longest time between two calls of progress. All processes
-    /// start within one timeout. If `f` neighbours in the ring die at once, the last one is found after about `f`
-    /// timeouts.
+    /// A living process is never taken for dead under two conditions. The timeout is more than a
+    /// period and twice the sum of the longest time that a message takes and the longest time
+    /// between two calls of progress. All processes start within one timeout. If `f` neighbours in
+    /// the ring die at once, the last one is found after about `f` timeouts.
     pub timeout: Duration,
     /// As [`crate::Config::ids`].
     pub ids: IdLayout,
@@ -83,7 +84,8 @@ impl Default for HeartbeatConfig {
     }
 }
 
-/// A transport that finds by heartbeats which processes are down. `C` tells the time since some moment.
+/// A transport that finds by heartbeats which processes are down. `C` tells the time since some
+/// moment.
 #[derive(Debug)]
 pub struct Heartbeats<N: Net, C = fn() -> Duration> {
     net: N,

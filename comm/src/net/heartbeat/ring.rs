@@ -1,9 +1,10 @@
 //! The ring of heartbeats as one process has it: time and beats in, beats and deaths out.
 //!
-//! The processes that live are in a ring. Each sends *beats* to the next one and watches the one before. Who
-//! was not heard of for long enough is down: the ring closes over it. All beats say who is down; what is
-//! new in one is sent on at once to the processes at distances of powers of two, so that all know of a
-//! death after a logarithm of their number of messages (Bosilca et al., SC'16).
+//! The processes that live are in a ring. Each sends *beats* to the next one and watches the one
+//! before. Who was not heard of for long enough is down: the ring closes over it. All beats say who
+//! is down; what is new in one is sent on at once to the processes at distances of powers of two,
+//! so that all know of a death after a logarithm of their number of messages (Bosilca et al.,
+//! SC'16).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -17,7 +17,8 @@ impl Random {
     }
 }
 
-/// Processes in virtual time. A message takes up to `delay`, and each process looks at least every `turn`.
+/// Processes in virtual time. A message takes up to `delay`, and each process looks at least every
+/// `turn`.
 struct Job {
     rings: Vec<Option<Ring>>,
     looks: Vec<u64>,

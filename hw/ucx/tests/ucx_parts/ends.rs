@@ -402,8 +402,8 @@ fn either_side_may_go_while_a_large_message_is_under_way() {
     }
 }
 
-/// Whatever UCX was doing for the sender, its receiver gets the message whole or not at all, and neither
-/// touches what was freed.
+/// Whatever UCX was doing for the sender, its receiver gets the message whole or not at all, and
+/// neither touches what was freed.
 #[test]
 #[ignore = "needs libucx0: ci/test ucx"]
 fn a_sender_may_go_at_any_time() {
@@ -415,7 +415,8 @@ fn a_sender_may_go_at_any_time() {
             let sender = std::thread::spawn(move || {
                 let mut a = ucx(&other);
                 let to_b = a.connect(&address).unwrap();
-                // Not before: UCX 1.13 over TCP ends the process now and then when a peer goes while it connects.
+                // Not before: UCX 1.13 over TCP ends the process now and then when a peer goes
+                // while it connects.
                 wait(&mut [&mut a], "the peer to come up", |_, event| {
                     matches!(event, MatchingEvent::PeerUp { .. }).then_some(())
                 });

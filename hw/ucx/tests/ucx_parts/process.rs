@@ -121,8 +121,8 @@ fn signals() -> Vec<(usize, i32)> {
     }
 }
 
-/// What UCX would print by itself: of a device that can't be made, of one whose peer dies, of one that is
-/// dropped with messages in it.
+/// What UCX would print by itself: of a device that can't be made, of one whose peer dies, of one
+/// that is dropped with messages in it.
 #[test]
 #[ignore = "needs libucx0: ci/test ucx"]
 fn signals_stay_as_they_are_and_nothing_is_printed() {

@@ -58,7 +58,8 @@ pub fn address(secret: [u8; 16], port: u16) -> Address {
     Address::from_bytes(&bytes).unwrap()
 }
 
-/// A greeting of the device at `address`, which carries tags as [`config`](super::support::config) says.
+/// A greeting of the device at `address`, which carries tags as [`config`](super::support::config)
+/// says.
 pub fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
     let mut packet = vec![1];
     for word in [0x7fff_ffffu64, 0x7fff_0000, number] {
@@ -77,7 +78,8 @@ pub fn worker_of(hello: &[u8]) -> Vec<u8> {
     hello[35 + usize::from(hello[34])..].to_vec()
 }
 
-/// Bytes that come from a device, which is polled meanwhile and has nothing to tell; fewer at the end of the stream.
+/// Bytes that come from a device, which is polled meanwhile and has nothing to tell; fewer at the
+/// end of the stream.
 pub fn receive(stream: &mut dyn Stream, device: &mut Ucx, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let (mut have, start) = (0, Instant::now());
@@ -113,7 +115,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Exchanges openings and proofs with a device. Its own proof hasn't been looked at if it is the listener.
+    /// Exchanges openings and proofs with a device. Its own proof hasn't been looked at if it is
+    /// the listener.
     pub fn meet(
         mut stream: Box<dyn Stream>,
         device: &mut Ucx,

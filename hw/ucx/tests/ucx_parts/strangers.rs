@@ -112,7 +112,8 @@ fn callers_that_know_the_address_and_break_the_rules_are_hung_up_on() {
     }
 }
 
-/// A device that has connected to a raw end over TCP, which borrows the device's own worker for its answer.
+/// A device that has connected to a raw end over TCP, which borrows the device's own worker for its
+/// answer.
 fn connected_to_raw(tls: &str) -> (Ucx, PeerId, Raw, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = raw::address([3; 16], listener.local_addr().unwrap().port());
