@@ -5,29 +5,29 @@ use std::collections::{HashMap, HashSet};
 use crate::error::Error;
 use crate::net::ProcessId;
 
-/// Processes, each once, by rank.
+/// An ordered set of processes. The place of a process is its rank.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group(Vec<ProcessId>);
 
-/// How two groups are alike.
+/// The result of comparing two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Likeness {
     /// The same processes in the same order.
     Identical,
     /// The same processes in another order.
     Similar,
-    /// Not the same processes.
+    /// Different processes.
     Unequal,
 }
 
 impl Group {
-    /// These processes in this order; one that comes again is left out.
+    /// A group of these processes in this order. A process that occurs again is left out.
     pub fn new(processes: impl IntoIterator<Item = ProcessId>) -> Self {
         let mut seen = HashSet::new();
         Group(processes.into_iter().filter(|process| seen.insert(*process)).collect())
     }
 
-    /// How many processes.
+    /// Number of processes.
     pub fn size(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
@@ -39,14 +39,14 @@ impl Group {
 
     /// The rank of a process. Takes time in proportion to the size.
     pub fn rank(&self, process: ProcessId) -> Option<u32> {
-        // In the world's group every process stands at its own number.
+        // In the world's group, the rank of a process is its number.
         if self.process(process.0) == Some(process) {
             return Some(process.0);
         }
         self.0.iter().position(|other| *other == process).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Whether the numbers of all are lower.
+    /// Whether the numbers of all processes are lower than this.
     pub(crate) fn is_below(&self, number: u32) -> bool {
         self.0.iter().all(|process| process.0 < number)
     }
@@ -56,7 +56,7 @@ impl Group {
         &self.0
     }
 
-    /// Those of these ranks, in this order.
+    /// The processes with these ranks, in this order.
     ///
     /// # Errors
     /// There is no such rank.
@@ -66,7 +66,7 @@ impl Group {
         Ok(Group::new(ranks.iter().map(process).collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// All but those of these ranks.
+    /// All processes except those with these ranks.
     ///
     /// # Errors
     /// There is no such rank.
@@ -74,27 +74,27 @@ impl Group {
         Ok(self.difference(&self.include(ranks)?))
     }
 
-    /// Those of this group, then those of the other one alone.
+    /// The processes of this group, then those that only the other group has.
     #[must_use]
     pub fn union(&self, other: &Group) -> Self {
         Group::new(self.0.iter().chain(&other.0).copied())
     }
 
-    /// Those that are in both, in this group's order.
+    /// The processes of both groups, in the order of this group.
     #[must_use]
     pub fn intersection(&self, other: &Group) -> Self {
         let others = other.set();
         Group(self.0.iter().filter(|process| others.contains(process)).copied().collect())
     }
 
-    /// Those that are not in the other group.
+    /// The processes that are not in the other group.
     #[must_use]
     pub fn difference(&self, other: &Group) -> Self {
         let others = other.set();
         Group(self.0.iter().filter(|process| !others.contains(process)).copied().collect())
     }
 
-    /// How this group is like another.
+    /// Compares this group with another.
     pub fn compare(&self, other: &Group) -> Likeness {
         if self == other {
             Likeness::Identical
@@ -110,7 +110,7 @@ impl Group {
         let mut numbers: Option<HashMap<ProcessId, u32>> = None;
         let mut translate = |rank: &u32| {
             let process = self.process(*rank)?;
-            // As in `rank`.
+            // In the world's group, the rank of a process is its number.
             if other.process(process.0) == Some(process) {
                 return Some(process.0);
             }

@@ -1,16 +1,17 @@
 //! Messages between two processes that have no communicator in common: how groups meet at ports.
 //!
-//! A process opens *mailboxes*. It gives no number out twice, so a late message is never taken for
-//! one of a later mailbox. A *port* queues calls of any process; a *line* queues what one other
-//! process says. Messages travel as those about failures do (`ft/service.rs`): a process that makes
-//! progress answers them, whatever else it does.
+//! A process opens *mailboxes*. It uses no number twice, so a late message is never taken for a
+//! message to a later mailbox. A *port* queues calls of any process; a *line* queues the messages
+//! of one other process. The messages (*letters*) are sent like those about failures
+//! (`ft/service.rs`): every process that makes progress answers them.
 //!
 //! 1. A caller opens a line, and calls a port. An open port queues the call.
-//! 2. A process that accepts takes the oldest call, opens a line to the caller, and speaks first.
-//!    So the caller learns the other line's number. What it says before that is kept until then.
-//! 3. A message to a mailbox that is not open is answered with *over*. A port that closes says so
-//!    to each caller in its queue, a line to the line or the port at its other end. So nobody waits
-//!    for a process that has given up, and a call that was given up leaves the queue.
+//! 2. A process that accepts takes the oldest call, opens a line to the caller, and sends the first
+//!    message. So the caller learns the number of the other line. Messages that the caller sends
+//!    before that are kept until then.
+//! 3. A message to a mailbox that is not open is answered with *over*. A port that closes sends
+//!    *over* to each caller in its queue; a line that closes sends it to its other end. So no
+//!    process waits for one that has given up, and a call that was given up leaves the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -19,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::net::{ProcessId, Sleeper};
 
-/// Most calls in a port's queue. A call that finds more is answered with *over*.
+/// Most calls in a port's queue. A further call is answered with *over*.
 const CALLS_MAX: usize = 4096;
-/// Most messages in a line's queue: more than a process says that waits for answers.
+/// Most messages in a line's queue: more than a process sends before it waits for answers.
 const SAID_MAX: usize = 4;
 
 /// A message.
@@ -45,15 +46,15 @@ pub(crate) enum Body {
 #[derive(Default)]
 pub(crate) struct Mailboxes {
     state: Mutex<State>,
-    /// Whether there are letters to send: asked at each turn of progress.
+    /// Whether there are letters to send. Each turn of progress reads it.
     has_outgoing: AtomicBool,
-    /// What the process's threads sleep on.
+    /// Wakes the threads of the process that sleep.
     sleeper: Option<Arc<dyn Sleeper>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many were opened.
+    /// Number of mailboxes that were opened.
     opened: u64,
     open: HashMap<u64, Mailbox>,
     /// Letters that have yet to be sent.
@@ -74,7 +75,7 @@ struct Line {
 
 /// The other end of a line.
 enum Other {
-    /// A port that was not called yet, or has not answered; and what is said once it has.
+    /// A port that has not answered the call yet, and the messages to send once it has.
     Port(u64, Vec<Vec<u8>>),
     Line(u64),
 }
@@ -92,7 +93,7 @@ impl Mailboxes {
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        // What panics while it holds the lock is memory that ran out.
+        // Only a failed allocation can panic while the lock is held.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
         self.has_outgoing.store(!state.outgoing.is_empty(), Ordering::Release);
@@ -118,12 +119,12 @@ impl Mailboxes {
         self.open(Mailbox::Port { calls: VecDeque::new() })
     }
 
-    /// Opens a line to a port. The call goes with the first words.
+    /// Opens a line to a port. The first message calls the port.
     pub(crate) fn call(self: &Arc<Self>, process: ProcessId, port: u64) -> Opened {
         self.open_line(process, Other::Port(port, Vec::new()))
     }
 
-    /// Takes in what another process has sent.
+    /// Takes in a letter of another process.
     pub(crate) fn hear(&self, from: ProcessId, letter: Letter) {
         self.with(|state| state.hear(from, letter));
     }
@@ -170,7 +171,7 @@ impl State {
 }
 
 impl Line {
-    /// Whether it queues what this mailbox of this process says.
+    /// Whether it queues messages of this mailbox of this process.
     fn takes(&self, from: ProcessId, number: u64) -> bool {
         let is_other = match self.other {
             Other::Port(..) => true,
@@ -179,7 +180,7 @@ impl Line {
         self.with == from && is_other && self.said.len() < SAID_MAX
     }
 
-    /// Whether the other process may know of it.
+    /// Whether the other process may know this mailbox.
     fn was_used(&self) -> bool {
         !matches!(&self.other, Other::Port(_, kept) if kept.is_empty())
     }
@@ -196,7 +197,7 @@ impl Opened {
         self.number
     }
 
-    /// Of a port: takes the oldest call, and opens a line to the caller, who is named.
+    /// Of a port: takes the oldest call, and opens a line to the caller. Returns the caller, too.
     pub(crate) fn answer(&self) -> Option<(ProcessId, Opened)> {
         let (process, line) =
             self.mailboxes.with(|state| match state.open.get_mut(&self.number) {
@@ -226,7 +227,8 @@ impl Opened {
         });
     }
 
-    /// Of a line: whether the other process has spoken. Until then nothing that was said has left.
+    /// Of a line: whether the other process has sent a message. Until then no message to it has
+    /// left.
     pub(crate) fn is_answered(&self) -> bool {
         self.mailboxes.with(|state| {
             let mailbox = state.open.get(&self.number);
@@ -269,7 +271,7 @@ impl Drop for Opened {
         if !is_said {
             return;
         }
-        // A thread that sleeps sends them.
+        // The thread that is woken sends them.
         if let Some(sleeper) = &mailboxes.sleeper {
             sleeper.ring();
         }
@@ -289,7 +291,7 @@ mod tests {
     const A: ProcessId = ProcessId(0);
     const B: ProcessId = ProcessId(1);
 
-    /// Each one's letters to the other, until there are none.
+    /// Carries the letters of each side to the other, until there are none.
     fn deliver(a: &Mailboxes, b: &Mailboxes) -> usize {
         let mut count = 0;
         loop {
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(caller.listen(), Some(Ok(b"last".to_vec())));
         assert_eq!(caller.listen(), Some(Err(Closed)));
         drop(caller);
-        // One that says nothing has not called.
+        // A line that sends no message has not called.
         drop(b.call(A, 0));
         assert_eq!(deliver(&a, &b), 0);
         assert!(a.with(|a| a.open.is_empty()) && b.with(|b| b.open.is_empty()));
@@ -369,7 +371,7 @@ mod tests {
         deliver(&a, &b);
         let (_, line) = port.answer().unwrap();
         assert!(port.answer().is_none());
-        // And one that is given up as it is accepted.
+        // A call that is given up while it is being accepted.
         drop(late);
         line.say(b"port");
         deliver(&a, &b);

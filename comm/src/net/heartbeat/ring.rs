@@ -1,15 +1,15 @@
-//! The ring of heartbeats as one process has it: time and beats in, beats and deaths out.
+//! The ring of heartbeats in one process: it takes time and beats, and returns beats and deaths.
 //!
-//! The processes that live are in a ring. Each sends *beats* to the next one and watches the one
-//! before. Who was not heard of for long enough is down: the ring closes over it. All beats say who
-//! is down; what is new in one is sent on at once to the processes at distances of powers of two,
-//! so that all know of a death after a logarithm of their number of messages (Bosilca et al.,
-//! SC'16).
+//! The processes that are alive form a ring. Each sends *beats* to the next process and watches the
+//! previous one. A process whose beats don't come for the timeout is down, and the ring closes
+//! without it. Each beat names all processes that are down. A process that learns of a death sends
+//! beats at once to the processes at distances of powers of two, so all processes know of a death
+//! after a logarithmic number of steps (Bosilca et al., SC'16).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// One process's place in the ring.
+/// The ring as one process sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     own: u32,
@@ -17,9 +17,9 @@ pub(super) struct Ring {
     period: Duration,
     timeout: Duration,
     down: BTreeSet<u32>,
-    /// The nearest one before that lives.
+    /// The nearest previous process that is alive.
     watched: Option<u32>,
-    /// How long it was not heard of.
+    /// The time since its last beat.
     silent: Duration,
     looked: Option<Duration>,
     next_beat: Duration,
@@ -46,9 +46,9 @@ impl Ring {
         ring
     }
 
-    /// A beat has come.
+    /// Takes in a beat.
     pub(super) fn hear(&mut self, from: u32, down: impl IntoIterator<Item = u32>) {
-        // Who is down is down for good, also if it was only slow.
+        // A process that is down stays so, even if it was only slow.
         if self.down.contains(&from) {
             return;
         }
@@ -57,14 +57,14 @@ impl Ring {
         }
         for rank in down {
             if rank == self.own {
-                // Nobody listens to this process any more.
+                // The others ignore this process from now on.
                 (0..self.size).for_each(|rank| self.learn(rank));
             }
             self.learn(rank);
         }
     }
 
-    /// A process is down.
+    /// Records that a process is down.
     pub(super) fn learn(&mut self, rank: u32) {
         if rank == self.own || rank >= self.size || !self.down.insert(rank) {
             return;
@@ -82,10 +82,10 @@ impl Ring {
         }
     }
 
-    /// To be called every so often, once all that has come was heard.
+    /// Lets time pass. To be called regularly, after all beats that have come were taken in.
     pub(super) fn look(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.looked.replace(now).unwrap_or(now));
-        // When this process itself was away for long, that says nothing of another one.
+        // If this process itself was not running for long, the time says nothing about another one.
         self.silent += passed.min(self.period);
         if let Some(watched) = self.watched.filter(|_| self.silent >= self.timeout) {
             self.learn(watched);
@@ -96,32 +96,33 @@ impl Ring {
         }
     }
 
-    /// Who was found to be down since the last call.
+    /// The processes that were found to be down since the last call.
     pub(super) fn take_found(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.found)
     }
 
-    /// To whom a beat is to be sent now.
+    /// The processes to which a beat is to be sent now.
     pub(super) fn take_beats(&mut self) -> Vec<u32> {
         let out = std::mem::take(&mut self.out);
         out.into_iter().filter(|rank| *rank != self.own && !self.down.contains(rank)).collect()
     }
 
-    /// What a beat says: a bit for each process that is down.
+    /// The contents of a beat: a bit for each process that is down.
     pub(super) fn beat(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size.div_ceil(8) as usize];
         self.down.iter().for_each(|rank| bytes[(rank / 8) as usize] |= 1 << (rank % 8));
         bytes
     }
 
-    /// The first that lives, at these distances from 1 on.
+    /// The first process that is alive, at these distances from 1 on.
     fn nearest(&self, distance: impl Fn(u32) -> u32) -> Option<u32> {
         let ranks = (1..self.size).map(|by| around(self.own, distance(by), self.size));
         ranks.into_iter().find(|rank| !self.down.contains(rank))
     }
 }
 
-/// Who is down, as a beat says; `None` if it is none in a job of this size.
+/// The processes that are down according to a beat; `None` if the bytes are no beat of a job of
+/// this size.
 pub(super) fn parse(bytes: &[u8], size: u32) -> Option<Vec<u32>> {
     let is_set = |rank: &u32| bytes[(rank / 8) as usize] >> (rank % 8) & 1 == 1;
     (bytes.len() == size.div_ceil(8) as usize).then(|| (0..size).filter(is_set).collect())
