@@ -4,18 +4,18 @@ use tagmatch_device::Buffer;
 
 use tagmatch_testkit::random::mix;
 
-/// What a buffer of a receive holds before anything is received.
+/// The byte that fills a receive buffer before a message is received.
 const EMPTY: u8 = 0xee;
-/// How far behind a message a large buffer is looked at, at either end.
+/// Bytes that are checked behind the message and at the end of a large buffer.
 const EDGE: usize = 128;
 /// Spare vectors that are kept.
 const SPARE_MAX: usize = 256;
 
-/// Vectors to be used again: allocation would cost more than most operations do.
+/// Vectors that are reused, because an allocation would cost more than most operations.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
-    /// Look at every byte behind a message, not only at the edges.
+    /// Whether every byte behind a message is checked, not only the edges.
     pub(crate) thorough: bool,
 }
 
@@ -62,7 +62,7 @@ impl Buffers {
         self.holds(buffer, 0, 0)
     }
 
-    /// Gives a buffer back. Its old contents are spoilt: whoever still reads them is found out.
+    /// Gives a buffer back. Its contents are overwritten, so that a read of them is noticed.
     pub(crate) fn recycle(&mut self, buffer: Buffer) {
         if self.spare.len() < SPARE_MAX && buffer.is_writable() {
             self.spare.push(buffer.into_vec());

@@ -1,4 +1,4 @@
-//! What kind of trouble a run looks for, and the settings that one seed makes of it.
+//! Profiles: kinds of runs, and the settings that a seed draws from a profile.
 
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
@@ -7,7 +7,7 @@ use crate::adapter::ModelNic;
 use crate::wire::WireConfig;
 use tagmatch_testkit::random::{Random, mix};
 
-/// How often a program does what, in parts of the sum.
+/// The frequency of each kind of step, in parts of the sum.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
     /// Sends of all modes.
@@ -30,13 +30,13 @@ pub struct Weights {
     pub detach: u32,
     /// READs that fail.
     pub fail_read: u32,
-    /// Workers that do nothing for a while.
+    /// Workers that pause for a while.
     pub stall: u32,
-    /// Workers that end, by themselves or suddenly.
+    /// Workers that end, in order or killed.
     pub kill: u32,
     /// Workers that come back under a new identity.
     pub revive: u32,
-    /// Workers that break with a peer.
+    /// Workers that disconnect a peer.
     pub disconnect: u32,
     /// Points at which all workers settle and everything is checked.
     pub settle: u32,
@@ -48,15 +48,15 @@ pub type Range = (u32, u32);
 /// A kind of run. All that is drawn is a function of the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// As `--profile` names it.
+    /// Its name for `--profile`.
     pub name: &'static str,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub about: &'static str,
-    /// Each worker has a NIC that matches, of a mind of its own.
+    /// Whether each worker has a NIC that matches, whose choices are random.
     pub nic: Option<ModelNic>,
-    /// Workers.
+    /// Number of workers.
     pub workers: Range,
-    /// What programs do.
+    /// The frequencies of the steps.
     pub weights: Weights,
     /// Different tags per context and sender.
     pub tags: Range,
@@ -73,15 +73,15 @@ pub struct Profile {
     pub eager_max: Range,
     /// Largest message in bytes.
     pub length_max: Range,
-    /// Messages, of 1000, that are longer than what is eager.
+    /// Messages, of 1000, that are longer than the eager bound.
     pub long_per_mille: u32,
-    /// Messages that one way holds.
+    /// Messages that one direction between two workers holds.
     pub capacity: Range,
-    /// Ticks that a message or a READ takes at most; a tick is a call or a look at the wire.
+    /// The most ticks that a message or a READ takes. A tick is a call or a poll of the wire.
     pub delay_max: Range,
     /// Messages, of 1000, that are delayed at all.
     pub delayed_per_mille: u32,
-    /// Sends, of 1000, that find the way full although it isn't.
+    /// Sends, of 1000, that are refused as full although there is room.
     pub refused_per_mille: u32,
     /// Runs, of 1000, whose credits are tiny.
     pub tiny_credit_per_mille: u32,
@@ -259,7 +259,7 @@ impl Profile {
     }
 }
 
-/// What one seed makes of a profile.
+/// The settings that a seed draws from a profile.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Workers at the start.
@@ -289,7 +289,7 @@ impl Setup {
         let random = &mut random;
         let drawn = random.between(profile.workers);
         let count = random.between(profile.masks);
-        // Most look at few bits, or they would never match.
+        // Most masks have few bits, or they would never match.
         let masks = (0..count)
             .map(|_| if random.per_mille(700) { random.bits() & random.bits() } else { random.bits() } & USED_BITS)
             .collect();

@@ -1,8 +1,7 @@
-//! Programs: what the callers of all workers do, step by step.
+//! Programs: the steps of the callers of all workers.
 //!
-//! A step never refers to a result of another one: "cancel the third of what is posted". So a
-//! program from which steps were taken is a program still, and that is how one that fails is made
-//! small.
+//! A step never refers to the result of another step: it says "cancel the third posted receive". So
+//! a program without some of its steps is still a program. That is how a failing program is shrunk.
 
 use std::fmt;
 
@@ -12,59 +11,59 @@ use tagmatch_soft::{TagLayout, TagMask};
 use crate::profile::{Profile, Setup};
 use tagmatch_testkit::random::Random;
 
-/// What a receive or a probe asks for, before peers have numbers.
+/// The pattern of a receive or a probe, before peers have numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Bits asked for.
+    /// The tag's bits.
     pub tag: u64,
-    /// Bits looked at.
+    /// The mask.
     pub mask: u64,
-    /// The worker that is named as the source, apart from the tag. A receive whose tag names its
-    /// source, too, is said to be of that one alone, so that a NIC may have it.
+    /// The worker that is named as the source beside the tag. A receive whose tag names the source,
+    /// too, is declared as sent only by that worker, so that a NIC may match it.
     pub source: Option<u8>,
 }
 
 /// How a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By a request.
+    /// With a request.
     Send(SendMode),
-    /// As a copy, without one.
+    /// As a copy, without a request.
     Inject,
 }
 
-/// One step. Workers go by their place, whoever has it at the time; `which` counts modulo what
-/// there is.
+/// One step. A worker is named by its place, which different workers may have one after the other.
+/// `which` is an index modulo the number of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Op {
     /// Send a message; its payload is a function of its number.
     Send { from: u8, to: u8, tag: u64, length: u32, mode: Mode, immediate: bool },
-    /// Post a receive with so many bytes of room.
+    /// Post a receive with a buffer of this many bytes.
     Receive { at: u8, ask: Ask, room: u32 },
     /// Probe.
     Probe { at: u8, ask: Ask },
-    /// Probe, and take the message.
+    /// Do a matched probe.
     MatchedProbe { at: u8, ask: Ask },
     /// Receive a message that a matched probe took.
     ReceiveMessage { at: u8, which: u8, room: u32 },
-    /// Drop such a message.
+    /// Drop a message that a matched probe took.
     Discard { at: u8, which: u8 },
     /// Cancel a request.
     Cancel { at: u8, which: u8 },
-    /// Let go of a request.
+    /// Drop a request.
     Detach { at: u8, which: u8 },
-    /// Take so many events at most; `until` stops at the end of a request.
+    /// Take at most this many events. `until`: stop when this request has ended.
     Work { at: u8, events: u8, until: Option<u8> },
     /// The next READ of this worker fails.
     FailRead { at: u8 },
-    /// The worker takes no events for so many steps.
+    /// The worker takes no events for this many steps.
     Stall { at: u8, steps: u8 },
-    /// The worker ends: orderly, or as if its process were killed.
+    /// The worker ends, in order or as if its process were killed.
     Kill { at: u8, orderly: bool },
-    /// If the place is empty, another worker takes it.
+    /// Another worker takes the place if it is empty.
     Revive { at: u8 },
-    /// The worker breaks with another.
+    /// The worker disconnects another.
     Disconnect { at: u8, with: u8 },
     /// All workers run until nothing happens by itself any more; then everything is checked.
     Settle,
@@ -93,7 +92,7 @@ impl Op {
         }
     }
 
-    /// Whether the step has to do with this worker.
+    /// Whether the step concerns this worker.
     #[must_use]
     pub fn concerns(&self, worker: u8) -> bool {
         let other = match *self {
@@ -206,7 +205,7 @@ impl<'a> Generator<'a> {
     }
 
     fn send(&mut self, from: u8) -> Op {
-        // A few to oneself; else all peers alike.
+        // A few messages go to the worker itself, the others to all peers alike.
         let to = if self.random.per_mille(60) { from } else { self.worker() };
         let lies = self.profile.lies_per_mille > 0;
         let lies = lies && self.random.per_mille(self.profile.lies_per_mille);

@@ -1,4 +1,5 @@
-//! A wire without a network: what arrives is put there by hand, what is sent is dropped.
+//! A wire without a network: messages arrive when the test puts them there; sent messages are
+//! dropped.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ pub(super) struct HandWire {
 }
 
 impl HandWire {
-    /// A wire to so many peers, numbered from 1, that are about to be up.
+    /// A wire to this many peers, numbered from 1, that are about to be up.
     pub(super) fn new(peers: u32, message_max: usize) -> Self {
         HandWire {
             limits: Limits { message_max },

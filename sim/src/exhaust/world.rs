@@ -1,4 +1,4 @@
-//! The engine on a NIC that is driven by hand: what can be done next, and doing it.
+//! The engine on a NIC that is driven by hand: the choices of a state, and carrying one out.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,11 +16,11 @@ use super::spec::{End, Message, ReceiveKind, SENDERS, Spec};
 use super::wire::{Frame, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
 
-/// Bytes of payload: what a NIC takes at least, and more than fits into one packet with its header,
-/// so that a match and its data are told apart.
+/// Bytes of payload: at least the minimum of a NIC's entry, and more than fits into one packet with
+/// its header, so that a match and its data are separate events.
 const PAYLOAD_BYTES: usize = 64;
 const MESSAGE_BYTES: usize = 16 + PAYLOAD_BYTES;
-/// Where a tag has its sender, plus one.
+/// The bit of a tag from which on it holds the sender's number plus one.
 const SOURCE_SHIFT: u32 = 8;
 const SOURCE_BITS: u64 = 0xff << SOURCE_SHIFT;
 const TAG_BITS: u64 = 0xff;
@@ -49,7 +49,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// All of one run.
+/// The state of one run.
 #[derive(Clone)]
 pub(super) struct World {
     scope: Scope,
@@ -60,9 +60,10 @@ pub(super) struct World {
     /// Messages sent, by sender.
     sent: [u8; SENDERS as usize],
     cancels: u32,
-    /// The NIC has moved, and software has not seen that yet.
+    /// The NIC has done a step that software has not seen yet.
     is_nic_ahead: bool,
-    /// Tags and senders that were named: others are all alike, so that only the first is tried.
+    /// Tags and senders that were named. All others are equivalent, so only the first of them is
+    /// tried.
     tags_named: u8,
     senders_named: u8,
 }
@@ -99,10 +100,9 @@ impl World {
         })
     }
 
-    /// What may happen next; in the same state, always the same in the same order.
+    /// The choices of this state, always in the same order.
     ///
-    /// Unless all orders are [asked for](Scope::is_thorough), some that come to the same are left
-    /// out:
+    /// Unless all orders are [asked for](Scope::is_thorough), some equivalent orders are left out:
     ///
     /// - The NIC takes up operations, and messages reach it, independently of all that software
     ///   does, but for what was posted before. So it moves only for software to see it next:
@@ -150,7 +150,7 @@ impl World {
         self.sent.iter().map(|sent| u32::from(*sent)).sum::<u32>() < self.scope.messages
     }
 
-    /// Whether the NIC does it, and software doesn't see it.
+    /// Whether the NIC does this step, and software doesn't see it.
     fn is_of_nic(&self, choice: Choice) -> bool {
         match choice {
             Choice::Nic(step) => matches!(step, NicStep::Execute { .. }),
@@ -187,14 +187,14 @@ impl World {
         exact.chain(any_source).chain(self.senders().map(|sender| ReceiveKind::AnyTag { sender }))
     }
 
-    /// Whether the program has ended and nothing moves any more.
+    /// Whether the program has ended and no choice is left.
     pub(super) fn is_over(&self) -> bool {
         !self.may_send()
             && self.requests.len() == self.scope.receives
             && self.engine.device().nic().steps().is_empty()
     }
 
-    /// Does it, lets the engine do what follows, and looks at what can be seen.
+    /// Carries out a choice, lets the engine react, and checks the results that can be seen.
     pub(super) fn step(&mut self, choice: Choice) -> Verdict {
         self.is_nic_ahead = self.is_of_nic(choice) && self.may_send();
         match choice {
@@ -327,7 +327,7 @@ impl World {
         Ok(())
     }
 
-    /// What tells this state from others.
+    /// The digest of this state.
     pub(super) fn digest(&self) -> u64 {
         let state = &mut Fold::default();
         self.requests_by_index().hash(state);
@@ -339,7 +339,7 @@ impl World {
         state.finish()
     }
 
-    /// What tells how it ended from other ends: all that is left, and how much of it the NIC has.
+    /// The digest of the end: all requests and messages that are left, and the number in the NIC.
     pub(super) fn digest_of_end(&self) -> u64 {
         let state = &mut Fold::default();
         let requests = self.requests.iter().enumerate();
@@ -370,7 +370,7 @@ fn engine_config(scope: &Scope) -> EngineConfig {
     }
 }
 
-/// How a receive ended, and whether all that it says is right.
+/// Checks how a receive ended, and all facts of its envelope.
 fn end_of(completion: &Completion) -> Result<End, Violation> {
     let status = match &completion.result {
         Err(Fault::Cancelled) => return Ok(End::Cancelled),

@@ -1,4 +1,4 @@
-//! One worker's end of the network.
+//! The device of one worker on the simulated network.
 
 use std::cell::RefCell;
 use std::rc::Rc;

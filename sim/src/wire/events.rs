@@ -1,15 +1,15 @@
-//! What a worker is told next.
+//! The next event of a worker.
 
 use tagmatch_device::DownReason;
 
 use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
 
-/// Keys of rendezvous requests that are remembered: more than can be under way from one peer, which
-/// the receiver's waiting messages bound. Those of discarded messages are never read.
+/// Keys of rendezvous requests that are remembered: more than one peer can have under way, which
+/// the number of the receiver's waiting messages bounds. Keys of discarded messages are never read.
 const KEYS_MAX: usize = 512;
 
 impl Net {
-    /// What the worker is told next: any peer's next event, chosen at random.
+    /// The next event of the worker: the next event of any peer, chosen at random.
     pub(super) fn next(&mut self, at: u32) -> Option<Ready> {
         let now = self.tick();
         let count = number(self.nodes[at as usize].peers.len());
@@ -82,7 +82,7 @@ impl Net {
                     return Some(Ready::Message(peer, frame));
                 }
                 let reason = end.ends.filter(|_| end.inbox.is_empty())?;
-                // Reads come back first.
+                // Reads are given back before the peer is reported as down.
                 if me.reads.iter().any(|reading| reading.request.peer.0 == peer) {
                     return None;
                 }

@@ -1,6 +1,6 @@
-//! Credits as the wires see them: what receivers granted, and what senders spent of it.
+//! Credits as the wires see them: granted by receivers and spent by senders.
 //!
-//! Kept from the bytes that pass, so it knows nothing of what either side believes.
+//! Computed from the bytes that pass, so independent of the accounts of both sides.
 
 use tagmatch_device::Bytes;
 use tagmatch_device::tm::TMH_BYTES;
@@ -9,7 +9,7 @@ use tagmatch_fallback::{Amount, CreditConfig, FLOOR_MESSAGES};
 
 use crate::violation::{Verdict, ensure};
 
-/// What one worker may still send to another.
+/// The credit of one worker at another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     first: Option<Amount>,
@@ -22,7 +22,7 @@ fn plus(a: Amount, b: Amount) -> Amount {
 }
 
 impl Account {
-    /// The sender sent a message with a tag.
+    /// Accounts for a message with a tag.
     pub(super) fn spend(&mut self, eager: bool, length: usize) {
         let cost = if eager {
             Amount::eager(length.saturating_sub(TMH_BYTES))
@@ -32,7 +32,7 @@ impl Account {
         self.spent = plus(self.spent, cost);
     }
 
-    /// The receiver sent a message without one, which may be a grant.
+    /// Accounts for a message of the receiver without a tag, which may be a grant.
     pub(super) fn granted_by(&mut self, bytes: &[u8]) {
         let message = WireMessage::parse(&Bytes::from_slice(bytes));
         if let Ok(WireMessage::Control(Control::Credit { messages, bytes })) = message {
@@ -42,7 +42,7 @@ impl Account {
         }
     }
 
-    /// Granted and not spent.
+    /// The credit that is granted and not spent.
     pub(super) fn outstanding(&self) -> Amount {
         Amount {
             messages: self.granted.messages.saturating_sub(self.spent.messages),
@@ -50,13 +50,13 @@ impl Account {
         }
     }
 
-    /// Nothing was spent that was not granted.
+    /// Checks that the sender has spent no more than it was granted.
     pub(super) fn is_covered(&self) -> bool {
         self.granted.messages >= self.spent.messages && self.granted.bytes >= self.spent.bytes
     }
 
-    /// Where nothing of a sender's waits, at least half of its first grant is out again: a receiver
-    /// that holds more back has lost it.
+    /// Checks that a sender without waiting messages has at least half of its first grant again: a
+    /// receiver that holds back more has lost credit.
     pub(super) fn has_come_back(&self) -> bool {
         let first = self.first.unwrap_or_default();
         let out = self.outstanding();
@@ -64,7 +64,8 @@ impl Account {
     }
 }
 
-/// All that one receiver has granted to peers that are up, and holds, is within its pool.
+/// Checks that the credit that one receiver has granted to peers that are up, and holds, is within
+/// its pool.
 pub(super) fn within(
     at: u32,
     accounts: &[Account],

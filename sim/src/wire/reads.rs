@@ -1,4 +1,4 @@
-//! Exposed buffers, and READs of them.
+//! Exposed buffers, and the READs that read them.
 
 use tagmatch_device::{Buffer, ReadError, ReadRequest};
 
@@ -59,7 +59,8 @@ impl Net {
         let outcome = if is_down {
             ReadOutcome::PeerDown
         } else if fails {
-            // Each failure has a number of its own, by which both sides' reports are told apart.
+            // Each failure has a number of its own, so that the reports of both sides can be told
+            // apart.
             self.reads_failed += 1;
             ReadOutcome::Failed(self.reads_failed)
         } else if self.copy(from, &mut request) {

@@ -1,4 +1,4 @@
-//! The calls that a program makes.
+//! The API calls of a program.
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
@@ -62,7 +62,7 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    /// The buffer of a send comes back as it was.
+    /// Checks that the buffer of a send comes back unchanged.
     pub(super) fn returned(&self, message: u32, length: u32, buffer: &Buffer) -> Verdict {
         let is_same =
             buffer.len() == length as usize && self.buffers.holds(buffer, message, length);
@@ -70,7 +70,7 @@ impl<A: Adapter> World<'_, A> {
         Ok(())
     }
 
-    /// An operation was refused: its peer has to be down.
+    /// Checks a refusal: the peer of the operation has to be down.
     fn refused_by(&mut self, at: usize, peer: PeerId, fault: Fault) -> Verdict {
         let node = self.workers[at].node;
         match fault {
@@ -86,7 +86,7 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    /// A request is in the engine's table.
+    /// Records a request that is in the engine's table.
     pub(super) fn begun(&mut self, at: usize, request: RequestId, what: Purpose) -> Verdict {
         self.hear()?;
         let worker = &mut self.workers[at];
@@ -131,7 +131,7 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    /// Which message a probe named.
+    /// Identifies the message that a probe found.
     fn found(&mut self, at: usize, status: Option<&Status>) -> Result<u32, crate::Violation> {
         let Some(status) = status else { return Ok(NONE) };
         ensure!(!status.truncated, Status, "a probe says truncated: {status:?}");
@@ -225,7 +225,8 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    /// Drops a request. Not a receive that is over: which message it took would stay unknown.
+    /// Drops a request, except a receive that has ended: the message that it took would stay
+    /// unknown.
     pub(super) fn detach(&mut self, at: usize, which: u8) {
         let worker = &mut self.workers[at];
         let Some(request) = worker.requests.pick(which) else { return };

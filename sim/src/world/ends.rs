@@ -1,4 +1,4 @@
-//! What requests end with.
+//! The results of requests.
 
 use tagmatch_device::Buffer;
 use tagmatch_fallback::{Completion, Fault, RequestId, Status};
@@ -9,7 +9,7 @@ use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::Purpose;
 
 impl<A: Adapter> World<'_, A> {
-    /// Takes the results of requests that are over.
+    /// Takes the results of requests that have ended.
     pub(super) fn take(&mut self, at: usize, over: &[RequestId]) -> Verdict {
         let now = self.net.borrow_mut().tick();
         let mut received = Vec::with_capacity(over.len());
@@ -68,7 +68,7 @@ impl<A: Adapter> World<'_, A> {
         Ok((what, completion))
     }
 
-    /// A message is in a buffer: the facts and the bytes.
+    /// Checks a received message: its envelope and its bytes.
     fn delivered(
         &mut self,
         at: usize,
@@ -77,7 +77,7 @@ impl<A: Adapter> World<'_, A> {
         buffer: Buffer,
     ) -> Result<u32, Violation> {
         let from = self.node_of(at, status.source)?;
-        // The message of a matched probe is known, and isn't among those to be found any more.
+        // The message of a matched probe is known, and no other receive can find it any more.
         let message = match expected {
             Some(message) => {
                 self.oracle.is_told(message, from, status)?;

@@ -1,4 +1,4 @@
-//! Runs a program: makes its calls, takes what comes of them, and shows all of it to the oracle.
+//! Runs a program: makes its calls, takes their results, and shows all of them to the oracle.
 
 mod calls;
 mod ends;
@@ -22,31 +22,31 @@ use crate::wire::{Net, Note, ReadOutcome, Wire, WireFault};
 use crate::worker::Worker;
 use tagmatch_testkit::random::{Random, mix};
 
-/// How much a run did.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls of the API; looks for events that found none are not counted.
+    /// Calls of the API. Polls without an event are not counted.
     pub calls: u64,
-    /// Messages, ends of READs, and news of peers that workers were told.
+    /// Messages, ends of READs, and peer events that workers got.
     pub events: u64,
-    /// Requests that ended, as their owners saw it.
+    /// Requests whose end their owners have seen.
     pub completions: u64,
-    /// Of those, receives that got a message.
+    /// The receives among these requests that got a message.
     pub received: u64,
-    /// Receives that a NIC gave a message, as its worker counts them; those of killed workers too.
+    /// Receives that a NIC has matched, as its worker counts them, including killed workers.
     pub hardware: u64,
-    /// Messages of workers that were down that were dropped to make room for others.
+    /// Messages of workers that were down which were dropped to make room for others.
     pub lost: u64,
 }
 
 impl Counts {
-    /// Operations: all of them together.
+    /// The sum of all calls and events.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.calls + self.events + self.completions
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Counts) {
         self.calls += other.calls;
         self.events += other.events;
@@ -57,7 +57,7 @@ impl Counts {
     }
 }
 
-/// Everything of one run.
+/// The state of one run.
 pub(crate) struct World<'a, A: Adapter> {
     setup: &'a Setup,
     adapter: &'a A,
@@ -68,9 +68,10 @@ pub(crate) struct World<'a, A: Adapter> {
     pub(crate) history: History,
     pub(crate) counts: Counts,
     buffers: Buffers,
-    /// Decides what owners do: look at once, or later.
+    /// Decides when owners look at their requests: at once, or later.
     random: Random,
-    /// Workers that may be down for others: they ended, or one of the two broke with the other.
+    /// Pairs of workers that may be down for each other: one has ended, or has disconnected the
+    /// other.
     ended: Vec<u32>,
     broken: Vec<(u32, u32)>,
     notes: Vec<Note>,
@@ -181,7 +182,7 @@ impl<'a, A: Adapter> World<'a, A> {
         self.in_bounds(at)
     }
 
-    /// Unexpected memory is within its bound, and the NIC's rules are kept.
+    /// Checks that unexpected memory is within its bound, and that the NIC's rules are kept.
     fn in_bounds(&self, at: usize) -> Verdict {
         let worker = &self.workers[at];
         let Some(engine) = &worker.engine else { return Ok(()) };
@@ -205,7 +206,7 @@ impl<'a, A: Adapter> World<'a, A> {
         Ok(())
     }
 
-    /// Takes what the wires noted.
+    /// Takes the records of the wires.
     fn hear(&mut self) -> Verdict {
         let mut notes = std::mem::take(&mut self.notes);
         self.net.borrow_mut().take_notes(&mut notes);
@@ -226,7 +227,7 @@ impl<'a, A: Adapter> World<'a, A> {
                         "n{at} was told that n{from} is down, which it is not"
                     );
                 }
-                // To a NIC, a READ that fails is the end of the queue pair.
+                // A READ that fails ends the queue pair of a NIC.
                 Note::ReadEnded { at, from, outcome: ReadOutcome::Failed(_), .. } => {
                     if !self.adapter.software_decides() {
                         self.broken.push((at, from));
@@ -246,7 +247,8 @@ impl<'a, A: Adapter> World<'a, A> {
         Ok(())
     }
 
-    /// Sees what has ended at a worker. `all`: also what its owner would look at later.
+    /// Takes the results of requests that have ended at a worker. `all`: also of those that the
+    /// owner would look at later.
     fn observe(&mut self, at: usize, all: bool) -> Verdict {
         self.hear()?;
         self.see_losses(at)?;
@@ -277,7 +279,7 @@ impl<'a, A: Adapter> World<'a, A> {
         if over.is_empty() { Ok(()) } else { self.take(at, &over) }
     }
 
-    /// Sees whether an engine has dropped messages of peers that are down.
+    /// Records whether an engine has dropped messages of peers that are down.
     fn see_losses(&mut self, at: usize) -> Verdict {
         let worker = &mut self.workers[at];
         let Some(engine) = &worker.engine else { return Ok(()) };
@@ -297,7 +299,8 @@ impl<'a, A: Adapter> World<'a, A> {
         Ok(())
     }
 
-    /// The source as a worker of the network and as a peer, which is connected to if it wasn't.
+    /// The source as a worker of the network and as a peer. Connects to the peer if it is not
+    /// connected.
     fn resolve(&mut self, at: usize, ask: &Ask) -> Option<(Wanted, Pattern)> {
         let mut pattern = Pattern::new(Tag(ask.tag), TagMask(ask.mask));
         let mut wanted = Wanted { tag: ask.tag & ask.mask, mask: ask.mask, source: ANY };
@@ -327,7 +330,7 @@ impl<'a, A: Adapter> World<'a, A> {
         found.ok_or_else(|| Violation::new(Rule::Fault, format!("n{node}: there is no {peer}")))
     }
 
-    /// Whether the fault is one that runs make.
+    /// Whether runs cause this fault.
     fn is_honest(&self, fault: PeerFault) -> Verdict {
         let is_honest = match fault {
             PeerFault::Gone
