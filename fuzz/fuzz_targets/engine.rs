@@ -5,8 +5,8 @@
 mod wire;
 
 use libfuzzer_sys::fuzz_target;
-use tagmatch_fallback::{SendMode, Started};
 use tagmatch_device::Buffer;
+use tagmatch_fallback::{SendMode, Started};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{config, forge, kill, meet, nodes, settle};
 
