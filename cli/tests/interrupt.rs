@@ -153,7 +153,7 @@ fn a_second_one_ends_at_once() {
     std::thread::sleep(Duration::from_millis(100));
     signal("-INT", child.id());
     std::thread::sleep(Duration::from_millis(50));
-    // The same ^C a second time, as timeout(1) sends it.
+    // timeout(1) sends one ^C twice: to the process and to its group.
     signal("-INT", child.id());
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "it waits for the other side");

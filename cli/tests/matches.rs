@@ -9,7 +9,7 @@ use tagmatch_testkit::tagtrace;
 const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
 const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");
 
-/// What the command writes for a trace on its standard input.
+/// The output of the command for a trace on its standard input.
 fn matches(trace: &str) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
         .args(["replay", "-", "--matches", "-"])

@@ -20,7 +20,7 @@ pub(crate) struct Replay {
     /// A chart of both lists' depths (entries) over the trace (operations)
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
+    /// Matching by software (off), or by a model NIC with this many entries (model[:SLOTS]) [off]
     #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
     #[arg(hide_default_value = true)]
     pub(crate) hw_tags: HwTagsArg,

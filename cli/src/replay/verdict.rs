@@ -1,4 +1,4 @@
-//! What to make of a trace, from counts alone: a trace always gets the same verdict.
+//! The verdict on a trace. It depends on counts only, so a trace always gets the same verdict.
 
 use serde::Serialize;
 use tagmatch_trace::{DepthSummary, MatchCounts, PatternCounts, Peak, Walks};
@@ -41,7 +41,7 @@ pub(super) struct TraceVerdict {
     pub(super) verdict: String,
     pub(super) deepest: String,
     pub(super) dominant: String,
-    /// What to change in the program, the most worthwhile first.
+    /// Changes of the program that would help, the most effective first.
     pub(super) advice: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ impl Evidence<'_> {
         advice
     }
 
-    /// What to do about long walks, by the kind of search, the kind with the most entries first.
+    /// Advice on long walks, one for each kind of search, the kind with the most entries first.
     fn walking(&self) -> Vec<String> {
         if self.walks.entries_per_search() <= FEW {
             return Vec::new();

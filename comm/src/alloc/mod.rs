@@ -127,7 +127,7 @@ impl Allocation {
         self
     }
 
-    /// What this process contributes to the bitwise AND of the next round.
+    /// This process's operand in the bitwise AND of the next round.
     pub fn offer(&mut self) -> Vec<u32> {
         self.allocator.shared().offer(&self.state)
     }

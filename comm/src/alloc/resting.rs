@@ -23,7 +23,7 @@ pub(crate) struct FreedId {
     pub(crate) senders: Vec<Senders>,
 }
 
-/// What allocations and the service that asks about resting ids know in common.
+/// The state that allocations share with the service that asks about resting ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RestState {
     /// The number of resting ids, with those in `freed` and those that are never offered again.

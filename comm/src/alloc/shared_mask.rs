@@ -124,7 +124,7 @@ impl SharedMask {
         AllocationState { priority, role, ticket: self.tickets, is_first: true, sweep: None }
     }
 
-    /// What the process contributes to the allocation's next round: a bit for each id that it
+    /// The process's operand in the allocation's next round: a bit for each id that it
     /// offers, and a word of flags. A first round is about the eager words only.
     pub(crate) fn offer(&mut self, state: &AllocationState) -> Vec<u32> {
         let words = self.words_of(state);

@@ -57,8 +57,8 @@ impl Exchange {
         }
     }
 
-    /// The same exchange with an error that this process has had before. It reports the error to
-    /// the other members.
+    /// This exchange, begun with an error that this process has had before. The exchange reports
+    /// the error to the other members.
     pub(crate) fn after(self, failure: Option<Error>) -> Self {
         Exchange { failure, ..self }
     }

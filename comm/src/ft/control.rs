@@ -38,7 +38,7 @@ pub(crate) struct Asked {
 /// The most ids that one message asks about.
 pub(crate) const ASK_MAX: usize = 256;
 
-/// What a process that knows nothing of the other group needs in order to take part in the
+/// The facts that a process which does not know the other group needs for its part in the
 /// agreement on an intercommunicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Invitation {
