@@ -234,6 +234,10 @@ impl WorkerEngine {
         })
     }
 
+    pub(crate) fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
+        on!(self, engine => engine.source_fault(pattern))
+    }
+
     /// # Errors
     /// No message that the device carries will ever match.
     pub(crate) fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {

@@ -255,29 +255,30 @@ impl<A: Access> WorkerOf<A> {
         Request::begun(&self.access, self.access.with(receive))
     }
 
-    /// The envelope of the oldest waiting message that matches, which stays where it is: on a
-    /// [`SharedWorker`] another thread may take it before you do. Makes progress first.
-    pub fn probe(&self, which: impl Into<Match>) -> Option<Status> {
+    /// The envelope of the oldest waiting message that matches, if one is there. The message stays
+    /// where it is: on a [`SharedWorker`] another thread may take it before you do. Makes progress
+    /// first.
+    ///
+    /// # Errors
+    /// No message matches, and none will: the peer that is named is down or belongs to another
+    /// worker, or the device can't carry a message that matches. A message of a peer that is down
+    /// is found as long as one is there.
+    pub fn probe(&self, which: impl Into<Match>) -> Result<Option<Status>, Error> {
         let which = which.into();
-        which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
-        let status = self.access.with(|state| {
-            state.progress();
-            state.engine.probe(which.pattern()).ok().flatten()
-        })?;
-        Some(Status::new(status, self.access.fixed().worker))
+        let found = self.look(&which, |engine| engine.probe(which.pattern()))?;
+        Ok(found.map(|status| self.status(status)))
     }
 
-    /// Takes the oldest waiting message that matches: no other probe or receive, of whatever
-    /// thread, finds it any more (MPI-4.1 section 3.8.2). It is to be received or dropped. Makes
-    /// progress first.
-    pub fn mprobe(&self, which: impl Into<Match>) -> Option<Message<A>> {
+    /// Takes the oldest waiting message that matches, if one is there: no other probe or receive,
+    /// of whatever thread, finds the message any more (MPI-4.1 section 3.8.2). It is to be received
+    /// or dropped. Makes progress first.
+    ///
+    /// # Errors
+    /// As for [`probe`](Self::probe).
+    pub fn mprobe(&self, which: impl Into<Match>) -> Result<Option<Message<A>>, Error> {
         let which = which.into();
-        which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
-        let (id, status) = self.access.with(|state| {
-            state.progress();
-            state.engine.matched_probe(which.pattern()).ok().flatten()
-        })?;
-        Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
+        let found = self.look(&which, |engine| engine.matched_probe(which.pattern()))?;
+        Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
     }
 
     /// Takes in the events that have come, and returns their number: at most 64, more only while
@@ -438,37 +439,62 @@ impl<A: Access> WorkerOf<A> {
     }
 
     fn probe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Status>, Error> {
-        let look = |state: &mut State| state.engine.probe(which.pattern());
-        let status = self.wait_for_message(which, limit, look)?;
-        Ok(status.map(|status| Status::new(status, self.access.fixed().worker)))
+        let find = |engine: &mut WorkerEngine| engine.probe(which.pattern());
+        let status = self.wait_for_message(&which, limit, find)?;
+        Ok(status.map(|status| self.status(status)))
     }
 
     fn mprobe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Message<A>>, Error> {
-        let look = |state: &mut State| state.engine.matched_probe(which.pattern());
-        let found = self.wait_for_message(which, limit, look)?;
-        Ok(found.map(|(id, status)| {
-            Message::new(&self.access, id, Status::new(status, self.access.fixed().worker))
-        }))
+        let find = |engine: &mut WorkerEngine| engine.matched_probe(which.pattern());
+        let found = self.wait_for_message(&which, limit, find)?;
+        Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
+    }
+
+    fn status(&self, status: tagmatch_fallback::Status) -> Status {
+        Status::new(status, self.access.fixed().worker)
+    }
+
+    fn look<R>(
+        &self,
+        which: &Match,
+        find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
+    ) -> Result<Option<R>, Error> {
+        self.check(which)?;
+        let found = self.access.with(|state| {
+            state.progress();
+            found_or_fault(&mut state.engine, which, find).transpose()
+        });
+        found.map_err(|fault| self.error(fault))
     }
 
     fn wait_for_message<R>(
         &self,
-        which: Match,
+        which: &Match,
         limit: &Limit<'_>,
-        mut look: impl FnMut(&mut State) -> Result<Option<R>, Fault>,
+        mut find: impl FnMut(&mut WorkerEngine) -> Result<Option<R>, Fault>,
     ) -> Result<Option<R>, Error> {
-        let named = which.peer().map(|peer| self.own(peer)).transpose()?;
-        let mut find = |state: &mut State| {
-            match look(state) {
-                Ok(Some(found)) => return Some(Ok(found)),
-                Ok(None) => {}
-                Err(fault) => return Some(Err(self.error(fault))),
-            }
-            let fault = state.engine.peer_fault(named?)?;
-            Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))
-        };
-        wait_within(&self.access, None, limit, |state| (state.progress(), find(state))).transpose()
+        self.check(which)?;
+        let found = wait_within(&self.access, None, limit, |state| {
+            (state.progress(), found_or_fault(&mut state.engine, which, &mut find))
+        });
+        found.transpose().map_err(|fault| self.error(fault))
     }
+
+    /// # Errors
+    /// The peer that is named belongs to another worker.
+    fn check(&self, which: &Match) -> Result<(), Error> {
+        which.peer().map_or(Ok(()), |peer| self.own(peer).map(drop))
+    }
+}
+
+/// The message that `find` finds, or why there will never be one. `None`: one may come yet.
+fn found_or_fault<R>(
+    engine: &mut WorkerEngine,
+    which: &Match,
+    find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
+) -> Option<Result<R, Fault>> {
+    let fault = |engine: &WorkerEngine| engine.source_fault(which.pattern());
+    find(engine).transpose().or_else(|| fault(engine).map(Err))
 }
 
 impl SharedWorker {

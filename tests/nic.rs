@@ -26,7 +26,7 @@ impl World {
         let world = World { honest, liar, at, from, to };
         for sender in 0..2 {
             world.send(sender, 0, b"");
-            world.work_until(|at| at.probe(Match::tag(0)).is_some());
+            world.work_until(|at| at.probe(Match::tag(0)).unwrap().is_some());
             world.at.recv(Match::tag(0), vec![]).wait().unwrap();
         }
         world

@@ -71,6 +71,13 @@ impl<D: MatchingDevice> Delegated<D> {
         *self.down.get(peer.index())?
     }
 
+    /// Why no further message of the peer that a pattern names will come, if none will. A peer that
+    /// doesn't exist is an error of the probes.
+    pub fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
+        let peer = PeerId(pattern.source()?.0);
+        Some(Fault::PeerDown { peer, fault: self.peer_fault(peer)? })
+    }
+
     /// Breaks with a peer: everything that depends on it ends with an error.
     pub fn disconnect(&mut self, peer: PeerId) {
         if self.device.peer_address(peer).is_some() {

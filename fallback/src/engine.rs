@@ -68,6 +68,15 @@ impl<D: Device> Engine<D> {
         self.core.receiver.peers.get(peer.index())?.fault()
     }
 
+    /// Why no further message of the peer that a pattern names will come, if none will.
+    pub fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
+        let peer = PeerId(pattern.source()?.0);
+        match self.core.receiver.peers.get(peer.index()) {
+            None => Some(Fault::NoSuchPeer { peer }),
+            Some(known) => known.fault().map(|fault| Fault::PeerDown { peer, fault }),
+        }
+    }
+
     /// Whether messages of a peer that is down were dropped, to make room for others, before
     /// anybody received them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {

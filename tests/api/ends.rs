@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{config, hasty};
 use crate::pair::{Pair, bytes, pair};
-use tagmatch::{Config, Error, Match, Worker};
+use tagmatch::{Config, Error, Match, Peer, Worker};
 
 #[test]
 fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
@@ -17,16 +17,29 @@ fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
     let any = p.b.recv(Match::tag(2), vec![0; 9]);
     let send = p.b.send_sync(p.to_a, 1, bytes(9));
     p.a.inject(p.to_b, 77, b"last words").unwrap();
+    p.a.inject(p.to_b, 78, b"after these").unwrap();
     let Pair { a, b, to_a, .. } = p;
     drop(a);
     for failed in [named.wait().map(drop).unwrap_err(), send.wait().map(drop).unwrap_err()] {
         assert!(matches!(failed.error, Error::PeerDown { peer, .. } if peer == to_a), "{failed}");
     }
     assert!(b.peer_fault(to_a).is_some());
-    let words = b.recv(Match::tag(77), vec![0; 20]).wait().unwrap();
-    assert_eq!(words.data(), b"last words");
+    // A probe finds messages of a peer that is down as long as there are some.
+    for which in [Match::tag(77), Match::tag(77).from(to_a)] {
+        assert_eq!(b.probe(which).unwrap().map(|status| status.length), Some(10));
+    }
+    let held = b.mprobe(Match::tag(77).from(to_a)).unwrap().unwrap();
+    assert_eq!(held.recv(vec![0; 20]).wait().unwrap().data(), b"last words");
+    for which in [Match::tag(77).from(to_a), Match::tag(77).sent_only_by(to_a)] {
+        is_down(b.probe(which), to_a);
+        is_down(b.mprobe(which), to_a);
+        is_down(b.mprobe_blocking(which), to_a);
+    }
+    assert_eq!(b.probe(Match::tag(77)).unwrap(), None, "another peer may send one");
+    let words = b.recv(Match::tag(78), vec![0; 20]).wait().unwrap();
+    assert_eq!(words.data(), b"after these");
     assert!(b.send(to_a, 1, bytes(1)).wait().is_err());
-    assert!(b.probe_blocking(Match::tag(9).from(to_a)).is_err());
+    is_down(b.probe_blocking(Match::tag(9).from(to_a)), to_a);
     c.inject(c_to_b, 2, &[5]).unwrap();
     let mut any = any;
     let received = loop {
@@ -36,6 +49,13 @@ fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
         }
     };
     assert_eq!(received.data(), [5]);
+}
+
+fn is_down<R>(result: Result<R, Error>, down: Peer) {
+    match result.map(drop) {
+        Err(Error::PeerDown { peer, .. }) if peer == down => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -94,7 +114,7 @@ fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
         });
         let message = loop {
             let is_gone = sender.is_finished();
-            if let Some(message) = b.mprobe(Match::tag(1)) {
+            if let Some(message) = b.mprobe(Match::tag(1)).unwrap() {
                 is_seen.store(true, Ordering::Relaxed);
                 break Some(message);
             }

@@ -29,7 +29,7 @@ fn drops_in_a_forked_child(config: &Config) {
     p.a.inject(p.to_b, 2, &bytes(64)).unwrap();
     let mut large = Some(p.a.send(p.to_b, 3, bytes(LARGE)));
     p.probe(Match::tag(3));
-    let mut held = p.b.mprobe(Match::tag(3));
+    let mut held = p.b.mprobe(Match::tag(3)).unwrap();
     let mut pair = Some(p);
     let mut workers = Some(shared);
     assert!(ends_in_a_forked_child(|| {

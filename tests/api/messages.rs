@@ -129,9 +129,9 @@ fn what_a_device_does_not_carry_is_refused_at_the_call() {
         assert_eq!(failed.buffer.into_vec(), bytes(3));
         refused(&p.a.inject(p.to_b, tag, &[]).unwrap_err());
         refused(&p.b.recv(Match::tag(tag), bytes(3)).wait().unwrap_err().error);
-        // A message with such a tag can't exist, so a probe finds none and a blocking call doesn't
-        // wait.
-        assert!(p.b.probe(Match::tag(tag)).is_none() && p.b.mprobe(Match::tag(tag)).is_none());
+        // A message with such a tag can't exist: a probe says so, and a blocking call doesn't wait.
+        refused(&p.b.probe(Match::tag(tag)).unwrap_err());
+        refused(&p.b.mprobe(Match::tag(tag)).map(drop).unwrap_err());
         refused(&p.b.probe_blocking(Match::tag(tag)).unwrap_err());
         refused(&p.b.mprobe_blocking(Match::tag(tag)).map(drop).unwrap_err());
     }
@@ -155,7 +155,11 @@ fn peers_of_another_worker_are_refused() {
     assert!(foreign(&p.a.recv(Match::any().from(p.to_a), bytes(3)).wait().unwrap_err().error));
     assert!(foreign(&p.a.inject(p.to_a, 1, &[]).unwrap_err()));
     assert!(foreign(&p.a.disconnect(p.to_a).unwrap_err()));
-    assert!(p.a.probe(Match::any().from(p.to_a)).is_none());
+    let which = Match::any().from(p.to_a);
+    assert!(foreign(&p.a.probe(which).unwrap_err()));
+    assert!(foreign(&p.a.mprobe(which).map(drop).unwrap_err()));
+    assert!(foreign(&p.a.probe_blocking(which).unwrap_err()));
+    assert!(foreign(&p.a.mprobe_blocking(which).map(drop).unwrap_err()));
 }
 
 #[test]

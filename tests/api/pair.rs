@@ -75,7 +75,7 @@ impl Pair {
     pub(crate) fn probe(&self, which: Match) -> Status {
         loop {
             self.progress();
-            if let Some(status) = self.b.probe(which) {
+            if let Some(status) = self.b.probe(which).unwrap() {
                 return status;
             }
         }

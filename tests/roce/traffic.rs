@@ -163,7 +163,7 @@ impl Stream {
             self.step(worker)?;
         }
         meet(worker, self.peer)?;
-        let more = worker.probe(Match::tag(self.kind.tag()).from(self.peer));
+        let more = worker.probe(Match::tag(self.kind.tag()).from(self.peer))?;
         assert_eq!(more, None, "{:?}: a message too many", self.kind);
         Ok(())
     }

@@ -263,7 +263,7 @@ impl<A: RunThreads> PlannedReceiver<A> {
                 if polls.is_multiple_of(POLLS_PER_LOOK) && sent.is_none() {
                     sent = participant
                         .link
-                        .waiting(END)
+                        .waiting(END)?
                         .map(|sent| sent.ok_or(MeasureError::Token))
                         .transpose()?;
                 }

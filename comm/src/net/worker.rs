@@ -374,13 +374,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
 
     fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
         let which = self.pattern(pattern).ok()?;
-        let status = self.worker.probe(which)?;
+        let status = self.worker.probe(which).ok()??;
         Some(self.envelope(status, pattern.from))
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
         let which = self.pattern(pattern).ok()?;
-        let message = self.worker.mprobe(which)?;
+        let message = self.worker.mprobe(which).ok()??;
         let envelope = self.envelope(message.status(), pattern.from);
         Some((HeldMessage { message, from: envelope.from }, envelope))
     }

@@ -19,6 +19,9 @@ pub enum WorkersError {
         /// The worker's error.
         error: tagmatch::Error,
     },
+    /// A probe failed.
+    #[error("a probe failed: {0}")]
+    Probe(tagmatch::Error),
     /// A message or a receive was not treated as the rules have it.
     #[error("{id} {what}")]
     Wrong {

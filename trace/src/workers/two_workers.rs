@@ -96,7 +96,7 @@ impl<'a> TwoWorkers<'a> {
     /// Completes the connection, so that from here on a message arrives at the next progress.
     fn meet(&mut self) -> Result<(), WorkersError> {
         self.sender.inject(self.to, 0, &[]).map_err(WorkersError::setup)?;
-        while self.receiver.mprobe(Match::any()).is_none() {
+        while self.receiver.mprobe(Match::any()).map_err(WorkersError::setup)?.is_none() {
             self.sender.progress();
             if let Some(fault) = self.sender.peer_fault(self.to) {
                 return Err(WorkersError::setup(fault));
@@ -134,13 +134,13 @@ impl<'a> TwoWorkers<'a> {
             }
             PackedOp::Probe { ref pattern } => {
                 let which = Match::masked(pattern.tag(), pattern.mask());
-                let found = self.receiver.probe(which);
+                let found = self.receiver.probe(which).map_err(WorkersError::Probe)?;
                 let msg = found.map(|status| self.message(&status)).transpose()?;
                 self.results[at] = Some(OpResult::Probe { msg });
             }
             PackedOp::Mprobe { id, ref pattern } => {
                 let which = Match::masked(pattern.tag(), pattern.mask());
-                let found = self.receiver.mprobe(which);
+                let found = self.receiver.mprobe(which).map_err(WorkersError::Probe)?;
                 let msg = found.as_ref().map(|found| self.message(&found.status())).transpose()?;
                 self.held[id.index()] = found;
                 self.results[at] = Some(OpResult::Mprobe { id, msg });
@@ -246,7 +246,7 @@ impl<'a> TwoWorkers<'a> {
         self.settle()?;
         let counters = self.receiver.counters();
         let mut unexpected = Vec::new();
-        while let Some(message) = self.receiver.mprobe(Match::any()) {
+        while let Some(message) = self.receiver.mprobe(Match::any()).map_err(WorkersError::Probe)? {
             unexpected.push(self.message(&message.status())?);
         }
         let posted = self.receives.under_way();
