@@ -98,7 +98,8 @@ impl State {
 }
 
 /// Wakes all, also if one of them panics.
-fn wake_all(wakers: Vec<Waker>) {
+#[doc(hidden)]
+pub fn wake_all(wakers: Vec<Waker>) {
     struct Rest(std::vec::IntoIter<Waker>);
     impl Drop for Rest {
         fn drop(&mut self) {

@@ -63,6 +63,8 @@ mod sync;
 mod wait;
 mod worker;
 
+#[doc(hidden)]
+pub use access::wake_all;
 pub use access::{Access, Local, Shared};
 pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use crate::access::sealed::Sealed;
 use crate::access::{Access, Shared};
@@ -12,7 +13,7 @@ use crate::sync::thread;
 use crate::sync::{AtomicBool, EventFd, sleep_until_readable};
 use crate::wait::{Asleep, SLEEP_MAX};
 
-/// A thread that makes progress for a shared worker until it is dropped.
+/// A thread that makes progress until it is dropped.
 ///
 /// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
 ///
@@ -22,7 +23,8 @@ use crate::wait::{Asleep, SLEEP_MAX};
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<AtomicBool>,
-    eventfd: Arc<EventFd>,
+    /// Ends the thread's sleep.
+    alarm: Waker,
     thread: Option<thread::JoinHandle<()>>,
     /// The process that has the thread. A forked child has no such thread.
     process: u32,
@@ -30,16 +32,29 @@ pub struct ProgressThread {
 
 impl ProgressThread {
     pub(crate) fn spawn(access: Shared) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
         let eventfd = Arc::new(EventFd::new()?);
-        let (stopped, signalled) = (Arc::clone(&stop), Arc::clone(&eventfd));
-        let work = move || {
-            while !stopped.load(Ordering::Acquire) {
-                turn(&access, &signalled);
+        let alarm = Waker::from(Arc::clone(&eventfd));
+        Self::run("tagmatch", alarm, move |is_stopped| {
+            while !is_stopped() {
+                turn(&access, &eventfd);
             }
-        };
-        let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
-        Ok(ProgressThread { stop, eventfd, thread: Some(thread), process: std::process::id() })
+        })
+    }
+
+    /// Starts a thread that does this work. The work returns when it is stopped, and sleeps only
+    /// where `alarm` wakes it. It has to catch panics. For layers that make progress in a way of
+    /// their own.
+    #[doc(hidden)]
+    pub fn run(
+        name: &str,
+        alarm: Waker,
+        work: impl FnOnce(&dyn Fn() -> bool) + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let work = move || work(&|| stopped.load(Ordering::Acquire));
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        Ok(ProgressThread { stop, alarm, thread: Some(thread), process: std::process::id() })
     }
 }
 
@@ -65,7 +80,7 @@ impl Drop for ProgressThread {
             return std::mem::forget(self.thread.take());
         }
         self.stop.store(true, Ordering::Release);
-        self.eventfd.signal();
+        self.alarm.wake_by_ref();
         if let Some(thread) = self.thread.take()
             // A waker may drop this, in the thread itself, which then ends by itself.
             && thread.thread().id() != thread::current().id()

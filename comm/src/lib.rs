@@ -66,9 +66,10 @@ mod runtime;
 
 pub use comm::{Comm, CommInfo, CommRequest, DupRequest, ErrorHandler, Keyval, Message};
 pub use comm::{Destination, Received, RecvRequest, SendRequest, Source, Status, TagChoice};
-pub use driver::{Pending, ProgressThread, Request};
+pub use driver::{Pending, Request};
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
 pub use inter::{InterAgreed, InterComm, InterRequest, InterRoot, InterShrinkRequest};
 pub use inter::{MergeRequest, OpenPort, PortName, Uniformity};
 pub use runtime::{Config, Runtime};
+pub use tagmatch::ProgressThread;

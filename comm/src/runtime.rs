@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tagmatch::TagLayout;
+use tagmatch::{ProgressThread, TagLayout};
 
 use crate::alloc::Allocator;
 use crate::coll::{Algorithms, CollLayer, Tables};
 use crate::comm::{Comm, CommInfo};
-use crate::driver::{BUFFER_OVERHEAD, Driver, ProgressThread, Settings};
+use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
 use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
@@ -164,7 +164,7 @@ where
     /// # Errors
     /// The system refused a thread.
     pub fn progress_thread(&self) -> std::io::Result<ProgressThread> {
-        ProgressThread::spawn(self.driver())
+        self.driver().progress_thread()
     }
 }
 

@@ -28,5 +28,4 @@ pub(crate) use machine_io::{Ended, Handle, INJECT_MAX, MachineIo, Operations};
 pub(crate) use numbers::{Numbers, Turn, numbers};
 pub use request::{Pending, Request};
 pub(crate) use shared::{Driver, DriverState, Settings};
-pub use waiting::ProgressThread;
 pub(crate) use waiting::Waiting;

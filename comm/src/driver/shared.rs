@@ -163,7 +163,7 @@ impl<N: Net> Driver<N> {
         }
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        tagmatch::wake_all(wakers);
     }
 
     /// Wakes `waker` when a machine ends, or when there are news of failures.

@@ -6,11 +6,14 @@
 //! wakes the watcher, too: an operation that was tested while a thread slept or was about to sleep
 //! rings the transport's sleeper when it ends, and so does a machine that ends.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle};
+
+use tagmatch::ProgressThread;
 
 use crate::error::Error;
 use crate::net::{Net, Sleeper};
@@ -143,10 +146,13 @@ impl<N: Net> Driver<N> {
         wait(self, |_| self.lock().buffered.detach())
     }
 
+    fn alarm(&self) -> Arc<Alarm> {
+        Arc::new(Alarm { rung: AtomicBool::new(true), sleeper: self.sleeper.clone() })
+    }
+
     /// Polls a future until it is ready, and makes progress meanwhile. Blocks.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let sleeper = self.sleeper.clone();
-        let alarm = Arc::new(Alarm { rung: AtomicBool::new(true), sleeper });
+        let alarm = self.alarm();
         let waker = Waker::from(Arc::clone(&alarm));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
@@ -163,9 +169,28 @@ impl<N: Net> Driver<N> {
             }
         }
     }
+
+    /// Starts a thread that makes progress. It keeps the driver alive.
+    pub(crate) fn progress_thread(self: &Arc<Self>) -> io::Result<ProgressThread>
+    where
+        Self: Send + Sync,
+    {
+        let driver = Arc::clone(self);
+        ProgressThread::run("tagmatch-comm", Waker::from(self.alarm()), move |is_stopped| {
+            let mut waiting = Waiting::new(&driver);
+            while !is_stopped() {
+                // Wakers run here. If one panics, the panic hook has reported it.
+                if catch_unwind(AssertUnwindSafe(|| driver.progress())).unwrap_or(true) {
+                    waiting = Waiting::new(&driver);
+                } else {
+                    waiting.rest();
+                }
+            }
+        })
+    }
 }
 
-/// The waker of a future that a thread blocks on.
+/// The waker of a future that a thread blocks on, or of a progress thread.
 struct Alarm {
     rung: AtomicBool,
     sleeper: Option<Arc<dyn Sleeper>>,
@@ -176,49 +201,6 @@ impl Wake for Alarm {
         self.rung.store(true, Ordering::Release);
         if let Some(sleeper) = &self.sleeper {
             sleeper.ring();
-        }
-    }
-}
-
-/// A thread that makes progress until this handle is dropped. It keeps its runtime alive.
-pub struct ProgressThread {
-    stop: Arc<AtomicBool>,
-    sleeper: Option<Arc<dyn Sleeper>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ProgressThread {
-    pub(crate) fn spawn<N: Net>(driver: &Arc<Driver<N>>) -> std::io::Result<Self>
-    where
-        Driver<N>: Send + Sync,
-    {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (driver, stopped) = (Arc::clone(driver), Arc::clone(&stop));
-        let sleeper = driver.sleeper.clone();
-        let work = move || {
-            let mut waiting = Waiting::new(&driver);
-            while !stopped.load(Ordering::Acquire) {
-                if driver.progress() {
-                    waiting = Waiting::new(&driver);
-                } else {
-                    waiting.rest();
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("tagmatch-comm".into()).spawn(work)?;
-        Ok(ProgressThread { stop, sleeper, thread: Some(thread) })
-    }
-}
-
-impl Drop for ProgressThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(sleeper) = &self.sleeper {
-            sleeper.ring();
-        }
-        if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic of the thread, if there was one.
-            let _ = thread.join();
         }
     }
 }

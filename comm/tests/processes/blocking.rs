@@ -327,3 +327,43 @@ fn a_progress_thread_drives_what_another_thread_awaits() {
         }
     });
 }
+
+#[test]
+fn a_waker_may_panic_in_the_progress_thread_or_drop_it() {
+    struct Calls<F>(F);
+    impl<F: Fn() + Send + Sync> std::task::Wake for Calls<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+    run::<Shared>(2, |runtime| {
+        let world = runtime.world();
+        world.barrier().unwrap();
+        if world.rank() == 1 {
+            for tag in 1..=3 {
+                world.recv(0, 0, vec![]).wait().unwrap();
+                world.send(0, tag, vec![7]).wait().unwrap();
+            }
+            return;
+        }
+        let progress = Arc::new(Mutex::new(Some(runtime.progress_thread().unwrap())));
+        for tag in 1..=3 {
+            let (tell, told) = mpsc::channel();
+            let progress = Arc::clone(&progress);
+            let waker = Waker::from(Arc::new(Calls(move || {
+                let dropped = (tag == 3).then(|| drop(progress.lock().unwrap().take()));
+                tell.send(()).unwrap();
+                assert!(dropped.is_some(), "as planned");
+            })));
+            let mut context = std::task::Context::from_waker(&waker);
+            let mut receive = world.recv(1, tag, vec![0; 1]);
+            assert!(Future::poll(std::pin::Pin::new(&mut receive), &mut context).is_pending());
+            // Rank 1 answers this message. Only the progress thread takes in the answer.
+            world.send(1, 0, vec![]).wait().unwrap();
+            told.recv_timeout(Duration::from_secs(20)).expect("nothing makes progress");
+            while receive.test().is_none() {
+                thread::yield_now();
+            }
+        }
+    });
+}
