@@ -1,4 +1,4 @@
-//! What a device, a port and an address have.
+//! Attributes of devices, ports and addresses.
 
 use tagmatch_sys::{constants, structures};
 
@@ -26,7 +26,7 @@ structures! {
         28 ndev_ifindex: u32,
     }
 
-    /// what a device has. Both GUIDs are big-endian.
+    /// a device's attributes. Both GUIDs are big-endian.
     232 struct ibv_device_attr {
         0 fw_ver: [libc::c_char; 64],
         64 node_guid: u64,
@@ -70,7 +70,7 @@ structures! {
         227 phys_port_cnt: u8,
     }
 
-    /// for later extensions of the query; zero.
+    /// room for later extensions of the query; zero.
     4 struct ibv_query_device_ex_input {
         0 comp_mask: u32,
     }
@@ -110,7 +110,7 @@ structures! {
         8 supported_qpts: u32,
     }
 
-    /// what the NIC's tag matching can do; all zero where it has none.
+    /// the limits of a NIC's tag matching; all zero if the NIC has none.
     20 struct ibv_tm_caps {
         0 max_rndv_hdr_size: u32,
         4 max_num_tags: u32,
@@ -132,7 +132,7 @@ structures! {
         4 compare_swap: u16,
     }
 
-    /// what a device has, as the extended query tells it.
+    /// a device's attributes, as the extended query returns them.
     400 struct ibv_device_attr_ex {
         0 orig_attr: ibv_device_attr,
         232 comp_mask: u32,
@@ -153,7 +153,7 @@ structures! {
         396 phys_port_cnt_ex: u32,
     }
 
-    /// what a port has.
+    /// a port's attributes.
     52 struct ibv_port_attr {
         0 state: ibv_port_state,
         4 max_mtu: ibv_mtu,
@@ -179,24 +179,13 @@ structures! {
         48 port_cap_flags2: u16,
     }
 
-    /// the global part of an address.
+    /// the global part of an address (the GRH's fields).
     24 struct ibv_global_route {
         0 dgid: ibv_gid,
         16 flow_label: u32,
         20 sgid_index: u8,
         21 hop_limit: u8,
         22 traffic_class: u8,
-    }
-
-    /// the header before every datagram received, big-endian; 40 bytes also where they mean
-    /// nothing.
-    40 struct ibv_grh {
-        0 version_tclass_flow: u32,
-        4 paylen: u16,
-        6 next_hdr: u8,
-        7 hop_limit: u8,
-        8 sgid: ibv_gid,
-        24 dgid: ibv_gid,
     }
 
     /// an address.
@@ -214,14 +203,14 @@ structures! {
 constants! {
     VALUES_OF_ATTRIBUTES as u64, from "infiniband/verbs.h":
 
-    /// what a GID is made from.
+    /// the kinds of GIDs.
     ibv_gid_type: u32 {
         IBV_GID_TYPE_IB = 0,
         IBV_GID_TYPE_ROCE_V1 = 1,
         IBV_GID_TYPE_ROCE_V2 = 2,
     }
 
-    /// what a path carries in a packet.
+    /// the most bytes that a path carries in a packet.
     ibv_mtu: u32 {
         IBV_MTU_256 = 1,
         IBV_MTU_512 = 2,
@@ -230,7 +219,7 @@ constants! {
         IBV_MTU_4096 = 5,
     }
 
-    /// the state of a port.
+    /// the states of a port.
     ibv_port_state: u32 {
         IBV_PORT_NOP = 0,
         IBV_PORT_DOWN = 1,
@@ -240,7 +229,7 @@ constants! {
         IBV_PORT_ACTIVE_DEFER = 5,
     }
 
-    /// what a port's link is (an enumeration without a name there).
+    /// the kinds of a port's link. In the header, this enumeration has no name.
     ibv_link_layer: u8 {
         IBV_LINK_LAYER_UNSPECIFIED = 0,
         IBV_LINK_LAYER_INFINIBAND = 1,
@@ -250,11 +239,5 @@ constants! {
     /// bits of [`ibv_tm_caps`].
     ibv_tm_cap_flags: u32 {
         IBV_TM_CAP_RC = 1,
-    }
-
-    /// some bits of `device_cap_flags`.
-    ibv_device_cap_flags: u32 {
-        IBV_DEVICE_RC_RNR_NAK_GEN = 1 << 12,
-        IBV_DEVICE_SRQ_RESIZE = 1 << 13,
     }
 }

@@ -11,7 +11,7 @@ use crate::queues::{ibv_pd, ibv_qp, ibv_srq};
 structures! {
     COMPLETIONS from "infiniband/verbs.h":
 
-    /// where completion queues say that something came.
+    /// a channel that reports the events of completion queues.
     16 struct ibv_comp_channel {
         0 context: *mut ibv_context,
         8 fd: i32,
@@ -31,18 +31,18 @@ structures! {
         124 async_events_completed: u32,
     }
 
-    /// for later extensions of polling; zero.
+    /// room for later extensions of polling; zero.
     4 struct ibv_poll_cq_attr {
         0 comp_mask: u32,
     }
 
-    /// what a tagged message's header said, in the host's byte order.
+    /// the fields of a tagged message's header, in the host's byte order.
     16 struct ibv_wc_tm_info {
         0 tag: u64,
         8 priv_: u32,
     }
 
-    /// an extended completion queue. It begins as [`ibv_cq`] does.
+    /// an extended completion queue. Its first fields are those of [`ibv_cq`].
     288 struct ibv_cq_ex {
         0 context: *mut ibv_context,
         8 channel: *mut ibv_comp_channel,
@@ -76,7 +76,7 @@ structures! {
         280 read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
     }
 
-    /// what an extended completion queue is to be.
+    /// the attributes with which an extended completion queue is created.
     56 struct ibv_cq_init_attr_ex {
         0 cqe: u32,
         8 cq_context: *mut c_void,
@@ -88,7 +88,7 @@ structures! {
         48 parent_domain: *mut ibv_pd,
     }
 
-    /// a work completion. `imm_data` is big-endian, or the key that was invalidated.
+    /// a work completion. `imm_data` is the immediate data, big-endian, or an invalidated key.
     48 struct ibv_wc {
         0 wr_id: u64,
         8 status: ibv_wc_status,
@@ -105,7 +105,7 @@ structures! {
         45 dlid_path_bits: u8,
     }
 
-    /// what an asynchronous event is about.
+    /// the object that an asynchronous event is about.
     8 union ibv_async_event_element {
         0 cq: *mut ibv_cq,
         0 qp: *mut ibv_qp,
@@ -123,7 +123,7 @@ structures! {
 constants! {
     VALUES_OF_COMPLETIONS as u64, from "infiniband/verbs.h":
 
-    /// how a work request ended.
+    /// the results of work requests.
     ibv_wc_status: u32 {
         IBV_WC_SUCCESS = 0,
         IBV_WC_LOC_LEN_ERR = 1,
@@ -151,16 +151,11 @@ constants! {
         IBV_WC_TM_RNDV_INCOMPLETE = 23,
     }
 
-    /// what a completion is of.
+    /// the operations whose completions are reported.
     ibv_wc_opcode: u32 {
         IBV_WC_SEND = 0,
         IBV_WC_RDMA_WRITE = 1,
         IBV_WC_RDMA_READ = 2,
-        IBV_WC_COMP_SWAP = 3,
-        IBV_WC_FETCH_ADD = 4,
-        IBV_WC_BIND_MW = 5,
-        IBV_WC_LOCAL_INV = 6,
-        IBV_WC_TSO = 7,
         IBV_WC_RECV = 1 << 7,
         IBV_WC_RECV_RDMA_WITH_IMM = 129,
         IBV_WC_TM_ADD = 130,
@@ -170,18 +165,16 @@ constants! {
         IBV_WC_TM_NO_TAG = 134,
     }
 
-    /// bits of a completion.
+    /// flags of a completion.
     ibv_wc_flags: u32 {
         IBV_WC_GRH = 1,
         IBV_WC_WITH_IMM = 1 << 1,
-        IBV_WC_IP_CSUM_OK = 1 << 2,
-        IBV_WC_WITH_INV = 1 << 3,
         IBV_WC_TM_SYNC_REQ = 1 << 4,
         IBV_WC_TM_MATCH = 1 << 5,
         IBV_WC_TM_DATA_VALID = 1 << 6,
     }
 
-    /// what an extended completion queue can be asked.
+    /// the facts that an extended completion queue can report.
     ibv_create_cq_wc_flags: u64 {
         IBV_WC_EX_WITH_BYTE_LEN = 1,
         IBV_WC_EX_WITH_IMM = 1 << 1,
@@ -190,27 +183,11 @@ constants! {
         IBV_WC_EX_WITH_SLID = 1 << 4,
         IBV_WC_EX_WITH_SL = 1 << 5,
         IBV_WC_EX_WITH_DLID_PATH_BITS = 1 << 6,
-        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP = 1 << 7,
-        IBV_WC_EX_WITH_CVLAN = 1 << 8,
-        IBV_WC_EX_WITH_FLOW_TAG = 1 << 9,
         IBV_WC_EX_WITH_TM_INFO = 1 << 10,
-        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11,
         IBV_WC_STANDARD_FLAGS = 0x7f,
     }
 
-    /// which fields of [`ibv_cq_init_attr_ex`] beyond `wc_flags` mean something.
-    ibv_cq_init_attr_mask: u32 {
-        IBV_CQ_INIT_ATTR_MASK_FLAGS = 1,
-        IBV_CQ_INIT_ATTR_MASK_PD = 1 << 1,
-    }
-
-    /// bits of [`ibv_cq_init_attr_ex`].
-    ibv_create_cq_attr_flags: u32 {
-        IBV_CREATE_CQ_ATTR_SINGLE_THREADED = 1,
-        IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1,
-    }
-
-    /// what happened.
+    /// the kinds of asynchronous events.
     ibv_event_type: u32 {
         IBV_EVENT_CQ_ERR = 0,
         IBV_EVENT_QP_FATAL = 1,

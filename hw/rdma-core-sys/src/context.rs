@@ -1,8 +1,8 @@
-//! Devices and contexts, and the rule by which an extended context says what it can.
+//! Devices and contexts, and the rule by which an extended context says which calls it has.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
-use tagmatch_sys::{constants, structures};
+use tagmatch_sys::structures;
 
 use libc::{c_char, pthread_mutex_t};
 
@@ -13,7 +13,7 @@ use crate::queues::{
     ibv_srq_init_attr_ex,
 };
 
-/// A function that isn't declared here: its place is kept.
+/// The place of a function that isn't declared here.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
 structures! {
@@ -22,15 +22,15 @@ structures! {
     /// a device; its first 16 bytes are obsolete.
     664 struct ibv_device {
         0 _ops: [Unused; 2],
-        16 node_type: ibv_node_type,
-        20 transport_type: ibv_transport_type,
+        16 node_type: i32,
+        20 transport_type: i32,
         24 name: [c_char; 64],
         88 dev_name: [c_char; 64],
         152 dev_path: [c_char; 256],
         408 ibdev_path: [c_char; 256],
     }
 
-    /// what the header's inline functions call. The exported ones don't come through here.
+    /// the functions that the header's inline functions call. Exported functions don't use them.
     256 struct ibv_context_ops {
         0 _compat_query_device: Unused,
         8 _compat_query_port: Unused,
@@ -84,11 +84,11 @@ structures! {
     }
 }
 
-/// The extended context, in which an [`ibv_context`] may lie; as of rdma-core 44.
+/// The extended context around an [`ibv_context`], as of rdma-core 44.
 ///
-/// It grows at its front, so that only distances from its end are settled, and an older or newer
-/// library's may be shorter or longer: reach it by [`verbs_get_ctx_op!`](crate::verbs_get_ctx_op)
-/// alone.
+/// Later versions add fields at its front, so only the distances from its end are fixed, and the
+/// context of another version may be shorter or longer. Use
+/// [`verbs_get_ctx_op!`](crate::verbs_get_ctx_op) to read its fields.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port:
@@ -133,33 +133,34 @@ pub struct verbs_context {
     pub context: ibv_context,
 }
 
-/// What is declared of the extended context: name, and distance in bytes before its `context`.
-pub const EXTENDED: &[(&str, usize)] = &[
-    ("query_port", before_context(offset_of!(verbs_context, query_port))),
-    ("post_srq_ops", before_context(offset_of!(verbs_context, post_srq_ops))),
-    ("create_cq_ex", before_context(offset_of!(verbs_context, create_cq_ex))),
-    ("query_device_ex", before_context(offset_of!(verbs_context, query_device_ex))),
-    ("create_qp_ex", before_context(offset_of!(verbs_context, create_qp_ex))),
-    ("get_srq_num", before_context(offset_of!(verbs_context, get_srq_num))),
-    ("create_srq_ex", before_context(offset_of!(verbs_context, create_srq_ex))),
-    ("sz", before_context(offset_of!(verbs_context, sz))),
-];
+/// Declares [`EXTENDED`], and asserts its distances.
+macro_rules! extended {
+    ($($distance:literal $field:ident,)*) => {
+        /// The fields of the extended context that are declared here: name, and distance in bytes
+        /// before the field `context`.
+        pub const EXTENDED: &[(&str, usize)] = &[$((stringify!($field), $distance),)*];
 
-const fn before_context(offset: usize) -> usize {
-    offset_of!(verbs_context, context) - offset
+        const _: () = {
+            const CONTEXT: usize = offset_of!(verbs_context, context);
+            $(assert!(CONTEXT - offset_of!(verbs_context, $field) == $distance);)*
+        };
+    };
 }
 
-const _: () = {
-    const DISTANCES: [usize; 8] = [320, 176, 120, 104, 56, 48, 40, 8];
-    let mut at = 0;
-    while at < DISTANCES.len() {
-        assert!(EXTENDED[at].1 == DISTANCES[at]);
-        at += 1;
-    }
-};
+extended! {
+    320 query_port,
+    176 post_srq_ops,
+    120 create_cq_ex,
+    104 query_device_ex,
+    56 create_qp_ex,
+    48 get_srq_num,
+    40 create_srq_ex,
+    8 sz,
+}
 
-/// The extended context around `context`, if it is one that reaches the field at `offset` of
-/// [`verbs_context`]; else null. Nothing before that field may be touched.
+/// The extended context around `context`. Null if `context` is a plain one, or if the extended
+/// context is too short for the field at `offset` of [`verbs_context`]. Fields before that one must
+/// not be used.
 ///
 /// # Safety
 /// `context` is open.
@@ -167,8 +168,8 @@ pub unsafe fn verbs_get_ctx_reaching(
     context: *mut ibv_context,
     offset: usize,
 ) -> *mut verbs_context {
-    // SAFETY: it is open; a context with the mark of extended ones lies at the end of a
-    // `verbs_context`, of which `sz`, right before it, always exists.
+    // SAFETY: the context is open. If it has the mark of extended contexts, it lies at the end of a
+    // `verbs_context`, in which the field before it, `sz`, always exists.
     unsafe {
         if (*context).abi_compat.addr() != usize::MAX {
             return std::ptr::null_mut();
@@ -183,10 +184,10 @@ pub unsafe fn verbs_get_ctx_reaching(
 
 /// The function `$op` of the extended context around an open context, or `None` if it has none.
 ///
-/// C's macro of this name gives the extended context instead.
+/// The C macro with this name returns the extended context instead.
 ///
 /// # Safety
-/// To be used in an `unsafe` block: the context is open.
+/// The macro must be used in an `unsafe` block. The context is open.
 #[macro_export]
 macro_rules! verbs_get_ctx_op {
     ($context:expr, $op:ident) => {{
@@ -196,30 +197,4 @@ macro_rules! verbs_get_ctx_op {
         );
         if whole.is_null() { None } else { (*whole).$op }
     }};
-}
-
-constants! {
-    VALUES_OF_CONTEXT as u64, from "infiniband/verbs.h":
-
-    /// what a device is.
-    ibv_node_type: i32 {
-        IBV_NODE_UNKNOWN = -1,
-        IBV_NODE_CA = 1,
-        IBV_NODE_SWITCH = 2,
-        IBV_NODE_ROUTER = 3,
-        IBV_NODE_RNIC = 4,
-        IBV_NODE_USNIC = 5,
-        IBV_NODE_USNIC_UDP = 6,
-        IBV_NODE_UNSPECIFIED = 7,
-    }
-
-    /// what a device speaks.
-    ibv_transport_type: i32 {
-        IBV_TRANSPORT_UNKNOWN = -1,
-        IBV_TRANSPORT_IB = 0,
-        IBV_TRANSPORT_IWARP = 1,
-        IBV_TRANSPORT_USNIC = 2,
-        IBV_TRANSPORT_USNIC_UDP = 3,
-        IBV_TRANSPORT_UNSPECIFIED = 4,
-    }
 }

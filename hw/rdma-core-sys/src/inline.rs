@@ -1,12 +1,12 @@
-//! The functions that exist in the header alone: each calls through a pointer of its object.
+//! The header's inline functions. Each calls through a pointer of its object.
 //!
-//! Where C would call through null, these answer as for a call that the device doesn't have:
-//! `EOPNOTSUPP` as return value or in `errno`, or zero from a reader of a completion's field.
+//! If the pointer is null, C would call through null. The functions here return `EOPNOTSUPP`, set
+//! `errno` to it, or return zero if they read a field of a completion.
 //!
 //! # Safety
-//! Of every function here: objects are alive, and of the context that they came from; what the
-//! manual page of the same name asks for holds; work requests, and the lists that they name, live
-//! through the call; what is written to may be written to.
+//! For every function here: objects are alive, and belong to the context that they came from. The
+//! conditions of the manual page with the same name hold. Work requests, and the lists that they
+//! point to, are valid during the call. Memory that the function writes to is writable.
 
 use std::ptr::null_mut;
 
@@ -21,19 +21,19 @@ use crate::completions::{
 use crate::context::ibv_context;
 use crate::load::Verbs;
 use crate::queues::{
-    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_ops_wr,
-    ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_ops_wr, ibv_qp, ibv_recv_wr,
+    ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
 };
 use crate::verbs_get_ctx_op;
 
-/// Null, with `errno` saying that the device has no such call.
+/// Returns null and sets `errno` to `EOPNOTSUPP`.
 fn unsupported<T>() -> *mut T {
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = EOPNOTSUPP };
     null_mut()
 }
 
-/// Functions that call through `ops` of the object's context.
+/// Declares functions that call through `ops` of the object's context.
 macro_rules! through_ops {
     ($($name:ident($object:ident: $type:ty $(, $argument:ident: $argument_type:ty)*) = $op:ident,
         else $none:expr;)*) => {$(
@@ -43,7 +43,7 @@ macro_rules! through_ops {
         /// As [the module](self) says.
         #[inline]
         pub unsafe fn $name($object: $type $(, $argument: $argument_type)*) -> i32 {
-            // SAFETY: the object and its context are alive; the rest is handed on.
+            // SAFETY: the object and its context are alive. The caller keeps the other conditions.
             unsafe {
                 match (*(*$object).context).ops.$op {
                     Some(call) => call($object $(, $argument)*),
@@ -68,7 +68,7 @@ through_ops! {
     ) = post_recv, else EOPNOTSUPP;
 }
 
-/// `ibv_query_device_ex(3)`: what a context can't tell is zero.
+/// `ibv_query_device_ex(3)`. Attributes that the context doesn't report are zero.
 ///
 /// # Safety
 /// As [the module](self) says.
@@ -78,7 +78,7 @@ pub unsafe fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe {
         if !input.is_null() && (*input).comp_mask != 0 {
             return EINVAL;
@@ -94,7 +94,7 @@ pub unsafe fn ibv_query_device_ex(
     }
 }
 
-/// `ibv_query_port(3)`: what a context can't tell is zero.
+/// `ibv_query_port(3)`. Attributes that the context doesn't report are zero.
 ///
 /// # Safety
 /// As [the module](self) says.
@@ -104,7 +104,7 @@ pub unsafe fn ibv_query_port(
     port_num: u8,
     attr: *mut ibv_port_attr,
 ) -> i32 {
-    // SAFETY: handed on; the exported function fills all but the last fields.
+    // SAFETY: the caller keeps the conditions. The exported function fills all but the last fields.
     unsafe {
         if let Some(query) = verbs_get_ctx_op!(context, query_port) {
             return query(context, port_num, attr, size_of::<ibv_port_attr>());
@@ -114,7 +114,7 @@ pub unsafe fn ibv_query_port(
     }
 }
 
-/// `ibv_query_gid_ex(3)`; `EOPNOTSUPP` from libraries older than rdma-core 32.
+/// `ibv_query_gid_ex(3)`. Libraries older than rdma-core 32 give `EOPNOTSUPP`.
 ///
 /// # Safety
 /// As [the module](self) says.
@@ -126,7 +126,7 @@ pub unsafe fn ibv_query_gid_ex(
     entry: *mut ibv_gid_entry,
     flags: u32,
 ) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     verbs._ibv_query_gid_ex.map_or(EOPNOTSUPP, |query| unsafe {
         query(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>())
     })
@@ -140,7 +140,7 @@ pub unsafe fn ibv_create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe {
         match verbs_get_ctx_op!(context, create_cq_ex) {
             Some(create) => create(context, attr),
@@ -149,8 +149,8 @@ pub unsafe fn ibv_create_cq_ex(
     }
 }
 
-/// `ibv_create_srq_ex(3)`. A plain queue, asked for with nothing more than its protection domain,
-/// comes from `ibv_create_srq`; every other from the context.
+/// `ibv_create_srq_ex(3)`. If the attributes name only the protection domain and the basic type,
+/// `ibv_create_srq` creates the queue, or else the context does.
 ///
 /// # Safety
 /// As [the module](self) says.
@@ -159,7 +159,7 @@ pub unsafe fn ibv_create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: handed on; the extended attributes begin as the plain ones do.
+    // SAFETY: the caller keeps the conditions. The extended attributes begin like the plain ones.
     unsafe {
         let mask = (*attr).comp_mask;
         let is_more = mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) != 0;
@@ -174,54 +174,18 @@ pub unsafe fn ibv_create_srq_ex(
     }
 }
 
-/// `ibv_create_qp_ex(3)`. One asked for with nothing more than its protection domain comes from
-/// `ibv_create_qp`; every other from the context.
-///
-/// # Safety
-/// As [the module](self) says.
-pub unsafe fn ibv_create_qp_ex(
-    verbs: &Verbs,
-    context: *mut ibv_context,
-    attr: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    // SAFETY: handed on; the extended attributes begin as the plain ones do.
-    unsafe {
-        if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
-            return (verbs.ibv_create_qp)((*attr).pd, attr.cast());
-        }
-        match verbs_get_ctx_op!(context, create_qp_ex) {
-            Some(create) => create(context, attr),
-            None => unsupported(),
-        }
-    }
-}
-
-/// `ibv_get_srq_num(3)`.
-///
-/// # Safety
-/// As [the module](self) says.
-pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> i32 {
-    // SAFETY: handed on.
-    unsafe {
-        match verbs_get_ctx_op!((*srq).context, get_srq_num) {
-            Some(query) => query(srq, srq_num),
-            None => EOPNOTSUPP,
-        }
-    }
-}
-
 /// `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
-/// As [the module](self) says. The tagged buffers of additions stay registered and theirs until
-/// they are matched or deleted.
+/// As [the module](self) says. The tagged buffers of additions stay registered, and nothing else
+/// uses them, until they are matched or deleted.
 #[inline]
 pub unsafe fn ibv_post_srq_ops(
     srq: *mut ibv_srq,
     op: *mut ibv_ops_wr,
     bad_op: *mut *mut ibv_ops_wr,
 ) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe {
         match verbs_get_ctx_op!((*srq).context, post_srq_ops) {
             Some(post) => post(srq, op, bad_op),
@@ -233,28 +197,28 @@ pub unsafe fn ibv_post_srq_ops(
     }
 }
 
-/// The plain completion queue that an extended one is.
+/// An extended completion queue as a plain one.
 pub fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
     cq.cast()
 }
 
-/// `ibv_start_poll(3)`; `ENOENT` when there is nothing. Else [`ibv_end_poll`] must follow.
+/// `ibv_start_poll(3)`: `ENOENT` if there is no completion. After 0, [`ibv_end_poll`] must follow.
 ///
 /// # Safety
 /// As [the module](self) says.
 #[inline]
 pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe { (*cq).start_poll.map_or(EOPNOTSUPP, |start| start(cq, attr)) }
 }
 
-/// `ibv_next_poll(3)`, after [`ibv_start_poll`]; `ENOENT` when there is nothing more.
+/// `ibv_next_poll(3)`, after [`ibv_start_poll`]: `ENOENT` if there is no further completion.
 ///
 /// # Safety
 /// As [the module](self) says.
 #[inline]
 pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe { (*cq).next_poll.map_or(EOPNOTSUPP, |next| next(cq)) }
 }
 
@@ -264,7 +228,7 @@ pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> i32 {
 /// As [the module](self) says.
 #[inline]
 pub unsafe fn ibv_end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe {
         if let Some(end) = (*cq).end_poll {
             end(cq);
@@ -272,17 +236,17 @@ pub unsafe fn ibv_end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Readers of the completion at which an extended completion queue stands.
+/// Declares functions that read a field of an extended completion queue's current completion.
 macro_rules! readers {
     ($($name:ident -> $type:ty = $field:ident;)*) => {$(
-        #[doc = concat!("`", stringify!($name), "(3)`: of the completion at which polling stands.")]
-        /// Zero where the queue wasn't created to tell.
+        #[doc = concat!("`", stringify!($name), "(3)`: a field of the current completion.")]
+        /// Zero if the queue was created without this field.
         ///
         /// # Safety
-        /// As [the module](self) says; polling has been started, and not ended.
+        /// As [the module](self) says. Polling has been started, and hasn't ended.
         #[inline]
         pub unsafe fn $name(cq: *mut ibv_cq_ex) -> $type {
-            // SAFETY: handed on.
+            // SAFETY: the caller keeps the conditions.
             unsafe { (*cq).$field.map_or(0, |read| read(cq)) }
         }
     )*};
@@ -301,15 +265,15 @@ readers! {
     ibv_wc_read_dlid_path_bits -> u8 = read_dlid_path_bits;
 }
 
-/// `ibv_wc_read_tm_info(3)`: of the completion at which polling stands. Zero where the queue wasn't
-/// created to tell.
+/// `ibv_wc_read_tm_info(3)`: a field of the current completion. Zero if the queue was created
+/// without this field.
 ///
 /// # Safety
-/// As [the module](self) says; polling has been started, and not ended.
+/// As [the module](self) says. Polling has been started, and hasn't ended.
 #[inline]
 pub unsafe fn ibv_wc_read_tm_info(cq: *mut ibv_cq_ex) -> ibv_wc_tm_info {
     let mut info = ibv_wc_tm_info::zeroed();
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the conditions.
     unsafe {
         if let Some(read) = (*cq).read_tm_info {
             read(cq, &raw mut info);

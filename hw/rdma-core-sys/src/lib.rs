@@ -1,28 +1,29 @@
 //! libibverbs of [rdma-core], for Rust: types written by hand, functions loaded at run time.
 //!
 //! A program with this crate starts on a machine that has no rdma-core at all: [`Verbs::get`] loads
-//! `libibverbs.so.1` when it is first asked for, or says why it can't. Nothing is linked, generated
-//! or compiled from C.
+//! `libibverbs.so.1` when it is first called, or says why it can't. Nothing is linked, generated or
+//! compiled from C.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`load`] | the exported functions, as [`Verbs`] |
-//! | [`inline`] | the functions that exist in the header alone; each calls through a pointer of its object |
-//! | [`context`] | devices and contexts; the rule by which a context says what it can |
-//! | [`attributes`] | what a device, a port, an address has |
+//! | [`inline`] | the header's inline functions; each calls through a pointer of its object |
+//! | [`context`] | devices and contexts; the rule by which a context says which calls it has |
+//! | [`attributes`] | attributes of devices, ports and addresses |
 //! | [`queues`] | queue pairs, shared receive queues (tag matching included), work requests |
 //! | [`completions`] | completion queues, work completions, asynchronous events |
 //!
-//! Names are those of the header `infiniband/verbs.h` and of its manual pages. Nothing is checked
-//! for the caller; what a page there asks for is what `# Safety` means here. Integers in big-endian
-//! byte order (`__be16` to `__be64` there) are said to be so.
+//! Names are those of the header `infiniband/verbs.h` and of its manual pages. This crate checks
+//! nothing for the caller: a section `# Safety` means that the function's manual page holds. Where
+//! an integer is big-endian (`__be16` to `__be64` in the header), its comment says so.
 //!
-//! Every field's place is asserted when this crate is compiled for x86-64, and `ci/parts/headers`
-//! compares all of them, and every constant, with an installed header.
+//! The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
+//! compares all offsets, and all constants, with an installed header.
 //!
 //! Covered: reliable connections and datagrams with shared receive queues, completion channels,
 //! extended completion queues and tag matching. Not covered: `ibv_qp_ex`, XRC domains, memory
-//! windows, flow steering, work queues.
+//! windows, atomic operations, flow steering, work queues. Constants and functions that only these
+//! need are not declared.
 //!
 //! [rdma-core]: https://github.com/linux-rdma/rdma-core
 #![allow(non_camel_case_types, non_upper_case_globals, missing_docs)]
@@ -49,7 +50,5 @@ pub fn structures() -> impl Iterator<Item = &'static Structure> {
 
 /// Every constant of this crate, for comparison with the header.
 pub fn constants() -> impl Iterator<Item = &'static Constant> {
-    [VALUES_OF_ATTRIBUTES, VALUES_OF_COMPLETIONS, VALUES_OF_CONTEXT, VALUES_OF_QUEUES]
-        .into_iter()
-        .flatten()
+    [VALUES_OF_ATTRIBUTES, VALUES_OF_COMPLETIONS, VALUES_OF_QUEUES].into_iter().flatten()
 }

@@ -43,7 +43,7 @@ structures! {
         8 srq_limit: u32,
     }
 
-    /// what a basic shared receive queue is to be.
+    /// the attributes with which a basic shared receive queue is created.
     24 struct ibv_srq_init_attr {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
@@ -55,7 +55,8 @@ structures! {
         4 max_ops: u32,
     }
 
-    /// what a shared receive queue is to be. `xrcd` names an XRC domain, not declared here.
+    /// the attributes with which a shared receive queue is created. `xrcd` is an XRC domain, which
+    /// isn't declared here.
     64 struct ibv_srq_init_attr_ex {
         0 srq_context: *mut c_void,
         8 attr: ibv_srq_attr,
@@ -87,7 +88,7 @@ structures! {
         16 max_inline_data: u32,
     }
 
-    /// what a queue pair is to be.
+    /// the attributes with which a queue pair is created.
     64 struct ibv_qp_init_attr {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -98,7 +99,7 @@ structures! {
         56 sq_sig_all: i32,
     }
 
-    /// how packets are spread over receive queues.
+    /// the rule by which packets are spread over receive queues.
     24 struct ibv_rx_hash_conf {
         0 rx_hash_function: u8,
         1 rx_hash_key_len: u8,
@@ -106,8 +107,8 @@ structures! {
         16 rx_hash_fields_mask: u64,
     }
 
-    /// what a queue pair is to be, extended. `xrcd` and `rwq_ind_tbl` name things not declared
-    /// here.
+    /// the extended attributes with which a queue pair is created. The types of `xrcd` and
+    /// `rwq_ind_tbl` aren't declared here.
     136 struct ibv_qp_init_attr_ex {
         0 qp_context: *mut c_void,
         8 send_cq: *mut ibv_cq,
@@ -127,7 +128,7 @@ structures! {
         128 send_ops_flags: u64,
     }
 
-    /// a queue pair's attributes, for `ibv_modify_qp` and `ibv_query_qp`.
+    /// a queue pair's attributes, for `ibv_modify_qp`.
     144 struct ibv_qp_attr {
         0 qp_state: ibv_qp_state,
         4 cur_qp_state: ibv_qp_state,
@@ -174,14 +175,14 @@ structures! {
         152 events_completed: u32,
     }
 
-    /// a run of registered memory.
+    /// a range of registered memory.
     16 struct ibv_sge {
         0 addr: u64,
         8 length: u32,
         12 lkey: u32,
     }
 
-    /// the far memory of a READ or WRITE.
+    /// the remote memory of a READ or WRITE.
     16 struct ibv_send_wr_rdma {
         0 remote_addr: u64,
         8 rkey: u32,
@@ -195,23 +196,23 @@ structures! {
         24 rkey: u32,
     }
 
-    /// where a datagram goes.
+    /// the receiver of a datagram.
     16 struct ibv_send_wr_ud {
         0 ah: *mut ibv_ah,
         8 remote_qpn: u32,
         12 remote_qkey: u32,
     }
 
-    /// what a work request has by its kind.
+    /// the part of a work request that depends on its operation.
     32 union ibv_send_wr_wr {
         0 rdma: ibv_send_wr_rdma,
         0 atomic: ibv_send_wr_atomic,
         0 ud: ibv_send_wr_ud,
     }
 
-    /// a send request. `imm_data` is big-endian, or the key to invalidate; `qp_type` is the number
-    /// of an XRC shared receive queue; `bind_mw` is of memory windows and segmentation, not
-    /// declared here.
+    /// a send request. `imm_data` is the immediate data, big-endian, or the key to invalidate.
+    /// `qp_type` is the number of an XRC shared receive queue. `bind_mw` belongs to memory windows
+    /// and segmentation, which aren't declared here.
     128 struct ibv_send_wr {
         0 wr_id: u64,
         8 next: *mut ibv_send_wr,
@@ -233,7 +234,7 @@ structures! {
         24 num_sge: i32,
     }
 
-    /// a tagged buffer to be added.
+    /// a tagged buffer to add to the list.
     40 struct ibv_ops_wr_add {
         0 recv_wr_id: u64,
         8 sg_list: *mut ibv_sge,
@@ -242,7 +243,7 @@ structures! {
         32 mask: u64,
     }
 
-    /// what a list operation is about. `handle` is written by an addition.
+    /// the arguments of a list operation. An addition writes `handle`.
     48 struct ibv_ops_wr_tm {
         0 unexpected_cnt: u32,
         4 handle: u32,
@@ -262,20 +263,15 @@ structures! {
 constants! {
     VALUES_OF_QUEUES as u64, from "infiniband/verbs.h":
 
-    /// what may be done with registered memory, and what a queue pair lets its peer do.
+    /// the allowed accesses to registered memory, and the accesses that a queue pair grants its
+    /// peer.
     ibv_access_flags: u32 {
         IBV_ACCESS_LOCAL_WRITE = 1,
         IBV_ACCESS_REMOTE_WRITE = 1 << 1,
         IBV_ACCESS_REMOTE_READ = 1 << 2,
-        IBV_ACCESS_REMOTE_ATOMIC = 1 << 3,
-        IBV_ACCESS_MW_BIND = 1 << 4,
-        IBV_ACCESS_ZERO_BASED = 1 << 5,
-        IBV_ACCESS_ON_DEMAND = 1 << 6,
-        IBV_ACCESS_HUGETLB = 1 << 7,
-        IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
     }
 
-    /// what `ibv_rereg_mr` changes.
+    /// the properties that `ibv_rereg_mr` changes.
     ibv_rereg_mr_flags: i32 {
         IBV_REREG_MR_CHANGE_TRANSLATION = 1,
         IBV_REREG_MR_CHANGE_PD = 1 << 1,
@@ -285,11 +281,10 @@ constants! {
     /// the kinds of shared receive queues.
     ibv_srq_type: u32 {
         IBV_SRQT_BASIC = 0,
-        IBV_SRQT_XRC = 1,
         IBV_SRQT_TM = 2,
     }
 
-    /// which fields of [`ibv_srq_init_attr_ex`] mean something.
+    /// the fields of [`ibv_srq_init_attr_ex`] that are set.
     ibv_srq_init_attr_mask: u32 {
         IBV_SRQ_INIT_ATTR_TYPE = 1,
         IBV_SRQ_INIT_ATTR_PD = 1 << 1,
@@ -298,7 +293,7 @@ constants! {
         IBV_SRQ_INIT_ATTR_TM = 1 << 4,
     }
 
-    /// which fields of [`ibv_srq_attr`] change.
+    /// the fields of [`ibv_srq_attr`] to change.
     ibv_srq_attr_mask: u32 {
         IBV_SRQ_MAX_WR = 1,
         IBV_SRQ_LIMIT = 1 << 1,
@@ -307,30 +302,13 @@ constants! {
     /// the kinds of queue pairs.
     ibv_qp_type: u32 {
         IBV_QPT_RC = 2,
-        IBV_QPT_UC = 3,
         IBV_QPT_UD = 4,
-        IBV_QPT_RAW_PACKET = 8,
-        IBV_QPT_XRC_SEND = 9,
-        IBV_QPT_XRC_RECV = 10,
-        IBV_QPT_DRIVER = 0xff,
     }
 
-    /// which fields of [`ibv_qp_init_attr_ex`] mean something.
-    ibv_qp_init_attr_mask: u32 {
-        IBV_QP_INIT_ATTR_PD = 1,
-        IBV_QP_INIT_ATTR_XRCD = 1 << 1,
-        IBV_QP_INIT_ATTR_CREATE_FLAGS = 1 << 2,
-        IBV_QP_INIT_ATTR_MAX_TSO_HEADER = 1 << 3,
-        IBV_QP_INIT_ATTR_IND_TABLE = 1 << 4,
-        IBV_QP_INIT_ATTR_RX_HASH = 1 << 5,
-        IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 1 << 6,
-    }
-
-    /// which fields of [`ibv_qp_attr`] change.
+    /// the fields of [`ibv_qp_attr`] to change.
     ibv_qp_attr_mask: u32 {
         IBV_QP_STATE = 1,
         IBV_QP_CUR_STATE = 1 << 1,
-        IBV_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
         IBV_QP_ACCESS_FLAGS = 1 << 3,
         IBV_QP_PKEY_INDEX = 1 << 4,
         IBV_QP_PORT = 1 << 5,
@@ -342,14 +320,11 @@ constants! {
         IBV_QP_RNR_RETRY = 1 << 11,
         IBV_QP_RQ_PSN = 1 << 12,
         IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13,
-        IBV_QP_ALT_PATH = 1 << 14,
         IBV_QP_MIN_RNR_TIMER = 1 << 15,
         IBV_QP_SQ_PSN = 1 << 16,
         IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
-        IBV_QP_PATH_MIG_STATE = 1 << 18,
         IBV_QP_CAP = 1 << 19,
         IBV_QP_DEST_QPN = 1 << 20,
-        IBV_QP_RATE_LIMIT = 1 << 25,
     }
 
     /// the states of a queue pair.
@@ -364,38 +339,31 @@ constants! {
         IBV_QPS_UNKNOWN = 7,
     }
 
-    /// what a send request does.
+    /// the operations of send requests.
     ibv_wr_opcode: u32 {
         IBV_WR_RDMA_WRITE = 0,
         IBV_WR_RDMA_WRITE_WITH_IMM = 1,
         IBV_WR_SEND = 2,
         IBV_WR_SEND_WITH_IMM = 3,
         IBV_WR_RDMA_READ = 4,
-        IBV_WR_ATOMIC_CMP_AND_SWP = 5,
-        IBV_WR_ATOMIC_FETCH_AND_ADD = 6,
-        IBV_WR_LOCAL_INV = 7,
-        IBV_WR_BIND_MW = 8,
-        IBV_WR_SEND_WITH_INV = 9,
-        IBV_WR_TSO = 10,
     }
 
-    /// bits of a send request.
+    /// flags of a send request.
     ibv_send_flags: u32 {
         IBV_SEND_FENCE = 1,
         IBV_SEND_SIGNALED = 1 << 1,
         IBV_SEND_SOLICITED = 1 << 2,
         IBV_SEND_INLINE = 1 << 3,
-        IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// what a list operation does.
+    /// the kinds of list operations.
     ibv_ops_wr_opcode: u32 {
         IBV_WR_TAG_ADD = 0,
         IBV_WR_TAG_DEL = 1,
         IBV_WR_TAG_SYNC = 2,
     }
 
-    /// bits of a list operation.
+    /// flags of a list operation.
     ibv_ops_flags: u32 {
         IBV_OPS_SIGNALED = 1,
         IBV_OPS_TM_SYNC = 1 << 1,

@@ -1,4 +1,4 @@
-//! Loading: errors say what was wrong, and the installed library has everything.
+//! Loading: errors say what is wrong, and the installed library has all functions.
 
 use std::ffi::CString;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tagmatch_rdma_core_sys::{
 };
 
 fn load(path: &str) -> Result<Verbs, LoadError> {
-    // SAFETY: what these tests load is a part of the system.
+    // SAFETY: these tests load only libraries of the system.
     unsafe { Verbs::load(&CString::new(path).unwrap()) }
 }
 
@@ -27,7 +27,7 @@ fn another_library_is_named_with_what_it_lacks() {
     assert!(text.contains("libc.so.6") && text.contains("ibv_get_device_list"), "{text}");
 }
 
-/// Whether libibverbs is installed; says so if it isn't.
+/// The installed libibverbs. If there is none, prints that the test is skipped.
 fn installed() -> Option<Verbs> {
     match load("libibverbs.so.1") {
         Ok(verbs) => Some(verbs),
@@ -43,7 +43,7 @@ fn installed() -> Option<Verbs> {
 fn the_installed_library_has_all_functions() {
     let Some(verbs) = installed() else { return };
     assert!(verbs.path().contains("libibverbs.so"), "{}", verbs.path());
-    // SAFETY: a list that is freed; without an RDMA kernel it is null, which is no error here.
+    // SAFETY: the list is freed. It is null on a kernel without RDMA, which is no error here.
     unsafe {
         let list = (verbs.ibv_get_device_list)(std::ptr::null_mut());
         if !list.is_null() {
@@ -54,7 +54,7 @@ fn the_installed_library_has_all_functions() {
     }
 }
 
-/// Set for the child of [`the_environment_names_the_library`].
+/// The variable that is set for the child process of [`the_environment_names_the_library`].
 const CHILD: &str = "LOAD_TEST_IS_CHILD";
 
 #[test]
@@ -74,12 +74,12 @@ fn the_environment_names_the_library() {
     assert!(text.contains("/nowhere/another.so"), "{text}");
 }
 
-/// An extended context that ends where `sz` says, with a tag-matching queue that is no queue.
+/// An extended context of `sz` bytes. Its `create_srq_ex` returns a pointer to no queue.
 fn context(sz: usize) -> Box<verbs_context> {
     unsafe extern "C" fn create(_: *mut ibv_context, _: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
         std::ptr::dangling_mut()
     }
-    // SAFETY: pointers, optional functions and integers.
+    // SAFETY: pointers, optional functions and integers may be zero.
     let mut whole: Box<verbs_context> = Box::new(unsafe { std::mem::zeroed() });
     whole.sz = sz;
     whole.create_srq_ex = Some(create);
@@ -99,12 +99,12 @@ fn a_tag_matching_queue_comes_from_the_context_that_has_it() {
             | IBV_SRQ_INIT_ATTR_TM;
         attr.srq_type = IBV_SRQT_TM;
         let whole: *mut verbs_context = &raw mut **whole;
-        // SAFETY: the context is one for as far as `sz` says.
+        // SAFETY: the context is valid for `sz` bytes.
         !unsafe { ibv_create_srq_ex(&verbs, &raw mut (*whole).context, &raw mut attr) }.is_null()
     };
     let size = size_of::<verbs_context>();
     assert!(create(&mut context(size)));
-    // `create_srq_ex` stands 40 bytes before the plain context, which has 328.
+    // `create_srq_ex` lies 40 bytes before the plain context, which has 328 bytes.
     let reach = size_of::<ibv_context>() + 40;
     assert!(create(&mut context(reach)));
     assert!(!create(&mut context(reach - 8)));

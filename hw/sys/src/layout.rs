@@ -4,9 +4,9 @@
 /// The layout of a structure.
 #[derive(Debug)]
 pub struct Structure {
-    /// Its name in C, or a name of our own where C has none.
+    /// The structure's name in C, or a name of our own if it has none in C.
     pub name: &'static str,
-    /// Its size in bytes.
+    /// The structure's size in bytes.
     pub size: usize,
     /// Name, offset and size of each field.
     pub fields: &'static [(&'static str, usize, usize)],
@@ -16,8 +16,8 @@ pub struct Structure {
 pub type Constant = (&'static str, i128);
 
 /// Declares structures of a header, and the list of them. The size of a structure stands before its
-/// name, and the offset of a field before the field. Both are those of x86-64 and asserted there;
-/// elsewhere a `pthread_mutex_t` may differ in size.
+/// name, and the offset of a field before the field. Both are the numbers of x86-64, and asserted
+/// there. On other machines a `pthread_mutex_t` may have another size.
 #[macro_export]
 macro_rules! structures {
     ($list:ident from $header:literal: $(
@@ -40,8 +40,8 @@ macro_rules! structures {
                 /// All bytes zero, as C's `= {0}`.
                 #[inline]
                 pub const fn zeroed() -> Self {
-                    // SAFETY: integers, raw pointers, optional functions, and arrays of them: each
-                    // is valid when all its bytes are zero.
+                    // SAFETY: the fields are integers, raw pointers, optional functions, and
+                    // arrays of these. All of them may be zero.
                     unsafe { std::mem::zeroed() }
                 }
             }

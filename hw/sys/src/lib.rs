@@ -1,9 +1,12 @@
 //! Declaring C libraries by hand and loading them at run time, for tagmatch's `-sys` crates.
 //!
 //! [`structures!`] and [`constants!`] declare the types of a header, assert their layout, and list
-//! them for a comparison with the installed header. [`load`] finds a library and its functions.
+//! them for a comparison with the installed header. [`functions!`] declares the functions of a
+//! library. [`load`] loads the library and finds a function in it.
 
+mod functions;
 mod layout;
 pub mod load;
 
+pub use functions::Missing;
 pub use layout::{Constant, Structure};

@@ -1,14 +1,14 @@
-//! Finding a library and its functions while the program runs, so that it starts also where the
-//! library is missing.
+//! Finding a library and its functions at run time, so that the program also starts on a machine
+//! without the library.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStringExt;
 
-/// The path that the environment variable names, else `default`. The variable is ignored, as the
-/// loader ignores its own, in programs that run with more rights than their caller. `None`: the
-/// path holds a zero byte.
+/// The path that the environment variable holds, or else `default`. Programs that run with more
+/// rights than their caller ignore the variable, as the loader ignores its own variables there.
+/// `None` if the path holds a zero byte.
 pub fn path(variable: &str, default: &CStr) -> Option<CString> {
-    // SAFETY: asks for a fact of this process.
+    // SAFETY: the call has no pointers.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     match std::env::var_os(variable).filter(|_| !is_privileged) {
         Some(path) => CString::new(path.into_vec()).ok(),
@@ -16,8 +16,8 @@ pub fn path(variable: &str, default: &CStr) -> Option<CString> {
     }
 }
 
-/// Loads a library with further `flags` of dlopen(3). A name without a slash is searched for as
-/// dlopen(3) does.
+/// Loads a library with these `flags` of dlopen(3), and `RTLD_LOCAL`. A name without a slash is
+/// searched for as dlopen(3) does.
 ///
 /// # Safety
 /// Loading the library is harmless.
@@ -30,8 +30,8 @@ pub unsafe fn open(path: &CStr, flags: i32) -> Result<*mut c_void, String> {
     if library.is_null() { Err(last_error()) } else { Ok(library) }
 }
 
-/// The function of this name, of the library or of a library that it needs; of this version, if one
-/// is given.
+/// The function with this name, in the library or in a library that it needs. If a version is
+/// given, the function has this version.
 ///
 /// # Safety
 /// `library` is a handle of a loaded library.

@@ -1,23 +1,23 @@
 //! libucp of [UCX], for Rust: types written by hand, functions loaded at run time.
 //!
 //! A program with this crate starts on a machine that has no UCX at all: [`Ucp::get`] loads
-//! `libucp.so.0` when it is first asked for, or says why it can't and what to install. Nothing is
+//! `libucp.so.0` when it is first called, or says why it can't and what to install. Nothing is
 //! linked, generated or compiled from C.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`load`] | the exported functions, as [`Ucp`] |
 //! | [`types`] | structures and constants of `ucp/api/ucp.h` |
-//! | [`status`] | statuses, and pointers that may be one |
-//! | [`signals`] | why loading UCX leaves this process' signal handlers alone |
+//! | [`status`] | statuses, and pointers that may hold a status |
+//! | [`signals`] | keeps the signal handlers of this process as they are while UCX is loaded |
 //!
-//! Names are those of the header. One set of declarations serves version 1.13 and later ones:
-//! structures that the library reads have a field mask, and only bits and fields that 1.13 knows
-//! are declared. C's enumerations are plain integers here, so that no value of the library's is
-//! undefined behaviour.
+//! Names are those of the header. The declarations fit version 1.13 and later versions: structures
+//! that the library reads have a field mask, and only bits and fields of 1.13 are declared. C's
+//! enumerations are plain integers here, so no value that the library returns is undefined
+//! behaviour.
 //!
-//! Every field's place is asserted when this crate is compiled for a 64-bit machine, and
-//! `ci/parts/headers` compares all of them, and every constant, with an installed header.
+//! The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
+//! compares all offsets, and all constants, with an installed header.
 //!
 //! Covered: contexts, workers, endpoints by worker address, tagged messages, events. Not covered:
 //! active messages, streams, remote memory access, listeners.

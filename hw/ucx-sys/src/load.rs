@@ -1,9 +1,9 @@
-//! Loads libucp while the program runs, so that it starts also where there is none.
+//! Loads libucp at run time, so that the program also starts on a machine without it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use tagmatch_sys::load;
+use tagmatch_sys::{Missing, functions, load};
 
 use crate::signals::Signals;
 use crate::status::{ucs_status_ptr_t, ucs_status_t};
@@ -13,103 +13,61 @@ use crate::types::{
     ucp_worker_params_t, ucs_log_func_t,
 };
 
-/// The environment variable that names another library to load. Ignored, as the loader does with
-/// its own, in programs that run with more rights than their caller.
+/// The environment variable that names another library to load. Programs that run with more rights
+/// than their caller ignore it, as the loader ignores its own variables there.
 pub const LIBRARY_VARIABLE: &str = "TAGMATCH_LIBUCP";
 
-/// What is loaded otherwise.
+/// The library that is loaded if the variable isn't set.
 const LIBRARY: &CStr = c"libucp.so.0";
 
 /// The oldest version that these declarations fit.
 pub const VERSION_MIN: (u32, u32) = (1, 13);
 
-/// What to type where there is no UCX, or one too old.
+/// The command to install UCX, for a machine that has none, or one that is too old.
 pub const INSTALL: &str = "apt-get install libucx0  (Fedora, RHEL: dnf install ucx)";
 
 /// Why libucp can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It wasn't found, or couldn't be loaded; the reason names the path.
+    /// The library wasn't found, or couldn't be loaded. The reason names its path.
     #[error("libucp can't be loaded: {reason}; try: {INSTALL}")]
     NotLoaded {
-        /// What the loader said.
+        /// The loader's reason.
         reason: String,
     },
-    /// What was loaded isn't libucp, or one too old.
+    /// The loaded library isn't libucp, or is too old.
     #[error("{path} lacks {symbol}: {reason}; UCX 1.13 or later has it; try: {INSTALL}")]
     NoSymbol {
-        /// What was loaded.
+        /// The file that was loaded.
         path: String,
         /// The function that wasn't found.
         symbol: &'static str,
-        /// What the loader said.
+        /// The loader's reason.
         reason: String,
     },
-    /// It is older than these declarations, or of another interface.
+    /// The library is older than these declarations, or has another interface.
     #[error("{path} is UCX {major}.{minor}; 1.13 or a later 1.x is needed; try: {INSTALL}")]
     Version {
-        /// What was loaded.
+        /// The file that was loaded.
         path: String,
-        /// Its major version.
+        /// The library's major version.
         major: u32,
-        /// Its minor version.
+        /// The library's minor version.
         minor: u32,
     },
-    /// The environment variable names no path.
+    /// The environment variable holds no path.
     #[error("{LIBRARY_VARIABLE} holds a zero byte")]
     BadPath,
 }
 
-/// Declares [`Ucp`] and how its functions are found.
-macro_rules! functions {
-    (
-        required { $($name:ident: fn($($type:ty),*) $(-> $result:ty)?,)* }
-        optional { $($extra:ident: fn($($extra_type:ty),*) $(-> $extra_result:ty)?,)* }
-    ) => {
-        /// The functions of a loaded libucp, and of the libucs that it brings; each has its words
-        /// in the header, which are what its safety asks for. It is never unloaded.
-        #[derive(Clone, Debug)]
-        #[allow(missing_docs)]
-        pub struct Ucp {
-            path: String,
-            was_loaded_before: bool,
-            $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
-            $(pub $extra: Option<unsafe extern "C" fn($($extra_type),*) $(-> $extra_result)?>,)*
-        }
-
-        impl Ucp {
-            /// # Safety
-            /// `library` is a handle of a loaded library; its functions of these names are UCX's.
-            unsafe fn resolve(library: *mut c_void, path: String) -> Result<Self, LoadError> {
-                // SAFETY: the handle is one; UCX's functions of these names have these types.
-                unsafe {
-                    $(let $name = match load::symbol(library, stringify!($name), None) {
-                        Ok(found) => std::mem::transmute::<
-                            *mut c_void,
-                            unsafe extern "C" fn($($type),*) $(-> $result)?,
-                        >(found),
-                        Err(reason) => {
-                            let symbol = stringify!($name);
-                            return Err(LoadError::NoSymbol { path, symbol, reason });
-                        }
-                    };)*
-                    $(let $extra = load::symbol(library, stringify!($extra), None).ok().map(|found| {
-                        std::mem::transmute::<
-                            *mut c_void,
-                            unsafe extern "C" fn($($extra_type),*) $(-> $extra_result)?,
-                        >(found)
-                    });)*
-                    Ok(Ucp { path, was_loaded_before: false, $($name,)* $($extra,)* })
-                }
-            }
-        }
-    };
-}
-
 functions! {
+    /// The library is libucp, with the libucs that comes with it. The header says of each function
+    /// what its safety asks for.
+    #[allow(missing_docs)]
+    Ucp { path: String, was_loaded_before: bool, }
+    version None;
     required {
         ucp_get_version: fn(*mut c_uint, *mut c_uint, *mut c_uint),
-        ucp_get_version_string: fn() -> *const c_char,
         ucp_config_read: fn(*const c_char, *const c_char, *mut *mut ucp_config_t) -> ucs_status_t,
         ucp_config_modify: fn(*mut ucp_config_t, *const c_char, *const c_char) -> ucs_status_t,
         ucp_config_release: fn(*mut ucp_config_t),
@@ -160,29 +118,29 @@ functions! {
 }
 
 impl Ucp {
-    /// The library of this process, loaded at the first call: the one that [`LIBRARY_VARIABLE`]
-    /// names, else `libucp.so.0`. What the first call found holds for good.
+    /// The library of this process: the library that [`LIBRARY_VARIABLE`] names, or else
+    /// `libucp.so.0`. The first call loads it. Later calls return the same result.
     ///
     /// # Errors
-    /// It isn't there, or isn't what it should be. That is a normal state of a machine without UCX.
+    /// The library isn't there, or isn't UCX. This is normal on a machine without UCX.
     pub fn get() -> Result<&'static Ucp, &'static LoadError> {
         static LOADED: OnceLock<Result<Ucp, LoadError>> = OnceLock::new();
         let load = || {
             let path = load::path(LIBRARY_VARIABLE, LIBRARY).ok_or(LoadError::BadPath)?;
-            // SAFETY: the environment is trusted with this variable as with the loader's own.
+            // SAFETY: this variable is trusted as much as the loader's own variables.
             unsafe { Ucp::load(&path) }
         };
         LOADED.get_or_init(load).as_ref()
     }
 
-    /// Loads the library at `path`; a name without a slash is searched for as dlopen(3) does. The
+    /// Loads the library at `path`. A name without a slash is searched for as dlopen(3) does. The
     /// signal handlers of this process stay as they are ([`signals`](crate::signals)).
     ///
     /// # Safety
-    /// Loading it must be harmless, and if it has UCX's functions, they must be those.
+    /// Loading the library is harmless. Functions with the names of UCX's functions are these.
     ///
     /// # Errors
-    /// It isn't there, isn't libucp, or is older than 1.13.
+    /// The library isn't there, isn't libucp, or is older than 1.13.
     pub unsafe fn load(path: &CStr) -> Result<Ucp, LoadError> {
         let signals = Signals::now();
         // SAFETY: the caller guarantees that loading is harmless; the first call loads nothing.
@@ -192,21 +150,25 @@ impl Ucp {
         };
         let library = library.map_err(|reason| LoadError::NotLoaded { reason })?;
         let path = path.to_string_lossy().into_owned();
-        // SAFETY: just loaded, and never unloaded: its functions are handed out for good.
-        let ucp = unsafe { Ucp::resolve(library, path) };
+        // SAFETY: a library that was just loaded and is never unloaded, so its functions stay
+        // valid.
+        let ucp = unsafe { Ucp::resolve(library) };
         if !was_loaded_before {
             if let Ok(Ucp { ucs_debug_disable_signals: Some(disable), .. }) = &ucp {
-                // SAFETY: it takes nothing. It makes UCX forget handlers, so that it won't put them
-                // back when the process ends.
+                // SAFETY: a function without arguments. UCX forgets its handlers, so that it
+                // doesn't put them back when the process ends.
                 unsafe { disable() };
             }
             signals.restore();
         }
-        let mut ucp = ucp?;
+        let mut ucp = match ucp {
+            Err(Missing { symbol, reason, .. }) => {
+                return Err(LoadError::NoSymbol { path, symbol, reason });
+            }
+            Ok(ucp) => ucp,
+        };
         ucp.was_loaded_before = was_loaded_before;
-        if let Some(file) = load::file_of(ucp.ucp_init_version as *const c_void) {
-            ucp.path = file;
-        }
+        ucp.path = load::file_of(ucp.ucp_init_version as *const c_void).unwrap_or(path);
         let (major, minor, _) = ucp.version();
         if major != VERSION_MIN.0 || minor < VERSION_MIN.1 {
             return Err(LoadError::Version { path: ucp.path, major, minor });
@@ -219,13 +181,13 @@ impl Ucp {
         &self.path
     }
 
-    /// Whether someone else in this process had loaded it before: its log and its signals are
-    /// theirs.
+    /// Whether another part of this process had loaded the library before. Its log and its signal
+    /// handlers then belong to that part.
     pub fn was_loaded_before(&self) -> bool {
         self.was_loaded_before
     }
 
-    /// Its version: major, minor, release.
+    /// The library's version: major, minor, release.
     pub fn version(&self) -> (u32, u32, u32) {
         let (mut major, mut minor, mut release) = (0, 0, 0);
         // SAFETY: three integers to be filled.
@@ -233,10 +195,10 @@ impl Ucp {
         (major, minor, release)
     }
 
-    /// What a status means.
+    /// UCX's text for a status.
     pub fn status_text(&self, status: ucs_status_t) -> String {
-        // SAFETY: UCX gives a string for any status, which lives for good or until its next call by
-        // this thread.
+        // SAFETY: UCX returns a string for every status. It is valid at least until this thread's
+        // next call.
         unsafe {
             let text = (self.ucs_status_string)(status);
             if text.is_null() {

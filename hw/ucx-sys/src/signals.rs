@@ -5,19 +5,19 @@
 //! thread. Those belong to the program: Rust's own report of a stack overflow, a debugger, a
 //! garbage collector.
 
-/// Signals 1 to 31; the real-time ones are for who asks for them by number, which UCX doesn't.
+/// Signals 1 to 31. UCX doesn't use the real-time signals.
 const SIGNALS: std::ops::Range<libc::c_int> = 1..32;
 
-/// The handlers of this process, and the alternate stack of this thread, to be put back.
+/// The handlers of this process and the alternate stack of this thread, to be restored later.
 pub(crate) struct Signals {
     actions: Vec<(libc::c_int, libc::sigaction)>,
     stack: libc::stack_t,
 }
 
 impl Signals {
-    /// As they are now.
+    /// The current handlers and the current stack.
     pub(crate) fn now() -> Self {
-        // SAFETY: all zeros is a valid value of both; the calls fill them and change nothing.
+        // SAFETY: both structures may be zero. The calls fill them and change nothing else.
         unsafe {
             let mut stack: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &raw mut stack);
@@ -30,17 +30,17 @@ impl Signals {
         }
     }
 
-    /// Puts back what has changed.
+    /// Restores the handlers and the stack that have changed.
     pub(crate) fn restore(&self) {
         let now = Signals::now();
         for ((signal, before), (_, after)) in self.actions.iter().zip(&now.actions) {
             if before.sa_sigaction != after.sa_sigaction || before.sa_flags != after.sa_flags {
-                // SAFETY: a handler that this process had installed a moment ago.
+                // SAFETY: a handler that was installed before the library was loaded.
                 unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
             }
         }
         if now.stack.ss_sp != self.stack.ss_sp || now.stack.ss_flags != self.stack.ss_flags {
-            // SAFETY: the stack that this thread had a moment ago, or none.
+            // SAFETY: the stack that this thread had before the library was loaded, or none.
             unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
         }
     }

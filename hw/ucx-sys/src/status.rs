@@ -1,4 +1,4 @@
-//! Statuses, and pointers that may be one.
+//! Statuses, and pointers that may hold a status.
 
 use std::ffi::c_void;
 use tagmatch_sys::constants;
@@ -6,7 +6,7 @@ use tagmatch_sys::constants;
 constants! {
     STATUSES as i64, from "ucp/api/ucp.h":
 
-    /// how something ended: 0, or a negative number for an error. A packed enumeration in C.
+    /// the result of a call or an operation: errors are negative. A packed enumeration in C.
     ucs_status_t: i8 {
         UCS_OK = 0,
         UCS_INPROGRESS = 1,
@@ -36,23 +36,23 @@ constants! {
     }
 }
 
-/// What an operation gives: null if it is complete, a status in disguise if it failed, else a
-/// request.
+/// The result of starting an operation: null if the operation is complete, a status in the form of
+/// a pointer if it failed, or else a request.
 pub type ucs_status_ptr_t = *mut c_void;
 
-/// What a [`ucs_status_ptr_t`] means.
+/// The meaning of a [`ucs_status_ptr_t`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
     /// The operation is complete.
     Complete,
-    /// It is under way; to be freed when it is complete.
+    /// The operation is under way. The request must be freed when it is complete.
     Request(*mut c_void),
-    /// It was not begun.
+    /// The operation wasn't started.
     Failed(ucs_status_t),
 }
 
 impl Started {
-    /// `UCS_PTR_IS_ERR` and `UCS_PTR_IS_PTR` of the header, in one.
+    /// Does the tests of the header's `UCS_PTR_IS_ERR` and `UCS_PTR_IS_PTR`.
     #[inline]
     pub fn of(pointer: ucs_status_ptr_t) -> Self {
         let value = pointer.addr();
@@ -62,7 +62,7 @@ impl Started {
         if value < isize::from(UCS_ERR_LAST).cast_unsigned() {
             return Started::Request(pointer);
         }
-        // From -100 to -1 by the test above: fits.
+        // The test above leaves -100 to -1, which fit.
         Started::Failed(ucs_status_t::try_from(value.cast_signed()).unwrap_or(UCS_ERR_LAST))
     }
 }

@@ -1,20 +1,20 @@
-//! Structures and constants of `ucp/api/ucp.h` and of what it includes.
+//! Structures and constants of `ucp/api/ucp.h` and of the headers that it includes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use tagmatch_sys::{constants, structures};
 
 use crate::status::ucs_status_t;
 
-/// Declares types that only UCX looks into.
+/// Declares types whose content only UCX knows.
 macro_rules! opaque {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         $(
-            /// Only UCX looks into it:
+            /// A type whose content only UCX knows:
             $(#[$meta])*
             #[repr(C)]
             pub struct $name {
                 inside: [u8; 0],
-                // Neither moved nor shared between threads without a word from its owner.
+                // Makes the type neither `Send` nor `Sync` nor `Unpin`.
                 marker: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
             }
         )*
@@ -26,15 +26,15 @@ opaque! {
     ucp_config,
     /// a communication context.
     ucp_context,
-    /// a worker: matching, progress.
+    /// a worker, which matches messages and makes progress.
     ucp_worker,
-    /// an endpoint: the way to one peer.
+    /// an endpoint, by which one peer is reached.
     ucp_ep,
-    /// a worker's address: bytes, whose number is known beside it.
+    /// a worker's address. Its length is returned beside it.
     ucp_address,
-    /// a message that a probe took.
+    /// a message that a probe has taken.
     ucp_recv_desc,
-    /// memory that was registered by hand.
+    /// memory that the program has registered.
     ucp_mem,
     /// a connection request of a listener.
     ucp_conn_request,
@@ -50,11 +50,11 @@ pub type ucp_worker_h = *mut ucp_worker;
 pub type ucp_ep_h = *mut ucp_ep;
 /// A worker's address.
 pub type ucp_address_t = ucp_address;
-/// A message that a probe took.
+/// A message that a probe has taken.
 pub type ucp_tag_message_h = *mut ucp_recv_desc;
 /// A tag.
 pub type ucp_tag_t = u64;
-/// What a buffer is made of.
+/// The type of a buffer's elements.
 pub type ucp_datatype_t = u64;
 
 /// Called when a send has ended.
@@ -64,9 +64,9 @@ pub type ucp_tag_recv_nbx_callback_t =
     unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void);
 /// Called when an endpoint has failed.
 pub type ucp_err_handler_cb_t = unsafe extern "C" fn(*mut c_void, ucp_ep_h, ucs_status_t);
-/// Called for each line of the log: file, line, function, level, settings, format, arguments (a
-/// `va_list`, which is passed as a pointer on the machines that UCX runs on). Not zero: the next
-/// handler gets it too.
+/// Called for each line of the log with file, line, function, level, settings, format and arguments
+/// (a `va_list`, which is passed as a pointer on all machines that UCX supports). If the result
+/// isn't zero, the next handler is called too.
 pub type ucs_log_func_t = unsafe extern "C" fn(
     *const c_char,
     c_uint,
@@ -77,20 +77,20 @@ pub type ucs_log_func_t = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_uint;
 
-/// A callback of an operation; which one, its call says.
+/// The callback of an operation. The operation decides which member is used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ucp_request_callback_t {
-    /// Of a send.
+    /// The callback of a send.
     pub send: Option<ucp_send_nbx_callback_t>,
-    /// Of a tagged receive.
+    /// The callback of a tagged receive.
     pub recv: Option<ucp_tag_recv_nbx_callback_t>,
 }
 
 structures! {
     STRUCTURES from "ucp/api/ucp.h":
 
-    /// how a context is to be.
+    /// the parameters with which a context is created.
     80 struct ucp_params_t {
         0 field_mask: u64,
         8 features: u64,
@@ -109,7 +109,7 @@ structures! {
         0 ucs_bits: [u64; 16],
     }
 
-    /// how a worker is to be.
+    /// the parameters with which a worker is created.
     200 struct ucp_worker_params_t {
         0 field_mask: u64,
         8 thread_mode: ucs_thread_mode_t,
@@ -123,7 +123,7 @@ structures! {
         192 client_id: u64,
     }
 
-    /// who is told of an endpoint's failure.
+    /// the callback that reports an endpoint's failure.
     16 struct ucp_err_handler_t {
         0 cb: Option<ucp_err_handler_cb_t>,
         8 arg: *mut c_void,
@@ -135,7 +135,7 @@ structures! {
         8 addrlen: libc::socklen_t,
     }
 
-    /// how an endpoint is to be.
+    /// the parameters with which an endpoint is created.
     104 struct ucp_ep_params_t {
         0 field_mask: u64,
         8 address: *const ucp_address_t,
@@ -149,13 +149,13 @@ structures! {
         88 local_sockaddr: ucs_sock_addr_t,
     }
 
-    /// the facts of a message.
+    /// the tag and the length of a message.
     16 struct ucp_tag_recv_info_t {
         0 sender_tag: ucp_tag_t,
         8 length: usize,
     }
 
-    /// how an operation is to be done. `recv_info` is a union of two pointers in C.
+    /// the parameters of an operation. In C, `recv_info` is a union of two pointers.
     72 struct ucp_request_param_t {
         0 op_attr_mask: u32,
         4 flags: u32,
@@ -173,60 +173,42 @@ structures! {
 constants! {
     VALUES as i64, from "ucp/api/ucp.h":
 
-    /// fields of [`ucp_params_t`] that are set.
+    /// the fields of [`ucp_params_t`] that are set.
     ucp_params_field: u64 {
         UCP_PARAM_FIELD_FEATURES = 1 << 0,
         UCP_PARAM_FIELD_TAG_SENDER_MASK = 1 << 4,
-        UCP_PARAM_FIELD_MT_WORKERS_SHARED = 1 << 5,
-        UCP_PARAM_FIELD_ESTIMATED_NUM_EPS = 1 << 6,
-        UCP_PARAM_FIELD_NAME = 1 << 8,
     }
 
-    /// what a context is for.
+    /// the features of a context.
     ucp_feature: u64 {
         UCP_FEATURE_TAG = 1 << 0,
         UCP_FEATURE_WAKEUP = 1 << 4,
     }
 
-    /// fields of [`ucp_worker_params_t`] that are set.
+    /// the fields of [`ucp_worker_params_t`] that are set.
     ucp_worker_params_field: u64 {
         UCP_WORKER_PARAM_FIELD_THREAD_MODE = 1 << 0,
-        UCP_WORKER_PARAM_FIELD_EVENTS = 1 << 2,
-        UCP_WORKER_PARAM_FIELD_FLAGS = 1 << 5,
     }
 
-    /// flags of a worker.
-    ucp_worker_flags_t: u64 {
-        UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = 1 << 0,
-    }
-
-    /// what a worker's descriptor tells of.
-    ucp_wakeup_event_types: c_uint {
-        UCP_WAKEUP_TAG_SEND = 1 << 2,
-        UCP_WAKEUP_TAG_RECV = 1 << 3,
-        UCP_WAKEUP_TX = 1 << 10,
-        UCP_WAKEUP_RX = 1 << 11,
-    }
-
-    /// fields of [`ucp_ep_params_t`] that are set.
+    /// the fields of [`ucp_ep_params_t`] that are set.
     ucp_ep_params_field: u64 {
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS = 1 << 0,
         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE = 1 << 1,
         UCP_EP_PARAM_FIELD_ERR_HANDLER = 1 << 2,
     }
 
-    /// what an endpoint does about errors.
+    /// an endpoint's reaction to errors.
     ucp_err_handling_mode_t: c_uint {
         UCP_ERR_HANDLING_MODE_NONE = 0,
         UCP_ERR_HANDLING_MODE_PEER = 1,
     }
 
-    /// how an endpoint is closed: `flags` of [`ucp_request_param_t`].
+    /// the ways to close an endpoint: `flags` of [`ucp_request_param_t`].
     ucp_ep_close_flags_t: u32 {
         UCP_EP_CLOSE_FLAG_FORCE = 1 << 0,
     }
 
-    /// fields of [`ucp_request_param_t`] that are set, and flags.
+    /// the fields of [`ucp_request_param_t`] that are set, and flags.
     ucp_op_attr_t: u32 {
         UCP_OP_ATTR_FIELD_CALLBACK = 1 << 1,
         UCP_OP_ATTR_FIELD_USER_DATA = 1 << 2,
@@ -237,19 +219,19 @@ constants! {
         UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1 << 18,
     }
 
-    /// who may call a worker.
+    /// the threads that may call a worker.
     ucs_thread_mode_t: c_uint {
         UCS_THREAD_MODE_SINGLE = 0,
         UCS_THREAD_MODE_SERIALIZED = 1,
         UCS_THREAD_MODE_MULTI = 2,
     }
 
-    /// where memory is.
+    /// the places of memory.
     ucs_memory_type_t: c_uint {
         UCS_MEMORY_TYPE_HOST = 0,
     }
 
-    /// how much a line of the log matters.
+    /// the levels of the log's lines.
     ucs_log_level_t: c_uint {
         UCS_LOG_LEVEL_FATAL = 0,
         UCS_LOG_LEVEL_ERROR = 1,
@@ -260,7 +242,7 @@ constants! {
         UCS_LOG_LEVEL_TRACE = 6,
     }
 
-    /// what becomes of a line of the log.
+    /// the results of a log handler.
     ucs_log_func_rc_t: c_uint {
         UCS_LOG_FUNC_RC_STOP = 0,
         UCS_LOG_FUNC_RC_CONTINUE = 1,

@@ -1,5 +1,5 @@
-//! Loading: errors say what was wrong and what to install, the installed library has everything,
-//! and signals stay as they are.
+//! Loading: errors say what is wrong and what to install, the installed library has all functions,
+//! and signal handlers stay as they are.
 
 use std::ffi::CString;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use tagmatch_ucx_sys::{LoadError, UCS_ERR_MESSAGE_TRUNCATED, Ucp, load};
 
 fn load(path: &str) -> Result<Ucp, LoadError> {
-    // SAFETY: what these tests load is a part of the system.
+    // SAFETY: these tests load only libraries of the system.
     unsafe { Ucp::load(&CString::new(path).unwrap()) }
 }
 
@@ -34,7 +34,7 @@ fn an_old_version_is_named() {
     assert!(text.contains("1.9") && text.contains("1.13") && text.contains("libucx0"), "{text}");
 }
 
-/// Set for the children of these tests.
+/// The variable that is set for the child processes of these tests.
 const CHILD: &str = "LOAD_TEST_IS_CHILD";
 
 fn child(test: &str, library: Option<&str>) -> String {
@@ -49,23 +49,23 @@ fn child(test: &str, library: Option<&str>) -> String {
     text
 }
 
-/// Handler and flags of each signal, and the alternate stack.
+/// Handler and flags of each signal, and the alternate signal stack.
 fn signals() -> Vec<(usize, i32, usize)> {
-    // SAFETY: structures that the calls fill.
+    // SAFETY: the calls fill the structures.
     unsafe {
         let mut stack: libc::stack_t = std::mem::zeroed();
         libc::sigaltstack(std::ptr::null(), &raw mut stack);
         let action = |signal| {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &raw mut action);
-            // The C library adds SA_RESTORER to whatever it sets.
+            // The C library adds SA_RESTORER to each action that it sets.
             (action.sa_sigaction, action.sa_flags & !0x0400_0000, stack.ss_sp.addr())
         };
         (1..32).map(action).collect()
     }
 }
 
-/// In a process of its own, since a library is loaded once.
+/// Runs in a process of its own, because a process loads a library once.
 #[test]
 fn the_installed_library_has_all_functions_and_leaves_signals_alone() {
     if std::env::var_os(CHILD).is_some() {
