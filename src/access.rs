@@ -12,8 +12,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tagmatch_device::Address;
-use tagmatch_fallback::{Completion, RequestId};
+use tagmatch_fallback::{Completion, Posted, RequestId};
 
+use crate::awaited::{Awaited, Watched};
 use crate::config::WaitPolicy;
 use crate::engine::WorkerEngine;
 use crate::interrupt::Interrupter;
@@ -26,15 +27,17 @@ const REARMS_MAX: usize = 256;
 /// The part of a worker that changes; all handles of the worker share it.
 pub struct State {
     pub(crate) engine: WorkerEngine,
-    /// The waker to call when a request ends.
-    wakers: HashMap<RequestId, Waker>,
+    /// The wakers to call when a request ends or the completion queue has an end.
+    wakers: HashMap<Watched, Waker>,
+    /// Numbers the wakers of the completion queue.
+    queue_watchers: u64,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
     pub(crate) sleepers: usize,
 }
 
 impl State {
     pub(crate) fn new(engine: WorkerEngine) -> Self {
-        State { engine, wakers: HashMap::new(), sleepers: 0 }
+        State { engine, wakers: HashMap::new(), queue_watchers: 0, sleepers: 0 }
     }
 
     /// Takes the events that are there, and leaves the device armed if others sleep on it.
@@ -72,15 +75,61 @@ impl State {
         (events, if is_over { self.engine.take(request) } else { None })
     }
 
+    /// Has the end of an operation, if it has begun, told by the completion queue.
+    #[inline(always)]
+    pub(crate) fn queue(&mut self, posted: Posted, context: u64) -> Posted {
+        if let Ok(request) = posted {
+            self.engine.queue(request, context);
+        }
+        posted
+    }
+
     /// Wakes `waker` once the request is over; gives back the waker that this replaces.
     pub(crate) fn watch(&mut self, request: RequestId, waker: Waker) -> Option<Waker> {
-        if self.engine.watch(request) { self.wakers.insert(request, waker) } else { Some(waker) }
+        let is_watched = self.engine.watch(request);
+        if is_watched { self.wakers.insert(Watched::Request(request), waker) } else { Some(waker) }
     }
 
     /// Removes the waker of a request. The caller drops it outside of any lock, since its drop is
     /// code that this crate does not know.
     pub(crate) fn unwatch(&mut self, request: RequestId) -> Option<Waker> {
-        if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
+        if self.wakers.is_empty() { None } else { self.wakers.remove(&Watched::Request(request)) }
+    }
+
+    /// Wakes the task's waker once the completion queue has an end; gives back the waker that this
+    /// replaces, or this one if there is an end already.
+    pub(crate) fn watch_ends(&mut self, waker: Waker) -> Option<Waker> {
+        let is_watched = self.engine.watch_ends();
+        if is_watched { self.wakers.insert(Watched::Ends(0), waker) } else { Some(waker) }
+    }
+
+    /// Wakes `waker` once one of what is awaited has come. If one has come already, there is
+    /// nothing to wake for.
+    pub(crate) fn watch_all(&mut self, awaited: Awaited<'_>, waker: &Waker) -> Vec<Watched> {
+        match awaited {
+            Awaited::Nothing => Vec::new(),
+            Awaited::Ends if self.engine.watch_ends() => {
+                self.queue_watchers += 1;
+                let watched = Watched::Ends(self.queue_watchers);
+                self.wakers.insert(watched, waker.clone());
+                vec![watched]
+            }
+            Awaited::Ends => Vec::new(),
+            Awaited::Requests(requests) => {
+                let watch = |&request: &RequestId| {
+                    drop(self.watch(request, waker.clone()));
+                    Watched::Request(request)
+                };
+                requests.iter().map(watch).collect()
+            }
+        }
+    }
+
+    /// Removes wakers that are this thread's own.
+    pub(crate) fn unwatch_all(&mut self, watched: &[Watched]) {
+        for watched in watched {
+            self.wakers.remove(watched);
+        }
     }
 
     /// Whether any request has a waker. Cheaper than asking the engine, and mostly the answer is
@@ -92,8 +141,17 @@ impl State {
 
     #[cold]
     fn take_wakers(&mut self) -> Vec<Waker> {
-        let woken = self.engine.take_woken();
-        woken.into_iter().filter_map(|request| self.wakers.remove(&request)).collect()
+        let mut wakers = Vec::new();
+        for request in self.engine.take_woken() {
+            if request == RequestId::NONE {
+                let of_queue =
+                    |watched: &Watched, _: &mut Waker| matches!(watched, Watched::Ends(_));
+                wakers.extend(self.wakers.extract_if(of_queue).map(|(_, waker)| waker));
+            } else {
+                wakers.extend(self.wakers.remove(&Watched::Request(request)));
+            }
+        }
+        wakers
     }
 }
 

@@ -108,6 +108,7 @@ impl Default for DeviceConfig {
 /// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
 /// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
 /// | `drain_timeout` | time | any | 5 s |
+/// | `peer_events` | | | `false` |
 /// | `device` | | [`DeviceConfig`] | shared memory |
 ///
 /// ```
@@ -155,6 +156,10 @@ pub struct Config {
     /// accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all;
     /// `Duration::MAX`: for ever. Default: 5 s.
     pub drain_timeout: Duration,
+    /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
+    /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
+    /// taken: until then each peer holds up to two requests. Default: `false`.
+    pub peer_events: bool,
     /// The device, with its settings. Default: shared memory.
     pub device: DeviceConfig,
 }
@@ -171,6 +176,7 @@ impl Default for Config {
             layout: TagLayout::MPI,
             wait: WaitPolicy::default(),
             drain_timeout: Duration::from_secs(5),
+            peer_events: false,
             device: DeviceConfig::default(),
         }
     }

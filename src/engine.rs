@@ -12,8 +12,8 @@ use tagmatch_fallback::Delegated;
 #[cfg(any(feature = "shm", feature = "verbs"))]
 use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, Ended, Fault, MessageId, PeerFault, Posted, RequestId, SendMode, Started,
-    Status,
+    Completion, Counters, End, Ended, Fault, MessageId, PeerFault, Posted, RequestId, SendMode,
+    Started, Status,
 };
 use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
@@ -299,6 +299,32 @@ impl WorkerEngine {
 
     pub(crate) fn watch(&mut self, request: RequestId) -> bool {
         on!(self, engine => engine.requests_mut().watch(request))
+    }
+
+    pub(crate) fn queue(&mut self, request: RequestId, context: u64) {
+        on!(self, engine => engine.requests_mut().queue(request, context));
+    }
+
+    pub(crate) fn is_queued(&self, request: RequestId) -> bool {
+        on!(self, engine => engine.requests().is_queued(request))
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_ends(&mut self, max: usize, each: impl FnMut(End)) -> usize {
+        on!(self, engine => engine.requests_mut().take_ends(max, each))
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_ends(&self) -> bool {
+        on!(self, engine => engine.requests().has_ends())
+    }
+
+    pub(crate) fn watch_ends(&mut self) -> bool {
+        on!(self, engine => engine.requests_mut().watch_ends())
+    }
+
+    pub(crate) fn tell_peers(&mut self) {
+        on!(self, engine => engine.requests_mut().tell_peers());
     }
 
     pub(crate) fn take_woken(&mut self) -> Vec<RequestId> {

@@ -24,6 +24,7 @@
 //! | send, receive, probe | [`Worker`], or [`SharedWorker`] from several threads |
 //! | say which messages | [`Match`]; [`TagLayout`] packs context id, source and tag as MPI does |
 //! | learn how it ended | [`Request`]: test, wait, await, cancel |
+//! | learn how many operations ended | [`WorkerOf::ends`]: a completion queue, which also tells of peers |
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
@@ -46,9 +47,11 @@
 )]
 
 mod access;
+mod awaited;
 mod config;
 #[cfg(any(feature = "shm", feature = "verbs"))]
 mod device;
+mod end;
 mod engine;
 mod envelope;
 mod error;
@@ -57,6 +60,7 @@ mod interrupt;
 mod loom_model;
 mod message;
 mod progress_thread;
+mod queue;
 pub mod raw;
 mod request;
 mod sync;
@@ -67,6 +71,7 @@ mod worker;
 pub use access::wake_all;
 pub use access::{Access, Local, Shared};
 pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
+pub use end::{End, QueuedRequest, QueuedSend};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};
 pub use interrupt::Interrupter;

@@ -6,7 +6,9 @@ use tagmatch_device::Buffer;
 use tagmatch_fallback::MessageId;
 
 use crate::access::{Access, Local};
+use crate::end::QueuedRequest;
 use crate::envelope::{Received, Status};
+use crate::error::Failed;
 use crate::request::Request;
 
 /// A message that [`crate::WorkerOf::mprobe`] took, so that no other probe or receive finds it. It
@@ -40,6 +42,26 @@ impl<A: Access> Message<A> {
         // A message that the receive refused is discarded by the drop.
         self.is_received = posted.is_ok();
         Request::begun(&self.access, posted)
+    }
+
+    /// Receives it as [`recv`](Self::recv) does; its end comes in the completion queue, with
+    /// `context`.
+    ///
+    /// # Errors
+    /// The receive was refused; there will be no end. [`Failed`] has the reason and the buffer.
+    pub fn recv_queued(
+        mut self,
+        buffer: impl Into<Buffer>,
+        context: u64,
+    ) -> Result<QueuedRequest, Failed> {
+        let (id, buffer) = (self.id, buffer.into());
+        let posted = self.access.with(|state| {
+            let posted = state.engine.receive_message(id, buffer);
+            state.queue(posted, context)
+        });
+        // A message that the receive refused is discarded by the drop.
+        self.is_received = posted.is_ok();
+        QueuedRequest::begun(&self.access, posted)
     }
 
     /// Drops it.

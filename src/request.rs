@@ -12,6 +12,7 @@ use tagmatch_device::Buffer;
 use tagmatch_fallback::{Completion, Posted, Refused, RequestId};
 
 use crate::access::{Access, Local, State};
+use crate::awaited::Awaited;
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
 use crate::sync::{AtomicBool, EventFd};
@@ -116,7 +117,7 @@ impl<A: Access> Pending<A> {
             return Some(Box::new(Err(*failed(None, 0))));
         }
         let look = |state: &mut State| state.end_of(request);
-        let completion = wait_within(&self.access, Some(request), limit, look)?;
+        let completion = wait_within(&self.access, Awaited::Requests(&[request]), limit, look)?;
         self.request = RequestId::NONE;
         let worker = self.access.fixed().worker;
         Some(Box::new(match completion {

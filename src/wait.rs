@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use tagmatch_fallback::RequestId;
-
 use crate::access::{Access, State};
+use crate::awaited::Awaited;
 use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
 use crate::sync::{EventFd, sleep_until_readable, thread_local};
@@ -70,11 +69,11 @@ const POLLS_PER_CLOCK: u32 = 64;
 /// Waits until `look` returns a value; see [`wait_within`].
 pub(crate) fn wait_until<A: Access, R>(
     access: &A,
-    request: Option<RequestId>,
+    awaited: Awaited<'_>,
     mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> R {
     loop {
-        if let Some(found) = wait_within(access, request, &Limit::NONE, &mut look) {
+        if let Some(found) = wait_within(access, awaited, &Limit::NONE, &mut look) {
             return found;
         }
     }
@@ -82,19 +81,16 @@ pub(crate) fn wait_until<A: Access, R>(
 
 /// Waits until `look` returns a value, or the limit is reached. `look` makes progress itself, and
 /// also returns the number of events that it took in.
-///
-/// `request` names the request whose end `look` waits for: another thread's progress may end it,
-/// and then has to wake this thread. Without a request, a thread of a shared worker yields and does
-/// not sleep.
 pub(crate) fn wait_within<A: Access, R>(
     access: &A,
-    request: Option<RequestId>,
+    awaited: Awaited<'_>,
     limit: &Limit<'_>,
     mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending,
     // and drops a worker of its thread-local storage, may have lost its own.
-    let may_sleep = access.fixed().wait.sleep && (request.is_some() || !A::SHARED);
+    let is_told = !A::SHARED || !matches!(awaited, Awaited::Nothing);
+    let may_sleep = access.fixed().wait.sleep && is_told;
     let own_eventfd = || {
         let eventfd =
             EVENTFD.try_with(|eventfd| eventfd.as_ref().ok().filter(|_| may_sleep).cloned());
@@ -116,14 +112,13 @@ pub(crate) fn wait_within<A: Access, R>(
             return access.with(&mut look).1;
         }
         if let Some(eventfd) = &eventfd {
-            if let (Some(request), true) = (request, A::SHARED) {
+            let mut watched = Vec::new();
+            if A::SHARED {
                 let waker = Waker::from(Arc::clone(eventfd));
-                drop(access.with(|state| state.watch(request, waker)));
+                watched = access.with(|state| state.watch_all(awaited, &waker));
             }
             let found = sleep(access, eventfd, limit.sleep_max(), &mut look);
-            if let Some(request) = request {
-                drop(access.with(|state| state.unwatch(request)));
-            }
+            access.with(|state| state.unwatch_all(&watched));
             match found {
                 Ok(Some(found)) => return Some(found),
                 Ok(None) => {}
@@ -146,7 +141,7 @@ pub(crate) fn drain<A: Access>(access: &A) {
         (if is_over { 0 } else { state.progress() }, is_over.then_some(()))
     };
     if access.with(|state| look(state).1).is_none() {
-        wait_within(access, None, &Limit::after(access.fixed().drain_timeout), look);
+        wait_within(access, Awaited::Nothing, &Limit::after(access.fixed().drain_timeout), look);
     }
 }
 

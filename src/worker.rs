@@ -12,6 +12,7 @@ use tagmatch_fallback::{Counters, Fault, PeerFault, SendMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
+use crate::awaited::Awaited;
 use crate::config::Config;
 use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
@@ -89,6 +90,9 @@ impl<A: Access> WorkerOf<A> {
         // The standard library's keys come from the system's randomness and stay in this process.
         let seed = RandomState::new().build_hasher().finish();
         let mut engine = WorkerEngine::new(&config, seed)?;
+        if config.peer_events {
+            engine.tell_peers();
+        }
         let address = engine.address();
         let events = engine.event_descriptor().try_clone_to_owned();
         let events = events.map_err(|source| Error::Wait { address, source })?;
@@ -434,7 +438,7 @@ impl<A: Access> WorkerOf<A> {
         self.access.fixed().interrupter.clone()
     }
 
-    fn limit(&self, timeout: Duration) -> Limit<'_> {
+    pub(crate) fn limit(&self, timeout: Duration) -> Limit<'_> {
         Limit::of_call(timeout, &self.access.fixed().interrupter)
     }
 
@@ -474,7 +478,7 @@ impl<A: Access> WorkerOf<A> {
         mut find: impl FnMut(&mut WorkerEngine) -> Result<Option<R>, Fault>,
     ) -> Result<Option<R>, Error> {
         self.check(which)?;
-        let found = wait_within(&self.access, None, limit, |state| {
+        let found = wait_within(&self.access, Awaited::Nothing, limit, |state| {
             (state.progress(), found_or_fault(&mut state.engine, which, &mut find))
         });
         found.transpose().map_err(|fault| self.error(fault))
@@ -482,7 +486,7 @@ impl<A: Access> WorkerOf<A> {
 
     /// # Errors
     /// The peer that is named belongs to another worker.
-    fn check(&self, which: &Match) -> Result<(), Error> {
+    pub(crate) fn check(&self, which: &Match) -> Result<(), Error> {
         which.peer().map_or(Ok(()), |peer| self.own(peer).map(drop))
     }
 }

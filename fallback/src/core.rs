@@ -135,8 +135,10 @@ impl Core {
             line.finish(&Status { source: peer, tag: tmh.tag, length, truncated, immediate });
             rx.counters.posted += 1;
             rx.counters.truncated += u64::from(truncated);
-            if line.owner != Owner::Asks {
-                rx.requests.tell_owner(request);
+            match line.owner {
+                Owner::Asks => {}
+                Owner::Queue => rx.requests.push_end(index),
+                Owner::Sleeps | Owner::Gone => rx.requests.tell_owner(request),
             }
         }
         if tmh.app_ctx.ack_wanted() {
@@ -312,6 +314,7 @@ impl Core {
         peer.state = PeerState::Up;
         peer.eager_max = message_max.saturating_sub(TMH_BYTES);
         peer.grant = grant;
+        rx.requests.peer_up(id);
         rx.send_credit(id, first);
         rx.todo.push(Todo::Flush(id));
     }
@@ -326,6 +329,10 @@ impl Core {
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
             rx.counters.peer_faults += u64::from(fault.is_counted());
+        }
+        if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
+            // Done last, since the last thing to do is done first.
+            rx.todo.push(Todo::TellDown(id, fault));
         }
         peer.grant.close(pool);
         peer.controls = Default::default();

@@ -285,7 +285,11 @@ impl<D: MatchingDevice> Delegated<D> {
             Some(MatchingEvent::Sent { token, buffer, result }) => {
                 self.sent(RequestId::from_token(token), buffer, result);
             }
-            Some(MatchingEvent::PeerUp { .. }) => {}
+            Some(MatchingEvent::PeerUp { peer }) => {
+                if self.peer_fault(peer).is_none() {
+                    self.requests.peer_up(peer);
+                }
+            }
             Some(MatchingEvent::PeerDown { peer, reason }) => self.peer_down(peer, reason),
             None => return false,
         }
@@ -355,6 +359,7 @@ impl<D: MatchingDevice> Delegated<D> {
         for (_, request, buffer) in ended.collect::<Vec<_>>() {
             self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);
         }
+        self.requests.peer_down(peer, fault);
     }
 
     /// The first reason stays.

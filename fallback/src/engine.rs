@@ -425,6 +425,7 @@ impl<D: Device> Engine<D> {
                     }
                 }
                 Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
+                Todo::TellDown(peer, fault) => core.receiver.requests.peer_down(peer, fault),
             }
         }
     }

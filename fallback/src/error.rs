@@ -37,8 +37,9 @@ pub enum PeerFault {
 }
 
 impl PeerFault {
-    /// Whether [`Counters::peer_faults`](crate::Counters::peer_faults) counts it.
-    pub(crate) fn is_counted(self) -> bool {
+    /// Whether [`Counters::peer_faults`](crate::Counters::peer_faults) counts it: neither worker
+    /// ended the connection in order.
+    pub fn is_counted(self) -> bool {
         !matches!(self, PeerFault::Left | PeerFault::Disconnected)
     }
 }

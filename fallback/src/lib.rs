@@ -11,7 +11,7 @@
 //! | `wire` | headers, byte for byte | what they are for |
 //! | `credit` | how much each peer may still send | messages |
 //! | `store` | where the bytes of unexpected messages are | whose they are |
-//! | `line`, `requests` | the table of requests, their owners and ends, for both engines | devices, NICs |
+//! | `line`, `requests`, `ends` | the table of requests, their owners, the completion queue, for both engines | devices, NICs |
 //! | `unexpected` | messages for which no receive was posted | requests |
 //! | `peer`, `todo` | plain data: a peer; what the device is to do | |
 //! | `receiver` | the receiving side's state, and what becomes of a matched message | whether software or a NIC matched it |
@@ -51,6 +51,7 @@ mod core;
 mod counters;
 mod credit;
 mod delegated;
+mod ends;
 mod engine;
 mod error;
 mod line;
@@ -71,6 +72,8 @@ pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use delegated::Delegated;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
-pub use request::{Completion, MessageId, Posted, Refused, RequestId, SendMode, Started, Status};
+pub use request::{
+    Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
+};
 pub use requests::{Ended, Requests};
 pub use store::cost_bytes;

@@ -21,6 +21,10 @@ pub(crate) enum Phase {
     Done,
     /// Over without success; the table keeps the fault beside the lines.
     Failed,
+    /// No request: the line is in the completion queue, and says that its source is connected.
+    PeerUp,
+    /// As [`Phase::PeerUp`]: its source is down, and the table keeps the reason beside the lines.
+    PeerDown,
 }
 
 /// What the owner of a request does until the request is over.
@@ -32,6 +36,8 @@ pub(crate) enum Owner {
     Sleeps,
     /// It has let go: nobody will ask for the result.
     Gone,
+    /// It takes the end out of the completion queue.
+    Queue,
 }
 
 /// A line of the table.
@@ -44,7 +50,7 @@ pub(crate) struct Line {
     pub(crate) buffer: Buffer,
     tag: Tag,
     /// In a free line the next free one, of a posted receive its handle on the posted list, during
-    /// a read the operation to acknowledge.
+    /// a read the operation to acknowledge, in the completion queue the next line there.
     pub(crate) word: u64,
     length: u64,
     source: PeerId,
@@ -83,7 +89,7 @@ impl Default for Line {
 impl Line {
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Done | Phase::Failed)
+        matches!(self.phase, Phase::Done | Phase::Failed | Phase::PeerUp | Phase::PeerDown)
     }
 
     /// The receive's handle on the posted list, if it is there.
@@ -109,6 +115,13 @@ impl Line {
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);
         self.phase = Phase::Done;
+    }
+
+    /// The line tells of a peer.
+    pub(crate) fn set_peer(&mut self, phase: Phase, peer: PeerId) {
+        self.phase = phase;
+        self.source = peer;
+        self.owner = Owner::Queue;
     }
 
     #[inline(always)]

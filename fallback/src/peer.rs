@@ -55,6 +55,8 @@ pub(crate) struct Peer {
     pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,
+    /// The completion queue was told that it is down.
+    pub(crate) told_down: bool,
     /// It is down, and messages of it were dropped that nobody had received.
     pub(crate) lost_messages: bool,
 }

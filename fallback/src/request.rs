@@ -5,7 +5,7 @@ use std::fmt;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
-use crate::error::Fault;
+use crate::error::{Fault, PeerFault};
 use tagmatch_device::slab::Key;
 
 /// Names a request of one engine. Once the request is gone, its name names nothing.
@@ -84,6 +84,30 @@ pub struct Completion {
 
 // It is moved from table to caller; a cache line is what that may cost.
 const _: () = assert!(size_of::<Completion>() <= 64);
+
+/// What the completion queue tells.
+#[derive(Debug)]
+pub enum End {
+    /// A queued operation is over.
+    Operation {
+        /// What the caller gave when it began the operation.
+        context: u64,
+        /// How it ended.
+        completion: Completion,
+    },
+    /// A peer is connected.
+    PeerUp {
+        /// Which peer.
+        peer: PeerId,
+    },
+    /// A peer is down. All operations that depended on it have ended before.
+    PeerDown {
+        /// Which peer.
+        peer: PeerId,
+        /// Why.
+        fault: PeerFault,
+    },
+}
 
 /// What became of an operation at once.
 #[derive(Debug)]

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use tagmatch_device::Buffer;
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::PostedHandle;
 
-use crate::error::Fault;
+use crate::ends::Ends;
+use crate::error::{Fault, PeerFault};
 use crate::line::{Line, NO_LINE, Owner, Phase};
-use crate::request::{Completion, RequestId, Status};
+use crate::request::{Completion, End, RequestId, Status};
 use tagmatch_device::chunks::Chunks;
 
 /// Most requests of one engine: as many as a matching list holds.
@@ -30,6 +31,10 @@ pub struct Requests {
     faults: BTreeMap<u32, Fault>,
     /// Watched requests that are over.
     woken: Vec<RequestId>,
+    /// The completion queue.
+    ends: Ends,
+    /// Whether the completion queue also tells of peers.
+    tells_peers: bool,
 }
 
 /// What the owners of requests ask.
@@ -103,6 +108,127 @@ impl Requests {
     }
 }
 
+/// The completion queue.
+impl Requests {
+    /// Has the request's end told by [`Requests::take_ends`], with `context`, and by nothing else.
+    /// A request that is over already has its end at once.
+    #[inline(always)]
+    pub fn queue(&mut self, request: RequestId, context: u64) {
+        let Some(line) = self.get_mut(request) else { return };
+        line.owner = Owner::Queue;
+        let is_over = line.is_over();
+        self.ends.set_context(request.index(), context);
+        if is_over {
+            self.push_end(request.index());
+        }
+    }
+
+    /// Whether the request is under way and its end goes to the completion queue.
+    pub fn is_queued(&self, request: RequestId) -> bool {
+        self.get(request).is_some_and(|line| line.owner == Owner::Queue && !line.is_over())
+    }
+
+    /// Takes the oldest ends, at most `max`, in the order in which they came; gives their number.
+    #[inline(always)]
+    pub fn take_ends(&mut self, max: usize, mut each: impl FnMut(End)) -> usize {
+        let mut taken = 0;
+        while taken < max
+            && let Some(index) = self.ends.pop(&self.lines)
+        {
+            each(self.take_end(index));
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Whether [`Requests::take_ends`] would take any.
+    #[inline(always)]
+    pub fn has_ends(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    /// Asks that [`Requests::take_woken`] name [`RequestId::NONE`] once there is an end. `false` if
+    /// there is one already.
+    pub fn watch_ends(&mut self) -> bool {
+        self.ends.is_watched = self.ends.is_empty();
+        self.ends.is_watched
+    }
+
+    /// From now on, the completion queue tells once of each peer that it is connected, and once
+    /// that it is down.
+    pub fn tell_peers(&mut self) {
+        self.tells_peers = true;
+    }
+
+    #[inline(always)]
+    fn take_end(&mut self, index: u32) -> End {
+        let line = &mut self.lines[index as usize];
+        if line.phase != Phase::Done {
+            return self.take_rare_end(index);
+        }
+        let context = self.ends.context(index);
+        let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
+        let (status, buffer) = ended.take();
+        End::Operation { context, completion: Completion { result: Ok(status), buffer } }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_rare_end(&mut self, index: u32) -> End {
+        let line = &self.lines[index as usize];
+        let (phase, peer) = (line.phase, line.status().source);
+        let fault = self.faults.remove(&index);
+        let buffer = self.free_line(index);
+        match (phase, fault) {
+            (Phase::PeerDown, Some(Fault::PeerDown { peer, fault })) => {
+                End::PeerDown { peer, fault }
+            }
+            (_, Some(fault)) => {
+                let context = self.ends.context(index);
+                End::Operation { context, completion: Completion { result: Err(fault), buffer } }
+            }
+            (_, None) => End::PeerUp { peer },
+        }
+    }
+
+    /// Adds the line of a request that is over to the completion queue.
+    #[inline(always)]
+    pub(crate) fn push_end(&mut self, index: u32) {
+        self.ends.push(&mut self.lines, index);
+        if self.ends.is_watched {
+            self.wake_for_ends();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_for_ends(&mut self) {
+        self.ends.is_watched = false;
+        self.woken.push(RequestId::NONE);
+    }
+
+    /// A peer is connected.
+    pub(crate) fn peer_up(&mut self, peer: PeerId) {
+        self.push_peer(Phase::PeerUp, peer);
+    }
+
+    /// A peer is down, and everything that depends on it has ended.
+    pub(crate) fn peer_down(&mut self, peer: PeerId, fault: PeerFault) {
+        if let Some(index) = self.push_peer(Phase::PeerDown, peer) {
+            self.faults.insert(index, Fault::PeerDown { peer, fault });
+        }
+    }
+
+    /// `None`: nobody wants to know, or the table is full.
+    fn push_peer(&mut self, phase: Phase, peer: PeerId) -> Option<u32> {
+        let index = self.next_index().filter(|_| self.tells_peers && peer != PeerId::ONESELF)?;
+        let (_, line) = self.use_line();
+        line.set_peer(phase, peer);
+        self.push_end(index);
+        Some(index)
+    }
+}
+
 /// What an engine does with requests.
 impl Requests {
     pub(crate) fn new() -> Self {
@@ -112,6 +238,8 @@ impl Requests {
             len: 0,
             faults: BTreeMap::new(),
             woken: Vec::new(),
+            ends: Ends::new(),
+            tells_peers: false,
         }
     }
 
@@ -239,8 +367,10 @@ impl Requests {
                 self.faults.insert(request.index(), fault);
             }
         }
-        if owner != Owner::Asks {
-            self.tell_owner(request);
+        match owner {
+            Owner::Asks => {}
+            Owner::Queue => self.push_end(request.index()),
+            Owner::Sleeps | Owner::Gone => self.tell_owner(request),
         }
     }
 
@@ -252,14 +382,15 @@ impl Requests {
         }
     }
 
-    /// A request is over: wakes its owner, or frees the line if the owner is gone.
+    /// A request is over: wakes its owner, or frees the line if the owner is gone. The completion
+    /// queue is told by [`Requests::push_end`].
     #[cold]
     #[inline(never)]
     pub(crate) fn tell_owner(&mut self, request: RequestId) {
         match self.get(request).map(|line| line.owner) {
             Some(Owner::Sleeps) => self.woken.push(request),
             Some(Owner::Gone) => self.remove(request),
-            Some(Owner::Asks) | None => {}
+            Some(Owner::Asks | Owner::Queue) | None => {}
         }
     }
 

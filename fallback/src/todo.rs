@@ -2,7 +2,7 @@
 
 use tagmatch_device::{Buffer, ExposureId, PeerId, RemoteSpan};
 
-use crate::error::Fault;
+use crate::error::{Fault, PeerFault};
 use crate::request::{RequestId, Status};
 use crate::wire::WireError;
 
@@ -21,6 +21,8 @@ pub(crate) enum Todo {
     Break(PeerId, WireError),
     /// Bring the NIC's list up to date.
     Offload,
+    /// Tell the completion queue that a peer is down, after all else that follows from it.
+    TellDown(PeerId, PeerFault),
 }
 
 /// A send that ends with a FIN or an abort.

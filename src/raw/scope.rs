@@ -11,6 +11,7 @@ use tagmatch_soft::Tag;
 
 use super::{borrowed, borrowed_shared};
 use crate::access::{Access, Local};
+use crate::awaited::Awaited;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::request::Request;
@@ -142,7 +143,7 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         let access = &self.worker.access;
         for request in self.begun.take() {
             access.with(|state| state.engine.cancel(request));
-            wait_until(access, Some(request), |state| {
+            wait_until(access, Awaited::Requests(&[request]), |state| {
                 let (events, completion) = state.end_of(request);
                 let over = completion.is_some() || !state.engine.exists(request);
                 (events, over.then_some(()))

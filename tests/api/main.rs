@@ -11,5 +11,6 @@ mod fork;
 mod matching;
 mod messages;
 mod pair;
+mod queue;
 mod requests;
 mod threads;

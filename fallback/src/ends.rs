@@ -1,0 +1,77 @@
+//! The completion queue: the ends that nobody has taken yet, oldest first, as a list through the
+//! lines of the table of requests. Adding an end and taking one cost the same however many requests
+//! there are, and need no memory of their own.
+
+use tagmatch_device::chunks::Chunks;
+
+use crate::line::{Line, NO_LINE};
+
+/// The first and the last line of the list, and what callers want to be told with each end.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    /// [`NO_LINE`]: there is no end.
+    first: u32,
+    /// Meaningless without a first one.
+    last: u32,
+    /// By line: the context of the queued request that uses it. As long as the highest line of a
+    /// queued request, so an engine without queued requests pays nothing.
+    contexts: Chunks<u64>,
+    /// Whether the next end wakes the threads and tasks that wait for one.
+    pub(crate) is_watched: bool,
+}
+
+impl Ends {
+    pub(crate) fn new() -> Self {
+        Ends { first: NO_LINE, last: NO_LINE, contexts: Chunks::default(), is_watched: false }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == NO_LINE
+    }
+
+    /// Adds a line, which is over. Its `word` is the list's from now on.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, lines: &mut Chunks<Line>, index: u32) {
+        if self.is_empty() {
+            self.first = index;
+        } else {
+            lines[self.last as usize].word = index.into();
+        }
+        self.last = index;
+    }
+
+    /// Takes the oldest line off the list.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, lines: &Chunks<Line>) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        let index = self.first;
+        #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
+        let next = lines[index as usize].word as u32;
+        self.first = if index == self.last { NO_LINE } else { next };
+        Some(index)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_context(&mut self, index: u32, context: u64) {
+        if index as usize >= self.contexts.len() {
+            self.grow(index);
+        }
+        self.contexts[index as usize] = context;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, index: u32) {
+        while self.contexts.len() <= index as usize {
+            self.contexts.push(0);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn context(&self, index: u32) -> u64 {
+        self.contexts[index as usize]
+    }
+}

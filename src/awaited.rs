@@ -1,0 +1,25 @@
+//! What threads and tasks wait for, so that another thread's progress can wake them.
+
+use tagmatch_fallback::RequestId;
+
+/// What a wait waits for: another thread's progress may bring it about, and then has to wake the
+/// thread that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited<'a> {
+    /// Something that no waker tells of. A thread of a shared worker yields then, and does not
+    /// sleep.
+    Nothing,
+    /// The end of one of these requests.
+    Requests(&'a [RequestId]),
+    /// An end in the completion queue.
+    Ends,
+}
+
+/// What a waker waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Watched {
+    Request(RequestId),
+    /// The next end in the completion queue. Several threads may wait for it, each under a number
+    /// of its own from 1, and one task under number 0.
+    Ends(u64),
+}

@@ -1,0 +1,213 @@
+//! The completion queue of a worker.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tagmatch_device::Buffer;
+use tagmatch_soft::Tag;
+
+use crate::access::{Access, State};
+use crate::awaited::Awaited;
+use crate::end::{End, QueuedRequest, QueuedSend};
+use crate::envelope::{Match, Peer, SendOptions};
+use crate::error::Failed;
+use crate::wait::{Limit, wait_within};
+use crate::worker::WorkerOf;
+
+impl State {
+    /// Makes progress unless there are enough ends already, and takes ends.
+    #[inline(always)]
+    fn take_ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
+        let events = self.progress();
+        let taken = self.engine.take_ends(max, |end| ends.push(End::new(end, worker)));
+        (events, taken)
+    }
+}
+
+/// The completion queue: for programs with many operations under way, which can't ask each whether
+/// it has ended.
+///
+/// A queued operation is given a `u64`, its context, which means nothing to the worker and comes
+/// back with the operation's end; two operations may have the same. Each operation that was queued
+/// has exactly one end. Ends come in the order in which the operations ended, on any thread; taking
+/// one costs the same however many operations are under way, and the queue never overflows: an end
+/// that waits is the operation's own entry in the worker's table of requests.
+///
+/// A worker has one queue. Requests ([`recv`](Self::recv), [`send`](Self::send)) may be used beside
+/// it; their results don't come in the queue. An operation that is under way when the worker is
+/// dropped has no end, and its buffer is freed.
+///
+/// ```
+/// use tagmatch::{Config, End, Match, QueuedSend, Worker};
+///
+/// let worker = Worker::new(Config::default())?;
+/// for context in 0..100 {
+///     worker.recv_queued(Match::tag(context), vec![0; 8], context)?;
+/// }
+/// for tag in 0..100u64 {
+///     match worker.send_queued(worker.oneself(), tag, vec![7; 8], 1000 + tag)? {
+///         QueuedSend::Complete(_buffer) => {}
+///         QueuedSend::UnderWay(_request) => {}
+///     }
+/// }
+/// let (mut ends, mut received) = (Vec::new(), 0);
+/// while received < 100 {
+///     worker.ends_blocking(&mut ends, 64);
+///     for end in ends.drain(..) {
+///         if let End::Operation { context: 0..100, result, .. } = end {
+///             assert_eq!(result?.length, 8);
+///             received += 1;
+///         }
+///     }
+/// }
+/// # Ok::<(), tagmatch::Error>(())
+/// ```
+impl<A: Access> WorkerOf<A> {
+    /// Receives as [`recv`](Self::recv) does; the end comes in the completion queue, with
+    /// `context`, also if a message was waiting.
+    ///
+    /// # Errors
+    /// The receive was refused, and there will be no end: the peer that it names is down or another
+    /// worker's, or the device can't carry it. [`Failed`] has the reason and the buffer.
+    #[inline]
+    pub fn recv_queued(
+        &self,
+        which: impl Into<Match>,
+        buffer: impl Into<Buffer>,
+        context: u64,
+    ) -> Result<QueuedRequest, Failed> {
+        let (which, buffer) = (which.into(), buffer.into());
+        if let Err(error) = self.check(&which) {
+            return Err(Failed { error, buffer });
+        }
+        let posted = self.access.with(|state| {
+            let posted = state.engine.receive(which.pattern(), buffer, which.is_sole());
+            state.queue(posted, context)
+        });
+        QueuedRequest::begun(&self.access, posted)
+    }
+
+    /// Sends as [`send`](Self::send) does. A send that is complete at once says so here, and has no
+    /// end; the end of any other comes in the completion queue, with `context`.
+    ///
+    /// # Errors
+    /// The send was refused, and there will be no end: the peer is down or another worker's, or the
+    /// device can't carry the message. [`Failed`] has the reason and the buffer.
+    #[inline]
+    pub fn send_queued(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+        context: u64,
+    ) -> Result<QueuedSend, Failed> {
+        self.send_queued_with(peer, tag, buffer, SendOptions::default(), context)
+    }
+
+    /// As [`send_queued`](Self::send_queued), in any mode, with immediate data if wanted.
+    ///
+    /// # Errors
+    /// As for [`send_queued`](Self::send_queued).
+    #[inline]
+    pub fn send_queued_with(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+        options: SendOptions,
+        context: u64,
+    ) -> Result<QueuedSend, Failed> {
+        let (tag, mut buffer) = (tag.into(), buffer.into());
+        let id = match self.own(peer) {
+            Ok(id) => id,
+            Err(error) => return Err(Failed { error, buffer }),
+        };
+        let SendOptions { mode, immediate } = options;
+        let posted = self.access.with(|state| {
+            let posted = state.engine.send(id, tag, immediate, &mut buffer, mode)?;
+            Some(state.queue(posted, context))
+        });
+        match posted {
+            None => Ok(QueuedSend::Complete(buffer)),
+            Some(posted) => QueuedRequest::begun(&self.access, posted).map(QueuedSend::UnderWay),
+        }
+    }
+
+    /// Asks to cancel a queued operation. Its end tells the outcome: a receive that no message has
+    /// matched ends with [`Error::Cancelled`]; any other operation goes on. `false`: it has ended
+    /// already, or belongs to another worker, and nothing was done.
+    pub fn cancel_queued(&self, request: QueuedRequest) -> bool {
+        let Some(request) = request.of(self.access.fixed().worker) else { return false };
+        self.access.with(|state| {
+            let is_queued = state.engine.is_queued(request);
+            if is_queued {
+                state.engine.cancel(request);
+            }
+            is_queued
+        })
+    }
+
+    /// Makes progress, and adds the oldest ends to `ends`, at most `max`; gives their number. Does
+    /// not block. From several threads: each end is given to one of them.
+    #[inline]
+    pub fn ends(&self, ends: &mut Vec<End>, max: usize) -> usize {
+        let worker = self.access.fixed().worker;
+        self.access.with(|state| state.take_ends(ends, max, worker).1)
+    }
+
+    /// As [`ends`](Self::ends), but blocks until there is an end: spins, yields, then sleeps, as
+    /// [`crate::WaitPolicy`] says. Returns 0 at once if `max` is 0.
+    pub fn ends_blocking(&self, ends: &mut Vec<End>, max: usize) -> usize {
+        loop {
+            let taken = self.ends_within(ends, max, &Limit::NONE);
+            if taken > 0 || max == 0 {
+                return taken;
+            }
+        }
+    }
+
+    /// As [`ends_blocking`](Self::ends_blocking), for a limited time. 0: there was no end when the
+    /// time was over, or when the worker was interrupted ([`crate::Interrupter`]).
+    pub fn ends_timeout(&self, ends: &mut Vec<End>, max: usize, timeout: Duration) -> usize {
+        match self.ends(ends, max) {
+            0 => self.ends_within(ends, max, &self.limit(timeout)),
+            taken => taken,
+        }
+    }
+
+    /// As [`ends`](Self::ends), for a task: if there is no end, the task is woken when there is
+    /// one. As for a [`Request`](crate::Request), something else has to make progress meanwhile.
+    /// Only the task that polled last is woken.
+    pub fn poll_ends(
+        &self,
+        task: &mut Context<'_>,
+        ends: &mut Vec<End>,
+        max: usize,
+    ) -> Poll<usize> {
+        let taken = self.ends(ends, max);
+        if taken > 0 || max == 0 {
+            return Poll::Ready(taken);
+        }
+        let waker = task.waker().clone();
+        let replaced = self.access.with(|state| state.watch_ends(waker));
+        // Called outside of the lock, since a waker is code that this crate does not know.
+        if let Some(waker) = replaced
+            && self.access.with(|state| state.engine.has_ends())
+        {
+            waker.wake();
+        }
+        Poll::Pending
+    }
+
+    fn ends_within(&self, ends: &mut Vec<End>, max: usize, limit: &Limit<'_>) -> usize {
+        if max == 0 {
+            return 0;
+        }
+        let worker = self.access.fixed().worker;
+        let look = |state: &mut State| {
+            let (events, taken) = state.take_ends(ends, max, worker);
+            (events, (taken > 0).then_some(taken))
+        };
+        wait_within(&self.access, Awaited::Ends, limit, look).unwrap_or(0)
+    }
+}

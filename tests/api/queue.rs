@@ -1,0 +1,350 @@
+//! The completion queue: every operation has one end, in order with what is told of peers.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::config;
+use crate::pair::{Pair, bytes, pair, pair_with};
+use tagmatch::{
+    Config, End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions,
+    SharedWorker, Status, Worker,
+};
+
+/// A limit that is reached only if something hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What an operation ended with.
+type Ended = (Result<Status, Error>, Vec<u8>);
+
+/// Takes the ends of operations until there are `count`, by context.
+fn ended(p: &Pair, worker: &Worker, count: usize) -> HashMap<u64, Ended> {
+    let (start, mut ends, mut ended) = (Instant::now(), Vec::new(), HashMap::new());
+    while ended.len() < count {
+        p.progress();
+        assert!(worker.ends(&mut ends, 3) <= 3);
+        for end in ends.drain(..) {
+            if let End::Operation { context, result, buffer } = end {
+                let before = ended.insert(context, (result, buffer.into_vec()));
+                assert!(before.is_none(), "two ends of {context}");
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "{} of {count} ends", ended.len());
+    }
+    ended
+}
+
+fn has_no_end(worker: &Worker) -> bool {
+    let mut ends = Vec::new();
+    worker.ends(&mut ends, usize::MAX) == 0 && ends.is_empty()
+}
+
+fn under_way(sent: QueuedSend) -> Option<QueuedRequest> {
+    match sent {
+        QueuedSend::Complete(_) => None,
+        QueuedSend::UnderWay(request) => Some(request),
+    }
+}
+
+#[test]
+fn every_queued_operation_has_one_end() {
+    let p = pair();
+    const COUNT: u64 = 300;
+    let size = |i: u64| [0, 8, 5000, 100_000][(i % 4) as usize];
+    // Receives of even tags are posted before the messages come, those of odd ones after.
+    let post = |i: u64| p.b.recv_queued(Match::tag(i), vec![0; 100_000], i).map(drop).unwrap();
+    (0..COUNT).step_by(2).for_each(post);
+    let mut sent = 0;
+    for i in 0..COUNT {
+        let send = p.a.send_queued(p.to_b, i, bytes(size(i)), 1000 + i).unwrap();
+        match send {
+            QueuedSend::Complete(buffer) => assert_eq!(buffer.len(), size(i)),
+            QueuedSend::UnderWay(_) => sent += 1,
+        }
+        p.progress();
+    }
+    p.probe(Match::tag(COUNT - 1));
+    (1..COUNT).step_by(2).for_each(post);
+    let received = ended(&p, &p.b, COUNT as usize);
+    for (i, (result, buffer)) in &received {
+        let status = result.as_ref().unwrap();
+        assert_eq!((status.tag.0, status.source), (*i, p.to_a));
+        assert_eq!(buffer[..size(*i)], bytes(size(*i)));
+    }
+    for (i, (result, buffer)) in ended(&p, &p.a, sent) {
+        assert_eq!(result.unwrap().source, p.to_b);
+        assert_eq!(buffer, bytes(size(i - 1000)));
+    }
+    assert!(has_no_end(&p.a) && has_no_end(&p.b));
+}
+
+#[test]
+fn ends_come_in_the_order_in_which_receives_matched() {
+    let p = pair();
+    for tag in 0..200u64 {
+        p.b.recv_queued(Match::tag(tag), vec![0; 8], tag).unwrap();
+    }
+    // Against the order in which they were posted.
+    for tag in (0..200u64).rev() {
+        p.a.inject(p.to_b, tag, &[7; 8]).unwrap();
+    }
+    let (mut ends, mut order, start) = (Vec::new(), Vec::new(), Instant::now());
+    while order.len() < 200 {
+        p.progress();
+        let before = ends.len();
+        assert_eq!(p.b.ends(&mut ends, 7), ends.len() - before);
+        for end in ends.drain(..) {
+            let End::Operation { context, .. } = end else { panic!("{end:?}") };
+            order.push(context);
+        }
+        assert!(start.elapsed() < PATIENCE, "{} ends", order.len());
+    }
+    assert!(order.iter().copied().eq((0..200).rev()), "{order:?}");
+}
+
+#[test]
+fn a_cancelled_operation_ends_once_and_its_name_names_nothing_then() {
+    let p = pair();
+    let receive = p.b.recv_queued(Match::tag(1), vec![0xee; 9], 1).unwrap();
+    assert!(!p.a.cancel_queued(receive), "it belongs to another worker");
+    assert!(p.b.cancel_queued(receive));
+    let (result, buffer) = ended(&p, &p.b, 1).remove(&1).unwrap();
+    assert!(matches!(result, Err(Error::Cancelled)));
+    assert_eq!(buffer, [0xee; 9]);
+    assert!(!p.b.cancel_queued(receive), "it has ended");
+    // Another operation, in its place.
+    let next = p.b.recv_queued(Match::tag(2), vec![0; 9], 2).unwrap();
+    assert!(!p.b.cancel_queued(receive) && next != receive);
+    p.a.inject(p.to_b, 2, b"kept").unwrap();
+    assert_eq!(ended(&p, &p.b, 1)[&2].0.as_ref().unwrap().length, 4);
+    // A send goes on.
+    let mode = SendMode::Synchronous;
+    let send = SendOptions { mode, immediate: None };
+    let send = p.a.send_queued_with(p.to_b, 3, bytes(9), send, 3).unwrap();
+    assert!(p.a.cancel_queued(under_way(send).unwrap()));
+    p.ok(p.b.recv(Match::tag(3), vec![0; 9]));
+    assert!(ended(&p, &p.a, 1)[&3].0.is_ok());
+    assert!(has_no_end(&p.a) && has_no_end(&p.b));
+}
+
+#[test]
+fn requests_and_the_queue_share_a_worker() {
+    let p = pair();
+    let mut requests = Vec::new();
+    for tag in 0..50u64 {
+        requests.push(p.b.recv(Match::tag(tag), vec![0; 8]));
+        // All with the same context, which means nothing to the worker.
+        p.b.recv_queued(Match::tag(100 + tag), vec![0; 8], 42).unwrap();
+    }
+    for tag in 0..50u64 {
+        p.a.inject(p.to_b, 100 + tag, &[1; 8]).unwrap();
+        p.a.inject(p.to_b, tag, &[2; 8]).unwrap();
+    }
+    for request in requests {
+        assert_eq!(p.ok(request).data(), [2; 8]);
+    }
+    let mut ends = Vec::new();
+    while ends.len() < 50 {
+        p.progress();
+        p.b.ends(&mut ends, usize::MAX);
+    }
+    for end in ends {
+        assert!(
+            matches!(&end, End::Operation { context: 42, result: Ok(status), .. }
+                if status.tag.0 >= 100),
+            "{end:?}"
+        );
+    }
+    assert!(has_no_end(&p.b));
+}
+
+#[test]
+fn a_matched_message_is_received_into_the_queue() {
+    let p = pair();
+    for size in [5, 100_000] {
+        let send = p.a.send(p.to_b, 1, bytes(size));
+        p.probe(Match::tag(1));
+        let message = p.b.mprobe(Match::tag(1)).unwrap().unwrap();
+        message.recv_queued(vec![0; size], 9).unwrap();
+        assert_eq!(ended(&p, &p.b, 1)[&9].1, bytes(size));
+        p.ok(send);
+    }
+}
+
+#[test]
+fn a_refused_operation_gives_its_buffer_back_and_has_no_end() {
+    let p = pair();
+    let other = Worker::new(config()).unwrap();
+    let foreign = other.oneself();
+    let failed = p.a.send_queued(foreign, 1, bytes(9), 1).map(drop).unwrap_err();
+    assert!(matches!(failed.error, Error::ForeignPeer { peer } if peer == foreign));
+    assert_eq!(failed.buffer.into_vec(), bytes(9));
+    let failed = p.a.recv_queued(Match::tag(1).from(foreign), vec![0; 3], 1).unwrap_err();
+    assert!(matches!(failed.error, Error::ForeignPeer { .. }));
+    p.a.disconnect(p.to_b).unwrap();
+    let failed = p.a.send_queued(p.to_b, 1, bytes(9), 1).map(drop).unwrap_err();
+    assert!(matches!(failed.error, Error::PeerDown { .. }));
+    let failed = p.a.recv_queued(Match::tag(1).from(p.to_b), vec![0; 3], 1).unwrap_err();
+    assert!(matches!(failed.error, Error::PeerDown { .. }));
+    for _ in 0..100 {
+        p.progress();
+    }
+    assert!(has_no_end(&p.a));
+}
+
+#[test]
+fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
+    let p = pair_with(&Config { peer_events: true, ..config() });
+    p.b.recv_queued(Match::tag(1).from(p.to_a), vec![0; 9], 1).unwrap();
+    let mode = SendMode::Synchronous;
+    let options = SendOptions { mode, immediate: None };
+    assert!(under_way(p.b.send_queued_with(p.to_a, 1, bytes(9), options, 2).unwrap()).is_some());
+    p.b.recv_queued(Match::tag(3), vec![0; 9], 3).unwrap();
+    let Pair { a, b, to_a, .. } = p;
+    a.inject(a.connect(&b.address()).unwrap(), 3, b"last").unwrap();
+    drop(a);
+    let (start, mut ends) = (Instant::now(), Vec::new());
+    while !matches!(ends.last(), Some(End::PeerDown { .. })) {
+        b.ends(&mut ends, 1);
+        assert!(start.elapsed() < PATIENCE, "{ends:?}");
+    }
+    let told: Vec<String> = ends
+        .iter()
+        .map(|end| match end {
+            End::PeerUp { peer } if *peer == to_a => "up".to_owned(),
+            End::PeerDown { peer, fault: PeerFault::Left } if *peer == to_a => "left".to_owned(),
+            End::Operation { context, result, .. } => format!("{context} {}", result.is_ok()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let place = |what: &str| told.iter().position(|told| told == what).unwrap_or(usize::MAX);
+    assert_eq!((told.len(), place("up"), place("left")), (5, 0, 4), "{told:?}");
+    assert!(["1 false", "2 false", "3 true"].iter().all(|end| place(end) < 4), "{told:?}");
+    for _ in 0..100 {
+        assert_eq!(b.ends(&mut ends, 9), 0, "{ends:?}");
+    }
+    assert_eq!(b.counters().peer_faults, 0, "a peer that leaves in order is no fault");
+}
+
+#[test]
+fn a_peer_that_was_disconnected_or_never_reached_is_told_down() {
+    let gone = Worker::new(config()).unwrap().address();
+    let hasty = Config { peer_events: true, ..crate::common::hasty() };
+    let p = pair_with(&hasty);
+    let nobody = p.a.connect(&gone).unwrap();
+    p.a.disconnect(p.to_b).unwrap();
+    let (start, mut ends, mut down) = (Instant::now(), Vec::new(), Vec::new());
+    while down.len() < 2 {
+        p.progress();
+        p.a.ends(&mut ends, 9);
+        for end in ends.drain(..) {
+            match end {
+                End::PeerUp { peer } => assert_eq!(peer, p.to_b),
+                End::PeerDown { peer, fault } => down.push((peer, fault)),
+                End::Operation { .. } => panic!("{end:?}"),
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "{down:?}");
+    }
+    let fault_of = |peer| down.iter().find(|(of, _)| *of == peer).unwrap().1;
+    assert_eq!(fault_of(p.to_b), PeerFault::Disconnected);
+    assert!(fault_of(nobody).is_counted(), "{:?}", fault_of(nobody));
+}
+
+#[test]
+fn peers_are_not_told_unless_that_was_asked_for() {
+    let p = pair();
+    p.a.disconnect(p.to_b).unwrap();
+    for _ in 0..100 {
+        p.progress();
+    }
+    assert!(has_no_end(&p.a));
+}
+
+#[test]
+fn a_wait_for_ends_is_limited_interrupted_and_woken() {
+    let p = pair();
+    let mut ends = Vec::new();
+    assert_eq!(p.b.ends_timeout(&mut ends, 1, Duration::from_millis(3)), 0);
+    assert_eq!(p.b.ends_blocking(&mut ends, 0), 0);
+    let interrupter = p.b.interrupter();
+    let other = thread::spawn(move || interrupter.interrupt());
+    assert_eq!(p.b.ends_timeout(&mut ends, 1, Duration::MAX), 0);
+    other.join().unwrap();
+    p.b.recv_queued(Match::tag(1), vec![0; 8], 1).unwrap();
+    p.a.inject(p.to_b, 1, &[7; 8]).unwrap();
+    assert_eq!(p.b.ends_blocking(&mut ends, 9), 1);
+    p.b.recv_queued(Match::tag(2), vec![0; 8], 2).unwrap();
+    p.a.inject(p.to_b, 2, &[7; 8]).unwrap();
+    let taken = poll_fn(|task| p.b.poll_ends(task, &mut ends, 9));
+    assert_eq!(p.b.block_on(taken).unwrap(), 1);
+    assert_eq!(ends.len(), 2);
+}
+
+#[test]
+fn threads_that_wait_for_ends_are_woken_by_the_progress_of_others() {
+    const THREADS: u64 = 3;
+    const EACH: u64 = 200;
+    let worker = SharedWorker::new(config()).unwrap();
+    let me = worker.oneself();
+    let _moves = worker.progress_thread().unwrap();
+    let takers: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let worker = worker.clone();
+            thread::spawn(move || {
+                let mut ends = Vec::new();
+                loop {
+                    assert!(worker.ends_timeout(&mut ends, 2, PATIENCE) > 0, "never woken");
+                    let last = |end: &End| matches!(end, End::Operation { context: 0, .. });
+                    if ends.iter().any(last) {
+                        return ends;
+                    }
+                }
+            })
+        })
+        .collect();
+    for i in 1..=THREADS * EACH {
+        worker.recv_queued(Match::tag(i), vec![0; 8], i).unwrap();
+        worker.inject(me, i, &[7; 8]).unwrap();
+        if i % EACH == 0 {
+            // Long enough for the takers to fall asleep.
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    // A taker may take several of the last ends; so there are enough for all.
+    let mut contexts = Vec::new();
+    for taker in takers {
+        while !taker.is_finished() {
+            worker.recv_queued(Match::tag(0), vec![0; 8], 0).unwrap();
+            worker.inject(me, 0, &[7; 8]).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+        contexts.extend(taker.join().unwrap().into_iter().filter_map(|end| match end {
+            End::Operation { context, result: Ok(_), .. } if context > 0 => Some(context),
+            _ => None,
+        }));
+    }
+    let mut left = Vec::new();
+    worker.ends(&mut left, usize::MAX);
+    contexts.sort_unstable();
+    assert!(contexts.iter().copied().eq(1..=THREADS * EACH), "{} ends", contexts.len());
+}
+
+#[test]
+fn a_worker_may_be_dropped_with_operations_in_its_queue() {
+    let p = pair_with(&Config { drain_timeout: Duration::ZERO, ..config() });
+    for i in 0..100u64 {
+        p.b.recv_queued(Match::tag(i), vec![0; 100_000], i).unwrap();
+        drop(p.a.send_queued(p.to_b, 50 + i, bytes(100_000), i).unwrap());
+    }
+    p.progress();
+    let Pair { a, b, .. } = p;
+    drop(b);
+    let mut ends = Vec::new();
+    while ends.len() < 100 {
+        assert!(a.ends_timeout(&mut ends, 9, PATIENCE) > 0, "{} ends", ends.len());
+    }
+    assert!(ends.iter().all(|end| matches!(end, End::Operation { .. })));
+    assert!(has_no_end(&a));
+}
