@@ -11,7 +11,7 @@ mod work;
 use std::hint::black_box;
 use std::time::Instant;
 use tagmatch_soft::{PostedList, UnexpectedList};
-use tagmatch_trace::{Id, IndexedLists, Matcher, PackedTrace, PlainLists, PlainQueue};
+use tagmatch_trace::{Id, IndexedLists, Matcher, PlainLists, PlainQueue, Trace};
 use work::bare::BareHash;
 use work::traces;
 use work::{Mix, Order, Step, Steps};
@@ -134,7 +134,7 @@ impl Effort {
     }
 
     /// Nanoseconds per operation of a trace: the best and the median of many runs.
-    fn replay<M: Matcher>(self, trace: &PackedTrace, fresh: impl Fn() -> M) -> (f64, f64) {
+    fn replay<M: Matcher>(self, trace: &Trace, fresh: impl Fn() -> M) -> (f64, f64) {
         let runs = self.batches * 8;
         let mut times: Vec<f64> =
             (0..runs).map(|_| traces::replay(trace, fresh()).ns_per_op()).collect();

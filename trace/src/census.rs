@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use serde::Serialize;
+use tagmatch_soft::{Pattern, TagLayout, TagMask};
 
-use crate::format::{Pattern, TraceOp};
+use crate::format::TraceOp;
 use crate::reader::Trace;
 
 /// How many operations of each kind there are, in the order of the format's description.
@@ -57,11 +58,12 @@ pub struct PatternCounts {
 
 impl PatternCounts {
     fn add(&mut self, pattern: Pattern) {
-        *match (pattern.src, pattern.tag) {
-            (Some(_), Some(_)) => &mut self.exact,
-            (None, Some(_)) => &mut self.any_source,
-            (Some(_), None) => &mut self.any_tag,
-            (None, None) => &mut self.any_both,
+        let is_any = |field: TagMask| pattern.mask().0 & field.0 == 0;
+        *match (is_any(TagLayout::MPI.source_mask()), is_any(TagLayout::MPI.tag_mask())) {
+            (false, false) => &mut self.exact,
+            (true, false) => &mut self.any_source,
+            (false, true) => &mut self.any_tag,
+            (true, true) => &mut self.any_both,
         } += 1;
     }
 
@@ -115,8 +117,8 @@ impl Census {
         let mut envelopes = HashSet::new();
         for op in &trace.ops {
             let count = match *op {
-                TraceOp::Msg { envelope, .. } => {
-                    envelopes.insert(envelope);
+                TraceOp::Msg { tag, .. } => {
+                    envelopes.insert(tag);
                     &mut operations.msg
                 }
                 TraceOp::Recv { pattern, .. } => {

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 
 use crate::depth::DepthCounter;
 use crate::matcher::{IndexedLists, Matcher as _};
-use crate::packed::PackedTrace;
 use crate::plain::PlainLists;
 use crate::reader::Trace;
 use crate::run::run;
@@ -17,15 +16,14 @@ use crate::walks::WalkCounter;
 /// If an operation's results differ, or a count does. Either is a defect of this crate or of
 /// `tagmatch-soft`.
 pub fn check(trace: &Trace) {
-    let packed = PackedTrace::new(trace);
-    let mut results = Vec::with_capacity(packed.ops.len());
-    let Ok(plain) = run(&packed, PlainLists::default(), u64::MAX, |_, result| {
+    let mut results = Vec::with_capacity(trace.ops.len());
+    let Ok(plain) = run(trace, PlainLists::default(), u64::MAX, |_, result| {
         results.push(result);
         Ok::<(), Infallible>(())
     });
-    let (mut depths, mut walks) = (DepthCounter::new(&packed), WalkCounter::new(&packed));
+    let (mut depths, mut walks) = (DepthCounter::new(trace), WalkCounter::new(trace));
     let mut wanted = results.into_iter();
-    let Ok(pass) = run(&packed, IndexedLists::new(), u64::MAX, |op, result| {
+    let Ok(pass) = run(trace, IndexedLists::new(), u64::MAX, |op, result| {
         assert_eq!(Some(result), wanted.next(), "the plain lists' result is on the right");
         depths.see(op, result);
         walks.see(op, result);

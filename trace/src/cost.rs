@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::matcher::{IndexedLists, Matcher};
-use crate::packed::PackedTrace;
 use crate::plain::PlainLists;
+use crate::reader::Trace;
 use crate::run::{Pass, run};
 use crate::walks::Walks;
 
@@ -38,7 +38,7 @@ impl Cost {
     /// Times a trace. `first` is a run of it that was timed, and `walks` was counted over the whole
     /// of it. `None` if the trace is empty.
     #[must_use]
-    pub fn measure(trace: &PackedTrace, first: &Pass<IndexedLists>, walks: &Walks) -> Option<Self> {
+    pub fn measure(trace: &Trace, first: &Pass<IndexedLists>, walks: &Walks) -> Option<Self> {
         if trace.ops.is_empty() {
             return None;
         }
@@ -57,7 +57,7 @@ impl Cost {
     }
 }
 
-fn timed<M: Matcher>(trace: &PackedTrace, lists: M) -> Pass<M> {
+fn timed<M: Matcher>(trace: &Trace, lists: M) -> Pass<M> {
     let Ok(pass) = run(trace, lists, PLAIN_ENTRIES_MAX, |_, result| {
         // Without a use of the result the compiler could leave out the search.
         std::hint::black_box(result);

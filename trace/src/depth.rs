@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::format::Id;
-use crate::packed::{OpResult, PackedOp, PackedTrace};
+use crate::format::{Id, TraceOp};
+use crate::reader::Trace;
+use crate::result::OpResult;
 use crate::timeline::Timeline;
 
 /// How many searches met a list of which depth. Exact, since depths are small numbers.
@@ -100,7 +101,7 @@ pub struct DepthCounter<'a> {
 impl<'a> DepthCounter<'a> {
     /// For a run of `trace`.
     #[must_use]
-    pub fn new(trace: &'a PackedTrace) -> Self {
+    pub fn new(trace: &'a Trace) -> Self {
         Self {
             lens: &trace.lens,
             posted_searches: Tally::default(),
@@ -135,18 +136,18 @@ impl<'a> DepthCounter<'a> {
     }
 
     /// Takes in the next operation and its result.
-    pub fn see(&mut self, op: &PackedOp, result: Option<OpResult>) {
+    pub fn see(&mut self, op: &TraceOp, result: Option<OpResult>) {
         match op {
-            PackedOp::Msg { .. } => self.posted_searches.add(self.posted),
-            PackedOp::Recv { .. } => self.unexpected_searches.add(self.unexpected),
-            PackedOp::Probe { .. } | PackedOp::Mprobe { .. } => {
+            TraceOp::Msg { .. } => self.posted_searches.add(self.posted),
+            TraceOp::Recv { .. } => self.unexpected_searches.add(self.unexpected),
+            TraceOp::Probe { .. } | TraceOp::Mprobe { .. } => {
                 self.unexpected_searches.add(self.unexpected);
                 self.probes += 1;
             }
-            PackedOp::Cancel { .. } | PackedOp::Mrecv { .. } | PackedOp::Mcancel { .. } => {}
+            TraceOp::Cancel { .. } | TraceOp::Mrecv { .. } | TraceOp::Mcancel { .. } => {}
         }
         match (op, result) {
-            (PackedOp::Msg { id, .. }, None) => self.add_unexpected(*id),
+            (TraceOp::Msg { id, .. }, None) => self.add_unexpected(*id),
             (_, None) => self.posted += 1,
             (_, Some(result)) => self.count(result),
         }

@@ -48,10 +48,10 @@ pub enum Mistake {
     Empty,
     /// Line 1 is not a header.
     #[error("{0} is not the header; line 1 must be `{HEADER}`, with no blank or comment around it")]
-    Header(Quoted),
+    Header(String),
     /// Line 1 is the header of another version.
     #[error("{0} is a version that is not supported; line 1 must be `{HEADER}`")]
-    Version(Quoted),
+    Version(String),
     /// The line is too long.
     #[error("the line has no end within {max} bytes; one operation a line would be right")]
     LineTooLong {
@@ -62,28 +62,33 @@ pub enum Mistake {
     #[error(
         "{0} is not an operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv or mcancel"
     )]
-    Operation(Quoted),
+    Operation(String),
     /// Too few or too many fields.
     #[error("{found} after the operation, `{usage}` would be right")]
     Fields {
-        /// How many fields there are.
-        found: FieldCount,
+        /// How many fields there are, in words.
+        found: String,
         /// The operation as it should look.
         usage: &'static str,
     },
     /// A field that is not a number, or is out of range.
-    #[error("{found} is not a valid {name}; field {field} of `{usage}` must be {range}")]
+    #[error(
+        "{found} is not a valid {name}; field {field} of `{usage}` must be {or_any}0..{max} in plain \
+         decimal, no sign or leading zero"
+    )]
     Number {
         /// The field's text.
-        found: Quoted,
+        found: String,
         /// The field's name.
         name: &'static str,
         /// The field's number; the operation's name is field 1.
         field: usize,
         /// The operation as it should look.
         usage: &'static str,
-        /// What the field may be.
-        range: NumberRange,
+        /// What the field may be instead of a number: "`*` or ", or nothing.
+        or_any: &'static str,
+        /// The largest number; the smallest is 0.
+        max: u64,
     },
     /// A comment that is not UTF-8 text.
     #[error("the comment holds {0}; UTF-8 text to the line's end would be right")]
@@ -102,7 +107,7 @@ pub enum Mistake {
         /// The id.
         id: u64,
         /// What the id is.
-        found: FoundId,
+        found: String,
         /// What the id should be.
         wanted: &'static str,
     },
@@ -115,9 +120,9 @@ impl Mistake {
     pub(crate) fn header(line: &[u8]) -> Self {
         let version = line.strip_prefix(b"tagtrace ").unwrap_or_default();
         if !version.is_empty() && version.iter().all(u8::is_ascii_digit) {
-            Self::Version(Quoted::new(line))
+            Self::Version(quoted(line))
         } else {
-            Self::Header(Quoted::new(line))
+            Self::Header(quoted(line))
         }
     }
 }
@@ -143,72 +148,10 @@ impl Display for IdKind {
     }
 }
 
-/// What an id is where an id of another kind is needed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FoundId {
-    /// No line above defines it.
-    Nothing,
-    /// It is defined as something else.
-    Other(IdKind),
-    /// A matched probe that an mrecv or mcancel has used up.
-    UsedUp,
-}
-
-impl Display for FoundId {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("unknown"),
-            Self::Other(kind) => write!(f, "a {kind}"),
-            Self::UsedUp => f.write_str("used up by an mrecv or mcancel"),
-        }
-    }
-}
-
-/// How many fields follow an operation's name; shown in words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FieldCount(pub usize);
-
-impl Display for FieldCount {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("no field"),
-            1 => f.write_str("1 field"),
-            n => write!(f, "{n} fields"),
-        }
-    }
-}
-
-/// The values that a field may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NumberRange {
-    /// The largest value; the smallest is 0.
-    pub max: u64,
-    /// Whether the field may be `*`.
-    pub wildcard: bool,
-}
-
-impl Display for NumberRange {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let wildcard = if self.wildcard { "`*` or " } else { "" };
-        write!(f, "{wildcard}0..{} in plain decimal, no sign or leading zero", self.max)
-    }
-}
-
 /// A piece of the file as it may be shown on a terminal: short, and without control characters.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Quoted(String);
-
-impl Quoted {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        const SHOWN_BYTES_MAX: usize = 32;
-        let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
-        let dots = if shown.len() < bytes.len() { "..." } else { "" };
-        Self(format!("`{}{dots}`", shown.escape_ascii()))
-    }
-}
-
-impl Display for Quoted {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 32;
+    let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+    let dots = if shown.len() < bytes.len() { "..." } else { "" };
+    format!("`{}{dots}`", shown.escape_ascii())
 }

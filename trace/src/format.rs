@@ -1,5 +1,7 @@
 //! The operations of `tagtrace 1`.
 
+use tagmatch_soft::{Pattern, Tag};
+
 /// The header, which is all of line 1. Other versions are refused.
 pub const HEADER: &str = "tagtrace 1";
 
@@ -16,28 +18,6 @@ impl Id {
     }
 }
 
-/// What a message carries to be matched by.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Envelope {
-    /// Context id of the communicator.
-    pub ctx: u16,
-    /// Rank of the sender, below 2^24.
-    pub src: u32,
-    /// The program's tag, below 2^24.
-    pub tag: u32,
-}
-
-/// What a receive or a probe asks for. `None` is a wildcard, the `*` of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Pattern {
-    /// Context id, which has no wildcard.
-    pub ctx: u16,
-    /// The sender, or any.
-    pub src: Option<u32>,
-    /// The tag, or any.
-    pub tag: Option<u32>,
-}
-
 /// One operation. Each id that it refers to is defined by an earlier operation of the right kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceOp {
@@ -45,10 +25,8 @@ pub enum TraceOp {
     Msg {
         /// The message.
         id: Id,
-        /// What it is matched by.
-        envelope: Envelope,
-        /// Its length in bytes.
-        len: u64,
+        /// Its context id, source and tag, packed as `TagLayout::MPI` has them.
+        tag: Tag,
     },
     /// A receive is posted.
     Recv {
@@ -56,8 +34,6 @@ pub enum TraceOp {
         id: Id,
         /// The messages that it accepts.
         pattern: Pattern,
-        /// The length of its buffer in bytes.
-        len: u64,
     },
     /// A receive is cancelled, if it is still posted.
     Cancel {

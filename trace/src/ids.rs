@@ -5,9 +5,8 @@
 
 use std::collections::HashMap;
 
-use crate::error::{FoundId, IdKind, Mistake};
-use crate::format::{Id, TraceOp};
-use crate::line::RawOp;
+use crate::error::{IdKind, Mistake};
+use crate::format::Id;
 
 /// The matching lists hold no more entries than this. A trace with as many ids is a file of 20 GB.
 const IDS_MAX: u32 = 1 << 30;
@@ -16,7 +15,9 @@ const IDS_MAX: u32 = 1 << 30;
 #[derive(Default)]
 pub(super) struct Ids {
     known: Known,
-    names: Vec<u64>,
+    /// The file's own ids, and the lengths of what they name.
+    pub(super) names: Vec<u64>,
+    pub(super) lens: Vec<u64>,
 }
 
 /// The definition of each id. Most recorders count their ids up, so ids that are small, given how
@@ -61,30 +62,8 @@ impl Known {
 }
 
 impl Ids {
-    /// Checks the id of an operation and replaces it.
-    pub(super) fn resolve(&mut self, raw: RawOp) -> Result<TraceOp, Box<Mistake>> {
-        Ok(match raw {
-            RawOp::Msg { id, envelope, len } => {
-                TraceOp::Msg { id: self.define(id, IdKind::Message)?, envelope, len }
-            }
-            RawOp::Recv { id, pattern, len } => {
-                TraceOp::Recv { id: self.define(id, IdKind::Receive)?, pattern, len }
-            }
-            RawOp::Mprobe { id, pattern } => {
-                TraceOp::Mprobe { id: self.define(id, IdKind::Mprobe)?, pattern }
-            }
-            RawOp::Probe { pattern } => TraceOp::Probe { pattern },
-            RawOp::Cancel { recv } => TraceOp::Cancel { recv: self.receive(recv)? },
-            RawOp::Mrecv { mprobe, len } => TraceOp::Mrecv { mprobe: self.use_up(mprobe)?, len },
-            RawOp::Mcancel { mprobe } => TraceOp::Mcancel { mprobe: self.use_up(mprobe)? },
-        })
-    }
-
-    pub(super) fn into_names(self) -> Vec<u64> {
-        self.names
-    }
-
-    fn define(&mut self, id: u64, kind: IdKind) -> Result<Id, Box<Mistake>> {
+    /// A new id, of something with a length in bytes.
+    pub(super) fn define(&mut self, id: u64, kind: IdKind, len: u64) -> Result<Id, Box<Mistake>> {
         let defined = self.names.len();
         let next = u32::try_from(defined).unwrap_or(u32::MAX);
         if next >= IDS_MAX {
@@ -95,28 +74,22 @@ impl Ids {
         }
         self.known.add(id, Definition { id: Id(next), kind, used_up: false }, defined);
         self.names.push(id);
+        self.lens.push(len);
         Ok(Id(next))
     }
 
-    fn receive(&mut self, id: u64) -> Result<Id, Box<Mistake>> {
-        let unknown = |found| Box::new(Mistake::Unknown { id, found, wanted: "a recv" });
-        match self.known.find(id) {
-            Some(known) if known.kind == IdKind::Receive => Ok(known.id),
-            Some(known) => Err(unknown(FoundId::Other(known.kind))),
-            None => Err(unknown(FoundId::Nothing)),
-        }
-    }
-
-    fn use_up(&mut self, id: u64) -> Result<Id, Box<Mistake>> {
-        let unknown = |found| Box::new(Mistake::Unknown { id, found, wanted: "an unused mprobe" });
-        match self.known.find(id) {
-            Some(known) if known.kind != IdKind::Mprobe => Err(unknown(FoundId::Other(known.kind))),
-            Some(known) if known.used_up => Err(unknown(FoundId::UsedUp)),
+    /// The id of a receive, or of a matched probe, which is used up by this.
+    pub(super) fn refer(&mut self, id: u64, kind: IdKind) -> Result<Id, Box<Mistake>> {
+        let found = match self.known.find(id) {
+            None => "unknown".to_owned(),
+            Some(known) if known.kind != kind => format!("a {}", known.kind),
+            Some(known) if known.used_up => "used up by an mrecv or mcancel".to_owned(),
             Some(known) => {
-                known.used_up = true;
-                Ok(known.id)
+                known.used_up = kind == IdKind::Mprobe;
+                return Ok(known.id);
             }
-            None => Err(unknown(FoundId::Nothing)),
-        }
+        };
+        let wanted = if kind == IdKind::Mprobe { "an unused mprobe" } else { "a recv" };
+        Err(Box::new(Mistake::Unknown { id, found, wanted }))
     }
 }

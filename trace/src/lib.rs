@@ -4,18 +4,16 @@
 //! come, receives that are posted, cancels, probes. README describes the format.
 //!
 //! 1. [`Trace::parse`] reads a whole trace and finds everything that can be wrong with it. A replay
-//!    of what it returns cannot fail.
-//! 2. [`PackedTrace`] has the same operations with tags and patterns as the matching lists take
+//!    of what it returns cannot fail. Its tags and patterns are packed as the matching lists take
 //!    them.
-//! 3. [`run`] runs a packed trace through a [`Matcher`]: [`IndexedLists`], which are tagmatch's
-//!    own, or [`PlainLists`], linked lists as most MPI libraries have them. It measures the time
-//!    and tells an observer what each operation came to.
-//! 4. The observers: [`DepthCounter`] counts how deep the lists are, [`WalkCounter`] how many
+//! 2. [`run`] runs a trace through a [`Matcher`]: [`IndexedLists`], which are tagmatch's own, or
+//!    [`PlainLists`], linked lists as most MPI libraries have them. It measures the time and tells
+//!    an observer what each operation came to.
+//! 3. The observers: [`DepthCounter`] counts how deep the lists are, [`WalkCounter`] how many
 //!    entries a plain list looks at, [`write_result`] writes what matched what. [`Census`] counts
 //!    what can be counted without a run, [`Cost`] has the times of both kinds of lists.
-//! 5. With the feature `workers`, `workers::replay` runs a packed trace through two whole workers,
-//!    one of which may have a NIC that matches. The results must be those of 3, whatever the NIC
-//!    does.
+//! 4. With the feature `workers`, `workers::replay` runs a trace through two whole workers, one of
+//!    which may have a NIC that matches. The results must be those of 2, whatever the NIC does.
 //!
 //! `tagperf replay` is the command that does all this and renders a report. [`check`] is for
 //! fuzzers.
@@ -31,10 +29,10 @@ mod ids;
 mod line;
 mod matcher;
 mod matches;
-mod packed;
 mod plain;
 mod positions;
 mod reader;
+mod result;
 mod run;
 mod timeline;
 mod walks;
@@ -45,13 +43,13 @@ pub use census::{Census, OperationCounts, PatternCounts};
 pub use check::check;
 pub use cost::Cost;
 pub use depth::{DepthCounter, DepthSummary, MatchCounts};
-pub use error::{FieldCount, FoundId, IdKind, Mistake, NumberRange, Quoted, TraceError};
-pub use format::{Envelope, HEADER, Id, Pattern, TraceOp};
+pub use error::{IdKind, Mistake, TraceError};
+pub use format::{HEADER, Id, TraceOp};
 pub use matcher::{IndexedLists, Leftover, Matcher};
 pub use matches::{write_leftover, write_matches, write_result};
-pub use packed::{OpResult, PackedOp, PackedTrace};
 pub use plain::{PlainHandle, PlainLists, PlainQueue};
 pub use reader::Trace;
+pub use result::OpResult;
 pub use run::{Pass, run};
 pub use timeline::{Peak, Timeline};
 pub use walks::{WalkCounter, Walks};

@@ -1,28 +1,19 @@
-//! Parses one line by itself: removes the comment, splits the fields, reads the numbers.
+//! Parses one line: removes the comment, splits the fields, reads the numbers, looks up the ids.
 
-use crate::error::{FieldCount, Mistake, NumberRange, Quoted};
-use crate::format::{Envelope, Pattern};
+use tagmatch_soft::{Pattern, Tag, TagLayout};
 
-/// An operation with the ids as they stand in the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RawOp {
-    Msg { id: u64, envelope: Envelope, len: u64 },
-    Recv { id: u64, pattern: Pattern, len: u64 },
-    Cancel { recv: u64 },
-    Probe { pattern: Pattern },
-    Mprobe { id: u64, pattern: Pattern },
-    Mrecv { mprobe: u64, len: u64 },
-    Mcancel { mprobe: u64 },
-}
+use crate::error::{IdKind, Mistake, quoted};
+use crate::format::TraceOp;
+use crate::ids::Ids;
 
+/// Fields as wide as those of [`TagLayout::MPI`].
 const CTX_MAX: u64 = u16::MAX as u64;
-/// Sources and tags have 24 bits each.
 const LABEL_MAX: u64 = (1 << 24) - 1;
 /// Fields of the longest operation, its name included.
 const FIELDS_MAX: usize = 6;
 
 /// Parses a line without its end. `None` if it is blank or a comment.
-pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
+pub(super) fn parse(line: &[u8], ids: &mut Ids) -> Result<Option<TraceOp>, Box<Mistake>> {
     let mut fields = [&line[..0]; FIELDS_MAX];
     let (mut count, mut at) = (0, 0);
     // One pass over the bytes, since a trace may have millions of lines.
@@ -47,40 +38,50 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
     if count == 0 {
         return Ok(None);
     }
-    operation(Fields { fields, count, usage: "" }).map(Some)
+    operation(Fields { fields, count, usage: "" }, ids).map(Some)
 }
 
 fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-fn operation(fields: Fields<'_>) -> Result<RawOp, Box<Mistake>> {
-    match fields.fields[0] {
+fn operation(fields: Fields<'_>, ids: &mut Ids) -> Result<TraceOp, Box<Mistake>> {
+    // An id is defined after all numbers of the line are known to be sound.
+    Ok(match fields.fields[0] {
         b"msg" => {
             let f = fields.shaped(6, "msg ID CTX SRC TAG LEN")?;
-            let envelope = Envelope { ctx: f.ctx(2)?, src: f.src(3)?, tag: f.tag(4)? };
-            Ok(RawOp::Msg { id: f.id(1)?, envelope, len: f.len(5)? })
+            let (tag, id, len) = (f.tag(2)?, f.id(1)?, f.len(5)?);
+            TraceOp::Msg { id: ids.define(id, IdKind::Message, len)?, tag }
         }
         b"recv" => {
             let f = fields.shaped(6, "recv ID CTX SRC|* TAG|* LEN")?;
-            Ok(RawOp::Recv { id: f.id(1)?, pattern: f.pattern(2)?, len: f.len(5)? })
+            let (id, pattern, len) = (f.id(1)?, f.pattern(2)?, f.len(5)?);
+            TraceOp::Recv { id: ids.define(id, IdKind::Receive, len)?, pattern }
         }
-        b"cancel" => Ok(RawOp::Cancel { recv: fields.shaped(2, "cancel RECV_ID")?.id(1)? }),
+        b"cancel" => {
+            let f = fields.shaped(2, "cancel RECV_ID")?;
+            TraceOp::Cancel { recv: ids.refer(f.id(1)?, IdKind::Receive)? }
+        }
         b"probe" => {
             let f = fields.shaped(4, "probe CTX SRC|* TAG|*")?;
-            Ok(RawOp::Probe { pattern: f.pattern(1)? })
+            TraceOp::Probe { pattern: f.pattern(1)? }
         }
         b"mprobe" => {
             let f = fields.shaped(5, "mprobe ID CTX SRC|* TAG|*")?;
-            Ok(RawOp::Mprobe { id: f.id(1)?, pattern: f.pattern(2)? })
+            let (id, pattern) = (f.id(1)?, f.pattern(2)?);
+            TraceOp::Mprobe { id: ids.define(id, IdKind::Mprobe, 0)?, pattern }
         }
         b"mrecv" => {
             let f = fields.shaped(3, "mrecv MPROBE_ID LEN")?;
-            Ok(RawOp::Mrecv { mprobe: f.id(1)?, len: f.len(2)? })
+            let (id, len) = (f.id(1)?, f.len(2)?);
+            TraceOp::Mrecv { mprobe: ids.refer(id, IdKind::Mprobe)?, len }
         }
-        b"mcancel" => Ok(RawOp::Mcancel { mprobe: fields.shaped(2, "mcancel MPROBE_ID")?.id(1)? }),
-        other => Err(Box::new(Mistake::Operation(Quoted::new(other)))),
-    }
+        b"mcancel" => {
+            let f = fields.shaped(2, "mcancel MPROBE_ID")?;
+            TraceOp::Mcancel { mprobe: ids.refer(f.id(1)?, IdKind::Mprobe)? }
+        }
+        other => return Err(Box::new(Mistake::Operation(quoted(other)))),
+    })
 }
 
 /// A comment is UTF-8 text. A CR in it is refused because a file whose lines end in a CR alone
@@ -113,66 +114,56 @@ impl Fields<'_> {
         if self.count == words {
             Ok(Self { usage, ..self })
         } else {
-            Err(Box::new(Mistake::Fields { found: FieldCount(self.count - 1), usage }))
+            let found = match self.count - 1 {
+                0 => "no field".to_owned(),
+                1 => "1 field".to_owned(),
+                n => format!("{n} fields"),
+            };
+            Err(Box::new(Mistake::Fields { found, usage }))
         }
     }
 
     fn id(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(at, "id", NumberRange { max: u64::MAX, wildcard: false })
+        self.number(at, "id", u64::MAX, "")
     }
 
     fn len(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(at, "length", NumberRange { max: u64::MAX, wildcard: false })
+        self.number(at, "length", u64::MAX, "")
     }
 
-    fn ctx(&self, at: usize) -> Result<u16, Box<Mistake>> {
-        let ctx = self.number(at, "context id", NumberRange { max: CTX_MAX, wildcard: false })?;
-        Ok(u16::try_from(ctx).expect("checked against CTX_MAX"))
+    fn ctx(&self, at: usize) -> Result<u64, Box<Mistake>> {
+        self.number(at, "context id", CTX_MAX, "")
     }
 
-    fn src(&self, at: usize) -> Result<u32, Box<Mistake>> {
-        self.label(at, "source", false)
-    }
-
-    fn tag(&self, at: usize) -> Result<u32, Box<Mistake>> {
-        self.label(at, "tag", false)
+    /// Context id, source and tag of a message, from field `at` on.
+    fn tag(&self, at: usize) -> Result<Tag, Box<Mistake>> {
+        let ctx = self.ctx(at)?;
+        let src = self.number(at + 1, "source", LABEL_MAX, "")?;
+        let tag = self.number(at + 2, "tag", LABEL_MAX, "")?;
+        Ok(TagLayout::MPI.pack(ctx, src, tag).expect("all were checked against their width"))
     }
 
     /// Context id, source and tag from field `at` on. Source and tag may be wildcards.
     fn pattern(&self, at: usize) -> Result<Pattern, Box<Mistake>> {
         let or_any = |at: usize, name| match self.fields[at] {
             b"*" => Ok(None),
-            _ => self.label(at, name, true).map(Some),
+            _ => self.number(at, name, LABEL_MAX, "`*` or ").map(Some),
         };
-        Ok(Pattern {
-            ctx: self.ctx(at)?,
-            src: or_any(at + 1, "source")?,
-            tag: or_any(at + 2, "tag")?,
-        })
-    }
-
-    fn label(&self, at: usize, name: &'static str, wildcard: bool) -> Result<u32, Box<Mistake>> {
-        let label = self.number(at, name, NumberRange { max: LABEL_MAX, wildcard })?;
-        Ok(u32::try_from(label).expect("checked against LABEL_MAX"))
+        let (ctx, src, tag) = (self.ctx(at)?, or_any(at + 1, "source")?, or_any(at + 2, "tag")?);
+        Ok(TagLayout::MPI.pattern(ctx, src, tag).expect("all were checked against their width"))
     }
 
     fn number(
         &self,
         at: usize,
         name: &'static str,
-        range: NumberRange,
+        max: u64,
+        or_any: &'static str,
     ) -> Result<u64, Box<Mistake>> {
-        let found = self.fields[at];
-        match decimal(found) {
-            Some(value) if value <= range.max => Ok(value),
-            _ => Err(Box::new(Mistake::Number {
-                found: Quoted::new(found),
-                name,
-                field: at + 1,
-                usage: self.usage,
-                range,
-            })),
-        }
+        decimal(self.fields[at]).filter(|value| *value <= max).ok_or_else(|| {
+            let (found, usage) = (quoted(self.fields[at]), self.usage);
+            Box::new(Mistake::Number { found, name, field: at + 1, usage, or_any, max })
+        })
     }
 }
 
@@ -207,7 +198,8 @@ mod tests {
 
     #[test]
     fn an_error_says_what_is_wrong_where_and_what_would_be_right() {
-        let message = |line: &str| parse(line.as_bytes()).unwrap_err().to_string();
+        let message =
+            |line: &str| parse(line.as_bytes(), &mut Ids::default()).unwrap_err().to_string();
         assert_eq!(
             message("msg 1 65536 0 0 0"),
             "`65536` is not a valid context id; field 3 of `msg ID CTX SRC TAG LEN` must be 0..65535 in \

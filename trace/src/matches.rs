@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use crate::format::Id;
 use crate::matcher::{IndexedLists, Leftover};
-use crate::packed::{OpResult, PackedTrace};
 use crate::reader::Trace;
+use crate::result::OpResult;
 use crate::run::run;
 
 /// Writes the whole record of a replay through tagmatch's lists.
@@ -14,8 +14,7 @@ use crate::run::run;
 ///
 /// If `out` cannot be written to.
 pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
-    let packed = PackedTrace::new(trace);
-    let pass = run(&packed, IndexedLists::new(), u64::MAX, |_, result| match result {
+    let pass = run(trace, IndexedLists::new(), u64::MAX, |_, result| match result {
         Some(result) => write_result(trace, result, &mut out),
         None => Ok(()),
     })?;

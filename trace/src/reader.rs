@@ -12,7 +12,8 @@ use std::io::BufRead;
 
 use crate::error::{Mistake, TraceError};
 use crate::format::{HEADER, Id, TraceOp};
-use crate::{ids, line};
+use crate::ids::Ids;
+use crate::line;
 
 /// The longest line in bytes. An operation needs less than 100; comments may be longer.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -24,6 +25,8 @@ pub struct Trace {
     pub ops: Vec<TraceOp>,
     /// The file's own id, by [`Id`].
     pub names: Vec<u64>,
+    /// Lengths in bytes of messages and of receives' buffers, by [`Id`]; 0 for matched probes.
+    pub lens: Vec<u64>,
 }
 
 impl Trace {
@@ -39,17 +42,13 @@ impl Trace {
             Some(first) => return Err(TraceError::at(1, Mistake::header(first))),
             None => return Err(TraceError::at(1, Mistake::Empty)),
         }
-        let mut ids = ids::Ids::default();
+        let mut ids = Ids::default();
         let mut ops = Vec::new();
         while let Some(text) = lines.next()? {
-            let op = match line::parse(text) {
-                Ok(None) => continue,
-                Ok(Some(raw)) => ids.resolve(raw),
-                Err(mistake) => Err(mistake),
-            };
-            ops.push(op.map_err(|mistake| TraceError::at(lines.number, mistake))?);
+            let op = line::parse(text, &mut ids);
+            ops.extend(op.map_err(|mistake| TraceError::at(lines.number, mistake))?);
         }
-        Ok(Self { ops, names: ids.into_names() })
+        Ok(Self { ops, names: ids.names, lens: ids.lens })
     }
 
     /// The file's own id of a message, receive or matched probe.
@@ -95,7 +94,7 @@ impl<R: BufRead> Lines<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Envelope, Pattern};
+    use tagmatch_soft::TagLayout;
 
     fn ops(text: &str) -> Vec<TraceOp> {
         Trace::parse(text.as_bytes()).unwrap().ops
@@ -105,20 +104,20 @@ mod tests {
     fn an_operation_of_each_kind() {
         let text = "tagtrace 1\nmsg 7 1 2 3 4\nrecv 8 1 * 3 4\ncancel 8\nprobe 1 2 *\n\
                     mprobe 9 1 * *\nmrecv 9 5\nmprobe 10 0 0 0\nmcancel 10\n";
-        let any = Pattern { ctx: 1, src: None, tag: None };
-        let zero = Pattern { ctx: 0, src: Some(0), tag: Some(0) };
+        let pattern = |ctx, src, tag| TagLayout::MPI.pattern(ctx, src, tag).unwrap();
         let want = [
-            TraceOp::Msg { id: Id(0), envelope: Envelope { ctx: 1, src: 2, tag: 3 }, len: 4 },
-            TraceOp::Recv { id: Id(1), pattern: Pattern { tag: Some(3), ..any }, len: 4 },
+            TraceOp::Msg { id: Id(0), tag: TagLayout::MPI.pack(1, 2, 3).unwrap() },
+            TraceOp::Recv { id: Id(1), pattern: pattern(1, None, Some(3)) },
             TraceOp::Cancel { recv: Id(1) },
-            TraceOp::Probe { pattern: Pattern { src: Some(2), ..any } },
-            TraceOp::Mprobe { id: Id(2), pattern: any },
+            TraceOp::Probe { pattern: pattern(1, Some(2), None) },
+            TraceOp::Mprobe { id: Id(2), pattern: pattern(1, None, None) },
             TraceOp::Mrecv { mprobe: Id(2), len: 5 },
-            TraceOp::Mprobe { id: Id(3), pattern: zero },
+            TraceOp::Mprobe { id: Id(3), pattern: pattern(0, Some(0), Some(0)) },
             TraceOp::Mcancel { mprobe: Id(3) },
         ];
-        assert_eq!(ops(text), want);
-        assert_eq!(Trace::parse(text.as_bytes()).unwrap().names, [7, 8, 9, 10]);
+        let trace = Trace::parse(text.as_bytes()).unwrap();
+        assert_eq!(trace.ops, want);
+        assert_eq!((trace.names, trace.lens), (vec![7, 8, 9, 10], vec![4, 4, 0, 0]));
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::format::Id;
+use crate::format::{Id, TraceOp};
 use crate::matcher::Matcher;
-use crate::packed::{OpResult, PackedOp, PackedTrace};
+use crate::reader::Trace;
+use crate::result::OpResult;
 
 /// Operations between two readings of the clock: enough that the clock's cost does not show, and
 /// few enough that their results stay in the nearest cache.
@@ -40,10 +41,10 @@ impl<M> Pass<M> {
 ///
 /// The first error of `see`, which ends the run.
 pub fn run<M: Matcher, E>(
-    trace: &PackedTrace,
+    trace: &Trace,
     lists: M,
     entries_max: u64,
-    mut see: impl FnMut(&PackedOp, Option<OpResult>) -> Result<(), E>,
+    mut see: impl FnMut(&TraceOp, Option<OpResult>) -> Result<(), E>,
 ) -> Result<Pass<M>, E> {
     let ids = trace.lens.len();
     let lens = &trace.lens;
@@ -83,16 +84,16 @@ struct Runner<'a, M: Matcher> {
 
 impl<M: Matcher> Runner<'_, M> {
     #[inline]
-    fn run(&mut self, op: &PackedOp) -> Option<OpResult> {
+    fn run(&mut self, op: &TraceOp) -> Option<OpResult> {
         Some(match *op {
-            PackedOp::Msg { id: msg, tag } => match self.lists.take_posted(tag) {
+            TraceOp::Msg { id: msg, tag } => match self.lists.take_posted(tag) {
                 Some(recv) => self.matched(recv, msg, false),
                 None => {
                     self.lists.push(tag, msg);
                     return None;
                 }
             },
-            PackedOp::Recv { id: recv, ref pattern } => match self.lists.take_unexpected(pattern) {
+            TraceOp::Recv { id: recv, ref pattern } => match self.lists.take_unexpected(pattern) {
                 Some(msg) => self.matched(recv, msg, true),
                 None => {
                     self.handles[recv.index()] = Some(self.lists.post(pattern, recv));
@@ -101,24 +102,24 @@ impl<M: Matcher> Runner<'_, M> {
             },
             // A receive that met an unexpected message has no handle; the handle of one that has
             // left the list is stale.
-            PackedOp::Cancel { recv } => match self.handles[recv.index()] {
+            TraceOp::Cancel { recv } => match self.handles[recv.index()] {
                 Some(handle) if self.lists.cancel(handle) => OpResult::Cancelled { recv },
                 _ => OpResult::Late { recv },
             },
-            PackedOp::Probe { ref pattern } => {
+            TraceOp::Probe { ref pattern } => {
                 OpResult::Probe { msg: self.lists.find_unexpected(pattern) }
             }
-            PackedOp::Mprobe { id, ref pattern } => {
+            TraceOp::Mprobe { id, ref pattern } => {
                 let msg = self.lists.take_unexpected(pattern);
                 self.held[id.index()] = msg;
                 OpResult::Mprobe { id, msg }
             }
-            PackedOp::Mrecv { mprobe: id, len } => {
+            TraceOp::Mrecv { mprobe: id, len } => {
                 let msg = self.held[id.index()];
                 let truncated = msg.is_some_and(|msg| self.lens[msg.index()] > len);
                 OpResult::Mrecv { id, msg, truncated }
             }
-            PackedOp::Mcancel { mprobe: id } => {
+            TraceOp::Mcancel { mprobe: id } => {
                 OpResult::Mcancelled { id, msg: self.held[id.index()] }
             }
         })

@@ -3,8 +3,10 @@
 
 use serde::Serialize;
 
-use crate::packed::{OpResult, PackedOp, PackedTrace};
+use crate::format::TraceOp;
 use crate::positions::Positions;
+use crate::reader::Trace;
+use crate::result::OpResult;
 
 /// Entries that searches through plain lists look at, by the kind of search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -57,7 +59,7 @@ pub struct WalkCounter {
 impl WalkCounter {
     /// For a run of `trace`.
     #[must_use]
-    pub fn new(trace: &PackedTrace) -> Self {
+    pub fn new(trace: &Trace) -> Self {
         let positions = || Positions::new(trace.lens.len());
         Self { posted: positions(), unexpected: positions(), walks: Walks::default() }
     }
@@ -70,20 +72,20 @@ impl WalkCounter {
 
     /// Takes in the next operation and its result. A search that finds an entry looks at all
     /// entries up to that one; a search that finds none looks at the whole list.
-    pub fn see(&mut self, op: &PackedOp, result: Option<OpResult>) {
+    pub fn see(&mut self, op: &TraceOp, result: Option<OpResult>) {
         let Self { posted, unexpected, walks } = self;
         let (entries, walked) = match (op, result) {
-            (PackedOp::Msg { .. }, Some(OpResult::Match { recv, .. })) => {
+            (TraceOp::Msg { .. }, Some(OpResult::Match { recv, .. })) => {
                 (&mut walks.entries_by_messages, posted.remove(recv))
             }
-            (PackedOp::Msg { id, .. }, _) => {
+            (TraceOp::Msg { id, .. }, _) => {
                 unexpected.add(*id);
                 (&mut walks.entries_by_messages, posted.len())
             }
-            (PackedOp::Recv { .. }, Some(OpResult::Match { msg, .. })) => {
+            (TraceOp::Recv { .. }, Some(OpResult::Match { msg, .. })) => {
                 (&mut walks.entries_by_receives, unexpected.remove(msg))
             }
-            (PackedOp::Recv { id, .. }, _) => {
+            (TraceOp::Recv { id, .. }, _) => {
                 posted.add(*id);
                 (&mut walks.entries_by_receives, unexpected.len())
             }
@@ -93,7 +95,7 @@ impl WalkCounter {
             (_, Some(OpResult::Mprobe { msg: Some(msg), .. })) => {
                 (&mut walks.entries_by_probes, unexpected.remove(msg))
             }
-            (PackedOp::Probe { .. } | PackedOp::Mprobe { .. }, _) => {
+            (TraceOp::Probe { .. } | TraceOp::Mprobe { .. }, _) => {
                 (&mut walks.entries_by_probes, unexpected.len())
             }
             (_, Some(OpResult::Cancelled { recv })) => {
@@ -101,7 +103,7 @@ impl WalkCounter {
             }
             // None of these searches: a late cancel finds its request complete, and a matched probe
             // has its message.
-            (PackedOp::Cancel { .. } | PackedOp::Mrecv { .. } | PackedOp::Mcancel { .. }, _) => {
+            (TraceOp::Cancel { .. } | TraceOp::Mrecv { .. } | TraceOp::Mcancel { .. }, _) => {
                 return;
             }
         };

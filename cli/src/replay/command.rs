@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tagmatch_trace::workers::{self, Agreement, WorkersError};
 use tagmatch_trace::{
-    Census, Cost, DepthCounter, IndexedLists, OpResult, PackedOp, PackedTrace, Trace, WalkCounter,
-    run, write_leftover, write_result,
+    Census, Cost, DepthCounter, IndexedLists, OpResult, Trace, TraceOp, WalkCounter, run,
+    write_leftover, write_result,
 };
 
 use super::nic::NicReport;
@@ -28,7 +28,6 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
     let mut matches = matches.map(|path| Output::create("--matches", path)).transpose()?;
     let mut chart = chart.map(|path| plot::create(path)).transpose()?;
-    let packed = PackedTrace::new(&trace);
     let by_nic = match args.hw_tags {
         HwTagsArg::Off => None,
         HwTagsArg::Auto | HwTagsArg::Emu => {
@@ -40,12 +39,12 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
         }
         nic @ HwTagsArg::Model { slots } => {
             let nic = nic.config(args.seed);
-            Some((workers::replay(&trace, &packed, nic, args.seed).map_err(failed)?, slots))
+            Some((workers::replay(&trace, nic, args.seed).map_err(failed)?, slots))
         }
     };
     let mut agreement = by_nic.as_ref().map(|(run, _)| Agreement::new(run));
-    let (mut counter, mut walks) = (DepthCounter::new(&packed), WalkCounter::new(&packed));
-    let see = |op: &PackedOp, result: Option<OpResult>| {
+    let (mut counter, mut walks) = (DepthCounter::new(&trace), WalkCounter::new(&trace));
+    let see = |op: &TraceOp, result: Option<OpResult>| {
         counter.see(op, result);
         walks.see(op, result);
         let result = agreement.as_mut().map_or(result, |agreement| agreement.see(result));
@@ -54,7 +53,7 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
             _ => Ok(()),
         }
     };
-    let pass = run(&packed, IndexedLists::new(), u64::MAX, see)?;
+    let pass = run(&trace, IndexedLists::new(), u64::MAX, see)?;
     let left = pass.lists.leftover();
     if let Some(mut matches) = matches {
         let left = by_nic.as_ref().map_or(&left, |(run, _)| &run.leftover);
@@ -64,7 +63,7 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
         agreement.finish(&left).map_err(failed)?;
     }
     let walks = walks.walks();
-    let cost = Cost::measure(&packed, &pass, &walks);
+    let cost = Cost::measure(&trace, &pass, &walks);
     let nic = by_nic.map(|(run, slots)| NicReport::new(slots, args.seed, &run.counters));
     let report = ReplayReport::new(name, &Census::new(&trace), &counter, &walks, cost, nic);
     if let Some(json) = &mut json {

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::BufReader;
 use std::path::Path;
-use tagmatch_trace::{Matcher, PackedTrace, Pass, Trace, run};
+use tagmatch_trace::{Matcher, Pass, Trace, run};
 
 pub(crate) struct RecordedTrace {
     pub(crate) name: String,
-    pub(crate) trace: PackedTrace,
+    pub(crate) trace: Trace,
 }
 
 /// All recorded traces, by name.
@@ -22,7 +22,7 @@ pub(crate) fn load() -> Vec<RecordedTrace> {
             let file = BufReader::new(File::open(&path).expect("readable"));
             RecordedTrace {
                 name: path.file_stem().expect("a file").to_string_lossy().into_owned(),
-                trace: PackedTrace::new(&Trace::parse(file).expect("a trace")),
+                trace: Trace::parse(file).expect("a trace"),
             }
         })
         .collect();
@@ -31,7 +31,7 @@ pub(crate) fn load() -> Vec<RecordedTrace> {
 }
 
 /// Runs a trace through lists. The clock runs during the matching alone.
-pub(crate) fn replay<M: Matcher>(trace: &PackedTrace, lists: M) -> Pass<M> {
+pub(crate) fn replay<M: Matcher>(trace: &Trace, lists: M) -> Pass<M> {
     let Ok(pass) = run(trace, lists, u64::MAX, |_, result| {
         black_box(result);
         Ok::<(), Infallible>(())

@@ -1,7 +1,7 @@
 //! Compares what came of the workers with what came of the lists.
 
 use crate::matcher::Leftover;
-use crate::packed::OpResult;
+use crate::result::OpResult;
 use crate::workers::error::WorkersError;
 use crate::workers::two_workers::WorkersRun;
 

@@ -7,7 +7,8 @@
 
 use tagmatch::Config;
 
-use crate::packed::{PackedOp, PackedTrace};
+use crate::format::TraceOp;
+use crate::reader::Trace;
 
 /// Bytes in place of the lengths of a trace.
 pub(super) struct ShortLengths {
@@ -20,9 +21,9 @@ pub(super) struct ShortLengths {
 }
 
 impl ShortLengths {
-    pub(super) fn new(trace: &PackedTrace) -> Self {
+    pub(super) fn new(trace: &Trace) -> Self {
         let received = trace.ops.iter().filter_map(|op| match *op {
-            PackedOp::Mrecv { len, .. } => Some(len),
+            TraceOp::Mrecv { len, .. } => Some(len),
             _ => None,
         });
         let all = trace.lens.iter().copied().chain(received);
@@ -47,7 +48,6 @@ impl ShortLengths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reader::Trace;
 
     #[test]
     fn long_lengths_keep_their_order_and_short_ones_their_bytes() {
@@ -56,7 +56,7 @@ mod tests {
                    msg 5 0 1 1 1048576\nmsg 6 0 1 1 18446744073709551615\nmprobe 7 0 1 1\n\
                    mrecv 7 18446744073709551614\nrecv 8 0 0 0 8193\nrecv 9 0 0 0 8193\n";
         let trace = Trace::parse(format!("tagtrace 1\n{ops}").as_bytes()).unwrap();
-        let lengths = ShortLengths::new(&PackedTrace::new(&trace));
+        let lengths = ShortLengths::new(&trace);
         let bytes = lens.map(|len| lengths.bytes(len));
         assert_eq!(bytes, [0, 1, 1024, 8192, 8193, 8194, 8195, 8196]);
     }

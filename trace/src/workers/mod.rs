@@ -23,8 +23,8 @@ use std::io::{self, Write};
 
 use tagmatch::{Counters, HwTags};
 
+use crate::format::TraceOp;
 use crate::matches::{write_leftover, write_result};
-use crate::packed::{PackedOp, PackedTrace};
 use crate::reader::Trace;
 pub use agreement::Agreement;
 pub use error::WorkersError;
@@ -39,16 +39,11 @@ pub use two_workers::WorkersRun;
 ///
 /// If a worker cannot be made, a request fails, a message comes with another envelope or other
 /// bytes than it was sent with, or the NIC breaks the rules of its list.
-pub fn replay(
-    trace: &Trace,
-    packed: &PackedTrace,
-    nic: HwTags,
-    seed: Option<u64>,
-) -> Result<WorkersRun, WorkersError> {
-    let mut workers = TwoWorkers::new(trace, packed, nic)?;
+pub fn replay(trace: &Trace, nic: HwTags, seed: Option<u64>) -> Result<WorkersRun, WorkersError> {
+    let mut workers = TwoWorkers::new(trace, nic)?;
     let mut lag = seed.map(Lag::new);
-    for (at, op) in packed.ops.iter().enumerate() {
-        let may_lag = matches!(op, PackedOp::Msg { .. } | PackedOp::Recv { .. });
+    for (at, op) in trace.ops.iter().enumerate() {
+        let may_lag = matches!(op, TraceOp::Msg { .. } | TraceOp::Recv { .. });
         match &mut lag {
             Some(lag) if may_lag => lag.before(&mut workers)?,
             _ => workers.settle()?,
@@ -70,8 +65,7 @@ pub fn write_matches(
     seed: Option<u64>,
     mut out: impl Write,
 ) -> io::Result<Counters> {
-    let packed = PackedTrace::new(trace);
-    let run = replay(trace, &packed, nic, seed).map_err(io::Error::other)?;
+    let run = replay(trace, nic, seed).map_err(io::Error::other)?;
     for result in run.results.iter().flatten() {
         write_result(trace, *result, &mut out)?;
     }

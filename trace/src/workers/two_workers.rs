@@ -5,10 +5,10 @@ use tagmatch::{
     Sent, Status, Tag, Worker,
 };
 
-use crate::format::Id;
+use crate::format::{Id, TraceOp};
 use crate::matcher::Leftover;
-use crate::packed::{OpResult, PackedOp, PackedTrace};
 use crate::reader::Trace;
+use crate::result::OpResult;
 use crate::workers::error::WorkersError;
 use crate::workers::lengths::ShortLengths;
 use crate::workers::payload;
@@ -32,7 +32,6 @@ pub struct WorkersRun {
 /// A replay in progress.
 pub(super) struct TwoWorkers<'a> {
     trace: &'a Trace,
-    packed: &'a PackedTrace,
     lengths: ShortLengths,
     sender: Worker,
     receiver: Worker,
@@ -53,12 +52,8 @@ pub(super) struct TwoWorkers<'a> {
 }
 
 impl<'a> TwoWorkers<'a> {
-    pub(super) fn new(
-        trace: &'a Trace,
-        packed: &'a PackedTrace,
-        hw_tags: HwTags,
-    ) -> Result<Self, WorkersError> {
-        let ids = packed.lens.len();
+    pub(super) fn new(trace: &'a Trace, hw_tags: HwTags) -> Result<Self, WorkersError> {
+        let ids = trace.lens.len();
         // All messages of the trace fit into the unexpected messages' memory, so none has to wait
         // for it.
         let defaults = Config::default();
@@ -76,8 +71,7 @@ impl<'a> TwoWorkers<'a> {
         let to = sender.connect(&receiver.address()).map_err(WorkersError::setup)?;
         let mut workers = Self {
             trace,
-            packed,
-            lengths: ShortLengths::new(packed),
+            lengths: ShortLengths::new(trace),
             sender,
             receiver,
             to,
@@ -85,7 +79,7 @@ impl<'a> TwoWorkers<'a> {
             receives: RequestsById::new(ids),
             held: std::iter::repeat_with(|| None).take(ids).collect(),
             begun_at: vec![0; ids],
-            results: vec![None; packed.ops.len()],
+            results: vec![None; trace.ops.len()],
             cancelled: Vec::new(),
             wanted: Vec::new(),
         };
@@ -106,59 +100,51 @@ impl<'a> TwoWorkers<'a> {
     }
 
     /// Begins the operation at place `at` of the trace.
-    pub(super) fn run(&mut self, at: usize, op: &PackedOp) -> Result<(), WorkersError> {
+    pub(super) fn run(&mut self, at: usize, op: &TraceOp) -> Result<(), WorkersError> {
         match *op {
-            PackedOp::Msg { id, tag } => {
+            TraceOp::Msg { id, tag } => {
                 self.begun_at[id.index()] = at;
                 let mut payload = vec![0; self.length(id)];
                 payload::fill(id, &mut payload);
                 let options = SendOptions { immediate: Some(id.0), ..SendOptions::default() };
                 self.sends.add(id, self.sender.send_with(self.to, tag, payload, options));
             }
-            PackedOp::Recv { id, ref pattern } => {
+            TraceOp::Recv { id, pattern } => {
                 self.begun_at[id.index()] = at;
-                let which = Match::masked(pattern.tag(), pattern.mask());
-                self.receives.add(id, self.receiver.recv(which, vec![0; self.length(id)]));
+                let buffer = vec![0; self.length(id)];
+                self.receives.add(id, self.receiver.recv(pattern, buffer));
             }
-            PackedOp::Cancel { recv } => {
+            TraceOp::Cancel { recv } => {
                 if let Some(request) = self.receives.get_mut(recv) {
                     request.cancel();
                     self.settle()?;
                 }
-                let cancelled = self.cancelled.pop() == Some(recv);
-                self.results[at] = Some(if cancelled {
-                    OpResult::Cancelled { recv }
-                } else {
-                    OpResult::Late { recv }
+                self.results[at] = Some(match self.cancelled.pop() {
+                    Some(cancelled) if cancelled == recv => OpResult::Cancelled { recv },
+                    _ => OpResult::Late { recv },
                 });
             }
-            PackedOp::Probe { ref pattern } => {
-                let which = Match::masked(pattern.tag(), pattern.mask());
-                let found = self.receiver.probe(which).map_err(WorkersError::Probe)?;
+            TraceOp::Probe { pattern } => {
+                let found = self.receiver.probe(pattern).map_err(WorkersError::Probe)?;
                 let msg = found.map(|status| self.message(&status)).transpose()?;
                 self.results[at] = Some(OpResult::Probe { msg });
             }
-            PackedOp::Mprobe { id, ref pattern } => {
-                let which = Match::masked(pattern.tag(), pattern.mask());
-                let found = self.receiver.mprobe(which).map_err(WorkersError::Probe)?;
+            TraceOp::Mprobe { id, pattern } => {
+                let found = self.receiver.mprobe(pattern).map_err(WorkersError::Probe)?;
                 let msg = found.as_ref().map(|found| self.message(&found.status())).transpose()?;
                 self.held[id.index()] = found;
                 self.results[at] = Some(OpResult::Mprobe { id, msg });
             }
-            PackedOp::Mrecv { mprobe: id, len } => {
+            TraceOp::Mrecv { mprobe: id, len } => {
                 self.begun_at[id.index()] = at;
-                match self.held[id.index()].take() {
-                    Some(message) => {
-                        let buffer = vec![0; self.lengths.bytes(len)];
-                        self.receives.add(id, message.recv(buffer));
-                    }
-                    None => {
-                        self.results[at] =
-                            Some(OpResult::Mrecv { id, msg: None, truncated: false });
-                    }
-                }
+                let Some(message) = self.held[id.index()].take() else {
+                    self.results[at] = Some(OpResult::Mrecv { id, msg: None, truncated: false });
+                    return Ok(());
+                };
+                let buffer = vec![0; self.lengths.bytes(len)];
+                self.receives.add(id, message.recv(buffer));
             }
-            PackedOp::Mcancel { mprobe: id } => {
+            TraceOp::Mcancel { mprobe: id } => {
                 let dropped = self.held[id.index()].take();
                 let status = dropped.as_ref().map(Message::status);
                 let msg = status.map(|status| self.message(&status)).transpose()?;
@@ -214,7 +200,7 @@ impl<'a> TwoWorkers<'a> {
             return Err(self.wrong(msg, "came with other bytes than it was sent with"));
         }
         let at = self.begun_at[id.index()];
-        let (at, result) = if let PackedOp::Mrecv { .. } = self.packed.ops[at] {
+        let (at, result) = if let TraceOp::Mrecv { .. } = self.trace.ops[at] {
             (at, OpResult::Mrecv { id, msg: Some(msg), truncated })
         } else {
             let sent_at = self.begun_at[msg.index()];
@@ -234,8 +220,8 @@ impl<'a> TwoWorkers<'a> {
             return Err(WorkersError::Unknown);
         };
         let is_as_sent = |tag: Tag| status.tag == tag && status.length == self.length(msg) as u64;
-        match self.packed.ops[self.begun_at[msg.index()]] {
-            PackedOp::Msg { id, tag } if id == msg && is_as_sent(tag) => Ok(msg),
+        match self.trace.ops[self.begun_at[msg.index()]] {
+            TraceOp::Msg { id, tag } if id == msg && is_as_sent(tag) => Ok(msg),
             _ => Err(self.wrong(msg, "came with another envelope than it was sent with")),
         }
     }
@@ -273,7 +259,7 @@ impl<'a> TwoWorkers<'a> {
 
     /// The bytes of a message or of a receive's buffer.
     fn length(&self, id: Id) -> usize {
-        self.lengths.bytes(self.packed.lens[id.index()])
+        self.lengths.bytes(self.trace.lens[id.index()])
     }
 
     fn failed(&self, what: &'static str, id: Id, failed: Failed) -> WorkersError {
