@@ -19,6 +19,12 @@ pub(crate) struct Axis {
     pub(crate) scale: Scale,
 }
 
+impl Axis {
+    pub(crate) fn new(label: impl Into<String>, scale: Scale) -> Self {
+        Self { label: label.into(), scale }
+    }
+}
+
 /// A chart.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
@@ -28,4 +34,11 @@ pub(crate) struct Figure {
     pub(crate) lines: Vec<Line>,
     /// Whether single points are marked.
     pub(crate) markers: bool,
+}
+
+impl Figure {
+    /// A chart whose points are marked.
+    pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+        Self { title: title.into(), x, y, lines, markers: true }
+    }
 }

@@ -69,22 +69,20 @@ fn variant(entry: &SavedResult) -> String {
     // results of a run have one window, though for some sizes it is the default.
     let told =
         ["posted_depth", "unexpected_depth", "wildcard_percent", "queue", "oneself", "window"];
+    parameters_but(&told, entry).collect::<Vec<_>>().join(", ")
+}
+
+fn parameters_but(told: &[&str], entry: &SavedResult) -> impl Iterator<Item = String> {
     let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
-    others.map(|(name, value)| words(name, value)).collect::<Vec<_>>().join(", ")
+    others.map(|(name, value)| words(name, value))
 }
 
 /// All parameters of a result, for a title that has the test and its ranks.
 fn described(entry: &SavedResult) -> String {
     let has_size = !matches!(entry.key.test.as_str(), "barrier" | "dup" | "agree");
-    let told = ["queue", "oneself", "ranks"];
-    let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
-    let others = others.map(|(name, value)| words(name, value));
-    has_size
-        .then(|| show_size(entry.key.size))
-        .into_iter()
-        .chain(others)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let size = has_size.then(|| show_size(entry.key.size));
+    let others = parameters_but(&["queue", "oneself", "ranks"], entry);
+    size.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn words(name: &str, value: &str) -> String {
@@ -177,13 +175,9 @@ fn by_threads(group: &[&SavedResult]) -> Figure {
     } else {
         by_variant(group, threads)
     };
-    Figure {
-        title: format!("{title} by threads a side, {}", show_size(group[0].key.size)),
-        x: Axis { label: "threads that share a worker".into(), scale: Scale::Sizes },
-        y: Axis { label: median_of(group[0], label), scale: Scale::FromZero },
-        lines,
-        markers: true,
-    }
+    let title = format!("{title} by threads a side, {}", show_size(group[0].key.size));
+    let x = Axis::new("threads that share a worker", Scale::Sizes);
+    Figure::new(title, x, Axis::new(median_of(group[0], label), Scale::FromZero), lines)
 }
 
 fn median_of(entry: &SavedResult, label: &str) -> String {
@@ -207,26 +201,14 @@ fn by_size(group: &[&SavedResult], variants: bool) -> Figure {
                 Some(entry.percentiles_ns?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
             }),
         };
-        PERCENTILES
-            .iter()
-            .enumerate()
-            .rev()
-            .map(rung)
-            .filter(|line| !line.points.is_empty())
-            .collect()
+        let rungs = PERCENTILES.iter().enumerate().rev().map(rung);
+        rungs.filter(|line| !line.points.is_empty()).collect()
     } else {
         vec![Line { name: group[0].key.test.clone(), points: points(&|entry| Some(value(entry))) }]
     };
-    Figure {
-        title: format!("{title} by message size"),
-        x: Axis { label: "message size, bytes".into(), scale: Scale::Sizes },
-        y: Axis {
-            label: if variants { median_of(group[0], label) } else { label.into() },
-            scale: Scale::Log,
-        },
-        lines,
-        markers: true,
-    }
+    let x = Axis::new("message size, bytes", Scale::Sizes);
+    let label = if variants { median_of(group[0], label) } else { label.into() };
+    Figure::new(format!("{title} by message size"), x, Axis::new(label, Scale::Log), lines)
 }
 
 fn by_depth(group: &[&SavedResult], sizes_vary: bool, variants: bool) -> Figure {
@@ -265,22 +247,14 @@ fn by_depth(group: &[&SavedResult], sizes_vary: bool, variants: bool) -> Figure 
             }
         }
     }
-    let x = match group[0].key.test.as_str() {
-        "drain" => "entries in the queue at first",
-        _ => "entries in the list that never match",
+    let (by, x) = match group[0].key.test.as_str() {
+        "drain" => ("by its depth", "entries in the queue at first"),
+        _ => ("by matching depth", "entries in the list that never match"),
     };
-    let size =
-        if sizes_vary { String::new() } else { format!(", {}", show_size(group[0].key.size)) };
-    Figure {
-        title: match group[0].key.test.as_str() {
-            "drain" => format!("{title} by its depth{size}"),
-            _ => format!("{title} by matching depth{size}"),
-        },
-        x: Axis { label: x.into(), scale: Scale::Sizes },
-        y: Axis { label: median_of(group[0], label), scale: Scale::FromZero },
-        lines,
-        markers: true,
-    }
+    let size = Some(format!(", {}", show_size(group[0].key.size))).filter(|_| !sizes_vary);
+    let title = format!("{title} {by}{}", size.unwrap_or_default());
+    let y = Axis::new(median_of(group[0], label), Scale::FromZero);
+    Figure::new(title, Axis::new(x, Scale::Sizes), y, lines)
 }
 
 /// The chart of a single result: its percentiles, or its figure over time.
@@ -290,6 +264,7 @@ fn single(entry: &SavedResult) -> Figure {
         words if words.is_empty() => title,
         words => format!("{title}, {words}"),
     };
+    let line = |points| vec![Line { name: entry.key.test.clone(), points }];
     let Some(percentiles_ns) = entry.percentiles_ns else {
         // The blocks of a drain are rates; its figure is the time of a message.
         let is_inverse = entry.key.test == "drain";
@@ -298,28 +273,15 @@ fn single(entry: &SavedResult) -> Figure {
         let points = entry.blocks.iter().enumerate();
         let share = 100.0 / entry.blocks.len().max(1) as f64;
         let points = points.map(|(at, block)| ((at as f64 + 0.5) * share, shown(*block)));
-        return Figure {
-            title,
-            x: Axis { label: "time of the measurement, %".into(), scale: Scale::Percent },
-            y: Axis { label: label.into(), scale: Scale::FromZero },
-            lines: vec![Line { name: entry.key.test.clone(), points: points.collect() }],
-            markers: true,
-        };
+        let x = Axis::new("time of the measurement, %", Scale::Percent);
+        let y = Axis::new(label, Scale::FromZero);
+        return Figure::new(title, x, y, line(points.collect()));
     };
-    let rungs = PERCENTILES
-        .iter()
-        .zip(percentiles_ns)
-        .filter(|(rung, _)| entry.samples >= rung.samples_min);
-    Figure {
-        title,
-        x: Axis { label: "share of the samples at most as slow".into(), scale: Scale::Quantiles },
-        y: Axis { label: label.into(), scale: Scale::Log },
-        lines: vec![Line {
-            name: entry.key.test.clone(),
-            points: rungs.map(|(rung, ns)| (rung.quantile, ns / 1e3)).collect(),
-        }],
-        markers: true,
-    }
+    let rungs = PERCENTILES.iter().zip(percentiles_ns);
+    let shown = rungs.filter(|(rung, _)| entry.samples >= rung.samples_min);
+    let points = shown.map(|(rung, ns)| (rung.quantile, ns / 1e3)).collect();
+    let x = Axis::new("share of the samples at most as slow", Scale::Quantiles);
+    Figure::new(title, x, Axis::new(label, Scale::Log), line(points))
 }
 
 #[cfg(test)]

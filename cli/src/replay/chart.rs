@@ -1,7 +1,5 @@
 //! The chart of the depths over time, as text and as a figure of `--plot`.
 
-use std::fmt::Write as _;
-
 use tagmatch_trace::Timeline;
 
 use crate::plot::{Axis, Figure, Line, Scale};
@@ -33,8 +31,7 @@ pub(super) fn text(timeline: &Timeline) -> String {
             };
             let name = if is_top { name } else { "" };
             let cells: String = columns.iter().map(|depth| cell(*depth, peak, row)).collect();
-            writeln!(out, "{name:<10} {label:>10} │{}", cells.trim_end())
-                .expect("writing to a String does not fail");
+            out += &format!("{name:<10} {label:>10} │{}\n", cells.trim_end());
         }
     }
     if out.is_empty() {
@@ -64,16 +61,13 @@ pub(super) fn figure(timeline: &Timeline) -> Figure {
             })
             .collect(),
     };
-    Figure {
-        title: "Matching depth over the trace".into(),
-        x: Axis { label: "operations".into(), scale: Scale::CountsToLast },
-        y: Axis { label: "entries in the list, most in a stretch".into(), scale: Scale::Counts },
-        lines: vec![
-            line("posted receives", &timeline.posted_max),
-            line("unexpected messages", &timeline.unexpected_max),
-        ],
-        markers: false,
-    }
+    let lines = vec![
+        line("posted receives", &timeline.posted_max),
+        line("unexpected messages", &timeline.unexpected_max),
+    ];
+    let x = Axis::new("operations", Scale::CountsToLast);
+    let y = Axis::new("entries in the list, most in a stretch", Scale::Counts);
+    Figure { markers: false, ..Figure::new("Matching depth over the trace", x, y, lines) }
 }
 
 /// The series in at most [`COLUMNS`] columns.

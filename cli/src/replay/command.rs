@@ -10,6 +10,7 @@ use tagmatch_trace::{
     write_leftover, write_result,
 };
 
+use super::facts::TraceFacts;
 use super::nic::NicReport;
 use super::report::ReplayReport;
 use crate::failure::{Failure, one_line};
@@ -65,7 +66,8 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let walks = walks.walks();
     let cost = Cost::measure(&trace, &pass, &walks);
     let nic = by_nic.map(|(run, slots)| NicReport::new(slots, args.seed, &run.counters));
-    let report = ReplayReport::new(name, &Census::new(&trace), &counter, &walks, cost, nic);
+    let facts = TraceFacts::new(&Census::new(&trace), counter, walks, cost);
+    let report = ReplayReport::new(name, facts, nic);
     if let Some(json) = &mut json {
         json.json(&report)?;
     }

@@ -1,7 +1,5 @@
 //! How much of a trace a NIC would match, why not the rest, and what would help.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use tagmatch::Counters;
 
@@ -65,16 +63,10 @@ impl NicReport {
         );
         for NotByNic { reason, receives, percent, meaning, .. } in &self.stopped {
             let receives = show_count(*receives);
-            writeln!(
-                out,
-                "{:<10} {percent:.1} % not, {receives}, because {meaning} ({reason})",
-                ""
-            )
-            .expect("writing to a String does not fail");
+            let why = format!("because {meaning} ({reason})");
+            out += &format!("{:<10} {percent:.1} % not, {receives}, {why}\n", "");
         }
-        writeln!(out, "{:<10} {}", "nic advice", self.advice)
-            .expect("writing to a String does not fail");
-        out
+        out + &format!("{:<10} {}\n", "nic advice", self.advice)
     }
 }
 

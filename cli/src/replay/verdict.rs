@@ -1,8 +1,9 @@
 //! The verdict on a trace. It depends on counts only, so a trace always gets the same verdict.
 
 use serde::Serialize;
-use tagmatch_trace::{DepthSummary, MatchCounts, PatternCounts, Peak, Walks};
+use tagmatch_trace::Peak;
 
+use super::facts::TraceFacts;
 use super::wording::{percent, ratio, show_bytes, show_entries};
 use crate::units::show_count;
 
@@ -18,23 +19,6 @@ const WALKING_PERCENT: f64 = 20.0;
 /// The longest list that needs no advice.
 const SHALLOW: u64 = 32;
 
-/// Everything that a verdict depends on.
-pub(super) struct Evidence<'a> {
-    pub(super) operations: u64,
-    pub(super) posted: Peak,
-    pub(super) unexpected: Peak,
-    pub(super) unexpected_bytes_max: u64,
-    pub(super) posted_depth: &'a DepthSummary,
-    pub(super) unexpected_depth: &'a DepthSummary,
-    pub(super) matches: MatchCounts,
-    pub(super) patterns: PatternCounts,
-    pub(super) probes_missed: u64,
-    pub(super) probes: u64,
-    /// Receives that are posted and messages that are unexpected at the end.
-    pub(super) left: (u64, u64),
-    pub(super) walks: Walks,
-}
-
 /// The verdict in sentences.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct TraceVerdict {
@@ -46,23 +30,21 @@ pub(super) struct TraceVerdict {
 }
 
 impl TraceVerdict {
-    pub(super) fn new(evidence: &Evidence<'_>) -> Self {
-        Self {
-            verdict: evidence.summary(),
-            deepest: evidence.deepest(),
-            dominant: evidence.dominant(),
-            advice: evidence.advice(),
-        }
+    pub(super) fn new(facts: &TraceFacts) -> Self {
+        let (verdict, deepest) = (facts.verdict(), facts.deepest());
+        Self { verdict, deepest, dominant: facts.dominant(), advice: facts.advice() }
     }
 }
 
-impl Evidence<'_> {
-    fn summary(&self) -> String {
-        if self.operations == 0 {
+impl TraceFacts {
+    fn verdict(&self) -> String {
+        if self.operations.total() == 0 {
             return "nothing to match".into();
         }
-        let (walked, deep) =
-            (self.walks.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
+        let (walked, deep) = (
+            self.plain_walks.entries_per_search(),
+            self.posted_depth.p99.max(self.unexpected_depth.p99),
+        );
         let entries = format!("{} entries a search", show_entries(walked));
         if walked > MANY {
             format!("depth costs: a plain list walks {entries}; an index is needed")
@@ -87,15 +69,15 @@ impl Evidence<'_> {
         };
         format!(
             "posted {}; unexpected {}, at most {} waiting",
-            peak(self.posted),
-            peak(self.unexpected),
+            peak(self.posted_peak),
+            peak(self.unexpected_peak),
             show_bytes(self.unexpected_bytes_max),
         )
     }
 
     fn dominant(&self) -> String {
-        let by = self.walks.by_kind();
-        let total = self.walks.entries();
+        let by = self.plain_walks.by_kind();
+        let total = self.plain_walks.entries();
         match by.into_iter().max_by_key(|(_, entries)| *entries) {
             Some((what, entries)) if total > 0 => {
                 format!("{:.0} % of a plain list's walking is {what}", percent(entries, total))
@@ -108,16 +90,18 @@ impl Evidence<'_> {
         let mut advice = Vec::new();
         let matched = self.matches.posted + self.matches.unexpected;
         let unexpected = percent(self.matches.unexpected, matched);
-        if unexpected >= UNEXPECTED_PERCENT && self.unexpected.depth > SHALLOW {
+        if unexpected >= UNEXPECTED_PERCENT && self.unexpected_peak.depth > SHALLOW {
             advice.push(format!(
                 "post receives earlier: {unexpected:.0} % of messages came before their receive, \
                  up to {} at once, {} of payload",
-                show_count(self.unexpected.depth),
+                show_count(self.unexpected_peak.depth),
                 show_bytes(self.unexpected_bytes_max),
             ));
         }
         let wildcards = percent(self.patterns.wildcards(), self.patterns.total());
-        if wildcards >= WILDCARD_PERCENT && self.posted.depth.max(self.unexpected.depth) > SHALLOW {
+        if wildcards >= WILDCARD_PERCENT
+            && self.posted_peak.depth.max(self.unexpected_peak.depth) > SHALLOW
+        {
             advice.push(format!(
                 "name the source and tag where they are known: {wildcards:.0} % of receives \
                  and probes leave one open, which is slow in NICs and in matchers that hash whole \
@@ -136,10 +120,10 @@ impl Evidence<'_> {
         for (count, what) in [
             (self.matches.truncated, "messages were truncated: their receives are too small"),
             (
-                self.left.0,
+                self.left_posted,
                 "receives were still posted at the end: cancel them, or find the missing sends",
             ),
-            (self.left.1, "messages were never received: find the missing receives"),
+            (self.left_unexpected, "messages were never received: find the missing receives"),
         ] {
             if count > 0 {
                 advice.push(format!("{} {what}", show_count(count)));
@@ -150,14 +134,14 @@ impl Evidence<'_> {
 
     /// Advice on long walks, one for each kind of search, the kind with the most entries first.
     fn walking(&self) -> Vec<String> {
-        if self.walks.entries_per_search() <= FEW {
+        if self.plain_walks.entries_per_search() <= FEW {
             return Vec::new();
         }
         let messages = self.posted_depth.searches;
         let receives = self.unexpected_depth.searches - self.probes;
         let cancels = self.matches.cancelled;
-        let walks = &self.walks;
-        let (posted, unexpected) = (self.posted.depth, self.unexpected.depth);
+        let walks = &self.plain_walks;
+        let (posted, unexpected) = (self.posted_peak.depth, self.unexpected_peak.depth);
         let mut causes = [
             (
                 (walks.entries_by_messages, messages),
