@@ -110,7 +110,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.heading()),
-            Form::Osu(osu) => self.out.print(&osu.heading(document.test())),
+            Form::Osu(osu) => self.out.print(&osu.heading(document.test)),
             Form::Stream => self.out.json(&stream::start(document)),
         }
     }
@@ -125,7 +125,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.row(document, row)),
-            Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
+            Form::Osu(osu) => self.out.print(&osu.row(document.test, row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }
     }
@@ -164,7 +164,7 @@ impl Report {
         documents: &[Document<C>],
         people: &mut Output,
     ) -> Result<(), Failure> {
-        let nothing = documents.iter().all(|document| document.results() == 0);
+        let nothing = documents.iter().all(|document| document.results.is_empty());
         if nothing || (self.plot.is_none() && self.baseline.is_none()) {
             return Ok(());
         }

@@ -274,7 +274,7 @@ impl TestRunner {
         let matched = where_matched(&matched, plan.common.hw_tags);
         people.print(&style.block(&environment::lines(&matched)))?;
         if plan.test == Test::Depth {
-            let said = [("verdict", verdict(document.rows()))];
+            let said = [("verdict", verdict(&document.results))];
             people.print(&style.block(&environment::lines(&said)))?;
         }
         if !complete {

@@ -76,14 +76,13 @@ columns! {
         |row| whole(row.wildcard_percent);
     ITERS: "iters", "iters", "messages", 12, Count, |row| whole(row.iters);
     SAMPLES: "samples", "samples", "samples", 11, Count, |row| whole(row.samples);
-    MIN: "min_ns", "latency_ns.min", "min", 9, Time, |row| latency(row, |latency| latency.min);
-    P50: "p50_ns", "latency_ns.p50", "p50", 9, Time, |row| latency(row, |latency| latency.p50);
-    P90: "p90_ns", "latency_ns.p90", "p90", 9, Time, |row| latency(row, |latency| latency.p90);
-    P99: "p99_ns", "latency_ns.p99", "p99", 9, Time, |row| latency(row, |latency| latency.p99);
-    P999: "p999_ns", "latency_ns.p999", "p99.9", 9, Time,
-        |row| latency(row, |latency| latency.p999);
-    MAX: "max_ns", "latency_ns.max", "max", 9, Time, |row| latency(row, |latency| latency.max);
-    MEAN: "mean_ns", "latency_ns.mean", "mean", 9, Time, |row| latency(row, |latency| latency.mean);
+    MIN: "min_ns", "latency_ns.min", "min", 9, Time, |row| latency(row, |l| l.min);
+    P50: "p50_ns", "latency_ns.p50", "p50", 9, Time, |row| latency(row, |l| l.p50);
+    P90: "p90_ns", "latency_ns.p90", "p90", 9, Time, |row| latency(row, |l| l.p90);
+    P99: "p99_ns", "latency_ns.p99", "p99", 9, Time, |row| latency(row, |l| l.p99);
+    P999: "p999_ns", "latency_ns.p999", "p99.9", 9, Time, |row| latency(row, |l| l.p999);
+    MAX: "max_ns", "latency_ns.max", "max", 9, Time, |row| latency(row, |l| l.max);
+    MEAN: "mean_ns", "latency_ns.mean", "mean", 9, Time, |row| latency(row, |l| l.mean);
     BANDWIDTH: "bandwidth_bytes_per_s", "bandwidth_bytes_per_s", "MB/s", 9, Bandwidth,
         |row| row.bandwidth_bytes_per_s.map(Whole);
     MESSAGES_PER_S: "messages_per_s", "messages_per_s", "messages/s", 12, Count,
@@ -93,40 +92,35 @@ columns! {
     THREADS: "threads", "threads", "threads", 7, Plain, |row| whole(row.more.threads.unwrap_or(1));
     QUEUE: "queue", "queue", "queue", 10, Plain, |row| queue(row);
     DEPTH: "depth", "", "depth", 7, Plain, |row| whole(row.posted_depth.max(row.unexpected_depth));
-    ORDER: "order", "drain.order", "order", 11, Plain,
-        |row| drain(row, |drain| Word(name(&drain.order)));
+    ORDER: "order", "drain.order", "order", 11, Plain, |row| drain(row, |d| Word(name(&d.order)));
     DRAIN_MEAN: "drain_mean_ns", "drain.ns_per_message.mean", "ns/message", 10, Short,
-        |row| drain(row, |drain| Real(drain.ns_per_message.mean));
+        |row| drain(row, |d| Real(d.ns_per_message.mean));
     DRAIN_MIN: "drain_min_ns", "drain.ns_per_message.min", "least", 9, Short,
-        |row| drain(row, |drain| Real(drain.ns_per_message.min));
+        |row| drain(row, |d| Real(d.ns_per_message.min));
     DRAIN_MAX: "drain_max_ns", "drain.ns_per_message.max", "most", 9, Short,
-        |row| drain(row, |drain| Real(drain.ns_per_message.max));
-    ROUNDS: "rounds", "drain.rounds", "rounds", 8, Count,
-        |row| drain(row, |drain| Whole(drain.rounds));
+        |row| drain(row, |d| Real(d.ns_per_message.max));
+    ROUNDS: "rounds", "drain.rounds", "rounds", 8, Count, |row| drain(row, |d| Whole(d.rounds));
     PLANNED_PER_S: "planned_per_s", "pace.planned_per_s", "planned/s", 11, Rounded,
-        |row| row.more.pace.map(|pace| Real(pace.planned_per_s));
+        |row| row.more.pace.map(|p| Real(p.planned_per_s));
     SENT_PER_S: "sent_per_s", "pace.sent_per_s", "sent/s", 11, Rounded,
-        |row| row.more.pace.map(|pace| Real(pace.sent_per_s));
+        |row| row.more.pace.map(|p| Real(p.sent_per_s));
     INTERRUPTED: "interrupted", "interrupted", "interrupted", 11, Plain,
         |row| Some(Word(row.more.interrupted.to_string()));
     WINDOW: "window", "window", "window", 6, Plain, |row| row.more.window.map(Whole);
     RANKS: "ranks", "ranks", "ranks", 5, Plain, |row| row.more.ranks.and_then(whole);
     RANK_MEAN_MIN: "rank_mean_min_ns", "rank_means_ns.min", "min", 9, Time,
-        |row| mean(row, |means| means.min);
+        |row| mean(row, |m| m.min);
     RANK_MEAN_AVG: "rank_mean_avg_ns", "rank_means_ns.avg", "avg", 9, Time,
-        |row| mean(row, |means| means.avg);
+        |row| mean(row, |m| m.avg);
     RANK_MEAN_MAX: "rank_mean_max_ns", "rank_means_ns.max", "max", 9, Time,
-        |row| mean(row, |means| means.max);
+        |row| mean(row, |m| m.max);
     NOTICED: "noticed_ns", "recovery_ns.noticed", "noticed", 10, Time,
-        |row| recovery(row, |part| part.noticed);
-    REVOKE: "revoke_ns", "recovery_ns.revoke", "revoke", 9, Time,
-        |row| recovery(row, |part| part.revoke);
-    AGREE: "agree_ns", "recovery_ns.agree", "agree", 9, Time,
-        |row| recovery(row, |part| part.agree);
-    SHRINK: "shrink_ns", "recovery_ns.shrink", "shrink", 9, Time,
-        |row| recovery(row, |part| part.shrink);
+        |row| recovery(row, |p| p.noticed);
+    REVOKE: "revoke_ns", "recovery_ns.revoke", "revoke", 9, Time, |row| recovery(row, |p| p.revoke);
+    AGREE: "agree_ns", "recovery_ns.agree", "agree", 9, Time, |row| recovery(row, |p| p.agree);
+    SHRINK: "shrink_ns", "recovery_ns.shrink", "shrink", 9, Time, |row| recovery(row, |p| p.shrink);
     BARRIER: "barrier_ns", "recovery_ns.barrier", "barrier", 9, Time,
-        |row| recovery(row, |part| part.barrier);
+        |row| recovery(row, |p| p.barrier);
 }
 
 const ROUND_TRIPS: Column = Column { heading: "samples", width: 11, ..ITERS };

@@ -8,46 +8,16 @@ use super::columns::Column;
 use crate::result::{Document, Row};
 use crate::spec::HwTagsArg;
 
-/// A column of CSV.
-enum CsvColumn {
-    /// A value that all rows of a test share.
-    OfTest(&'static str),
-    OfRow(Column),
-}
-
-use CsvColumn::{OfRow, OfTest};
-
-const COLUMNS: [CsvColumn; 29] = [
-    OfTest("test"),
-    OfTest("device"),
-    OfRow(c::SIZE),
-    OfRow(c::POSTED),
-    OfRow(c::UNEXPECTED),
-    OfRow(c::WILDCARD),
-    OfRow(c::ITERS),
-    OfRow(c::SAMPLES),
-    OfRow(c::MIN),
-    OfRow(c::P50),
-    OfRow(c::P90),
-    OfRow(c::P99),
-    OfRow(c::P999),
-    OfRow(c::MAX),
-    OfRow(c::MEAN),
-    OfRow(c::BANDWIDTH),
-    OfRow(c::MESSAGES_PER_S),
-    OfTest("validated"),
-    OfRow(c::THREADS),
-    OfRow(c::QUEUE),
-    OfRow(c::ORDER),
-    OfRow(c::PLANNED_PER_S),
-    OfRow(c::INTERRUPTED),
-    OfRow(c::WINDOW),
-    OfTest("hw_tags"),
-    OfRow(c::RANKS),
-    OfRow(c::RANK_MEAN_MIN),
-    OfRow(c::RANK_MEAN_AVG),
-    OfRow(c::RANK_MEAN_MAX),
+/// The columns of a row. Before, between and after these three lists stand values that all rows of
+/// a test share.
+const FIGURES: [&[Column]; 3] = [
+    &[c::SIZE, c::POSTED, c::UNEXPECTED, c::WILDCARD, c::ITERS, c::SAMPLES],
+    &[c::MIN, c::P50, c::P90, c::P99, c::P999, c::MAX, c::MEAN],
+    &[c::BANDWIDTH, c::MESSAGES_PER_S],
 ];
+const PARAMETERS: [Column; 6] =
+    [c::THREADS, c::QUEUE, c::ORDER, c::PLANNED_PER_S, c::INTERRUPTED, c::WINDOW];
+const OF_RANKS: [Column; 4] = [c::RANKS, c::RANK_MEAN_MIN, c::RANK_MEAN_AVG, c::RANK_MEAN_MAX];
 
 /// Remembers whether the heading is out: several tests in one output share it.
 pub(super) struct Csv {
@@ -64,27 +34,32 @@ impl Csv {
         if std::mem::replace(&mut self.headed, true) {
             return String::new();
         }
-        line(|column| match column {
-            OfTest(name) => (*name).to_owned(),
-            OfRow(column) => column.name.to_owned(),
-        })
+        let of_test = ["test", "device", "validated", "hw_tags"].map(String::from);
+        line(of_test, |column| column.name.to_owned())
     }
 
     /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value
     /// that the test does not have is empty.
     pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
-        line(|column| match column {
-            OfTest("test") => document.test().to_owned(),
-            OfTest("device") => document.device().to_owned(),
-            OfTest("validated") => document.validated().to_string(),
-            OfTest(_) => self.hw_tags.to_string(),
-            OfRow(column) => column.raw(row),
+        let &Document { test, ref device, validated, .. } = document;
+        let hw_tags = self.hw_tags.to_string();
+        line([test.into(), device.clone(), validated.to_string(), hw_tags], |column| {
+            column.raw(row)
         })
     }
 }
 
-fn line(cell: impl Fn(&CsvColumn) -> String) -> String {
-    COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+fn line(
+    [test, device, validated, hw_tags]: [String; 4],
+    cell: impl Fn(&Column) -> String,
+) -> String {
+    let mut cells = vec![test, device];
+    cells.extend(FIGURES.concat().iter().map(&cell));
+    cells.push(validated);
+    cells.extend(PARAMETERS.iter().map(&cell));
+    cells.push(hw_tags);
+    cells.extend(OF_RANKS.iter().map(&cell));
+    cells.join(",") + "\n"
 }
 
 #[cfg(test)]

@@ -21,74 +21,64 @@ struct Format {
     has_iterations: bool,
 }
 
+const SIZE: (&str, Column) = ("# Size", c::SIZE);
+const LATENCY: &[(&str, Column)] = &[("Latency (us)", c::MEAN)];
+/// The time of a message is nearest to a latency.
+const DRAIN: &[(&str, Column)] = &[("Latency (us)", c::TIME_PER_MESSAGE)];
+const BANDWIDTH: &[(&str, Column)] = &[("Bandwidth (MB/s)", c::BANDWIDTH)];
+const RATE: &[(&str, Column)] = &[("MB/s", c::BANDWIDTH), ("Messages/s", c::MESSAGES_PER_S)];
+const OF_RANKS: &[(&str, Column)] = &[
+    ("Avg Latency(us)", c::RANK_MEAN_AVG),
+    ("Min Latency(us)", c::RANK_MEAN_MIN),
+    ("Max Latency(us)", c::RANK_MEAN_MAX),
+];
+
 impl Format {
-    /// A test between two processes.
-    fn of_pair(title: &'static str, others: &'static [(&'static str, Column)]) -> Self {
-        Self { title, first: ("# Size", c::SIZE), others, has_iterations: false }
-    }
-
-    /// A test by depth. OSU has none: the depth takes the place of the size.
-    fn by_depth(others: &'static [(&'static str, Column)]) -> Self {
-        Self { first: ("# Depth", c::DEPTH), ..Self::of_pair("Latency Test", others) }
-    }
-
-    /// A test of all ranks (`osu_barrier`, `osu_bcast`, ...), and ours that OSU does not have.
-    fn of_ranks(title: &'static str) -> Self {
-        let others = &[
-            ("Avg Latency(us)", c::RANK_MEAN_AVG),
-            ("Min Latency(us)", c::RANK_MEAN_MIN),
-            ("Max Latency(us)", c::RANK_MEAN_MAX),
-        ];
-        Self { has_iterations: true, ..Self::of_pair(title, others) }
-    }
-
     fn of(test: &str) -> Self {
-        match test {
-            "barrier" => Self::of_ranks("Barrier Latency Test"),
-            "bcast" => Self::of_ranks("Broadcast Latency Test"),
-            "allreduce" => Self::of_ranks("Allreduce Latency Test"),
-            "alltoall" => Self::of_ranks("All-to-All Personalized Exchange Latency Test"),
-            "dup" => Self::of_ranks("Communicator Duplicate Latency Test"),
-            "agree" => Self::of_ranks("Agreement Latency Test"),
-            "shrink" => Self::of_ranks("Shrink Latency Test"),
-            "bw" => Self::of_pair("Bandwidth Test", &[("Bandwidth (MB/s)", c::BANDWIDTH)]),
-            "bibw" => Self::of_pair(
-                "Bi-Directional Bandwidth Test",
-                &[("Bandwidth (MB/s)", c::BANDWIDTH)],
-            ),
-            "rate" => Self::of_pair(
-                "Multiple Bandwidth / Message Rate Test",
-                &[("MB/s", c::BANDWIDTH), ("Messages/s", c::MESSAGES_PER_S)],
-            ),
-            "depth" => Self::by_depth(&[("Latency (us)", c::MEAN)]),
-            // The time of a message is nearest to a latency.
-            "drain" => Self::by_depth(&[("Latency (us)", c::TIME_PER_MESSAGE)]),
-            _ => Self::of_pair("Latency Test", &[("Latency (us)", c::MEAN)]),
+        // Tests of all ranks (`osu_barrier`, `osu_bcast`, ...), and ours that OSU does not have.
+        let of_ranks = match test {
+            "barrier" => Some("Barrier Latency Test"),
+            "bcast" => Some("Broadcast Latency Test"),
+            "allreduce" => Some("Allreduce Latency Test"),
+            "alltoall" => Some("All-to-All Personalized Exchange Latency Test"),
+            "dup" => Some("Communicator Duplicate Latency Test"),
+            "agree" => Some("Agreement Latency Test"),
+            "shrink" => Some("Shrink Latency Test"),
+            _ => None,
+        };
+        if let Some(title) = of_ranks {
+            return Self { title, first: SIZE, others: OF_RANKS, has_iterations: true };
         }
+        let (title, others) = match test {
+            "bw" => ("Bandwidth Test", BANDWIDTH),
+            "bibw" => ("Bi-Directional Bandwidth Test", BANDWIDTH),
+            "rate" => ("Multiple Bandwidth / Message Rate Test", RATE),
+            "drain" => ("Latency Test", DRAIN),
+            _ => ("Latency Test", LATENCY),
+        };
+        let first = match test {
+            // OSU has no test by depth: the depth takes the place of the size.
+            "depth" | "drain" => ("# Depth", c::DEPTH),
+            _ => SIZE,
+        };
+        Self { title, first, others, has_iterations: false }
     }
 
     fn heading(&self) -> String {
-        let version = env!("CARGO_PKG_VERSION");
-        let others: String =
-            self.others.iter().map(|(name, _)| format!("{name:>OTHERS$}")).collect();
-        let iterations = if self.has_iterations {
-            format!("{:>ITERATIONS$}", "Iterations")
-        } else {
-            String::new()
-        };
-        let title = format!("# OSU MPI {} format, of tagperf {version}", self.title);
-        format!("{title}\n{:<FIRST$}{others}{iterations}\n", self.first.0)
+        let (title, version) = (self.title, env!("CARGO_PKG_VERSION"));
+        let names = self.cells(self.first.0, |(name, _)| (*name).to_owned(), "Iterations");
+        format!("# OSU MPI {title} format, of tagperf {version}\n{names}")
     }
 
     fn line(&self, row: &Row) -> String {
-        let figure = |(_, column): &(_, Column)| format!("{:>OTHERS$.2}", column.scaled(row));
-        let others: String = self.others.iter().map(figure).collect();
-        let iterations = if self.has_iterations {
-            format!("{:>ITERATIONS$}", c::ITERS.raw(row))
-        } else {
-            String::new()
-        };
-        format!("{:<FIRST$}{others}{iterations}\n", self.first.1.raw(row))
+        let figure = |(_, column): &(&str, Column)| format!("{:.2}", column.scaled(row));
+        self.cells(&self.first.1.raw(row), figure, &c::ITERS.raw(row))
+    }
+
+    fn cells(&self, first: &str, other: impl Fn(&(&str, Column)) -> String, last: &str) -> String {
+        let others = self.others.iter().map(|column| format!("{:>OTHERS$}", other(column)));
+        let last = Some(format!("{last:>ITERATIONS$}")).filter(|_| self.has_iterations);
+        format!("{first:<FIRST$}{}\n", others.chain(last).collect::<String>())
     }
 }
 

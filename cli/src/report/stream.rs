@@ -10,35 +10,33 @@ use crate::result::{Document, Matching, Row, SCHEMA};
 /// The time between two lines of progress.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
-/// The first fields of every line.
+/// A line, with the fields that every line has first.
 #[derive(Serialize)]
-struct RecordHead {
+struct Record<'a, T> {
     schema: u32,
     tool: &'static str,
     version: &'static str,
     record: &'static str,
+    test: &'a str,
+    #[serde(flatten)]
+    content: T,
 }
 
-impl RecordHead {
-    fn new(record: &'static str) -> Self {
-        Self { schema: SCHEMA, tool: "tagperf", version: env!("CARGO_PKG_VERSION"), record }
+impl<'a, T> Record<'a, T> {
+    fn new(record: &'static str, test: &'a str, content: T) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self { schema: SCHEMA, tool: "tagperf", version, record, test, content }
     }
 }
 
 #[derive(Serialize)]
-struct StartRecord<'a, C> {
-    #[serde(flatten)]
-    head: RecordHead,
-    test: &'static str,
+struct Start<'a, C> {
     device: &'a str,
     config: &'a C,
 }
 
 #[derive(Serialize)]
-struct ResultRecord<'a> {
-    #[serde(flatten)]
-    head: RecordHead,
-    test: &'static str,
+struct OneResult<'a> {
     device: &'a str,
     #[serde(flatten)]
     row: &'a Row,
@@ -48,10 +46,7 @@ struct ResultRecord<'a> {
 }
 
 #[derive(Serialize)]
-struct ProgressRecord<'a> {
-    #[serde(flatten)]
-    head: RecordHead,
-    test: &'a str,
+struct RowProgress<'a> {
     what: &'a str,
     /// The row's number; the first is 1.
     step: usize,
@@ -60,10 +55,7 @@ struct ProgressRecord<'a> {
 }
 
 #[derive(Serialize)]
-struct EndRecord<'a> {
-    #[serde(flatten)]
-    head: RecordHead,
-    test: &'static str,
+struct End<'a> {
     results: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     matching: Option<&'a Matching>,
@@ -73,8 +65,8 @@ struct EndRecord<'a> {
 }
 
 pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
-    let (test, device) = (document.test(), document.device());
-    StartRecord { head: RecordHead::new("start"), test, device, config: document.config() }
+    let content = Start { device: &document.device, config: &document.config };
+    Record::new("start", document.test, content)
 }
 
 pub(super) fn result<'a>(
@@ -82,32 +74,21 @@ pub(super) fn result<'a>(
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
-    ResultRecord {
-        head: RecordHead::new("result"),
-        test: document.test(),
-        device: document.device(),
-        row,
-        matching: document.matching().map(|_| matching),
-        validated: document.validated(),
-    }
+    let matching = document.matching.as_ref().map(|_| matching);
+    let (device, validated) = (&*document.device, document.validated);
+    Record::new("result", document.test, OneResult { device, row, matching, validated })
 }
 
 /// A line of progress. `what` begins with the test's name.
 pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let test = what.split(' ').next().unwrap_or_default();
-    let line =
-        ProgressRecord { head: RecordHead::new("progress"), test, what, step, steps, elapsed_ms };
+    let line = Record::new("progress", test, RowProgress { what, step, steps, elapsed_ms });
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
 pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
-    EndRecord {
-        head: RecordHead::new("end"),
-        test: document.test(),
-        results: document.results(),
-        matching: document.matching(),
-        validated: document.validated(),
-        interrupted: document.interrupted(),
-    }
+    let &Document { test, ref matching, validated, interrupted, .. } = document;
+    let (results, matching) = (document.results.len(), matching.as_ref());
+    Record::new("end", test, End { results, matching, validated, interrupted })
 }

@@ -1,7 +1,5 @@
 //! The table: rows are printed as they are measured, so widths are settled before the first.
 
-use std::fmt::Write as _;
-
 use super::columns::{Column, THREADS, us};
 use crate::result::Row;
 use crate::units::show_count;
@@ -41,18 +39,16 @@ fn remarks(row: &Row) -> String {
     for (number, thread) in row.more.per_thread.iter().enumerate() {
         let p50 = thread.latency_ns.map(|latency| format!("p50 {} us, ", us(latency.p50)));
         let rate = show_count(thread.messages_per_s);
-        writeln!(out, "# thread {number:<4} {}{rate} messages/s", p50.unwrap_or_default())
-            .expect("a String takes all");
+        let p50 = p50.unwrap_or_default();
+        out += &format!("# thread {number:<4} {p50}{rate} messages/s\n");
     }
     if let Some(pace) = row.more.pace.filter(|pace| !pace.held) {
-        writeln!(
-            out,
-            "# not held    {:.0} messages/s were planned, {:.0} sent; the latest left {} us late",
+        out += &format!(
+            "# not held    {:.0} messages/s were planned, {:.0} sent; the latest left {} us late\n",
             pace.planned_per_s,
             pace.sent_per_s,
             us(pace.late_max_ns as f64),
-        )
-        .expect("a String takes all");
+        );
     }
     out
 }

@@ -14,16 +14,16 @@ pub(crate) struct Document<C: Serialize> {
     schema: u32,
     tool: &'static str,
     version: &'static str,
-    test: &'static str,
-    device: String,
-    config: C,
-    results: Vec<Row>,
+    pub(crate) test: &'static str,
+    pub(crate) device: String,
+    pub(crate) config: C,
+    pub(crate) results: Vec<Row>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    matching: Option<Matching>,
-    validated: bool,
+    pub(crate) matching: Option<Matching>,
+    pub(crate) validated: bool,
     /// Whether the test ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 impl<C: Serialize> Document<C> {
@@ -56,33 +56,9 @@ impl<C: Serialize> Document<C> {
         self.interrupted
     }
 
-    pub(crate) fn test(&self) -> &'static str {
-        self.test
-    }
-
-    pub(crate) fn device(&self) -> &str {
-        &self.device
-    }
-
-    pub(crate) fn config(&self) -> &C {
-        &self.config
-    }
-
-    pub(crate) fn rows(&self) -> &[Row] {
-        &self.results
-    }
-
     /// How many results there are so far.
     pub(crate) fn results(&self) -> usize {
         self.results.len()
-    }
-
-    pub(crate) fn matching(&self) -> Option<&Matching> {
-        self.matching.as_ref()
-    }
-
-    pub(crate) fn validated(&self) -> bool {
-        self.validated
     }
 
     /// Adds a row, and how the receives of both sides were matched.
