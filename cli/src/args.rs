@@ -133,7 +133,7 @@ fn in_one_line(explained: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::lists::Threads;
+    use super::lists::List;
     use super::*;
     use crate::spec::{DeviceArg, HwTagsArg, Pin};
 
@@ -166,7 +166,7 @@ mod tests {
         );
         assert_eq!(
             (m.idle_peers, m.threads, m.single_buffer),
-            (9, Some(Threads(vec![1, 2])), true)
+            (9, Some(List(vec![1, 2])), true)
         );
         assert_eq!(m.host.unwrap().to_string(), "node7:99");
         assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);

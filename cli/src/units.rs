@@ -2,7 +2,6 @@
 //!
 //! Sizes are binary: `4K` is 4096 bytes. An error says what was found and what would be right.
 
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -29,7 +28,7 @@ impl FromStr for Sizes {
                     "the range `{text}` runs backwards; `{to}..{from}` would be right"
                 ));
             }
-            return Ok(Self(powers_of_two(from, to)));
+            return Ok(Self::powers(from, to));
         }
         let sizes = text.split(',').map(size).collect::<Result<Vec<_>, _>>()?;
         if sizes.len() > SIZES_MAX {
@@ -47,40 +46,42 @@ impl Sizes {
 
     /// Both ends, and the powers of two between them.
     pub(crate) fn powers(from: u64, to: u64) -> Self {
-        Self(powers_of_two(from, to))
+        let powers = (0..u64::BITS).map(|bit| 1 << bit).filter(|&size| from < size && size < to);
+        let last = Some(to).filter(|_| to != from);
+        Self(std::iter::once(from).chain(powers).chain(last).collect())
     }
 }
 
-/// Both ends, and the powers of two between them.
-fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
-    let between = (0..u64::BITS).map(|bit| 1 << bit).filter(|&size| from < size && size < to);
-    let mut sizes = vec![from];
-    sizes.extend(between);
-    if to != from {
-        sizes.push(to);
-    }
-    sizes
+/// A whole number with a unit behind it, which stands for so many bits. A number that doesn't fit
+/// becomes the largest one.
+fn binary(text: &str, units: &[(&str, u32)]) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let (_, shift) = units.iter().find(|(name, _)| *name == unit)?;
+    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| digits.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1 << shift))
+}
+
+/// A number with a unit behind it, which stands for a factor: no sign, no exponent.
+pub(crate) fn decimal(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit() && c != '.');
+    let (_, factor) = units.iter().find(|(name, _)| *name == &text[digits.len()..])?;
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    digits.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * factor)
 }
 
 /// One size: `8`, `4K`, `1M`, `1G`, or with `KiB` and so on.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = |why: &str| {
-        format!("`{text}` is no size{why}; a size such as 8, 4K, 1M (at most 1G) would be right")
+    let units = [("k", 10), ("kib", 10), ("m", 20), ("mib", 20), ("g", 30), ("gib", 30)];
+    let why = match binary(text, &[&[("", 0), ("b", 0)], &units[..]].concat()) {
+        Some(size) if size <= SIZE_MAX => return Ok(size),
+        Some(_) => " that fits",
+        None if ["kb", "mb", "gb"].iter().any(|unit| text.to_ascii_lowercase().ends_with(unit)) => {
+            " (K, M and G are binary)"
+        }
+        None => "",
     };
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "kb" | "mb" | "gb" => return Err(wrong(" (K, M and G are binary)")),
-        _ => return Err(wrong("")),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong(""));
-    }
-    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| wrong(" that fits"))
+    Err(format!("`{text}` is no size{why}; a size such as 8, 4K, 1M (at most 1G) would be right"))
 }
 
 /// Reads a count within `bounds`: `64`, `4K`, `1M`, binary like sizes.
@@ -88,14 +89,7 @@ pub(crate) fn count(
     bounds: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let units = [("k", 10), ("m", 20), ("g", 30)];
-        let lower = text.to_ascii_lowercase();
-        let scaled =
-            units.iter().find_map(|&(unit, shift)| Some((lower.strip_suffix(unit)?, shift)));
-        let (digits, shift) = scaled.unwrap_or((&lower, 0));
-        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let count = digits.parse::<u64>().ok().filter(|_| plain);
-        let count = count.and_then(|count| count.checked_mul(1 << shift));
+        let count = binary(text, &[("", 0), ("k", 10), ("m", 20), ("g", 30)]);
         count.filter(|count| bounds.contains(count)).ok_or_else(|| {
             let (from, to) = (bounds.start(), bounds.end());
             format!(
@@ -108,26 +102,13 @@ pub(crate) fn count(
 
 /// A duration: `1s`, `500ms`, `1.5s`, `2m`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || {
+    let minutes = [("m", 60.0), ("min", 60.0), ("h", 3600.0)];
+    let seconds = [("us", 1e-6), ("ms", 1e-3), ("", 1.0), ("s", 1.0)];
+    let seconds = decimal(text, &[&seconds[..], &minutes].concat());
+    let seconds = seconds.filter(|seconds| (0.001..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
         format!("`{text}` is no duration; one such as 500ms, 1s or 2m (1ms to 1h) would be right")
-    };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(wrong());
-    }
-    let seconds = digits.parse::<f64>().map_err(|_| wrong())? * unit;
-    if !(0.001..=3600.0).contains(&seconds) {
-        return Err(wrong());
-    }
-    Ok(Duration::from_secs_f64(seconds))
+    })
 }
 
 /// A size for a table: `0 B`, `8 B`, `4 KiB`, `1 MiB`, `1000 B`.
@@ -189,9 +170,7 @@ pub(crate) fn shorten(text: &str, chars: usize) -> String {
 
 /// Up to three decimals, without trailing zeros.
 fn trimmed(value: f64) -> String {
-    let mut out = String::new();
-    write!(out, "{value:.3}").expect("a String takes all");
-    out.trim_end_matches('0').trim_end_matches('.').to_owned()
+    format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use clap::Args;
 
 use super::common::Common;
 use super::effort::Effort;
-use super::lists::{Depths, Percents};
+use super::lists::{List, depths, percents};
 use crate::spec::bounds::IDLE_MAX;
 use crate::spec::{Host, Order, Queue};
-use crate::units;
+use crate::units::{self, Sizes};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Depth {
@@ -15,15 +15,15 @@ pub(crate) struct Depth {
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
     /// Entries in the queue: 0..16K (powers of two) or 16,1000 [0..16K; --drain: 16..16K]
-    #[arg(long, value_name = "LIST")]
-    pub(crate) depths: Option<Depths>,
+    #[arg(long, value_name = "LIST", value_parser = depths)]
+    pub(crate) depths: Option<Sizes>,
     /// Which queue is deep: posted or unexpected [one after the other]
     #[arg(long, value_name = "QUEUE", value_enum, hide_possible_values = true)]
     pub(crate) queue: Option<Queue>,
     /// Shares of the posted receives (--drain: of all) that take any source, in percent [0,50,100;
     /// --drain: 0]
-    #[arg(long, value_name = "LIST")]
-    pub(crate) wildcard: Option<Percents>,
+    #[arg(long, value_name = "LIST", value_parser = percents)]
+    pub(crate) wildcard: Option<List<u8>>,
     /// Let the measured receives take any source (not --drain: there it is --wildcard)
     #[arg(long, conflicts_with = "drain")]
     pub(crate) wildcard_recv: bool,

@@ -1,94 +1,64 @@
 //! Values of options: lists of depths, percentages and numbers of threads, and a rate.
 
-use std::str::FromStr;
-
 use crate::spec::bounds::{DEPTH_MAX, THREADS_MAX};
-use crate::units::Sizes;
+use crate::units::{Sizes, decimal};
 
 /// Entries of a list of percentages, or of numbers of threads.
 const LIST_MAX: usize = 16;
 
-/// A list of depths: `0..16K` (powers of two) or `16,1000`.
+/// A list of percentages, or of numbers of threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Depths(pub(crate) Vec<u64>);
+pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-impl FromStr for Depths {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let depths = text.parse::<Sizes>().ok().map(|Sizes(depths)| depths);
-        let depths = depths.filter(|depths| depths.iter().all(|&depth| depth <= DEPTH_MAX));
-        depths.map(Self).ok_or_else(|| {
-            format!("`{text}` is no list of depths; 0..16K or 16,1000 (at most 1M) would be right")
-        })
+fn list<T>(
+    text: &str,
+    what: &str,
+    entry: impl Fn(&str) -> Result<T, String>,
+) -> Result<List<T>, String> {
+    let entries = text.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
+    let count = entries.len();
+    if count > LIST_MAX {
+        return Err(format!("{count} {what}; at most {LIST_MAX} would be right"));
     }
+    Ok(List(entries))
 }
 
 /// A list of percentages: `0,50,100`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Percents(pub(crate) Vec<u8>);
-
-impl FromStr for Percents {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let percents = text.split(',').map(percent).collect::<Result<Vec<_>, _>>()?;
-        if percents.len() > LIST_MAX {
-            let count = percents.len();
-            return Err(format!("{count} percentages; at most {LIST_MAX} would be right"));
-        }
-        Ok(Self(percents))
-    }
+pub(super) fn percents(text: &str) -> Result<List<u8>, String> {
+    list(text, "percentages", percent)
 }
 
 /// A list of numbers of threads: `1,2,4`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Threads(pub(crate) Vec<u64>);
+pub(super) fn threads(text: &str) -> Result<List<u64>, String> {
+    list(text, "numbers of threads", |text| {
+        let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
+        count.ok_or_else(|| {
+            format!("`{text}` is no number of threads; 1 to {THREADS_MAX} would be right")
+        })
+    })
+}
 
-impl FromStr for Threads {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let count = |text: &str| {
-            let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
-            count.ok_or_else(|| {
-                format!("`{text}` is no number of threads; 1 to {THREADS_MAX} would be right")
-            })
-        };
-        let counts = text.split(',').map(count).collect::<Result<Vec<_>, _>>()?;
-        if counts.len() > LIST_MAX {
-            let found = counts.len();
-            return Err(format!("{found} numbers of threads; at most {LIST_MAX} would be right"));
-        }
-        Ok(Self(counts))
-    }
+/// A list of depths: `0..16K` (powers of two) or `16,1000`.
+pub(super) fn depths(text: &str) -> Result<Sizes, String> {
+    let depths = text.parse::<Sizes>().ok();
+    depths.filter(|Sizes(all)| all.iter().all(|&depth| depth <= DEPTH_MAX)).ok_or_else(|| {
+        format!("`{text}` is no list of depths; 0..16K or 16,1000 (at most 1M) would be right")
+    })
 }
 
 /// Messages a second: `250000`, `250k`, `1.5M`; decimal, unlike sizes. Returns the ps between two
 /// messages.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    let wrong = || {
-        format!(
-            "`{text}` is no rate; messages a second such as 1000, 250k, 1.5M (1 to 1000M) \
-                 would be right"
-        )
-    };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1.0,
-        "k" | "K" => 1e3,
-        "M" => 1e6,
-        _ => return Err(wrong()),
-    };
-    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(wrong());
-    }
-    let rate = digits.parse::<f64>().map_err(|_| wrong())? * unit;
-    if !(1.0..=1e9).contains(&rate) {
-        return Err(wrong());
-    }
+    let rate = decimal(text, &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6)]);
     #[expect(clippy::cast_possible_truncation, reason = "between 1e3 and 1e12")]
-    Ok((1e12 / rate).round() as u64)
+    let interval_ps =
+        rate.filter(|rate| (1.0..=1e9).contains(rate)).map(|r| (1e12 / r).round() as u64);
+    interval_ps.ok_or_else(|| {
+        format!(
+            "`{text}` is no rate; messages a second such as 1000, 250k, 1.5M (1 to 1000M) would be \
+             right"
+        )
+    })
 }
 
 /// A percentage: `50` or `50%`.
@@ -107,18 +77,18 @@ mod tests {
 
     #[test]
     fn lists() {
-        assert_eq!("0..8".parse(), Ok(Depths(vec![0, 1, 2, 4, 8])));
-        assert_eq!("16,1000,1M".parse(), Ok(Depths(vec![16, 1000, 1 << 20])));
-        assert_eq!("0,50%,100".parse(), Ok(Percents(vec![0, 50, 100])));
-        assert_eq!("1,2".parse(), Ok(Threads(vec![1, 2])));
+        assert_eq!(depths("0..8"), Ok(Sizes(vec![0, 1, 2, 4, 8])));
+        assert_eq!(depths("16,1000,1M"), Ok(Sizes(vec![16, 1000, 1 << 20])));
+        assert_eq!(percents("0,50%,100"), Ok(List(vec![0, 50, 100])));
+        assert_eq!(threads("1,2"), Ok(List(vec![1, 2])));
         for wrong in ["", "x", "2M", "8..0", "1,,2"] {
-            assert!(wrong.parse::<Depths>().unwrap_err().contains("would be right"), "{wrong}");
+            assert!(depths(wrong).unwrap_err().contains("would be right"), "{wrong}");
         }
         for wrong in ["", "101", "1,,2", "-1", "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"] {
-            assert!(wrong.parse::<Percents>().unwrap_err().contains("would be right"), "{wrong}");
+            assert!(percents(wrong).unwrap_err().contains("would be right"), "{wrong}");
         }
         for wrong in ["", "0", "65", "1,,2", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"] {
-            assert!(wrong.parse::<Threads>().unwrap_err().contains("would be right"), "{wrong}");
+            assert!(threads(wrong).unwrap_err().contains("would be right"), "{wrong}");
         }
     }
 

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::common::Common;
 use super::effort::Effort;
-use super::lists::{Threads, percent, rate};
+use super::lists::{List, percent, rate, threads};
 use crate::spec::Host;
 use crate::spec::bounds::{DEPTH_MAX, IDLE_MAX, WINDOW_MAX};
 use crate::units::{self, Sizes};
@@ -42,8 +42,8 @@ pub(crate) struct Measure {
     #[arg(value_parser = units::count(0..=IDLE_MAX))]
     pub(crate) idle_peers: u64,
     /// Threads a side that share its worker, each with its tag; a list: one row each
-    #[arg(long, value_name = "N[,N]")]
-    pub(crate) threads: Option<Threads>,
+    #[arg(long, value_name = "N[,N]", value_parser = threads)]
+    pub(crate) threads: Option<List<u64>>,
     /// Send one buffer again and again, as UCX and OSU do; checks the last messages only
     #[arg(long)]
     pub(crate) single_buffer: bool,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::units::decimal;
+
 /// Percent from which `compare` calls a run slower, unless told.
 const SLOWER_PERCENT: f64 = 5.0;
 const SLOWER_PERCENT_MAX: f64 = 10_000.0;
@@ -60,9 +62,7 @@ pub(crate) struct Compare {
 }
 
 fn slower_percent(text: &str) -> Result<f64, String> {
-    let digits = text.strip_suffix('%').unwrap_or(text);
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let percent = digits.parse::<f64>().ok().filter(|_| plain);
+    let percent = decimal(text, &[("", 1.0), ("%", 1.0)]);
     percent.filter(|percent| *percent <= SLOWER_PERCENT_MAX).ok_or_else(|| {
         format!(
             "`{text}` is no percentage; one such as 0, 5 or 12.5 (at most 10000) would be right"
