@@ -164,10 +164,7 @@ mod tests {
              --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
              --device verbs:rxe0 --no-validate --json - --hw-tags model:9 --idle-peers 9 --threads 1,2 --single-buffer",
         );
-        assert_eq!(
-            (m.idle_peers, m.threads, m.single_buffer),
-            (9, Some(List(vec![1, 2])), true)
-        );
+        assert_eq!((m.idle_peers, m.threads, m.single_buffer), (9, Some(List(vec![1, 2])), true));
         assert_eq!(m.host.unwrap().to_string(), "node7:99");
         assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);
         assert_eq!((m.effort.iters, m.effort.warmup, m.window), (Some(10), Some(0), Some(4)));
