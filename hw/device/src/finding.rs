@@ -15,6 +15,18 @@ pub struct Finding {
     pub next: Option<&'static str>,
 }
 
+impl Finding {
+    /// A feature that the machine has.
+    pub fn yes(what: &'static str, reason: impl Into<String>) -> Self {
+        Finding { what, is_available: true, reason: reason.into(), next: None }
+    }
+
+    /// A feature that the machine doesn't have.
+    pub fn no(what: &'static str, reason: impl Into<String>, next: Option<&'static str>) -> Self {
+        Finding { what, is_available: false, reason: reason.into(), next }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let answer = if self.is_available { "yes" } else { "no" };

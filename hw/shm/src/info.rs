@@ -97,23 +97,10 @@ impl fmt::Display for ShmInfo {
 }
 
 fn judge_reads(seen: Surroundings) -> Finding {
-    let no = |reason: String, next| Finding {
-        what: "direct reads",
-        is_available: false,
-        reason,
-        next: Some(next),
-    };
-    let yes = |reason: &str| Finding {
-        what: "direct reads",
-        is_available: true,
-        reason: reason.to_owned(),
-        next: None,
-    };
+    let no = |reason: &str, next| Finding::no("direct reads", reason, Some(next));
+    let yes = |reason: &str| Finding::yes("direct reads", reason);
     if seen.policy == ReadPolicy::Copied {
-        return no(
-            "switched off by ReadPolicy::Copied".to_owned(),
-            "set ShmConfig::read to ReadPolicy::Auto",
-        );
+        return no("switched off by ReadPolicy::Copied", "set ShmConfig::read to ReadPolicy::Auto");
     }
     if let Some(errno) = seen.self_test_errno {
         let reason = match errno {
@@ -121,17 +108,17 @@ fn judge_reads(seen: Surroundings) -> Finding {
             libc::EPERM => "process_vm_readv is refused, probably by seccomp".to_owned(),
             errno => format!("process_vm_readv fails with errno {errno}"),
         };
-        return no(reason, "docker run --cap-add SYS_PTRACE ...  (or another seccomp profile)");
+        return no(&reason, "docker run --cap-add SYS_PTRACE ...  (or another seccomp profile)");
     }
     if !seen.has_pidfd {
         return no(
-            "without pidfd, a process number may mean another process later".to_owned(),
+            "without pidfd, a process number may mean another process later",
             "uname -r  (Linux 5.3 or later has pidfd_open)",
         );
     }
     if !seen.is_dumpable {
         return no(
-            "this process is not dumpable, so the kernel lets no other process read it".to_owned(),
+            "this process is not dumpable, so the kernel lets no other process read it",
             "cat /proc/sys/fs/suid_dumpable  (set-user-id programs and PR_SET_DUMPABLE change it)",
         );
     }
@@ -139,7 +126,7 @@ fn judge_reads(seen: Surroundings) -> Finding {
         None => yes("no Yama; processes of one user may read each other"),
         Some(0) => yes("Yama's scope is 0; processes of one user may read each other"),
         Some(3) => no(
-            "Yama's scope is 3: no process may read another one until a reboot".to_owned(),
+            "Yama's scope is 3: no process may read another one until a reboot",
             "grep -r ptrace_scope /etc/sysctl.d  (then reboot)",
         ),
         Some(_) if seen.has_ptrace_capability => yes("CAP_SYS_PTRACE"),
@@ -147,11 +134,11 @@ fn judge_reads(seen: Surroundings) -> Finding {
             yes("Yama's scope is 1; workers allow each other to read (PR_SET_PTRACER_ANY)")
         }
         Some(1) => no(
-            "Yama's scope is 1, and ShmConfig::allow_readers is off".to_owned(),
+            "Yama's scope is 1, and ShmConfig::allow_readers is off",
             "sysctl kernel.yama.ptrace_scope=0",
         ),
         Some(scope) => no(
-            format!("Yama's scope is {scope}, which requires CAP_SYS_PTRACE"),
+            &format!("Yama's scope is {scope}, which requires CAP_SYS_PTRACE"),
             "sysctl kernel.yama.ptrace_scope=1",
         ),
     }
@@ -173,46 +160,31 @@ fn self_test() -> Option<i32> {
 fn probe_membarrier(config: &ShmConfig) -> Finding {
     let what = "sends unfenced";
     if !config.membarrier {
-        return Finding {
-            what,
-            is_available: false,
-            reason: "switched off by ShmConfig::membarrier".to_owned(),
-            next: Some("set ShmConfig::membarrier"),
-        };
+        let next = Some("set ShmConfig::membarrier");
+        return Finding::no(what, "switched off by ShmConfig::membarrier", next);
     }
     match process::register_for_barriers().and_then(|()| process::barrier_everywhere()) {
-        Ok(()) => Finding {
+        Ok(()) => Finding::yes(what, "membarrier(2) reaches every worker"),
+        Err(error) => Finding::no(
             what,
-            is_available: true,
-            reason: "membarrier(2) reaches every worker".to_owned(),
-            next: None,
-        },
-        Err(error) => Finding {
-            what,
-            is_available: false,
-            reason: format!("membarrier(2): {error}; each send has a fence"),
-            next: Some("zgrep MEMBARRIER /proc/config.gz  (or look for a seccomp filter)"),
-        },
+            format!("membarrier(2): {error}; each send has a fence"),
+            Some("zgrep MEMBARRIER /proc/config.gz  (or look for a seccomp filter)"),
+        ),
     }
 }
 
 fn probe_pidfd() -> Finding {
     let what = "pidfd";
-    let alive = process::open(Pid::own()).map(|pidfd| !process::has_ended(pidfd.as_fd()));
-    let (is_available, reason) = match alive {
-        Ok(true) => (true, "the end of a peer's process is seen at once".to_owned()),
-        Ok(false) => (false, "pidfd_open reports this process as ended".to_owned()),
-        Err(error) => (
-            false,
-            format!("pidfd_open: {error}; only the end of a socket shows that a peer ended"),
-        ),
+    let reason = match process::open(Pid::own()) {
+        Ok(pidfd) if !process::has_ended(pidfd.as_fd()) => {
+            return Finding::yes(what, "the end of a peer's process is seen at once");
+        }
+        Ok(_) => "pidfd_open reports this process as ended".to_owned(),
+        Err(error) => {
+            format!("pidfd_open: {error}; only the end of a socket shows that a peer ended")
+        }
     };
-    Finding {
-        what,
-        is_available,
-        reason,
-        next: (!is_available).then_some("uname -r  (Linux 5.3 or later has pidfd_open)"),
-    }
+    Finding::no(what, reason, Some("uname -r  (Linux 5.3 or later has pidfd_open)"))
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use tagmatch_ucx_sys as sys;
 
 use super::config::UcxConfig;
 use super::library::{has_matching_nic, load, open};
-use tagmatch_device::Finding;
-use tagmatch_device::TagMatching;
+use tagmatch_device::{Finding, TagMatching};
 
 /// What UCX can use on this machine, as seen from this process. See
 /// [`Ucx::probe`](super::Ucx::probe).
@@ -32,37 +31,37 @@ impl UcxInfo {
         let mut info = UcxInfo {
             version: None,
             transports: Vec::new(),
-            library: no("UCX", String::new(), None),
-            device: no("ucx device", "without UCX".into(), Some(sys::load::INSTALL)),
-            wakeup: no("ucx wakeup", "without a device".into(), None),
+            library: Finding::no("UCX", "", None),
+            device: Finding::no("ucx device", "without UCX", Some(sys::load::INSTALL)),
+            wakeup: Finding::no("ucx wakeup", "without a device", None),
             tag_offload: judge_offload(config.hw_tags, has_matching_nic()),
         };
         let ucp = match load() {
             Ok(ucp) => ucp,
             Err(error) => {
-                info.library = no("UCX", error.to_string(), Some(sys::load::INSTALL));
+                info.library = Finding::no("UCX", error.to_string(), Some(sys::load::INSTALL));
                 return info;
             }
         };
         let (major, minor, release) = ucp.version();
         let version = format!("{major}.{minor}.{release}");
-        info.library = yes("UCX", format!("{version} in {}", ucp.path()));
+        info.library = Finding::yes("UCX", format!("{version} in {}", ucp.path()));
         info.version = Some(version);
         let opened = config.check().and_then(|carrier| open(ucp, config, &carrier));
         match opened {
             Ok((worker, endpoint)) => {
                 info.transports = resources(&worker.context_text());
                 let to_oneself = transports(&worker.endpoint_text(endpoint)).join(" ");
-                info.device = yes("ucx device", format!("to oneself by {to_oneself}"));
+                info.device = Finding::yes("ucx device", format!("to oneself by {to_oneself}"));
                 info.wakeup = if worker.descriptor().is_some() {
-                    yes("ucx wakeup", "UCX's descriptor tells of events".into())
+                    Finding::yes("ucx wakeup", "UCX's descriptor tells of events")
                 } else {
-                    let reason = "no transport of UCX_TLS can wake; a timer has to do".into();
-                    no("ucx wakeup", reason, Some("UCX_TLS=posix,tcp,self"))
+                    let reason = "no transport of UCX_TLS can wake; a timer has to do";
+                    Finding::no("ucx wakeup", reason, Some("UCX_TLS=posix,tcp,self"))
                 };
             }
             Err(error) => {
-                info.device = no("ucx device", error.to_string(), Some("ucx_info -d"));
+                info.device = Finding::no("ucx device", error.to_string(), Some("ucx_info -d"));
             }
         }
         info
@@ -85,28 +84,20 @@ impl fmt::Display for UcxInfo {
     }
 }
 
-fn yes(what: &'static str, reason: String) -> Finding {
-    Finding { what, is_available: true, reason, next: None }
-}
-
-fn no(what: &'static str, reason: String, next: Option<&'static str>) -> Finding {
-    Finding { what, is_available: false, reason, next }
-}
-
 fn judge_offload(wanted: TagMatching, has_nic: bool) -> Finding {
     let what = "ucx tag offload";
     match (wanted, has_nic) {
         (_, false) => {
-            let reason = "no mlx5 device; UCX offloads matching to no other".into();
-            no(what, reason, Some("ls /sys/class/infiniband"))
+            let reason = "no mlx5 device; UCX offloads matching to no other";
+            Finding::no(what, reason, Some("ls /sys/class/infiniband"))
         }
         (TagMatching::Off, true) => {
-            let reason = "switched off; with it, sends to a peer that dies don't end".into();
-            no(what, reason, Some("set UcxConfig::hw_tags"))
+            let reason = "switched off; with it, sends to a peer that dies don't end";
+            Finding::no(what, reason, Some("set UcxConfig::hw_tags"))
         }
         (_, true) => {
             let reason = "asked for (UCX_RC_TM_ENABLE); endpoints without error handling";
-            yes(what, reason.into())
+            Finding::yes(what, reason)
         }
     }
 }

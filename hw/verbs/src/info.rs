@@ -26,44 +26,28 @@ pub struct VerbsInfo {
     pub locked_memory: Option<u64>,
 }
 
-/// The hint of an error: the next command to type.
-fn hint_of(error: &DeviceError) -> Option<&'static str> {
-    match error {
-        DeviceError::System { hint, .. } => {
-            Some(hint.trim_start_matches("; ")).filter(|hint| !hint.is_empty())
-        }
-        _ => None,
-    }
-}
-
 fn finding(what: &'static str, result: Result<String, DeviceError>) -> Finding {
     match result {
-        Ok(reason) => Finding { what, is_available: true, reason, next: None },
-        Err(error) => Finding {
-            what,
-            is_available: false,
-            next: hint_of(&error),
-            reason: match error {
-                DeviceError::System { call, source, .. } => format!("{call}: {source}"),
-                other => other.to_string(),
-            },
-        },
+        Ok(reason) => Finding::yes(what, reason),
+        Err(DeviceError::System { call, source, hint }) => {
+            let next = Some(hint.trim_start_matches("; ")).filter(|hint| !hint.is_empty());
+            Finding::no(what, format!("{call}: {source}"), next)
+        }
+        Err(error) => Finding::no(what, error.to_string(), None),
     }
 }
 
 impl VerbsInfo {
     pub(super) fn probe(config: &VerbsConfig) -> Self {
-        let library =
-            finding("libibverbs", library(config).map(|library| library.path().to_owned()));
-        let context = Context::open(config);
+        let path = library(config).map(|library| library.path().to_owned());
         let mut info = VerbsInfo {
-            library,
-            device: finding("RDMA device", Ok(String::new())),
+            library: finding("libibverbs", path),
+            device: Finding::yes("RDMA device", ""),
             port: None,
             tag_matching: None,
             locked_memory: process::locked_memory_limit(),
         };
-        match context {
+        match Context::open(config) {
             Err(error) => info.device = finding("RDMA device", Err(error)),
             Ok(context) => {
                 info.device.reason = context.name().to_owned();
@@ -107,21 +91,19 @@ fn describe_port(context: &Context, config: &VerbsConfig) -> Result<String, Devi
 
 fn judge_tag_matching(caps: std::io::Result<sys::ibv_tm_caps>) -> Finding {
     let what = "tag matching";
-    let no = |reason: String, next| Finding { what, is_available: false, reason, next };
+    let no = |reason: &str| Finding::no(what, reason, None);
     match caps {
-        Err(error) => no(format!("ibv_query_device_ex: {error}"), None),
+        Err(error) => no(&format!("ibv_query_device_ex: {error}")),
         Ok(caps) if caps.max_num_tags == 0 => {
-            no("the device has no tag matching (tm_caps is zero)".to_owned(), None)
+            no("the device has no tag matching (tm_caps is zero)")
         }
         Ok(caps) if caps.flags & sys::IBV_TM_CAP_RC == 0 => {
-            no("the device has tag matching, but not for RC queue pairs".to_owned(), None)
+            no("the device has tag matching, but not for RC queue pairs")
         }
-        Ok(caps) => Finding {
-            what,
-            is_available: true,
-            reason: format!("{} entries, {} operations", caps.max_num_tags, caps.max_ops),
-            next: None,
-        },
+        Ok(caps) => {
+            let reason = format!("{} entries, {} operations", caps.max_num_tags, caps.max_ops);
+            Finding::yes(what, reason)
+        }
     }
 }
 
