@@ -251,9 +251,24 @@ pub trait EventDescriptor {
 }
 
 impl DeviceError {
-    /// Makes an error from that of a system call, with what to do about it.
+    /// Makes an error from the error of a system call, with a hint what to do about it.
     pub fn system(call: &'static str, hint: &'static str) -> impl Fn(io::Error) -> DeviceError {
         move |source| DeviceError::System { call, source, hint }
+    }
+}
+
+/// Names the call in the error of a system call.
+pub trait InCall<T> {
+    /// The same result, with an error that names `call`.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] without a hint.
+    fn in_call(self, call: &'static str) -> Result<T, DeviceError>;
+}
+
+impl<T> InCall<T> for io::Result<T> {
+    fn in_call(self, call: &'static str) -> Result<T, DeviceError> {
+        self.map_err(DeviceError::system(call, ""))
     }
 }
 

@@ -33,8 +33,8 @@ pub use address::Address;
 pub use buffer::Buffer;
 pub use bytes::Bytes;
 pub use device::{
-    Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, Incoming,
-    Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, InCall,
+    Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use finding::Finding;
 pub use peer::PeerId;

@@ -20,7 +20,7 @@ use super::ring::{Consumer, Producer, PushError, Ring};
 use super::watcher::Watched;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -60,11 +60,8 @@ impl Shm {
         let doorbell = local.doorbell.clone();
         let connections = Connections::new(&local.config, doorbell, local.makes_barriers)?;
         let acceptor = Acceptor::new(&local, &connections.watcher)?;
-        let eventfd = Arc::new(EventFd::new().map_err(DeviceError::system("eventfd", ""))?);
-        connections
-            .watcher
-            .watch(eventfd.as_fd(), Watched::OwnEventFd)
-            .map_err(DeviceError::system("epoll_ctl", ""))?;
+        let eventfd = Arc::new(EventFd::new().in_call("eventfd")?);
+        connections.watcher.watch(eventfd.as_fd(), Watched::OwnEventFd).in_call("epoll_ctl")?;
         let mut shm = Shm {
             local,
             acceptor,
@@ -97,8 +94,7 @@ impl Shm {
     fn connect_oneself(&mut self) -> Result<(), DeviceError> {
         let none_left = DeviceError::Exhausted { what: "ring", limit: doorbell::BITS };
         let (local, connections) = (&self.local, &mut self.connections);
-        let mapping = Mapping::private(local.geometry.length_bytes())
-            .map_err(DeviceError::system("mmap", ""))?;
+        let mapping = Mapping::private(local.geometry.length_bytes()).in_call("mmap")?;
         let ring = Ring::new(mapping, local.geometry);
         let (Some(ring), Some(bit)) = (ring, connections.inboxes.reserve()) else {
             return Err(none_left);

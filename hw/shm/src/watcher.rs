@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tagmatch_device::{DeviceError, PeerId};
+use tagmatch_device::{DeviceError, InCall, PeerId};
 use tagmatch_os::event::{BATCH, Epoll, Timer};
 
 /// A watched descriptor. As an epoll number: the kind in the upper half, an id in the lower.
@@ -58,12 +58,10 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) fn new() -> Result<Self, DeviceError> {
-        let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
-        let timer = Timer::new().map_err(DeviceError::system("timerfd_create", ""))?;
+        let epoll = Epoll::new().in_call("epoll_create1")?;
+        let timer = Timer::new().in_call("timerfd_create")?;
         let watcher = Watcher { epoll, timer, is_timer_set: false };
-        watcher
-            .watch(watcher.timer.as_fd(), Watched::Timer)
-            .map_err(DeviceError::system("epoll_ctl", ""))?;
+        watcher.watch(watcher.timer.as_fd(), Watched::Timer).in_call("epoll_ctl")?;
         Ok(watcher)
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tagmatch_device::DeviceError;
+use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::{Epoll, Timer};
 
 use super::listeners::Listeners;
@@ -30,7 +30,7 @@ impl Alarm {
             }
             Ok(Alarm { epoll, timer, is_armed: false, has_begun_work: false })
         };
-        open().map_err(DeviceError::system("make a descriptor to sleep on", ""))
+        open().in_call("make a descriptor to sleep on")
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {

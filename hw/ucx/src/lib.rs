@@ -112,7 +112,7 @@ use tagmatch_device::matching::{
     Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
 };
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, InCall, PeerId};
 use tagmatch_os::random;
 
 /// The UCX device. See the [module](self) for how it works.
@@ -161,8 +161,8 @@ impl Ucx {
         let carrier = config.check()?;
         let ucp = load()?;
         let (worker, endpoint) = open(ucp, &config, &carrier)?;
-        let name = random().map_err(DeviceError::system("getrandom", ""))?;
-        let secret = random().map_err(DeviceError::system("getrandom", ""))?;
+        let name = random().in_call("getrandom")?;
+        let secret = random().in_call("getrandom")?;
         let mut own = UcxAddress { name, secret, port: 0, hosts: Vec::new() };
         let listeners = Listeners::open(&mut own, &config)?;
         let alarm = Alarm::new(&listeners, worker.descriptor())?;

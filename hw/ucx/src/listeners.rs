@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use tagmatch_device::DeviceError;
+use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::stream;
@@ -34,9 +34,9 @@ pub(super) fn listener_number(place: usize) -> u64 {
 impl Listeners {
     /// Listens under the name of `own`, and on TCP; enters port and hosts there.
     pub(super) fn open(own: &mut UcxAddress, config: &UcxConfig) -> Result<Self, DeviceError> {
-        let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
+        let epoll = Epoll::new().in_call("epoll_create1")?;
         let local = stream::listen_abstract(own.socket_name().as_bytes(), BACKLOG)
-            .map_err(DeviceError::system("listen on an abstract socket", ""))?;
+            .in_call("listen on an abstract socket")?;
         let mut listeners = vec![local];
         if config.listen.is_empty() {
             // A machine without a network still has the local socket.
@@ -55,7 +55,7 @@ impl Listeners {
         let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
         for (place, listener) in listeners.iter().enumerate() {
             let watched = epoll.watch(listener.as_fd(), listener_number(place));
-            watched.map_err(DeviceError::system("epoll_ctl", ""))?;
+            watched.in_call("epoll_ctl")?;
         }
         Ok(Listeners { epoll, listeners, muted_until: None })
     }

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, DownReason, Limits, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, InCall, Limits, PeerId};
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
@@ -56,7 +56,7 @@ impl Verbs {
             let limit = self.peers_max;
             return Err(DeviceError::Exhausted { what: "peer", limit });
         }
-        let ah = self.address_handle(&to).map_err(DeviceError::system("ibv_create_ah", ""))?;
+        let ah = self.address_handle(&to).in_call("ibv_create_ah")?;
         let connecting = self.prepare_connection(&to, ah, true, now)?;
         let peer = self.add_peer(*address, PeerState::Connecting(Box::new(connecting)))?;
         self.track_connecting(peer);
@@ -72,9 +72,8 @@ impl Verbs {
         is_wanted: bool,
         now: Instant,
     ) -> Result<Connecting, DeviceError> {
-        let link = self.make_link(to).map_err(DeviceError::system("make queue pairs", ""))?;
-        let psn =
-            u32::from_le_bytes(random().map_err(DeviceError::system("getrandom", ""))?) & BITS_24;
+        let link = self.make_link(to).in_call("make queue pairs")?;
+        let psn = u32::from_le_bytes(random().in_call("getrandom")?) & BITS_24;
         let local_end = End {
             qp_num: link.qp.number(),
             receive_qp_num: link.receive_qp.as_ref().map_or(0, Qp::number),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use tagmatch_device::DeviceError;
+use tagmatch_device::{DeviceError, InCall};
 use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
 
 use super::calls::{check, made, set_nonblocking};
@@ -92,7 +92,7 @@ impl Context {
                 DeviceError::System { call: "ibv_open_device", source, hint }
             })?;
             let context = Context { verbs, raw, name, process: std::process::id() };
-            set_nonblocking(context.async_fd()).map_err(DeviceError::system("fcntl", ""))?;
+            set_nonblocking(context.async_fd()).in_call("fcntl")?;
             if wanted.is_some() || context.first_active_port().is_some() {
                 return Ok(context);
             }

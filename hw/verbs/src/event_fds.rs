@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tagmatch_device::DeviceError;
+use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::sleep::EventFd;
 
@@ -21,12 +21,12 @@ pub(super) struct EventFds {
 
 impl EventFds {
     pub(super) fn new(context: &Context, channel: &Channel) -> Result<Self, DeviceError> {
-        let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
-        let timer = Timer::new().map_err(DeviceError::system("timerfd_create", ""))?;
-        let eventfd = EventFd::new().map_err(DeviceError::system("eventfd", ""))?;
+        let epoll = Epoll::new().in_call("epoll_create1")?;
+        let timer = Timer::new().in_call("timerfd_create")?;
+        let eventfd = EventFd::new().in_call("eventfd")?;
         let descriptors = [channel.fd(), context.async_fd(), timer.as_fd(), eventfd.as_fd()];
         for fd in descriptors {
-            epoll.watch(fd, 0).map_err(DeviceError::system("epoll_ctl", ""))?;
+            epoll.watch(fd, 0).in_call("epoll_ctl")?;
         }
         Ok(EventFds { epoll, timer, eventfd, is_armed: false })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tagmatch_device::{DeviceError, Finding};
+use tagmatch_device::{DeviceError, Finding, InCall};
 use tagmatch_os::process;
 use tagmatch_rdma_core_sys as sys;
 
@@ -77,7 +77,7 @@ impl fmt::Display for VerbsInfo {
 }
 
 fn describe_port(context: &Context, config: &VerbsConfig) -> Result<String, DeviceError> {
-    let attr = context.attributes().map_err(DeviceError::system("ibv_query_device", ""))?;
+    let attr = context.attributes().in_call("ibv_query_device")?;
     let port = Port::open(context, &attr, config)?;
     let Chosen { index, gid, kind } = port.gid;
     let link = match (port.link_layer, kind) {

@@ -94,8 +94,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, InCall,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
@@ -183,7 +183,7 @@ fn wanted_list(
     if wanted == TagMatching::Off {
         return Ok(None);
     }
-    let caps = context.tag_matching().map_err(DeviceError::system("ibv_query_device_ex", ""))?;
+    let caps = context.tag_matching().in_call("ibv_query_device_ex")?;
     match list::fit(&caps) {
         None if wanted == TagMatching::Required => Err(DeviceError::System {
             call: "ibv_query_device_ex",
@@ -204,17 +204,15 @@ fn make_queues(
     let entries = sizes.completions;
     let (cq, srq) = match list {
         None => {
-            let cq = Cq::new(channel.clone(), entries)
-                .map_err(DeviceError::system("ibv_create_cq", ""))?;
-            let srq = Srq::new(pd.clone(), sizes.receives)
-                .map_err(DeviceError::system("ibv_create_srq", ""))?;
+            let cq = Cq::new(channel.clone(), entries).in_call("ibv_create_cq")?;
+            let srq = Srq::new(pd.clone(), sizes.receives).in_call("ibv_create_srq")?;
             (Arc::new(cq), srq)
         }
         Some(list) => {
             let cq = Cq::extended(channel.clone(), entries);
-            let cq = Arc::new(cq.map_err(DeviceError::system("ibv_create_cq_ex", ""))?);
+            let cq = Arc::new(cq.in_call("ibv_create_cq_ex")?);
             let srq = Srq::tag_matching(pd.clone(), cq.clone(), sizes.receives, *list)
-                .map_err(DeviceError::system("ibv_create_srq_ex", ""))?;
+                .in_call("ibv_create_srq_ex")?;
             (cq, srq)
         }
     };
@@ -231,14 +229,12 @@ impl Verbs {
     pub fn new(config: VerbsConfig) -> Result<Self, DeviceError> {
         config.check()?;
         let context = Arc::new(Context::open(&config)?);
-        let attr = context.attributes().map_err(DeviceError::system("ibv_query_device", ""))?;
+        let attr = context.attributes().in_call("ibv_query_device")?;
         let port = Port::open(&context, &attr, &config)?;
         let list = wanted_list(&context, config.tag_matching)?;
         let sizes = Sizes::fit(&config, &attr, list.as_ref())?;
-        let pd =
-            Arc::new(Pd::new(context.clone()).map_err(DeviceError::system("ibv_alloc_pd", ""))?);
-        let channel = Channel::new(context.clone())
-            .map_err(DeviceError::system("ibv_create_comp_channel", ""))?;
+        let pd = Arc::new(Pd::new(context.clone()).in_call("ibv_alloc_pd")?);
+        let channel = Channel::new(context.clone()).in_call("ibv_create_comp_channel")?;
         let channel = Arc::new(channel);
         let (cq, srq) = make_queues(&pd, &channel, &sizes, list.as_ref())?;
         let list = list.map(|list| List::new(srq.clone(), pd.clone(), &list, port.read_max));
@@ -249,22 +245,20 @@ impl Verbs {
         };
         let mut receives = Receives::new(pd.clone(), srq, RECEIVE, message_max, sizes.receives);
         receives.need(SPARE).map_err(registered)?;
-        let fin_srq =
-            Srq::new(pd.clone(), FINS_MAX).map_err(DeviceError::system("ibv_create_srq", ""))?;
+        let fin_srq = Srq::new(pd.clone(), FINS_MAX).in_call("ibv_create_srq")?;
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers =
             SendBuffers::new(&pd, message_max, config.send_buffers).map_err(registered)?;
-        let qkey = u32::from_le_bytes(random().map_err(DeviceError::system("getrandom", ""))?)
-            & !(1 << 31);
+        let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & !(1 << 31);
         let datagrams = Datagrams::new(&pd, &cq, port.number, qkey)
-            .map_err(DeviceError::system("make a queue pair for datagrams", ""))?;
+            .in_call("make a queue pair for datagrams")?;
         let own = VerbsAddress {
             link_layer: port.link_layer,
             lid: port.lid,
             gid: port.gid.gid,
             qp_num: datagrams.qp_num(),
             qkey: datagrams.qkey(),
-            instance: random().map_err(DeviceError::system("getrandom", ""))?,
+            instance: random().in_call("getrandom")?,
             matches_tags: list.is_some(),
         };
         let now = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tagmatch_device::DeviceError;
+use tagmatch_device::{DeviceError, InCall};
 use tagmatch_rdma_core_sys as sys;
 
 use super::address::VerbsAddress;
@@ -67,7 +67,7 @@ impl Port {
             hint: "; no port of the device is active (ibv_devinfo shows their state)",
         };
         let Some(number) = number else { return Err(down) };
-        let port = context.port(number).map_err(DeviceError::system("ibv_query_port", ""))?;
+        let port = context.port(number).in_call("ibv_query_port")?;
         if port.state != sys::IBV_PORT_ACTIVE {
             return Err(down);
         }

@@ -10,7 +10,7 @@ use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::peers::{Attempt, OfferedRing, PeerState};
 use crate::watcher::{Watched, Watcher};
-use tagmatch_device::{DeviceError, PeerId};
+use tagmatch_device::{DeviceError, InCall, PeerId};
 use tagmatch_os::background_close::{self, UncheckedDescriptors};
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket;
@@ -44,10 +44,8 @@ impl Acceptor {
     pub(crate) fn new(local: &LocalEnd, watcher: &Watcher) -> Result<Self, DeviceError> {
         let listener = socket::listen(local.name.socket_name().as_bytes(), 4096)
             .map(Listener::new)
-            .map_err(DeviceError::system("listen on an abstract socket", ""))?;
-        watcher
-            .watch(listener.as_fd(), Watched::Listener)
-            .map_err(DeviceError::system("epoll_ctl", ""))?;
+            .in_call("listen on an abstract socket")?;
+        watcher.watch(listener.as_fd(), Watched::Listener).in_call("epoll_ctl")?;
         Ok(Acceptor { listener, muted_until: None, pending: Vec::new(), next_id: 0 })
     }
 

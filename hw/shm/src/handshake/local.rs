@@ -11,7 +11,7 @@ use crate::inboxes::Inboxes;
 use crate::name::ShmName;
 use crate::peers::OfferedRing;
 use crate::ring::{Geometry, Ring};
-use tagmatch_device::{Address, DeviceError, Limits};
+use tagmatch_device::{Address, DeviceError, InCall, Limits};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::{process, socket};
 
@@ -35,10 +35,10 @@ impl LocalEnd {
     /// Checks the settings and makes the doorbell.
     pub(crate) fn new(config: ShmConfig) -> Result<Self, DeviceError> {
         let geometry = config.check()?;
-        let name = ShmName::create().map_err(DeviceError::system("getrandom", ""))?;
+        let name = ShmName::create().in_call("getrandom")?;
         let doorbell_memory = SealedMemory::new(c"tagmatch-doorbell", doorbell::LENGTH_BYTES)
-            .map_err(DeviceError::system("memfd_create", ""))?;
-        let mapping = doorbell_memory.map().map_err(DeviceError::system("mmap", ""))?;
+            .in_call("memfd_create")?;
+        let mapping = doorbell_memory.map().in_call("mmap")?;
         let doorbell = Doorbell::new(mapping)
             .ok_or(DeviceError::BadBuffer { why: "a page is too small for a doorbell" })?;
         let hears_barriers = config.membarrier && process::register_for_barriers().is_ok();
@@ -47,7 +47,7 @@ impl LocalEnd {
             // The call fails where there is no Yama. It isn't needed there.
             let _ = process::allow_readers();
         }
-        let nonce = tagmatch_os::random().map_err(DeviceError::system("getrandom", ""))?;
+        let nonce = tagmatch_os::random().in_call("getrandom")?;
         Ok(LocalEnd {
             geometry,
             address: name.address()?,
