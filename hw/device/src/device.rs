@@ -16,6 +16,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::slab::Key;
 use crate::{Address, Buffer, Bytes, PeerId, TagEvent, TagList};
 
 /// The limits of a device.
@@ -79,6 +80,22 @@ pub struct RemoteSpan {
     pub key: u32,
     /// Length in bytes.
     pub length: u64,
+}
+
+impl RemoteSpan {
+    /// The whole of a buffer that peers read with `key`.
+    pub fn of(buffer: &Buffer, key: u32) -> Self {
+        let address = buffer.as_ptr().expose_provenance() as u64;
+        RemoteSpan { address, key, length: buffer.len() as u64 }
+    }
+
+    /// The bytes of this span, if all of them lie in `buffer`.
+    pub fn bytes_in(self, buffer: &Buffer) -> Option<&[u8]> {
+        let offset = self.address.checked_sub(buffer.as_ptr().addr() as u64)?;
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(self.length).ok()?)?;
+        buffer.get(start..end)
+    }
 }
 
 /// Identifies one exposed buffer of this device.
@@ -254,6 +271,11 @@ impl DeviceError {
     /// Makes an error from the error of a system call, with a hint what to do about it.
     pub fn system(call: &'static str, hint: &'static str) -> impl Fn(io::Error) -> DeviceError {
         move |source| DeviceError::System { call, source, hint }
+    }
+
+    /// The error of a device that holds [`Key::SHORT_MAX`] exposed buffers.
+    pub fn too_many_exposed() -> DeviceError {
+        DeviceError::Exhausted { what: "exposed buffer", limit: Key::SHORT_MAX as usize }
     }
 }
 

@@ -39,6 +39,15 @@ impl Key {
     pub const fn from_bits(bits: u64) -> Self {
         Key { index: (bits >> 32) as u32, generation: bits as u32 }
     }
+
+    /// The key in 32 bits, for a slab of at most [`Key::SHORT_MAX`] slots: the index, and the lowest
+    /// 12 bits of the generation.
+    pub const fn to_short(self) -> u32 {
+        self.index | self.generation << Self::SHORT_MAX.ilog2()
+    }
+
+    /// Most slots of a slab with short keys.
+    pub const SHORT_MAX: u32 = 1 << 20;
 }
 
 impl<T> Default for Slot<T> {
@@ -125,6 +134,11 @@ impl<T> Slab<T> {
         slot.entry.as_ref().map(|_| Key { index, generation: slot.generation })
     }
 
+    /// The key of the entry whose [short key](Key::to_short) this is.
+    pub fn key_of_short(&self, short: u32) -> Option<Key> {
+        self.key_at(short & (Key::SHORT_MAX - 1)).filter(|key| key.to_short() == short)
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -168,5 +182,7 @@ mod tests {
         assert_eq!((slab.get(b), slab.get(c), slab.len()), (Some(&'b'), Some(&'c'), 2));
         assert_eq!(slab.keys_where(|&e| e == 'c'), [c]);
         assert_eq!(slab.key_at(c.index), Some(c));
+        assert_eq!(slab.key_of_short(c.to_short()), Some(c));
+        assert_eq!((slab.key_of_short(a.to_short()), slab.key_of_short(u32::MAX)), (None, None));
     }
 }

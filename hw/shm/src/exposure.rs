@@ -1,86 +1,34 @@
 //! The buffers that peers may read.
 
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 
-/// Most buffers exposed at a time.
-const EXPOSURES_MAX: usize = 1 << INDEX_BITS;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-const INDEX_BITS: u32 = 20;
-
-struct Entry {
-    /// Counts the uses of the entry. A key contains 12 bits of it, so a key of an earlier use is
-    /// recognised.
-    generation: u32,
-    buffer: Option<Buffer>,
-}
-
-/// A table of exposed buffers. A key is the index of the entry and its generation.
+/// A table of exposed buffers. A peer names a buffer by its short key, in which the generation tells
+/// the key of an earlier buffer.
 #[derive(Default)]
 pub(crate) struct Exposures {
-    entries: Vec<Entry>,
-    free: Vec<usize>,
-}
-
-fn pack(index: usize, generation: u32) -> u32 {
-    // Indices are below EXPOSURES_MAX.
-    (u32::try_from(index).unwrap_or(0) & INDEX_MASK) | generation << INDEX_BITS
-}
-
-fn index(key: u32) -> usize {
-    (key & INDEX_MASK) as usize
+    buffers: Slab<Buffer>,
 }
 
 impl Exposures {
     /// Enters a buffer into the table.
     pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        let at = match self.free.pop() {
-            Some(at) => at,
-            None if self.entries.len() < EXPOSURES_MAX => {
-                self.entries.push(Entry { generation: 0, buffer: None });
-                self.entries.len() - 1
-            }
-            None => {
-                let limit = EXPOSURES_MAX;
-                let what = "exposed buffer";
-                return Err((buffer, DeviceError::Exhausted { what, limit }));
-            }
+        let Some(key) = self.buffers.vacant(Key::SHORT_MAX) else {
+            return Err((buffer, DeviceError::too_many_exposed()));
         };
-        let entry = &mut self.entries[at];
-        let key = pack(at, entry.generation);
-        let span = RemoteSpan {
-            address: buffer.as_ptr().expose_provenance() as u64,
-            key,
-            length: buffer.len() as u64,
-        };
-        entry.buffer = Some(buffer);
-        Ok(Exposure { id: ExposureId(key), span })
+        let span = RemoteSpan::of(&buffer, key.to_short());
+        self.buffers.fill(key, buffer);
+        Ok(Exposure { id: ExposureId(span.key), span })
     }
 
     /// Takes a buffer out of the table.
     pub(crate) fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
-        let at = index(id.0);
-        let entry = self.entries.get_mut(at)?;
-        if pack(at, entry.generation) != id.0 {
-            return None;
-        }
-        let buffer = entry.buffer.take()?;
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(at);
-        Some(buffer)
+        self.buffers.remove(self.buffers.key_of_short(id.0)?)
     }
 
     /// The bytes of a span; `None` unless all of them are exposed.
     pub(crate) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
-        let at = index(span.key);
-        let entry = self.entries.get(at)?;
-        if pack(at, entry.generation) != span.key {
-            return None;
-        }
-        let buffer = entry.buffer.as_ref()?;
-        let offset = span.address.checked_sub(buffer.as_ptr().addr() as u64)?;
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(usize::try_from(span.length).ok()?)?;
-        buffer.get(start..end)
+        span.bytes_in(self.buffers.get(self.buffers.key_of_short(span.key)?)?)
     }
 }
 

@@ -4,14 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::Pd;
 use super::region::Region;
-
-/// Most buffers exposed at a time.
-const EXPOSURES_MAX: usize = 1 << 20;
 
 /// The hint for an error of memory registration.
 pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
@@ -33,9 +31,8 @@ struct Exposed {
 /// a peer.
 #[derive(Default)]
 pub(super) struct Exposures {
-    entries: HashMap<u32, Exposed>,
-    by_key: HashMap<u32, u32>,
-    next: u32,
+    entries: Slab<Exposed>,
+    by_rkey: HashMap<u32, Key>,
     /// Regions of withdrawn buffers that linger, and since when; the oldest first.
     withdrawn: VecDeque<(Instant, Region)>,
 }
@@ -47,10 +44,9 @@ impl Exposures {
         pd: &Arc<Pd>,
         mut buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
-        if self.entries.len() >= EXPOSURES_MAX {
-            let limit = EXPOSURES_MAX;
-            return Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit }));
-        }
+        let Some(key) = self.entries.vacant(Key::SHORT_MAX) else {
+            return Err((buffer, DeviceError::too_many_exposed()));
+        };
         let region = if buffer.is_empty() {
             None
         } else {
@@ -66,30 +62,21 @@ impl Exposures {
                 }
             }
         };
-        while self.entries.contains_key(&self.next) {
-            self.next = self.next.wrapping_add(1);
-        }
-        let id = self.next;
-        self.next = self.next.wrapping_add(1);
-        let key = region.as_ref().map_or(0, Region::rkey);
-        let span = RemoteSpan {
-            address: buffer.as_ptr().expose_provenance() as u64,
-            key,
-            length: buffer.len() as u64,
-        };
+        let span = RemoteSpan::of(&buffer, region.as_ref().map_or(0, Region::rkey));
         if region.is_some() {
-            self.by_key.insert(key, id);
+            self.by_rkey.insert(span.key, key);
         }
-        self.entries.insert(id, Exposed { region, buffer });
-        Ok(Exposure { id: ExposureId(id), span })
+        self.entries.fill(key, Exposed { region, buffer });
+        Ok(Exposure { id: ExposureId(key.to_short()), span })
     }
 
     /// Returns an exposed buffer. It is unregistered; or, with `lingers`, stays registered until
     /// [`Exposures::unregister_expired`].
     pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
-        let Exposed { region, buffer } = self.entries.remove(&id.0)?;
+        let key = self.entries.key_of_short(id.0)?;
+        let Exposed { region, buffer } = self.entries.remove(key)?;
         if let Some(region) = region {
-            self.by_key.remove(&region.rkey());
+            self.by_rkey.remove(&region.rkey());
             if lingers {
                 // The pages stay locked, whoever owns the buffer, and are only read through the
                 // region.
@@ -118,11 +105,7 @@ impl Exposures {
         if span.length == 0 {
             return Some(&[]);
         }
-        let buffer = &self.entries.get(self.by_key.get(&span.key)?)?.buffer;
-        let offset = span.address.checked_sub(buffer.as_ptr().addr() as u64)?;
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(usize::try_from(span.length).ok()?)?;
-        buffer.get(start..end)
+        span.bytes_in(&self.entries.get(*self.by_rkey.get(&span.key)?)?.buffer)
     }
 }
 
@@ -133,11 +116,12 @@ mod tests {
     #[test]
     fn a_region_is_unregistered_once_it_has_lingered_and_not_before() {
         let mut exposures = Exposures::default();
-        let withdraw = |exposures: &mut Exposures, id, lingers| {
+        let withdraw = |exposures: &mut Exposures, rkey, lingers| {
             // A region of the pool's memory needs no device.
-            let region = Some(Region::Pooled { lkey: id, rkey: id });
-            exposures.entries.insert(id, Exposed { region, buffer: Buffer::zeroed(1) });
-            assert!(exposures.withdraw(ExposureId(id), lingers).is_some());
+            let region = Some(Region::Pooled { lkey: rkey, rkey });
+            let exposed = Exposed { region, buffer: Buffer::zeroed(1) };
+            let key = exposures.entries.insert(exposed, 1).ok().unwrap();
+            assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
         };
         let linger = Duration::from_secs(1);
         withdraw(&mut exposures, 1, false);
