@@ -17,6 +17,9 @@ pub struct Bytes<'a> {
     lifetime: PhantomData<&'a ()>,
 }
 
+// SAFETY: `Bytes` only reads, and its tail stays mapped and readable for every thread.
+unsafe impl Send for Bytes<'_> {}
+
 impl<'a> Bytes<'a> {
     /// How many bytes at the start of a message the device copies.
     pub const HEAD_MAX: usize = 64;

@@ -1,19 +1,19 @@
 //! The connections of a worker with everything that belongs to them, and how they end.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::doorbell::{Doorbell, DoorbellBit};
-use super::events::{EventQueue, QueuedEvent};
 use super::inboxes::Inboxes;
 use super::peers::{Attempt, PeerState, Peers};
 use super::processes::ProcessQuota;
 use super::reads::Reads;
 use super::ring::slot::Shape;
 use super::watcher::Watcher;
-use tagmatch_device::{DeviceError, DownReason, PeerId};
+use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
 use tagmatch_os::socket;
 
 /// The connections of a worker.
@@ -23,7 +23,7 @@ pub(crate) struct Connections {
     pub(crate) quota: ProcessQuota,
     pub(crate) inboxes: Inboxes,
     pub(crate) reads: Reads,
-    pub(crate) events: EventQueue,
+    pub(crate) events: VecDeque<Event<'static>>,
     /// Peers in the state `Draining`, each with the count of messages taken from its ring before.
     draining: Vec<(PeerId, u32)>,
     /// The next poll has more to do than to look at rings.
@@ -44,7 +44,7 @@ impl Connections {
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::default(),
-            events: EventQueue::new(),
+            events: VecDeque::new(),
             draining: Vec::new(),
             needs_attention: true,
         })
@@ -175,7 +175,7 @@ impl Connections {
                 first_reason
             }
         };
-        self.events.push_back(QueuedEvent::Down(peer, reason));
+        self.events.push_back(Event::PeerDown { peer, reason });
         self.needs_attention = true;
     }
 

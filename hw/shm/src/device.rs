@@ -10,7 +10,6 @@ use super::connection::Connection;
 use super::connections::Connections;
 use super::copied_reads::CopiedReads;
 use super::doorbell;
-use super::events::QueuedEvent;
 use super::handshake::accept::Acceptor;
 use super::handshake::connect;
 use super::handshake::local::LocalEnd;
@@ -117,7 +116,7 @@ impl Shm {
             copied: CopiedReads::default(),
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
-        connections.events.push_back(QueuedEvent::Up(peer, local.limits()));
+        connections.events.push_back(Event::PeerUp { peer, limits: local.limits() });
         Ok(())
     }
 }

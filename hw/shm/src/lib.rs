@@ -74,7 +74,6 @@ mod connections;
 mod copied_reads;
 mod device;
 mod doorbell;
-mod events;
 mod exposure;
 #[doc(hidden)]
 pub mod fuzzing;

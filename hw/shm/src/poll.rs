@@ -58,7 +58,7 @@ impl Shm {
         if is_due {
             self.attend();
             if let Some(event) = self.connections.events.pop_front() {
-                return Some(event.into());
+                return Some(event);
             }
         }
         let mut internals = 0;
@@ -88,7 +88,7 @@ impl Shm {
                 }
             }
             if let Some(event) = self.connections.events.pop_front() {
-                return Some(event.into());
+                return Some(event);
             }
             if internals >= INTERNALS_PER_POLL {
                 return None;

@@ -5,11 +5,10 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::connection::Connection;
-use super::events::{EventQueue, QueuedEvent};
 use super::exposure::Exposures;
 use super::peers::{PeerState, Peers};
 use super::ring::PushError;
-use tagmatch_device::{Buffer, Bytes, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, Event, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_os::{event, process};
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
@@ -95,14 +94,18 @@ impl Reads {
     }
 
     /// Continues direct reads, one after the other, as far as one poll may.
-    pub(crate) fn push_direct(&mut self, peers: &Peers, events: &mut EventQueue) {
+    pub(crate) fn push_direct(&mut self, peers: &Peers, events: &mut VecDeque<Event<'static>>) {
         let mut budget = BYTES_PER_POLL;
         while budget > 0
             && let Some(mut read) = self.direct.pop_front()
         {
             match self.push_direct_read(peers, &mut read, &mut budget) {
                 Some(result) => {
-                    events.push_back(QueuedEvent::ReadDone(read.token, read.into, result));
+                    events.push_back(Event::ReadDone {
+                        token: read.token,
+                        into: read.into,
+                        result,
+                    });
                     // A poll reports one event. The next read is for the next poll.
                     return;
                 }
@@ -204,10 +207,10 @@ impl Reads {
         peer: PeerId,
         connection: &mut Connection,
         bytes: &Bytes<'_>,
-        events: &mut EventQueue,
+        events: &mut VecDeque<Event<'static>>,
     ) -> Result<(), &'static str> {
         if let Some((token, into, result)) = connection.copied.receive(bytes)? {
-            events.push_back(QueuedEvent::ReadDone(token, into, result));
+            events.push_back(Event::ReadDone { token, into, result });
         }
         if connection.copied.has_to_send() {
             self.note_copying(peer);
@@ -220,10 +223,10 @@ impl Reads {
         &mut self,
         peer: PeerId,
         connection: &mut Connection,
-        events: &mut EventQueue,
+        events: &mut VecDeque<Event<'static>>,
     ) {
         let mut end = |token, into| {
-            events.push_back(QueuedEvent::ReadDone(token, into, Err(ReadError::PeerDown)));
+            events.push_back(Event::ReadDone { token, into, result: Err(ReadError::PeerDown) });
         };
         for read in std::mem::take(&mut self.direct) {
             if read.peer == peer {

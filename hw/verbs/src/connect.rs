@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, DownReason, InCall, Limits, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, Event, InCall, Limits, PeerId};
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
@@ -26,7 +26,6 @@ use super::calls::errno;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, Peer, PeerState};
-use super::queued::Queued;
 use super::wire::{Datagram, End, Handshake, Refusal, Signal};
 
 /// Time until a request is sent again: at first, and at most.
@@ -312,7 +311,7 @@ impl Verbs {
         let message_max = link.message_max;
         peer_record.state = PeerState::Up(Box::new(link));
         self.up.push(peer);
-        self.events.push_back(Queued::Up(peer, Limits { message_max }));
+        self.events.push_back(Event::PeerUp { peer, limits: Limits { message_max } });
         if let Err(error) = sent {
             self.lose_peer(peer, errno(&error));
         }
@@ -335,7 +334,7 @@ impl Verbs {
             }
             connecting.link.end(&mut self.outbox);
             if connecting.is_wanted {
-                self.events.push_back(Queued::Down(peer, reason));
+                self.events.push_back(Event::PeerDown { peer, reason });
             }
         }
     }

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, PeerId, ReadError};
+use tagmatch_device::{DownReason, Event, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::context::AsyncEvent;
 use super::peer::{Ending, PeerState};
-use super::queued::Queued;
 use super::wire::Signal;
 
 /// How long a failed queue pair may take to complete its requests, and a peer to acknowledge the
@@ -107,7 +106,7 @@ impl Verbs {
         match &mut peer_record.state {
             PeerState::Oneself => {
                 peer_record.state = PeerState::Down;
-                self.events.push_back(Queued::Down(peer, DownReason::Disconnected));
+                self.events.push_back(Event::PeerDown { peer, reason: DownReason::Disconnected });
             }
             PeerState::Connecting(connecting) => {
                 connecting.is_wanted = true;
@@ -166,9 +165,9 @@ impl Verbs {
         }
         if let Some(list) = &mut self.list {
             list.fail_peer(peer);
-            self.events.extend(list.take_events().map(Queued::Tag));
+            self.events.extend(list.take_events().map(Event::Tag));
         }
-        self.events.push_back(Queued::Down(peer, reason));
+        self.events.push_back(Event::PeerDown { peer, reason });
     }
 
     /// Sends a leave signal to all peers, and gives messages already sent time to arrive: a message

@@ -78,7 +78,6 @@ mod oneself;
 mod peer;
 mod poll;
 mod port;
-mod queued;
 mod read;
 mod reads;
 mod region;
@@ -118,7 +117,6 @@ use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use peer::{Peer, PeerState};
 use port::Port;
-use queued::Queued;
 use region::Pool;
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
@@ -158,7 +156,7 @@ pub struct Verbs {
     handle_limiter: HandleLimiter,
 
     /// Events to report before new completions are handled.
-    events: VecDeque<Queued>,
+    events: VecDeque<Event<'static>>,
     batch: Batch,
     /// Peers whose reads wait for room in the completion queue.
     waiting_to_read: Vec<PeerId>,
@@ -298,7 +296,7 @@ impl Verbs {
             config,
         };
         verbs.add_peer(verbs.address, PeerState::Oneself)?;
-        let up = Queued::Up(PeerId::ONESELF, verbs.limits());
+        let up = Event::PeerUp { peer: PeerId::ONESELF, limits: verbs.limits() };
         verbs.events.push_back(up);
         Ok(verbs)
     }

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Outgoing, PeerId, Refused};
+use tagmatch_device::{Event, Outgoing, PeerId, Refused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::credits::{Allowance, Grant};
 use super::memory::SendBuffers;
 use super::object::Qp;
-use super::queued::Queued;
 use super::read::Read;
 use super::wire::Signal;
 
@@ -336,7 +335,7 @@ impl Link {
         &mut self,
         number: u32,
         outbox: &mut Outbox,
-        events: &mut VecDeque<Queued>,
+        events: &mut VecDeque<Event<'static>>,
     ) {
         if number.wrapping_sub(self.completed) > self.under_way() {
             return;

@@ -12,7 +12,6 @@ use super::batch::Place;
 use super::calls::errno;
 use super::object::Completion;
 use super::peer::PeerState;
-use super::queued::Queued;
 use super::sizes::PER_PEER;
 use super::wire::Signal;
 use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT, ENTRY, FIN, OPERATION, RECEIVE};
@@ -117,13 +116,13 @@ impl Verbs {
         }
         for _ in 0..INTERNALS_PER_POLL {
             if let Some(event) = self.events.pop_front() {
-                return Some(event.report());
+                return Some(event);
             }
             if self.batch.is_empty() && !self.refill() {
                 self.finish_ended();
                 return match self.events.pop_front() {
-                    Some(event) => Some(event.report()),
                     None => self.message_to_oneself(),
+                    event => event,
                 };
             }
             let completion = self.batch.completions[self.batch.next];
@@ -209,7 +208,7 @@ impl Verbs {
         if id & OPERATION != 0 {
             if let Some(list) = &mut self.list {
                 list.on_operation_completion(id, wc.status);
-                self.events.extend(list.take_events().map(Queued::Tag));
+                self.events.extend(list.take_events().map(Event::Tag));
             }
         } else if id & DATAGRAM_RECEIVED != 0 {
             if let Some(datagram) = self.datagrams.received(wc) {
@@ -320,7 +319,7 @@ impl Verbs {
         }
         if let Some(list) = &mut self.list {
             list.on_match_completion(wc, tm, peer);
-            self.events.extend(list.take_events().map(Queued::Tag));
+            self.events.extend(list.take_events().map(Event::Tag));
         }
         Outcome::Internal
     }

@@ -1,8 +1,7 @@
 //! A read of a peer's memory that hasn't ended.
 
-use tagmatch_device::{Buffer, ReadError, RemoteSpan};
+use tagmatch_device::{Buffer, Event, ReadError, RemoteSpan};
 
-use super::queued::Queued;
 use super::region::Region;
 
 pub(super) struct Read {
@@ -18,8 +17,8 @@ pub(super) struct Read {
 
 impl Read {
     /// Ends the read and returns its event. The device must not access the buffer any more.
-    pub(super) fn end(self, result: Result<(), ReadError>) -> Queued {
+    pub(super) fn end(self, result: Result<(), ReadError>) -> Event<'static> {
         drop(self.region);
-        Queued::ReadDone(self.token, self.into, result)
+        Event::ReadDone { token: self.token, into: self.into, result }
     }
 }

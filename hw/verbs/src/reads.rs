@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
+use tagmatch_device::{Buffer, Event, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -10,7 +10,6 @@ use super::calls::errno;
 use super::link::{Link, Outbox};
 use super::object::Pd;
 use super::peer::PeerState;
-use super::queued::Queued;
 use super::read::Read;
 use super::region::Region;
 
@@ -79,7 +78,7 @@ impl Verbs {
             }
             None => Err(ReadError::BadSpan),
         };
-        self.events.push_back(Queued::ReadDone(token, into, result));
+        self.events.push_back(Event::ReadDone { token, into, result });
         Ok(())
     }
 

@@ -11,13 +11,12 @@ use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::copied_reads::CopiedReads;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
-use crate::events::QueuedEvent;
 use crate::name::ShmName;
 use crate::peers::{Attempt, PeerState};
 use crate::processes::{PeerProcess, ProcessId};
 use crate::ring::{Consumer, Producer, Ring};
 use crate::watcher::Watched;
-use tagmatch_device::{DownReason, Limits, PeerId, ReadMode};
+use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode};
 use tagmatch_os::background_close::UncheckedDescriptors;
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
@@ -147,6 +146,6 @@ pub(super) fn establish(
         copied: CopiedReads::default(),
     };
     connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
-    connections.events.push_back(QueuedEvent::Up(peer, limits));
+    connections.events.push_back(Event::PeerUp { peer, limits });
     connections.needs_attention = true;
 }
