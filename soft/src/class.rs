@@ -305,56 +305,62 @@ impl MaskClass {
     }
 }
 
-/// The result of a search for a key, which tests count.
 #[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lookup {
-    /// The key is in its home bucket.
-    Home,
-    /// The key is in a bucket after its home.
-    Farther,
-    /// The key is not in the table, as its home bucket shows.
-    Missing,
-    /// The key is not in the table, but its home bucket has overflowed.
-    MissingFarther,
-}
+pub(crate) use situations::{InChain, Lookup};
 
-/// The position of an entry in its key's chain, which tests count.
+/// The situations of keys and entries, which the tests of long lists count.
 #[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum InChain {
-    Only,
-    Oldest,
-    Middle,
-    Youngest,
-}
+mod situations {
+    use super::*;
 
-#[cfg(test)]
-impl MaskClass {
-    /// The result of a search for an envelope's key, and the key's first entry.
-    pub(crate) fn lookup(&self, entries: &impl Entries, envelope: Envelope) -> (Lookup, u32) {
-        let spread = spread(envelope.source);
-        let look = self.look(envelope, spread);
-        let first = self.find(entries, envelope, spread).entry;
-        let at_home = self.at_home(entries, envelope, look, &mut ListWork::new(0));
-        let lookup = match at_home {
-            Some(_) => Lookup::Home,
-            None if first != NIL => Lookup::Farther,
-            None if Look::goes_on(look.rest) => Lookup::MissingFarther,
-            None => Lookup::Missing,
-        };
-        (lookup, first)
+    /// The result of a search for a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Lookup {
+        /// The key is in its home bucket.
+        Home,
+        /// The key is in a bucket after its home.
+        Farther,
+        /// The key is not in the table, as its home bucket shows.
+        Missing,
+        /// The key is not in the table, but its home bucket has overflowed.
+        MissingFarther,
     }
 
-    /// The places of an entry of this class in the table and in its chain.
-    pub(crate) fn standing(&self, entries: &impl Entries, entry: u32) -> (Lookup, InChain) {
-        let in_chain = match (link::is_first(entries, entry), entries.next(entry) == NIL) {
-            (true, true) => InChain::Only,
-            (true, false) => InChain::Oldest,
-            (false, false) => InChain::Middle,
-            (false, true) => InChain::Youngest,
-        };
-        (self.lookup(entries, entries.envelope(entry)).0, in_chain)
+    /// The position of an entry in its key's chain.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum InChain {
+        Only,
+        Oldest,
+        Middle,
+        Youngest,
+    }
+
+    impl MaskClass {
+        /// The result of a search for an envelope's key, and the key's first entry.
+        pub(crate) fn lookup(&self, entries: &impl Entries, envelope: Envelope) -> (Lookup, u32) {
+            let spread = spread(envelope.source);
+            let look = self.look(envelope, spread);
+            let first = self.find(entries, envelope, spread).entry;
+            let at_home = self.at_home(entries, envelope, look, &mut ListWork::new(0));
+            let lookup = match at_home {
+                Some(_) => Lookup::Home,
+                None if first != NIL => Lookup::Farther,
+                None if Look::goes_on(look.rest) => Lookup::MissingFarther,
+                None => Lookup::Missing,
+            };
+            (lookup, first)
+        }
+
+        /// The places of an entry of this class in the table and in its chain.
+        pub(crate) fn standing(&self, entries: &impl Entries, entry: u32) -> (Lookup, InChain) {
+            let in_chain = match (link::is_first(entries, entry), entries.next(entry) == NIL) {
+                (true, true) => InChain::Only,
+                (true, false) => InChain::Oldest,
+                (false, false) => InChain::Middle,
+                (false, true) => InChain::Youngest,
+            };
+            (self.lookup(entries, entries.envelope(entry)).0, in_chain)
+        }
     }
 }
 
@@ -369,20 +375,12 @@ mod tests {
     }
 
     impl Links for Plain {
-        fn prev(&self, entry: u32) -> u32 {
-            self.links.prev(entry)
+        fn link(&self, entry: u32) -> &Link {
+            &self.links[entry as usize]
         }
 
-        fn next(&self, entry: u32) -> u32 {
-            self.links.next(entry)
-        }
-
-        fn set_prev(&mut self, entry: u32, prev: u32) {
-            self.links.set_prev(entry, prev);
-        }
-
-        fn set_next(&mut self, entry: u32, next: u32) {
-            self.links.set_next(entry, next);
+        fn link_mut(&mut self, entry: u32) -> &mut Link {
+            &mut self.links[entry as usize]
         }
     }
 

@@ -28,31 +28,27 @@ impl Link {
 /// `prev` and `next` are read and written separately: reading both as one word right after two
 /// separate writes would have to wait until both reach the cache.
 pub(crate) trait Links {
-    fn prev(&self, entry: u32) -> u32;
-    fn next(&self, entry: u32) -> u32;
-    fn set_prev(&mut self, entry: u32, prev: u32);
-    fn set_next(&mut self, entry: u32, next: u32);
-}
+    fn link(&self, entry: u32) -> &Link;
+    fn link_mut(&mut self, entry: u32) -> &mut Link;
 
-impl Links for Vec<Link> {
     #[inline]
     fn prev(&self, entry: u32) -> u32 {
-        self[entry as usize].prev
+        self.link(entry).prev
     }
 
     #[inline]
     fn next(&self, entry: u32) -> u32 {
-        self[entry as usize].next
+        self.link(entry).next
     }
 
     #[inline]
     fn set_prev(&mut self, entry: u32, prev: u32) {
-        self[entry as usize].prev = prev;
+        self.link_mut(entry).prev = prev;
     }
 
     #[inline]
     fn set_next(&mut self, entry: u32, next: u32) {
-        self[entry as usize].next = next;
+        self.link_mut(entry).next = next;
     }
 }
 

@@ -1,8 +1,6 @@
 //! The list of posted receives.
 
 use crate::class::{Envelope, ListWork, Shape, key_of};
-#[cfg(test)]
-use crate::class::{InChain, Lookup};
 use crate::link::{self, Link, Links, NIL};
 use crate::receives::{Classes, Found, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
@@ -215,7 +213,7 @@ impl<T: Copy> PostedList<T> {
     fn index_all(&mut self) {
         let PostedList { receives, short, slots, classes, work, .. } = self;
         for lane in short.lanes.in_order() {
-            let (envelope, shape) = (short.envelope(lane), short.shape(lane));
+            let (envelope, shape) = (short.lanes.envelope(lane), short.shape(lane));
             let class = classes.number_of(shape, work);
             let mut sequence = short.lanes.sequence(lane);
             let mut entry = std::mem::replace(&mut slots[lane], NIL);
@@ -388,24 +386,6 @@ impl<T: Copy> PostedList<T> {
         }
     }
 
-    /// The result of a search for a message in each class in use.
-    #[cfg(test)]
-    pub(crate) fn lookups(&self, tag: Tag, source: SourceId) -> Vec<(usize, Lookup)> {
-        let message = Envelope { tag: tag.0, source: source.0 };
-        let classes = self.classes.known().iter().enumerate();
-        let in_use = classes.filter(|(_, class)| !class.is_empty());
-        in_use.map(|(at, class)| (at, class.lookup(&self.receives, message).0)).collect()
-    }
-
-    /// The class of a receive, and its places there; `None` if it is gone or not indexed.
-    #[cfg(test)]
-    pub(crate) fn standing(&self, handle: PostedHandle) -> Option<(usize, Lookup, InChain)> {
-        let entry = self.receives.resolve(handle.0)?;
-        let at = self.receives.entry(entry).order.class() as usize;
-        let (lookup, in_chain) = self.classes.known().get(at)?.standing(&self.receives, entry);
-        Some((at, lookup, in_chain))
-    }
-
     #[inline]
     fn remove(&mut self, entry: u32) -> T {
         if let Some(lane) = self.lane(entry) {
@@ -438,7 +418,7 @@ impl<T: Copy> PostedList<T> {
 
     fn pattern(&self, entry: u32) -> Pattern {
         let (tag, source, shape) = if let Some(lane) = self.lane(entry) {
-            let Envelope { tag, source } = self.short.envelope(lane);
+            let Envelope { tag, source } = self.short.lanes.envelope(lane);
             (tag, source, self.short.shape(lane))
         } else {
             let shape = self.classes.shape_of(&self.receives, entry);
@@ -452,6 +432,26 @@ impl<T: Copy> PostedList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::class::{InChain, Lookup};
+
+    /// Situations that the tests of long lists count.
+    impl<T: Copy> PostedList<T> {
+        /// The result of a search for a message in each class in use.
+        pub(crate) fn lookups(&self, tag: Tag, source: SourceId) -> Vec<(usize, Lookup)> {
+            let message = Envelope { tag: tag.0, source: source.0 };
+            let classes = self.classes.known().iter().enumerate();
+            let in_use = classes.filter(|(_, class)| !class.is_empty());
+            in_use.map(|(at, class)| (at, class.lookup(&self.receives, message).0)).collect()
+        }
+
+        /// The class of a receive, and its places there; `None` if it is gone or not indexed.
+        pub(crate) fn standing(&self, handle: PostedHandle) -> Option<(usize, Lookup, InChain)> {
+            let entry = self.receives.resolve(handle.0)?;
+            let at = self.receives.entry(entry).order.class() as usize;
+            let (lookup, in_chain) = self.classes.known().get(at)?.standing(&self.receives, entry);
+            Some((at, lookup, in_chain))
+        }
+    }
 
     const LAST: Tag = Tag(u64::MAX);
 

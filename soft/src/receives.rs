@@ -72,23 +72,13 @@ const _: () = assert!(SCANNED < SHORT);
 
 impl<T: Copy> Links for Receives<T> {
     #[inline]
-    fn prev(&self, entry: u32) -> u32 {
-        self.entry(entry).link.prev
+    fn link(&self, entry: u32) -> &Link {
+        &self.entry(entry).link
     }
 
     #[inline]
-    fn next(&self, entry: u32) -> u32 {
-        self.entry(entry).link.next
-    }
-
-    #[inline]
-    fn set_prev(&mut self, entry: u32, prev: u32) {
-        self.entry_mut(entry).link.prev = prev;
-    }
-
-    #[inline]
-    fn set_next(&mut self, entry: u32, next: u32) {
-        self.entry_mut(entry).link.next = next;
+    fn link_mut(&mut self, entry: u32) -> &mut Link {
+        &mut self.entry_mut(entry).link
     }
 }
 
@@ -563,12 +553,6 @@ impl Classes {
         }
     }
 
-    /// All classes with an index, by number, including those without receives.
-    #[cfg(test)]
-    pub(crate) fn known(&self) -> &[MaskClass] {
-        &self.known
-    }
-
     #[cold]
     fn append_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32, shape: Shape) {
         if self.scanned.shapes.len() <= entry as usize {
@@ -593,6 +577,18 @@ impl Classes {
         self.scanned.len -= 1;
         if self.scanned.len == 0 {
             self.active &= !(1 << SCANNED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod situations {
+    use super::*;
+
+    impl Classes {
+        /// All classes with an index, by number, including those without receives.
+        pub(crate) fn known(&self) -> &[MaskClass] {
+            &self.known
         }
     }
 }

@@ -61,16 +61,23 @@ fn bit(lane: usize) -> u64 {
     1 << (lane * LANE_BITS as usize)
 }
 
-/// Which lanes have entries, and in which order these were added.
+/// Up to [`LANES`] entries: which lanes they have, and in which order they were added.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     live: u64,
     sequences: [u64; LANES],
+    tags: [[u64; GROUP]; GROUPS],
+    sources: [[u32; GROUP]; GROUPS],
 }
 
 impl Lanes {
-    const fn new() -> Self {
-        Lanes { live: 0, sequences: [0; LANES] }
+    pub(crate) const fn new() -> Self {
+        Lanes {
+            live: 0,
+            sequences: [0; LANES],
+            tags: [[0; GROUP]; GROUPS],
+            sources: [[0; GROUP]; GROUPS],
+        }
     }
 
     #[inline]
@@ -131,12 +138,14 @@ impl Lanes {
         oldest
     }
 
-    /// Takes a free lane for an entry; there must be one.
+    /// Adds an entry to lanes that are not full, and returns its lane.
     #[inline]
-    fn add(&mut self, sequence: u64) -> usize {
+    pub(crate) fn add(&mut self, envelope: Envelope, sequence: u64) -> usize {
         let lane = LaneSet(!self.live & ALL).lowest();
-        self.live |= bit(lane);
+        self.tags[lane / GROUP][lane % GROUP] = envelope.tag;
+        self.sources[lane / GROUP][lane % GROUP] = envelope.source;
         self.sequences[lane] = sequence;
+        self.live |= bit(lane);
         lane
     }
 
@@ -147,6 +156,32 @@ impl Lanes {
 
     pub(crate) fn clear(&mut self) {
         self.live = 0;
+    }
+
+    #[inline]
+    pub(crate) fn envelope(&self, lane: usize) -> Envelope {
+        let (group, at) = (lane / GROUP, lane % GROUP);
+        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
+    }
+
+    /// The unexpected messages that a receive accepts.
+    #[inline]
+    pub(crate) fn accepted_by(&self, wanted: Envelope, shape: Shape) -> LaneSet {
+        if self.is_one_at_most() {
+            let lane = self.all().lowest();
+            return self.all().only_if(shape.same(self.envelope(lane), wanted));
+        }
+        let tags = self.find(|group| equal_words_under(&self.tags[group], shape.mask, wanted.tag));
+        if shape.source_mask == 0 {
+            return tags;
+        }
+        LaneSet(tags.0 & self.of_source(wanted.source).0)
+    }
+
+    /// The lanes whose source is this one.
+    #[inline]
+    fn of_source(&self, source: u32) -> LaneSet {
+        self.find(|group| equal_halves(&self.sources[group], source))
     }
 
     /// The lanes for which `compare` is true, a group at a time.
@@ -168,9 +203,7 @@ impl Lanes {
 #[derive(Clone, Debug)]
 pub(crate) struct ShortPosted {
     pub(crate) lanes: Lanes,
-    tags: [[u64; GROUP]; GROUPS],
     masks: [[u64; GROUP]; GROUPS],
-    sources: [[u32; GROUP]; GROUPS],
     /// The lanes whose receives name a source.
     sourced: u64,
     /// The lane of the receive that was added last, as a bit, and its tag.
@@ -182,9 +215,7 @@ impl ShortPosted {
     pub(crate) const fn new() -> Self {
         ShortPosted {
             lanes: Lanes::new(),
-            tags: [[0; GROUP]; GROUPS],
             masks: [[0; GROUP]; GROUPS],
-            sources: [[0; GROUP]; GROUPS],
             sourced: 0,
             latest: 0,
             latest_tag: 0,
@@ -194,11 +225,8 @@ impl ShortPosted {
     /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
     pub(crate) fn add(&mut self, envelope: Envelope, shape: Shape, sequence: u64) -> usize {
-        let lane = self.lanes.add(sequence);
-        let (group, at) = (lane / GROUP, lane % GROUP);
-        self.tags[group][at] = envelope.tag;
-        self.masks[group][at] = shape.mask;
-        self.sources[group][at] = envelope.source;
+        let lane = self.lanes.add(envelope, sequence);
+        self.masks[lane / GROUP][lane % GROUP] = shape.mask;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
         (self.latest, self.latest_tag) = (bit(lane), envelope.tag);
         lane
@@ -215,8 +243,7 @@ impl ShortPosted {
     pub(crate) fn lane_of_like(&self, envelope: Envelope, shape: Shape) -> Option<usize> {
         let latest = LaneSet(self.lanes.live & self.latest);
         let lane = latest.lowest();
-        let Envelope { tag, source } = self.envelope(lane);
-        let is_like = tag == envelope.tag && source == envelope.source && self.shape(lane) == shape;
+        let is_like = self.lanes.envelope(lane) == envelope && self.shape(lane) == shape;
         (is_like && !latest.is_empty()).then_some(lane)
     }
 
@@ -225,27 +252,20 @@ impl ShortPosted {
     pub(crate) fn first(&self, message: Envelope) -> Option<usize> {
         if self.lanes.is_one_at_most() {
             let lane = self.lanes.all().lowest();
-            let is_same = self.shape(lane).same(self.envelope(lane), message);
+            let is_same = self.shape(lane).same(self.lanes.envelope(lane), message);
             return (is_same && !self.lanes.is_empty()).then_some(lane);
         }
-        let tags = self
-            .lanes
-            .find(|group| equal_words(&self.tags[group], &self.masks[group], message.tag));
+        let Lanes { tags, .. } = &self.lanes;
+        let equal = |group: usize| equal_words(&tags[group], &self.masks[group], message.tag);
+        let found = self.lanes.find(equal);
         let found =
-            if tags.0 & self.sourced == 0 { tags } else { self.of_source(tags, message.source) };
+            if found.0 & self.sourced == 0 { found } else { self.of_source(found, message.source) };
         (!found.is_empty()).then(|| self.lanes.oldest(found))
     }
 
     #[inline]
     fn of_source(&self, tags: LaneSet, source: u32) -> LaneSet {
-        let sources = self.lanes.find(|group| equal_halves(&self.sources[group], source));
-        LaneSet(tags.0 & (sources.0 | !self.sourced))
-    }
-
-    #[inline]
-    pub(crate) fn envelope(&self, lane: usize) -> Envelope {
-        let (group, at) = (lane / GROUP, lane % GROUP);
-        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
+        LaneSet(tags.0 & (self.lanes.of_source(source).0 | !self.sourced))
     }
 
     #[inline]
@@ -264,55 +284,5 @@ impl ShortPosted {
             }
         }
         shapes.len()
-    }
-}
-
-/// Up to [`LANES`] messages.
-#[derive(Clone, Debug)]
-pub(crate) struct ShortUnexpected {
-    pub(crate) lanes: Lanes,
-    tags: [[u64; GROUP]; GROUPS],
-    sources: [[u32; GROUP]; GROUPS],
-}
-
-impl ShortUnexpected {
-    pub(crate) const fn new() -> Self {
-        ShortUnexpected {
-            lanes: Lanes::new(),
-            tags: [[0; GROUP]; GROUPS],
-            sources: [[0; GROUP]; GROUPS],
-        }
-    }
-
-    /// Adds a message to lanes that are not full, and returns its lane.
-    #[inline]
-    pub(crate) fn add(&mut self, message: Envelope, sequence: u64) -> usize {
-        let lane = self.lanes.add(sequence);
-        let (group, at) = (lane / GROUP, lane % GROUP);
-        self.tags[group][at] = message.tag;
-        self.sources[group][at] = message.source;
-        lane
-    }
-
-    /// The messages that a receive accepts.
-    #[inline]
-    pub(crate) fn find(&self, wanted: Envelope, shape: Shape) -> LaneSet {
-        if self.lanes.is_one_at_most() {
-            let lane = self.lanes.all().lowest();
-            return self.lanes.all().only_if(shape.same(self.envelope(lane), wanted));
-        }
-        let tags =
-            self.lanes.find(|group| equal_words_under(&self.tags[group], shape.mask, wanted.tag));
-        if shape.source_mask == 0 {
-            return tags;
-        }
-        let sources = self.lanes.find(|group| equal_halves(&self.sources[group], wanted.source));
-        LaneSet(tags.0 & sources.0)
-    }
-
-    #[inline]
-    pub(crate) fn envelope(&self, lane: usize) -> Envelope {
-        let (group, at) = (lane / GROUP, lane % GROUP);
-        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
     }
 }

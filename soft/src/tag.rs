@@ -131,10 +131,7 @@ impl Pattern {
     #[must_use]
     pub fn overlaps(&self, other: &Pattern) -> bool {
         let tags_agree = (self.tag.0 ^ other.tag.0) & self.mask.0 & other.mask.0 == 0;
-        let sources_agree = match (self.source, other.source) {
-            (Some(a), Some(b)) => a == b,
-            _ => true,
-        };
-        tags_agree && sources_agree
+        let is_other = |source| other.source.is_none_or(|other| other == source);
+        tags_agree && self.source.is_none_or(is_other)
     }
 }

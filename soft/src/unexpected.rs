@@ -1,12 +1,10 @@
 //! The list of unexpected messages: those that arrived before their receives.
 
 use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape, key_of};
-#[cfg(test)]
-use crate::class::{InChain, Lookup};
 use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
-use crate::short::{LANES, LaneSet, ShortUnexpected};
+use crate::short::{LANES, LaneSet, Lanes};
 use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
 use crate::stats::MatchStats;
 use crate::tag::{Pattern, SourceId, Tag};
@@ -36,23 +34,13 @@ const _: () = assert!(Messages::<u64>::SLOT_BYTES == 32);
 /// The chain in order of arrival.
 impl<T: Copy> Links for Messages<T> {
     #[inline]
-    fn prev(&self, entry: u32) -> u32 {
-        self.entry(entry).arrival.prev
+    fn link(&self, entry: u32) -> &Link {
+        &self.entry(entry).arrival
     }
 
     #[inline]
-    fn next(&self, entry: u32) -> u32 {
-        self.entry(entry).arrival.next
-    }
-
-    #[inline]
-    fn set_prev(&mut self, entry: u32, prev: u32) {
-        self.entry_mut(entry).arrival.prev = prev;
-    }
-
-    #[inline]
-    fn set_next(&mut self, entry: u32, next: u32) {
-        self.entry_mut(entry).arrival.next = next;
+    fn link_mut(&mut self, entry: u32) -> &mut Link {
+        &mut self.entry_mut(entry).arrival
     }
 }
 
@@ -73,23 +61,13 @@ struct ClassView<'a, T> {
 
 impl<T: Copy> Links for ClassView<'_, T> {
     #[inline]
-    fn prev(&self, entry: u32) -> u32 {
-        self.links.prev(entry)
+    fn link(&self, entry: u32) -> &Link {
+        &self.links[entry as usize]
     }
 
     #[inline]
-    fn next(&self, entry: u32) -> u32 {
-        self.links.next(entry)
-    }
-
-    #[inline]
-    fn set_prev(&mut self, entry: u32, prev: u32) {
-        self.links.set_prev(entry, prev);
-    }
-
-    #[inline]
-    fn set_next(&mut self, entry: u32, next: u32) {
-        self.links.set_next(entry, next);
+    fn link_mut(&mut self, entry: u32) -> &mut Link {
+        &mut self.links[entry as usize]
     }
 }
 
@@ -133,7 +111,7 @@ pub struct UnexpectedList<T: Copy> {
     messages: Messages<T>,
     /// All messages of a short list. An indexed list has none here: they are in the chain of
     /// arrivals and in the classes.
-    short: ShortUnexpected,
+    short: Lanes,
     /// The slot of each lane's message, [`NIL`] before its first use.
     slots: [u32; LANES],
     /// The oldest message of an indexed list.
@@ -176,7 +154,7 @@ impl<T: Copy> UnexpectedList<T> {
         let class = MaskClass::new(Shape::FULL, &mut work.seeds);
         UnexpectedList {
             messages: Slab::new(),
-            short: ShortUnexpected::new(),
+            short: Lanes::new(),
             slots: [NIL; LANES],
             first: NIL,
             indexed: 0,
@@ -192,14 +170,14 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.indexed + self.short.lanes.len()
+        self.indexed + self.short.len()
     }
 
     /// Whether there is no message.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.indexed == 0 && self.short.lanes.is_empty()
+        self.indexed == 0 && self.short.is_empty()
     }
 
     /// Adds a message after all others. Amortised constant for each class with an index.
@@ -209,7 +187,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
         let message = Envelope { tag: tag.0, source: source.0 };
-        if self.indexed != 0 || self.short.lanes.is_full() {
+        if self.indexed != 0 || self.short.is_full() {
             return self.push_indexed(message, value);
         }
         let lane = self.short.add(message, self.next_sequence);
@@ -235,7 +213,7 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[inline(never)]
     fn push_indexed(&mut self, message: Envelope, value: T) -> UnexpectedHandle {
-        if !self.short.lanes.is_empty() {
+        if !self.short.is_empty() {
             self.index_all();
         }
         let Envelope { tag, source } = message;
@@ -250,7 +228,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[cold]
     #[inline(never)]
     fn index_all(&mut self) {
-        for lane in self.short.lanes.in_order() {
+        for lane in self.short.in_order() {
             let message = self.short.envelope(lane);
             let entry = std::mem::replace(&mut self.slots[lane], NIL);
             let waiting = self.messages.entry_mut(entry);
@@ -259,7 +237,7 @@ impl<T: Copy> UnexpectedList<T> {
             self.messages.set_extra(entry, message.source);
             self.index_one(entry, message);
         }
-        self.short.lanes.clear();
+        self.short.clear();
     }
 
     #[inline]
@@ -284,7 +262,7 @@ impl<T: Copy> UnexpectedList<T> {
             if found.is_empty() {
                 return None;
             }
-            self.slots[self.short.lanes.oldest(found)]
+            self.slots[self.short.oldest(found)]
         } else {
             self.search(pattern).entry
         };
@@ -303,18 +281,18 @@ impl<T: Copy> UnexpectedList<T> {
             return None;
         }
         self.work.inspected += 1;
-        Some(self.remove_short(self.short.lanes.oldest(found)))
+        Some(self.remove_short(self.short.oldest(found)))
     }
 
     #[inline]
     fn find_short(&self, pattern: &Pattern) -> LaneSet {
         let (wanted, shape) = key_of(pattern);
-        self.short.find(wanted, shape)
+        self.short.accepted_by(wanted, shape)
     }
 
     #[inline]
     fn remove_short(&mut self, lane: usize) -> T {
-        self.short.lanes.remove(lane);
+        self.short.remove(lane);
         let entry = self.slots[lane];
         if !self.messages.vacate(entry) {
             self.slots[lane] = NIL;
@@ -350,7 +328,7 @@ impl<T: Copy> UnexpectedList<T> {
 
     /// All messages in order of arrival.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (UnexpectedHandle, Tag, SourceId, T)> {
-        let short = self.short.lanes.in_order().into_iter().map(|lane| self.slots[lane]);
+        let short = self.short.in_order().into_iter().map(|lane| self.slots[lane]);
         short.chain(self.in_order()).map(|entry| {
             let (tag, source, value) = self.message(entry);
             (UnexpectedHandle(self.messages.handle(entry)), tag, source, value)
@@ -377,26 +355,6 @@ impl<T: Copy> UnexpectedList<T> {
             builds: self.builds,
             retirements: self.retirements,
         }
-    }
-
-    /// The result of a search for a pattern in its class; `None` if the class has no index.
-    #[cfg(test)]
-    pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
-        let (wanted, shape) = key_of(pattern);
-        let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
-        let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
-        Some(asked.class.lookup(&view, wanted).0)
-    }
-
-    /// The places of a message in each class with an index.
-    #[cfg(test)]
-    pub(crate) fn standings(&self, handle: UnexpectedHandle) -> Vec<(Lookup, InChain)> {
-        let Some(entry) = self.messages.resolve(handle.0) else { return Vec::new() };
-        let standing = |asked: &SearchedClass| {
-            let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
-            asked.class.standing(&view, entry)
-        };
-        self.classes.iter().filter(|_| self.indexed != 0).map(standing).collect()
     }
 
     /// The lane of a message; `None` if the list is indexed.
@@ -540,4 +498,31 @@ fn make_room(links: &mut Vec<Link>, entry: usize) {
     let len = entry + entry / 4 + LANES;
     links.reserve_exact(len - links.len());
     links.resize(len, Link::alone(NIL));
+}
+
+/// Situations that the tests of long lists count.
+#[cfg(test)]
+mod situations {
+    use super::*;
+    use crate::class::{InChain, Lookup};
+
+    impl<T: Copy> UnexpectedList<T> {
+        /// The result of a search for a pattern in its class; `None` if the class has no index.
+        pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
+            let (wanted, shape) = key_of(pattern);
+            let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
+            let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
+            Some(asked.class.lookup(&view, wanted).0)
+        }
+
+        /// The places of a message in each class with an index.
+        pub(crate) fn standings(&self, handle: UnexpectedHandle) -> Vec<(Lookup, InChain)> {
+            let Some(entry) = self.messages.resolve(handle.0) else { return Vec::new() };
+            let standing = |asked: &SearchedClass| {
+                let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
+                asked.class.standing(&view, entry)
+            };
+            self.classes.iter().filter(|_| self.indexed != 0).map(standing).collect()
+        }
+    }
 }
