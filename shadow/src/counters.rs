@@ -33,9 +33,3 @@ pub struct Counters {
     /// Whether the list is broken. A broken list gets no more receives.
     pub broken: bool,
 }
-
-impl Counters {
-    pub(crate) fn in_software(&mut self, why: Why) {
-        self.software[why as usize] += 1;
-    }
-}

@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::entry::Receive;
+use crate::order::Posted;
 use crate::shadow::Shadow;
 use crate::table::State;
 
@@ -13,10 +14,9 @@ impl Shadow {
     /// not at all. `name` maps a handle of the device to a number that doesn't depend on how often
     /// the handle was reused.
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
-        let mut receives: Vec<(&Receive, u32)> =
-            self.receives.iter().zip(0..).filter_map(|(r, id)| Some((r.as_ref()?, id))).collect();
-        receives.sort_unstable_by_key(|(receive, _)| receive.age);
-        for (Receive { pattern, place, blocks, .. }, id) in receives {
+        let mut receives: Vec<&Receive> = self.receives.iter().flatten().collect();
+        receives.sort_unstable_by_key(|receive| receive.posted.age);
+        for Receive { posted: Posted { id, pattern, .. }, place, blocks } in receives {
             (id, pattern.tag(), pattern.mask(), pattern.source(), place, blocks).hash(state);
         }
         for entry in &self.entries {

@@ -1,17 +1,14 @@
 //! The shadow's records of a posted receive and of an entry of the NIC's list.
 
-use tagmatch_soft::Pattern;
-
 use crate::config::Why;
-use crate::order::Age;
+use crate::order::Posted;
 use crate::table::State;
 use crate::waiting::Hold;
 
 /// A posted receive.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
-    pub(crate) age: Age,
-    pub(crate) pattern: Pattern,
+    pub(crate) posted: Posted,
     pub(crate) place: Place,
     /// Whether this receive keeps younger receives that accept the same messages in software.
     pub(crate) blocks: bool,

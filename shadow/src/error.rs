@@ -19,7 +19,7 @@ pub enum ShadowError {
         slots: u32,
     },
     /// The event can't happen in the entry's state.
-    #[error("entry {slot} of the NIC's list was {state} when it got the event {step}")]
+    #[error("entry {slot} of the NIC's list was {state:?} when it got the event {step:?}")]
     Impossible {
         /// The entry's slot.
         slot: u32,
@@ -33,7 +33,7 @@ pub enum ShadowError {
     Unsynced,
     /// The NIC answered an operation before an older one.
     #[error(
-        "entry {slot} of the NIC's list ({state}) got the answer {step} before older operations"
+        "entry {slot} of the NIC's list ({state:?}) got the answer {step:?} before older operations"
     )]
     OutOfTurn {
         /// The entry's slot.

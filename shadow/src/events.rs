@@ -157,7 +157,7 @@ impl Shadow {
             }
             Some(Removal::Message) => {
                 self.forget(id);
-                self.counters.in_software(Why::Source);
+                self.counters.software[Why::Source as usize] += 1;
                 Ok(Deleted::ForMessage { id })
             }
         }
@@ -166,7 +166,7 @@ impl Shadow {
     /// Puts the receive back into software, as if it had just been posted. It keeps its age.
     fn wait_again(&mut self, id: u32) {
         let Some(receive) = self.receive(id) else { return };
-        let age = receive.age;
+        let age = receive.posted.age;
         receive.place = Place::Waiting(None);
         self.waiting.ready(age, id);
         self.block(id);

@@ -3,7 +3,6 @@
 use crate::config::Why;
 use crate::entry::{Entry, Place};
 use crate::op::{Op, Refusal};
-use crate::order::Blocker;
 use crate::policy::Source;
 use crate::queue::Sent;
 use crate::shadow::Shadow;
@@ -81,7 +80,7 @@ impl Shadow {
 
     fn sent_add(&mut self, id: u32, slot: u32, handle: u32) {
         let Some(receive) = self.receive(id) else { return };
-        let age = receive.age;
+        let age = receive.posted.age;
         receive.place = Place::Entry(slot);
         self.waiting.remove(None, age);
         self.free.retain(|free| *free != slot);
@@ -136,8 +135,8 @@ impl Shadow {
     /// Whether a receive may be added now. If not, it is held back until the reason is gone.
     fn may_go(&mut self, id: u32) -> bool {
         let Some(receive) = self.receive(id) else { return false };
-        let (age, pattern) = (receive.age, receive.pattern);
-        match self.policy.source(&pattern) {
+        let posted = receive.posted;
+        match self.policy.source(&posted.pattern) {
             Source::Listed => {}
             Source::Unknown(source) => {
                 self.hold(id, Hold::Source(source));
@@ -148,22 +147,16 @@ impl Shadow {
                 return false;
             }
         }
-        let receives = &self.receives;
-        let all =
-            receives.iter().zip(0..).filter_map(|(receive, id)| Some((receive.as_ref()?, id)));
-        let blockers = all.filter(|(receive, _)| receive.blocks).map(|(receive, id)| Blocker {
-            id,
-            age: receive.age,
-            pattern: receive.pattern,
-        });
-        let Some(blocker) = self.order.blocker(age, &pattern, blockers) else { return true };
+        let blockers = self.receives.iter().flatten().filter(|receive| receive.blocks);
+        let blockers = blockers.map(|receive| receive.posted);
+        let Some(blocker) = self.order.blocker(&posted, blockers) else { return true };
         self.hold(id, Hold::Receive(blocker.id));
         false
     }
 
     fn hold(&mut self, id: u32, hold: Hold) {
         let Some(receive) = self.receive(id) else { return };
-        let age = receive.age;
+        let age = receive.posted.age;
         receive.place = Place::Waiting(Some(hold));
         self.waiting.hold(hold, age, id);
     }
@@ -171,7 +164,7 @@ impl Shadow {
     /// The receive stays in software until it ends.
     fn keep(&mut self, id: u32, why: Why) {
         let Some(receive) = self.receive(id) else { return };
-        let age = receive.age;
+        let age = receive.posted.age;
         let Place::Waiting(hold) = receive.place else { return };
         receive.place = Place::Software(why);
         self.waiting.remove(hold, age);

@@ -24,9 +24,7 @@ pub(crate) enum Source {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
-    threshold: u64,
-    read_max: u64,
-    source_bits: u64,
+    config: ShadowConfig,
     /// Whether messages may arrive on other ways than through the list.
     others: bool,
     /// For each known source, whether all of its messages have arrived through the list.
@@ -35,21 +33,14 @@ pub(crate) struct Policy {
 
 impl Policy {
     pub(crate) fn new(config: &ShadowConfig) -> Self {
-        let TagMask(source_bits) = config.source_bits;
-        Policy {
-            threshold: config.threshold,
-            read_max: config.read_max,
-            source_bits,
-            others: false,
-            listed: BTreeMap::new(),
-        }
+        Policy { config: *config, others: false, listed: BTreeMap::new() }
     }
 
     /// Why a receive can never be added to the list; `None` if it can.
     pub(crate) fn refuses(&self, pattern: &Pattern, length: u64, usable: bool) -> Option<Why> {
-        if length < self.threshold {
+        if length < self.config.threshold {
             Some(Why::TooSmall)
-        } else if !usable || length > self.read_max {
+        } else if !usable || length > self.config.read_max {
             Some(Why::Memory)
         } else if pattern.source().is_some() {
             // The NIC compares tags only. `Shadow::post` tells how to post a receive whose tag has
@@ -66,9 +57,9 @@ impl Policy {
             return Source::Listed;
         }
         // If tags don't name their sender, no receive is limited to one.
-        let pinned =
-            self.source_bits != 0 && pattern.mask().0 & self.source_bits == self.source_bits;
-        let source = pattern.tag().0 & self.source_bits;
+        let TagMask(bits) = self.config.source_bits;
+        let pinned = bits != 0 && pattern.mask().0 & bits == bits;
+        let source = pattern.tag().0 & bits;
         match self.listed.get(&source) {
             _ if !pinned => Source::Elsewhere,
             None => Source::Unknown(source),
@@ -88,7 +79,7 @@ impl Policy {
 
     /// Learns how a message of this tag arrived. Returns the source if it is new and listed.
     pub(crate) fn seen(&mut self, tag: Tag, through_list: bool) -> Option<u64> {
-        let source = tag.0 & self.source_bits;
+        let source = tag.0 & self.config.source_bits.0;
         if let Some(listed) = self.listed.get_mut(&source) {
             *listed &= through_list;
             return None;

@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::entry::{Entry, Place, Receive, Removal};
 use crate::error::ShadowError;
 use crate::op::LOOKS_MAX;
-use crate::order::{Age, Blocker, Order};
+use crate::order::{Age, Order, Posted};
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::table::{State, Step};
@@ -150,7 +150,8 @@ impl Shadow {
         if index >= self.receives.len() {
             self.receives.resize_with(index + 1, || None);
         }
-        self.receives[index] = Some(Receive { age, pattern: *pattern, place, blocks: false });
+        let posted = Posted { id, age, pattern: *pattern };
+        self.receives[index] = Some(Receive { posted, place, blocks: false });
         self.block(id);
         self.counters.receives += 1;
     }
@@ -165,7 +166,7 @@ impl Shadow {
             _ => {
                 let why = self.why(id).unwrap_or(Why::Off);
                 self.forget(id);
-                self.counters.in_software(why);
+                self.counters.software[why as usize] += 1;
                 Take::Software(why)
             }
         }
@@ -199,7 +200,7 @@ impl Shadow {
         }
         self.forget(id);
         self.counters.withdrawn += 1;
-        self.counters.in_software(Why::Phase);
+        self.counters.software[Why::Phase as usize] += 1;
         Take::Reclaim { slot, handle, why: Why::Phase }
     }
 
@@ -364,16 +365,16 @@ impl Shadow {
     pub(crate) fn block(&mut self, id: u32) {
         let Some(receive) = self.receive(id).filter(|receive| !receive.blocks) else { return };
         receive.blocks = true;
-        let blocker = Blocker { id, age: receive.age, pattern: receive.pattern };
-        self.order.insert(blocker);
+        let posted = receive.posted;
+        self.order.insert(posted);
     }
 
     /// The receive blocks no younger ones from now on.
     pub(crate) fn unblock(&mut self, id: u32) {
         if let Some(receive) = self.receive(id).filter(|receive| receive.blocks) {
             receive.blocks = false;
-            let (age, pattern) = (receive.age, receive.pattern);
-            self.order.remove(age, &pattern);
+            let posted = receive.posted;
+            self.order.remove(&posted);
         }
         self.release(Hold::Receive(id));
     }
@@ -385,7 +386,7 @@ impl Shadow {
             return;
         };
         if let Place::Waiting(hold) = receive.place {
-            self.waiting.remove(hold, receive.age);
+            self.waiting.remove(hold, receive.posted.age);
         }
         self.counters.receives -= 1;
     }
