@@ -1,8 +1,9 @@
 //! The memory into which messages arrive, before they are copied to where the NIC says.
 
 use std::io;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
+use tagmatch_os::memory::Mapping;
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 use crate::error::made;
@@ -11,8 +12,7 @@ use crate::error::made;
 pub(crate) struct Bounce {
     verbs: &'static Verbs,
     mr: NonNull<sys::ibv_mr>,
-    memory: NonNull<u8>,
-    length: usize,
+    memory: Mapping,
     part: usize,
     fins_at: usize,
 }
@@ -20,8 +20,8 @@ pub(crate) struct Bounce {
 /// Bytes between the places of two FINs.
 const FIN_STEP: usize = 64;
 
-// SAFETY: memory and registration belong to no thread; the device writes and reads only parts that
-// it was given.
+// SAFETY: the registration belongs to no thread; the device writes and reads only parts that it was
+// given.
 unsafe impl Send for Bounce {}
 
 impl Bounce {
@@ -35,40 +35,19 @@ impl Bounce {
     ) -> io::Result<Self> {
         let part = (bytes as usize).next_multiple_of(64);
         let fins_at = part * count as usize;
-        let length = fins_at + FIN_STEP * fins as usize;
-        // SAFETY: new memory, unmapped below if it can't be registered, else when it is dropped.
-        unsafe {
-            let memory = libc::mmap(
-                null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            if memory == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            let access = sys::IBV_ACCESS_LOCAL_WRITE.cast_signed();
-            match made((verbs.ibv_reg_mr)(pd, memory, length, access)) {
-                Ok(mr) => {
-                    let memory = NonNull::new_unchecked(memory.cast());
-                    Ok(Bounce { verbs, mr, memory, length, part, fins_at })
-                }
-                Err(error) => {
-                    libc::munmap(memory, length);
-                    Err(error)
-                }
-            }
-        }
+        let memory = Mapping::private(fins_at + FIN_STEP * fins as usize)?;
+        let access = sys::IBV_ACCESS_LOCAL_WRITE.cast_signed();
+        // SAFETY: the memory is ours, and stays mapped longer than it is registered.
+        let mr = unsafe { (verbs.ibv_reg_mr)(pd, memory.start().cast(), memory.length(), access) };
+        Ok(Bounce { verbs, mr: made(mr)?, memory, part, fins_at })
     }
 
     fn segment(&self, offset: usize, length: usize) -> sys::ibv_sge {
-        debug_assert!(offset + length <= self.length);
+        debug_assert!(offset + length <= self.memory.length());
         let length = u32::try_from(length).unwrap_or(0);
         // SAFETY: the registration is alive.
         let lkey = unsafe { self.mr.as_ref() }.lkey;
-        sys::ibv_sge { addr: self.memory.addr().get() as u64 + offset as u64, length, lkey }
+        sys::ibv_sge { addr: self.memory.start().addr() as u64 + offset as u64, length, lkey }
     }
 
     /// The scatter element of a place for a message.
@@ -86,16 +65,16 @@ impl Bounce {
             return &[];
         }
         // SAFETY: a part of our memory, which nobody writes now.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset), self.part) }
+        unsafe { std::slice::from_raw_parts(self.memory.start().add(offset), self.part) }
     }
 
     /// Writes a FIN into its place, and returns the scatter element of the FIN.
     pub(crate) fn write_fin(&mut self, index: u32, bytes: &[u8]) -> sys::ibv_sge {
         let offset = self.fins_at + FIN_STEP * index as usize;
-        assert!(offset + FIN_STEP <= self.length && bytes.len() <= FIN_STEP);
+        assert!(offset + FIN_STEP <= self.memory.length() && bytes.len() <= FIN_STEP);
         // SAFETY: a part of our memory whose last FIN has been sent.
         unsafe {
-            let place = self.memory.as_ptr().add(offset);
+            let place = self.memory.start().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
         }
         self.segment(offset, bytes.len())
@@ -105,9 +84,6 @@ impl Bounce {
 impl Drop for Bounce {
     fn drop(&mut self) {
         // SAFETY: made in `new`; the queues that used it are gone.
-        unsafe {
-            (self.verbs.ibv_dereg_mr)(self.mr.as_ptr());
-            libc::munmap(self.memory.as_ptr().cast(), self.length);
-        }
+        unsafe { (self.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
     }
 }

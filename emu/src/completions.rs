@@ -24,11 +24,11 @@ pub(crate) struct Completions {
     /// A thread is polling: it is between a `start_poll` that found a completion and its
     /// `end_poll`.
     is_polled: AtomicBool,
-    place: UnsafeCell<Place>,
+    polling: UnsafeCell<PollState>,
 }
 
 /// The state of polling.
-struct Place {
+struct PollState {
     current: Record,
     /// The next poll asks the device first, then the tag-matching queues.
     is_devices_turn: bool,
@@ -36,7 +36,7 @@ struct Place {
 
 // SAFETY: the queue belongs to no thread.
 unsafe impl Send for Completions {}
-// SAFETY: `place` is touched by whoever has set `is_polled` alone.
+// SAFETY: only the thread that has set `is_polled` touches `polling`.
 unsafe impl Sync for Completions {}
 
 /// The fields that the program may ask for in completions.
@@ -51,7 +51,7 @@ impl Completions {
             tag_queues: RwLock::default(),
             event_request: Arc::default(),
             is_polled: AtomicBool::new(false),
-            place: UnsafeCell::new(Place { current, is_devices_turn: false }),
+            polling: UnsafeCell::new(PollState { current, is_devices_turn: false }),
         }
     }
 
@@ -108,17 +108,17 @@ impl Completions {
     /// # Safety
     /// The caller has [locked](Self::lock) the queue.
     pub(crate) unsafe fn advance(&self) -> bool {
-        // SAFETY: this thread has locked the queue, so nobody else touches the place.
-        let place = unsafe { &mut *self.place.get() };
-        let is_devices_turn = place.is_devices_turn;
-        place.is_devices_turn = !is_devices_turn;
+        // SAFETY: this thread has locked the queue, so nobody else touches the state.
+        let polling = unsafe { &mut *self.polling.get() };
+        let is_devices_turn = polling.is_devices_turn;
+        polling.is_devices_turn = !is_devices_turn;
         let next = if is_devices_turn {
             self.of_device().or_else(|| self.of_tag_queues())
         } else {
             self.of_tag_queues().or_else(|| self.of_device())
         };
         let Some(record) = next else { return false };
-        place.current = record;
+        polling.current = record;
         // SAFETY: the queue is alive, and these fields are for whoever polls it.
         unsafe {
             (*self.raw).status = record.wc.status;
@@ -132,8 +132,8 @@ impl Completions {
     /// # Safety
     /// The caller has [locked](Self::lock) the queue, and [advanced](Self::advance) it.
     pub(crate) unsafe fn current(&self) -> &Record {
-        // SAFETY: this thread has locked the queue, so nobody else touches the place.
-        unsafe { &(*self.place.get()).current }
+        // SAFETY: this thread has locked the queue, so nobody else touches the state.
+        unsafe { &(*self.polling.get()).current }
     }
 
     fn of_tag_queues(&self) -> Option<Record> {

@@ -91,10 +91,8 @@ unsafe extern "C" fn create_srq_ex(
     unsafe {
         let is_typed = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_TYPE != 0;
         if !is_typed || (*attr).srq_type != sys::IBV_SRQT_TM {
-            return match device.original.create_srq_ex {
-                Some(create) => create(context, attr),
-                None => failed(EOPNOTSUPP),
-            };
+            let Some(create) = device.original.create_srq_ex else { return failed(EOPNOTSUPP) };
+            return create(context, attr);
         }
         // Only extended completion queues are registered here, and a tag-matching queue needs one.
         let has_cq = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_CQ != 0;
@@ -204,10 +202,8 @@ unsafe extern "C" fn post_srq_recv(
     let Some(queue) = registry::tag_queue(srq) else {
         // SAFETY: a queue of this device, which is no tag-matching one.
         return unsafe {
-            match registry::device((*srq).context) {
-                Some(device) => (device.original.post_srq_recv)(srq, wr, bad_wr),
-                None => EINVAL,
-            }
+            let Some(device) = registry::device((*srq).context) else { return EINVAL };
+            (device.original.post_srq_recv)(srq, wr, bad_wr)
         };
     };
     // SAFETY: a list of requests, as ibv_post_srq_recv(3) has them, and room for one that is bad.
@@ -248,13 +244,11 @@ unsafe extern "C" fn post_send(
 ) -> i32 {
     // SAFETY: a queue pair of this device; the arguments are the caller's, who keeps the contract.
     unsafe {
-        match registry::device_to_send_on(qp) {
-            Some(device) => (device.original.post_send)(qp, wr, bad_wr),
-            None => {
-                *bad_wr = wr;
-                ENOMEM
-            }
-        }
+        let Some(device) = registry::device_to_send_on(qp) else {
+            *bad_wr = wr;
+            return ENOMEM;
+        };
+        (device.original.post_send)(qp, wr, bad_wr)
     }
 }
 
@@ -265,9 +259,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) ->
     // SAFETY: a queue of an emulated device; the arguments are the caller's, who keeps the
     // contract.
     unsafe {
-        match registry::device((*cq).context) {
-            Some(device) => (device.original.req_notify_cq)(cq, solicited_only),
-            None => EINVAL,
-        }
+        let Some(device) = registry::device((*cq).context) else { return EINVAL };
+        (device.original.req_notify_cq)(cq, solicited_only)
     }
 }

@@ -59,10 +59,8 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut sys::ibv_device) -> *mut i
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
-        match below().ibv_import_device {
-            Some(import) => opened(import(cmd_fd)),
-            None => failed(EOPNOTSUPP),
-        }
+        let Some(import) = below().ibv_import_device else { return failed(EOPNOTSUPP) };
+        opened(import(cmd_fd))
     }
 }
 
@@ -144,21 +142,17 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
         // here.
         return unsafe { (below().ibv_destroy_srq)(srq) };
     };
-    match queue.destroy() {
-        Ok(()) => {
-            if let Some(completions) = registry::completions_at(queue.reports_to) {
-                completions.detach(&queue);
-            }
-            if std::env::var_os(FAULTS_VARIABLE).is_some() {
-                queue.faults().iter().for_each(|fault| eprintln!("tagmatch-emu: {fault}"));
-            }
-            0
-        }
-        Err(errno) => {
-            registry::write().tag_queues.insert(srq.addr(), queue);
-            errno
-        }
+    if let Err(errno) = queue.destroy() {
+        registry::write().tag_queues.insert(srq.addr(), queue);
+        return errno;
     }
+    if let Some(completions) = registry::completions_at(queue.reports_to) {
+        completions.detach(&queue);
+    }
+    if std::env::var_os(FAULTS_VARIABLE).is_some() {
+        queue.faults().iter().for_each(|fault| eprintln!("tagmatch-emu: {fault}"));
+    }
+    0
 }
 
 /// Refuses changes of a tag-matching queue: the NIC has no limit event, and can't be resized.
@@ -185,14 +179,12 @@ pub unsafe extern "C" fn ibv_query_srq(
 ) -> i32 {
     // SAFETY: there is room for it; the arguments are the caller's, who keeps the contract.
     unsafe {
-        match registry::tag_queue(srq) {
-            Some(queue) => {
-                attr.write(queue.attr);
-                0
-            }
-            None => (below().ibv_query_srq)(srq, attr),
-        }
+        let Some(queue) = registry::tag_queue(srq) else {
+            return (below().ibv_query_srq)(srq, attr);
+        };
+        attr.write(queue.attr);
     }
+    0
 }
 
 /// Records a registration.
@@ -239,9 +231,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: i32,
 ) -> *mut sys::ibv_mr {
-    let Some(register) = below().ibv_reg_mr_iova else {
-        return failed(EOPNOTSUPP);
-    };
+    let Some(register) = below().ibv_reg_mr_iova else { return failed(EOPNOTSUPP) };
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access.cast_unsigned()) }
 }
@@ -257,9 +247,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut sys::ibv_mr {
-    let Some(register) = below().ibv_reg_mr_iova2 else {
-        return failed(EOPNOTSUPP);
-    };
+    let Some(register) = below().ibv_reg_mr_iova2 else { return failed(EOPNOTSUPP) };
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access) }
 }
@@ -313,7 +301,6 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
 
 /// A copy of the library's table, with the functions of this file in it.
 pub(crate) fn table(below: &Verbs) -> Verbs {
-    let has_import = below.ibv_import_device.is_some();
     let mut table = below.clone();
     table.ibv_open_device = ibv_open_device;
     table.ibv_close_device = ibv_close_device;
@@ -326,7 +313,7 @@ pub(crate) fn table(below: &Verbs) -> Verbs {
     table.ibv_query_srq = ibv_query_srq;
     table.ibv_reg_mr = ibv_reg_mr;
     table.ibv_dereg_mr = ibv_dereg_mr;
-    table.ibv_import_device = has_import.then_some(ibv_import_device);
+    table.ibv_import_device = below.ibv_import_device.and(Some(ibv_import_device));
     table.ibv_rereg_mr = below.ibv_rereg_mr.and(Some(ibv_rereg_mr));
     table.ibv_reg_mr_iova = below.ibv_reg_mr_iova.and(Some(ibv_reg_mr_iova));
     table.ibv_reg_mr_iova2 = below.ibv_reg_mr_iova2.and(Some(ibv_reg_mr_iova2));

@@ -42,7 +42,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut sys::ibv_poll_cq_
     }
     let start = |queue: &Completions| {
         queue.lock();
-        // SAFETY: this thread has locked the queue, so nobody else touches the place.
+        // SAFETY: this thread has locked the queue, so nobody else touches the state.
         if unsafe { queue.advance() } {
             return 0;
         }

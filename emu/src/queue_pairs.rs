@@ -8,7 +8,7 @@ use tagmatch_rdma_core_sys as sys;
 use crate::device::Device;
 use crate::engine::{PairChange, REQUESTS_PER_PAIR, Wire};
 use crate::error::failed;
-use crate::registry::{self, QueuePair};
+use crate::registry::{self, EmulatedPair};
 
 /// Makes a queue pair with `make`, which uses the same attributes.
 ///
@@ -52,7 +52,7 @@ pub(crate) unsafe fn create(
         } else if asked.qp_type != sys::IBV_QPT_RC {
             device.set_datagram(number, true);
         }
-        let pair = QueuePair { device: device.clone(), number, is_offloaded, tags };
+        let pair = EmulatedPair { device: device.clone(), number, is_offloaded, tags };
         registry::write().queue_pairs.insert(qp.addr(), pair);
         qp
     }
@@ -63,7 +63,7 @@ pub(crate) unsafe fn create(
 /// # Safety
 /// The contract of the manual page.
 pub(crate) unsafe fn modify(
-    pair: &QueuePair,
+    pair: &EmulatedPair,
     qp: *mut sys::ibv_qp,
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
@@ -89,7 +89,7 @@ pub(crate) unsafe fn modify(
 ///
 /// # Safety
 /// The contract of the manual page.
-pub(crate) unsafe fn destroy(pair: &QueuePair, qp: *mut sys::ibv_qp) -> i32 {
+pub(crate) unsafe fn destroy(pair: &EmulatedPair, qp: *mut sys::ibv_qp) -> i32 {
     // Removed first: once it is destroyed, a new queue pair may have the same address.
     let registered = registry::write().queue_pairs.remove(&qp.addr());
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.

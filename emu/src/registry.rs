@@ -14,7 +14,7 @@ use crate::tag_queue::TagQueue;
 
 /// A queue pair of an emulated device.
 #[derive(Clone)]
-pub(crate) struct QueuePair {
+pub(crate) struct EmulatedPair {
     pub(crate) device: Arc<Device>,
     pub(crate) number: u32,
     /// The NIC uses its send queue, not the program.
@@ -28,7 +28,7 @@ pub(crate) struct Registry {
     pub(crate) devices: BTreeMap<usize, Arc<Device>>,
     pub(crate) completions: BTreeMap<usize, Arc<Completions>>,
     pub(crate) tag_queues: BTreeMap<usize, Arc<TagQueue>>,
-    pub(crate) queue_pairs: BTreeMap<usize, QueuePair>,
+    pub(crate) queue_pairs: BTreeMap<usize, EmulatedPair>,
 }
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
@@ -66,7 +66,7 @@ pub(crate) fn tag_queue(srq: *mut sys::ibv_srq) -> Option<Arc<TagQueue>> {
     read().tag_queues.get(&srq.addr()).cloned()
 }
 
-pub(crate) fn queue_pair(qp: *mut sys::ibv_qp) -> Option<QueuePair> {
+pub(crate) fn queue_pair(qp: *mut sys::ibv_qp) -> Option<EmulatedPair> {
     read().queue_pairs.get(&qp.addr()).cloned()
 }
 

@@ -77,20 +77,16 @@ impl Settings {
     /// # Errors
     /// The first setting that is out of its range.
     pub fn check(&self) -> Result<(), BadSetting> {
-        let bad = |setting, value: u64, range| {
-            Err(BadSetting { setting, value: value.to_string(), range })
-        };
-        if !(1..=65535).contains(&self.tags) {
-            return bad("tags", self.tags.into(), "1 to 65535");
-        }
-        if !(1..=65536).contains(&self.operations) {
-            return bad("operations", self.operations.into(), "1 to 65536");
-        }
-        if !(64..=1 << 30).contains(&self.message_max) {
-            return bad("message_max", self.message_max.into(), "64 to 1073741824");
-        }
-        if self.memory_max < self.message_max.into() {
-            return bad("memory_max", self.memory_max, "message_max or more");
+        let message_max = u64::from(self.message_max);
+        for (setting, value, allowed, range) in [
+            ("tags", self.tags.into(), 1..=65535, "1 to 65535"),
+            ("operations", self.operations.into(), 1..=65536, "1 to 65536"),
+            ("message_max", message_max, 64..=1 << 30, "64 to 1073741824"),
+            ("memory_max", self.memory_max, message_max..=u64::MAX, "message_max or more"),
+        ] {
+            if !allowed.contains(&value) {
+                return Err(BadSetting { setting, value: value.to_string(), range });
+            }
         }
         self.model(self.tags, self.operations).check().map_err(|error| BadSetting {
             setting: "knobs",

@@ -9,15 +9,17 @@ use tagmatch_rdma_core_sys as sys;
 
 use crate::bounce::Bounce;
 use crate::device::Device;
-use crate::engine::{Engine, Record, Sizes};
+use crate::engine::{Engine, QueueSizes, Record};
 use crate::error::{errno, made};
 use crate::event_trigger::{EventRequest, EventTrigger};
 use crate::hidden_cq::HiddenCq;
-use crate::progress_thread::{ProgressThread, Served};
+use crate::progress_thread::{ProgressThread, StopWait};
 use crate::verbs_wire::VerbsWire;
 
 /// READs and FINs of one queue that the device has at once.
 const REQUESTS: u32 = 256;
+/// Milliseconds between the thread's looks at whether the program polls.
+const TICK_MS: i32 = 1;
 
 /// A tag-matching shared receive queue.
 pub(crate) struct TagQueue {
@@ -85,14 +87,14 @@ impl TagQueue {
             thread: Mutex::new(None),
             polls: AtomicU64::new(0),
         });
-        match ProgressThread::start(&queue) {
-            Ok(thread) => *queue.thread() = Some(thread),
-            Err(error) => {
-                // SAFETY: just made, and used by nobody.
-                unsafe { (verbs.ibv_destroy_srq)(srq) };
-                return Err(errno(error));
-            }
-        }
+        let weak = Arc::downgrade(&queue);
+        let turn = move |stop: &StopWait| weak.upgrade().is_some_and(|queue| queue.turn(stop));
+        let thread = ProgressThread::start(turn).map_err(|error| {
+            // SAFETY: just made, and used by nobody.
+            unsafe { (verbs.ibv_destroy_srq)(srq) };
+            errno(error)
+        })?;
+        *queue.thread() = Some(thread);
         Ok((queue, srq))
     }
 
@@ -176,19 +178,42 @@ impl TagQueue {
     }
 }
 
-impl Served for TagQueue {
-    fn cq(&self) -> &HiddenCq {
-        &self.cq
+/// What the thread of the queue does.
+///
+/// While the program polls, the thread only looks at the number of polls once a tick. While the
+/// program doesn't poll, the thread sleeps until the device has an event.
+impl TagQueue {
+    /// Makes progress while the program doesn't poll. `false`: the thread shall stop.
+    fn turn(&self, stop: &StopWait) -> bool {
+        let before = self.polls.load(Ordering::Relaxed);
+        // The device has events for this queue only if the program has asked for some of its own,
+        // or this thread has.
+        if !self.sleep(stop, TICK_MS) {
+            return false;
+        }
+        while self.polls.load(Ordering::Relaxed) == before {
+            if !self.arm() {
+                return stop.wait(-1, -1);
+            }
+            if !self.sleep(stop, if self.progress() { TICK_MS } else { -1 }) {
+                return false;
+            }
+        }
+        true
     }
 
-    fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
+    /// Sleeps until the device has an event, and makes progress then. `false`: the thread shall
+    /// stop.
+    fn sleep(&self, stop: &StopWait, timeout_ms: i32) -> bool {
+        let goes_on = stop.wait(self.cq.fd(), timeout_ms);
+        if goes_on && self.cq.take_events() {
+            self.progress();
+        }
+        goes_on
     }
 
-    fn arm(&self) -> bool {
-        self.arm()
-    }
-
+    /// Makes progress. `true`: the NIC will do more after some time without any event, and no
+    /// completion is ready.
     fn progress(&self) -> bool {
         self.with(|engine| {
             engine.progress();
@@ -197,8 +222,8 @@ impl Served for TagQueue {
     }
 }
 
-fn sizes(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Sizes {
-    Sizes {
+fn sizes(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> QueueSizes {
+    QueueSizes {
         slots: attr.tm_cap.max_num_tags,
         receives: attr.attr.max_wr,
         elements: attr.attr.max_sge,

@@ -10,7 +10,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use crate::bounce::Bounce;
 use crate::device::Device;
-use crate::engine::{Denied, Event, Request, Segment, Wire};
+use crate::engine::{Denied, NicRequest, Segment, Wire, WireEvent};
 use crate::hidden_cq::HiddenCq;
 
 /// The bit of a `wr_id` that marks a receive; the other bits are the number of the bounce buffer.
@@ -46,24 +46,24 @@ impl VerbsWire {
         VerbsWire { device, cq, bounce, srq, pd, pairs: BTreeMap::new(), polled, ready: 0..0 }
     }
 
-    fn event_of(wc: &sys::ibv_wc) -> Event {
+    fn event_of(wc: &sys::ibv_wc) -> WireEvent {
         let is_ok = wc.status == sys::IBV_WC_SUCCESS;
         if wc.wr_id & RECEIVE == 0 {
-            return Event::Done { token: wc.wr_id, is_ok };
+            return WireEvent::Done { token: wc.wr_id, is_ok };
         }
         let pair = wc.qp_num;
         let buffer = u32::try_from(wc.wr_id & !RECEIVE).unwrap_or(u32::MAX);
         if !is_ok || wc.opcode != sys::IBV_WC_RECV {
-            return Event::Failed { pair, buffer };
+            return WireEvent::Failed { pair, buffer };
         }
         let has_immediate = wc.wc_flags & sys::IBV_WC_WITH_IMM != 0;
         let immediate = has_immediate.then_some(wc.imm_data);
-        Event::Arrived { pair, buffer, length: wc.byte_len, immediate }
+        WireEvent::Arrived { pair, buffer, length: wc.byte_len, immediate }
     }
 }
 
 impl Wire for VerbsWire {
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<WireEvent> {
         if self.ready.is_empty() {
             // SAFETY: the queue is alive, and there is room for as many as said.
             let count = unsafe { sys::ibv_poll_cq(self.cq.raw(), BATCH, self.polled.as_mut_ptr()) };
@@ -95,18 +95,18 @@ impl Wire for VerbsWire {
         unsafe { self.device.regions.scatter(self.pd.addr(), to, &self.bounce(buffer)[range]) }
     }
 
-    fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool {
+    fn begin(&mut self, pair: u32, token: u64, request: &NicRequest) -> bool {
         let Some(&qp) = self.pairs.get(&pair) else { return false };
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = token;
         wr.send_flags = sys::IBV_SEND_SIGNALED;
         let mut sge = match *request {
-            Request::Read { address, rkey, into, .. } => {
+            NicRequest::Read { address, rkey, into, .. } => {
                 wr.opcode = sys::IBV_WR_RDMA_READ;
                 wr.wr.rdma = sys::ibv_send_wr_rdma { remote_addr: address, rkey };
                 sys::ibv_sge { addr: into.address, length: into.length, lkey: into.lkey }
             }
-            Request::Fin { ref headers, length, .. } => {
+            NicRequest::Fin { ref headers, length, .. } => {
                 wr.opcode = sys::IBV_WR_SEND;
                 self.bounce.write_fin(Key::from_bits(token).index, &headers[..length])
             }

@@ -10,9 +10,8 @@
 //!    the FIN goes to the sender.
 //! 4. The program polls the NIC's completions.
 
-mod in_flight;
+mod ordinary_buffers;
 mod pairs;
-mod receives;
 mod record;
 mod sending;
 #[cfg(test)]
@@ -21,23 +20,24 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tagmatch_device::slab::Slab;
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_model::{
     Arrival, Completion, Fault, HEADERS_BYTES, Handle, Nic, Operation, OperationKind, QueuePair,
     Verdict, Work,
 };
 
-use in_flight::InFlight;
+use ordinary_buffers::OrdinaryBuffers;
 use pairs::Pair;
 pub(crate) use pairs::{PairChange, REQUESTS_PER_PAIR};
-use receives::Receives;
 pub(crate) use record::Record;
+use sending::BegunRequest;
 use tagmatch_rdma_core_sys::{IBV_WC_LOC_PROT_ERR, ibv_wc_status};
-pub(crate) use wire::{Denied, Event, Request, Segment, Wire};
+pub(crate) use wire::{Denied, NicRequest, Segment, Wire, WireEvent};
 
 /// Sizes of a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct QueueSizes {
     /// Slots of the list.
     pub(crate) slots: u32,
     /// Ordinary buffers that the program may have posted.
@@ -69,14 +69,15 @@ struct Held {
 pub(crate) struct Engine<W> {
     nic: Nic,
     wire: W,
-    sizes: Sizes,
-    receives: Receives,
+    sizes: QueueSizes,
+    receives: OrdinaryBuffers,
     /// By slot.
     entries: Vec<Held>,
     pairs: BTreeMap<u32, Pair>,
     /// Queue pairs with requests that wait.
     waiting: BTreeSet<u32>,
-    in_flight: InFlight,
+    /// The requests that the device has. A token is a key of this table.
+    in_flight: Slab<BegunRequest>,
     /// Bounce buffers that the device doesn't have.
     bounces: Vec<u32>,
     /// Number of bounce buffers that the device has.
@@ -86,16 +87,16 @@ pub(crate) struct Engine<W> {
 }
 
 impl<W: Wire> Engine<W> {
-    pub(crate) fn new(nic: Nic, wire: W, sizes: Sizes) -> Self {
+    pub(crate) fn new(nic: Nic, wire: W, sizes: QueueSizes) -> Self {
         Engine {
             nic,
             wire,
             sizes,
-            receives: Receives::new(sizes.receives),
+            receives: OrdinaryBuffers::new(sizes.receives),
             entries: vec![Held::default(); sizes.slots as usize],
             pairs: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            in_flight: InFlight::new(sizes.requests),
+            in_flight: Slab::default(),
             bounces: (0..sizes.bounces).rev().collect(),
             posted: 0,
             is_closed: false,
@@ -191,9 +192,9 @@ impl<W: Wire> Engine<W> {
         self.is_closed = true;
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: WireEvent) {
         match event {
-            Event::Arrived { pair, buffer, length, immediate } => {
+            WireEvent::Arrived { pair, buffer, length, immediate } => {
                 self.posted = self.posted.saturating_sub(1);
                 if let Some(mtu) = self.pairs.get(&pair).map(|pair| pair.mtu) {
                     self.nic.set_packet_bytes(mtu.into());
@@ -201,14 +202,14 @@ impl<W: Wire> Engine<W> {
                 }
                 self.bounces.push(buffer);
             }
-            Event::Failed { pair, buffer } => {
+            WireEvent::Failed { pair, buffer } => {
                 self.posted = self.posted.saturating_sub(1);
                 self.bounces.push(buffer);
                 if self.pairs.contains_key(&pair) {
                     self.nic.fail(QueuePair(pair), "the device could not receive a message");
                 }
             }
-            Event::Done { token, is_ok } => self.request_done(token, is_ok),
+            WireEvent::Done { token, is_ok } => self.request_done(token, is_ok),
         }
     }
 
@@ -266,7 +267,7 @@ impl<W: Wire> Engine<W> {
                     self.read(handle, queue_pair, remote);
                 }
                 Work::Fin { handle, queue_pair, headers, length } => {
-                    self.queue(queue_pair.0, Request::Fin { handle, headers, length });
+                    self.queue(queue_pair.0, NicRequest::Fin { handle, headers, length });
                 }
                 Work::Broken { queue_pair, .. } => self.break_pair(queue_pair.0),
             }

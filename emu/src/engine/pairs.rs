@@ -6,7 +6,7 @@ use tagmatch_rdma_core_sys::{
     IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, ibv_qp_state,
 };
 
-use super::wire::Request;
+use super::wire::NicRequest;
 
 /// Most requests of one queue pair that the device has at once.
 pub(crate) const REQUESTS_PER_PAIR: u32 = 16;
@@ -24,7 +24,7 @@ pub(super) struct Pair {
     /// The most READs that may be under way at once; `None` until it was set.
     pub(super) reads_max: Option<u8>,
     pub(super) state: ibv_qp_state,
-    pub(super) requests: VecDeque<Request>,
+    pub(super) requests: VecDeque<NicRequest>,
     /// Requests that the device has.
     pub(super) under_way: u32,
 }

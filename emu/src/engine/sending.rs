@@ -1,13 +1,21 @@
 //! Queue pairs of the queue, and the NIC's READs and FINs on them.
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::tm::Rvh;
 use tagmatch_model::{Handle, QueuePair};
 use tagmatch_rdma_core_sys::{IBV_QPS_ERR, IBV_QPS_RESET};
 
 use super::Engine;
-use super::in_flight::Job;
 use super::pairs::{Pair, PairChange};
-use super::wire::{Request, Segment, Wire};
+use super::wire::{NicRequest, Segment, Wire};
+
+/// A request that the device has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BegunRequest {
+    pair: u32,
+    handle: Handle,
+    is_fin: bool,
+}
 
 impl<W: Wire> Engine<W> {
     /// Adds a queue pair that was made.
@@ -74,12 +82,12 @@ impl<W: Wire> Engine<W> {
                 ..start
             };
             let address = remote.va.wrapping_add(at.into());
-            self.queue(queue_pair.0, Request::Read { handle, address, rkey: remote.rkey, into });
+            self.queue(queue_pair.0, NicRequest::Read { handle, address, rkey: remote.rkey, into });
         }
     }
 
     /// Queues a request on its queue pair, and begins it if it can begin.
-    pub(super) fn queue(&mut self, pair: u32, request: Request) {
+    pub(super) fn queue(&mut self, pair: u32, request: NicRequest) {
         match self.pairs.get_mut(&pair) {
             Some(state) => {
                 state.requests.push_back(request);
@@ -95,9 +103,9 @@ impl<W: Wire> Engine<W> {
         while let Some(pair) = self.pairs.get_mut(&number) {
             let Some(&request) = pair.requests.front().filter(|_| pair.is_ready()) else { break };
             let (handle, is_fin) = (request.handle(), request.is_fin());
-            let Some(token) = self.in_flight.put(Job { pair: number, handle, is_fin }) else {
-                return;
-            };
+            let begun = BegunRequest { pair: number, handle, is_fin };
+            let Ok(key) = self.in_flight.insert(begun, self.sizes.requests) else { return };
+            let token = key.to_bits();
             pair.requests.pop_front();
             pair.under_way += 1;
             if !self.wire.begin(number, token, &request) {
@@ -111,11 +119,11 @@ impl<W: Wire> Engine<W> {
 
     /// Ends a request that the device has completed.
     pub(super) fn request_done(&mut self, token: u64, is_ok: bool) {
-        let Some(job) = self.in_flight.take(token) else { return };
-        if let Some(pair) = self.pairs.get_mut(&job.pair) {
+        let Some(begun) = self.in_flight.remove(Key::from_bits(token)) else { return };
+        if let Some(pair) = self.pairs.get_mut(&begun.pair) {
             pair.under_way -= 1;
         }
-        self.ended(job.handle, job.is_fin, is_ok);
+        self.ended(begun.handle, begun.is_fin, is_ok);
         let next: Vec<u32> = self.waiting.iter().copied().collect();
         for pair in next {
             self.begin_requests(pair);
@@ -141,8 +149,10 @@ impl<W: Wire> Engine<W> {
     /// Ends all requests of a queue pair as failed: the device has dropped them, and will not
     /// complete them.
     pub(super) fn drop_requests(&mut self, number: u32) {
-        while let Some(job) = self.in_flight.take_of(number) {
-            self.ended(job.handle, job.is_fin, false);
+        for key in self.in_flight.keys_where(|begun| begun.pair == number) {
+            if let Some(begun) = self.in_flight.remove(key) {
+                self.ended(begun.handle, begun.is_fin, false);
+            }
         }
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         pair.under_way = 0;

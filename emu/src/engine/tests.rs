@@ -19,19 +19,19 @@ const DATA: u32 = 64;
 /// Bounce buffers of 256 bytes, and what was asked for.
 #[derive(Default)]
 struct Paper {
-    events: VecDeque<Event>,
+    events: VecDeque<WireEvent>,
     posted: VecDeque<u32>,
     messages: BTreeMap<u32, Vec<u8>>,
     /// Keys that are not registered.
     denied: Vec<u32>,
     scattered: std::cell::RefCell<Vec<(u32, Vec<u8>)>>,
-    begun: Vec<(u64, Request)>,
+    begun: Vec<(u64, NicRequest)>,
     broken: Vec<u32>,
     takes_no_requests: bool,
 }
 
 impl Wire for Paper {
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<WireEvent> {
         self.events.pop_front()
     }
 
@@ -54,7 +54,7 @@ impl Wire for Paper {
         Ok(())
     }
 
-    fn begin(&mut self, _pair: u32, token: u64, request: &Request) -> bool {
+    fn begin(&mut self, _pair: u32, token: u64, request: &NicRequest) -> bool {
         self.begun.push((token, *request));
         !self.takes_no_requests
     }
@@ -67,7 +67,7 @@ impl Wire for Paper {
 fn engine(knobs: Knobs) -> Engine<Paper> {
     let config = ModelConfig { slots: 8, knobs, ..ModelConfig::default() };
     let sizes =
-        Sizes { slots: 8, receives: 64, elements: 2, bounces: 4, requests: 20, read_max: 100 };
+        QueueSizes { slots: 8, receives: 64, elements: 2, bounces: 4, requests: 20, read_max: 100 };
     let mut engine = Engine::new(Nic::new(&config).unwrap(), Paper::default(), sizes);
     engine.add_pair(PAIR, true);
     let ready = PairChange { state: Some(IBV_QPS_RTS), mtu: Some(1024), reads_max: Some(1) };
@@ -110,7 +110,7 @@ fn arrive(engine: &mut Engine<Paper>, message: &[u8]) -> bool {
     bounce.resize(256, 0xee);
     engine.wire.messages.insert(buffer, bounce);
     let length = u32::try_from(message.len()).unwrap();
-    let event = Event::Arrived { pair: PAIR, buffer, length, immediate: None };
+    let event = WireEvent::Arrived { pair: PAIR, buffer, length, immediate: None };
     engine.wire.events.push_back(event);
     engine.progress();
     true
@@ -135,7 +135,7 @@ fn completions(engine: &mut Engine<Paper>) -> Vec<(u32, u32, u64)> {
 /// The device ends what it was given last.
 fn done(engine: &mut Engine<Paper>, is_ok: bool) {
     let (token, _) = engine.wire.begun.remove(0);
-    engine.wire.events.push_back(Event::Done { token, is_ok });
+    engine.wire.events.push_back(WireEvent::Done { token, is_ok });
     engine.progress();
 }
 
@@ -222,7 +222,7 @@ fn a_rendezvous_is_read_in_parts_then_finished() {
         .begun
         .iter()
         .map(|(_, request)| match *request {
-            Request::Read { address, rkey: 9, into, .. } => (address, into.address, into.length),
+            NicRequest::Read { address, rkey: 9, into, .. } => (address, into.address, into.length),
             ref other => panic!("{other:?}"),
         })
         .collect();
@@ -231,7 +231,7 @@ fn a_rendezvous_is_read_in_parts_then_finished() {
     for _ in 0..3 {
         done(&mut engine, true);
     }
-    let [(_, Request::Fin { handle: of, headers, length: 32 })] = engine.wire.begun[..] else {
+    let [(_, NicRequest::Fin { handle: of, headers, length: 32 })] = engine.wire.begun[..] else {
         panic!("{:?}", engine.wire.begun)
     };
     assert_eq!((of, &headers[1..]), (handle, &rendezvous(1, 250)[1..]));
@@ -270,7 +270,7 @@ fn requests_wait_for_their_turn() {
     }
     assert_eq!(engine.wire.begun.len(), 16, "of one pair");
     // The other one isn't ready to send.
-    engine.queue(18, Request::Fin { handle: Handle(0), headers: [2; 32], length: 16 });
+    engine.queue(18, NicRequest::Fin { handle: Handle(0), headers: [2; 32], length: 16 });
     assert_eq!(engine.wire.begun.len(), 16);
     engine.change_pair(18, PairChange { state: Some(IBV_QPS_RTS), ..PairChange::default() });
     assert_eq!(engine.wire.begun.len(), 17);
@@ -299,7 +299,7 @@ fn what_a_destroyed_pair_had_under_way_is_flushed_and_answers_to_it_are_stale() 
     add(&mut engine, 1, 300, 2);
     arrive(&mut engine, &rendezvous(1, 300));
     for token in tokens {
-        engine.wire.events.push_back(Event::Done { token, is_ok: true });
+        engine.wire.events.push_back(WireEvent::Done { token, is_ok: true });
     }
     engine.progress();
     assert_eq!(engine.wire.begun.len(), 3, "no FIN yet");
@@ -323,7 +323,7 @@ fn a_pair_in_error_gets_its_requests_flushed_by_the_device() {
 fn buffers_of_messages_that_failed_or_that_nobody_owns_come_back() {
     let mut engine = open(4);
     let first = engine.wire.posted.pop_front().unwrap();
-    engine.wire.events.push_back(Event::Failed { pair: PAIR, buffer: first });
+    engine.wire.events.push_back(WireEvent::Failed { pair: PAIR, buffer: first });
     engine.progress();
     assert_eq!((engine.wire.posted.len(), &engine.wire.broken[..]), (4, &[PAIR][..]));
     engine.remove_pair(PAIR);

@@ -16,7 +16,7 @@ pub(crate) struct Denied;
 
 /// An event of the device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
+pub(crate) enum WireEvent {
     /// A bounce buffer has come back with a message.
     Arrived { pair: u32, buffer: u32, length: u32, immediate: Option<u32> },
     /// A bounce buffer has come back without a message, since the queue pair has failed.
@@ -28,7 +28,7 @@ pub(crate) enum Event {
 /// The device below, and the program's memory.
 pub(crate) trait Wire {
     /// The next event of the device.
-    fn poll(&mut self) -> Option<Event>;
+    fn poll(&mut self) -> Option<WireEvent>;
     /// Gives a bounce buffer to the device; `false` if it takes none.
     fn post(&mut self, buffer: u32) -> bool;
     /// The bytes of a bounce buffer that the device has given back.
@@ -40,30 +40,30 @@ pub(crate) trait Wire {
         range: std::ops::Range<usize>,
         to: &[Segment],
     ) -> Result<(), Denied>;
-    /// Begins a READ or a FIN. Its end is an [`Event::Done`] with this token. `false` if it can't
+    /// Begins a READ or a FIN. Its end is an [`WireEvent::Done`] with this token. `false` if it can't
     /// begin.
-    fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool;
+    fn begin(&mut self, pair: u32, token: u64, request: &NicRequest) -> bool;
     /// Puts a queue pair into error.
     fn break_pair(&mut self, pair: u32);
 }
 
 /// A request on the NIC's own send queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
+pub(crate) enum NicRequest {
     /// A READ of a part of a rendezvous.
     Read { handle: Handle, address: u64, rkey: u32, into: Segment },
     /// The FIN of a rendezvous: the first `length` bytes of `headers`.
     Fin { handle: Handle, headers: [u8; HEADERS_BYTES], length: usize },
 }
 
-impl Request {
+impl NicRequest {
     pub(super) fn handle(&self) -> Handle {
         match self {
-            Request::Read { handle, .. } | Request::Fin { handle, .. } => *handle,
+            NicRequest::Read { handle, .. } | NicRequest::Fin { handle, .. } => *handle,
         }
     }
 
     pub(super) fn is_fin(&self) -> bool {
-        matches!(self, Request::Fin { .. })
+        matches!(self, NicRequest::Fin { .. })
     }
 }

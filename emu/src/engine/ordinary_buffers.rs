@@ -5,7 +5,7 @@ use libc::ENOMEM;
 use super::wire::Segment;
 
 #[derive(Clone, Debug, Default)]
-struct Receive {
+struct OrdinaryBuffer {
     wr_id: u64,
     segments: Vec<Segment>,
     /// The NIC has not used this buffer.
@@ -15,16 +15,16 @@ struct Receive {
 
 /// Ordinary buffers. The NIC's number of a buffer is its place here.
 #[derive(Debug)]
-pub(super) struct Receives {
-    places: Vec<Receive>,
+pub(super) struct OrdinaryBuffers {
+    places: Vec<OrdinaryBuffer>,
     free: Vec<usize>,
     limit: u32,
     unconsumed: u32,
 }
 
-impl Receives {
+impl OrdinaryBuffers {
     pub(super) fn new(limit: u32) -> Self {
-        Receives { places: Vec::new(), free: Vec::new(), limit, unconsumed: 0 }
+        OrdinaryBuffers { places: Vec::new(), free: Vec::new(), limit, unconsumed: 0 }
     }
 
     /// Posts a buffer. `Ok`: its place, and its length in bytes. `Err`: an error number.
@@ -37,7 +37,7 @@ impl Receives {
             Some(place) => place,
             None if self.places.len() >= self.limit as usize => return Err(ENOMEM),
             None => {
-                self.places.push(Receive::default());
+                self.places.push(OrdinaryBuffer::default());
                 self.places.len() - 1
             }
         };
@@ -57,7 +57,7 @@ impl Receives {
         self.unconsumed
     }
 
-    fn at(&mut self, id: u64) -> Option<&mut Receive> {
+    fn at(&mut self, id: u64) -> Option<&mut OrdinaryBuffer> {
         usize::try_from(id).ok().and_then(|place| self.places.get_mut(place))
     }
 
