@@ -3,6 +3,9 @@
 #include <pmix.h>
 #include <stddef.h>
 
+/* A name for the union that C leaves without one. */
+typedef typeof(((pmix_value_t *)0)->data) pmix_value_data;
+
 #define SIZE(type, size) _Static_assert(sizeof(type) == (size), "size of " #type);
 #define FIELD(type, field, offset, size)                                                          \
 	_Static_assert(offsetof(type, field) == (offset), "offset of " #type "." #field);          \

@@ -28,13 +28,15 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
+use tagmatch_sys::load;
+
 use crate::identity::Identity;
 use crate::spawn::{PARENT_KEY, SIZE_MAX, Spawn};
 #[doc(hidden)]
 pub use layout::facts;
-use layout::{COLLECT, JOB_SIZE, KEY_BYTES, NAMESPACE_BYTES, OPTIONAL};
-use layout::{GLOBAL, STRING, SUCCESS, UINT32, WHOLE_JOB};
-use layout::{PmixApp, PmixData, PmixInfo, PmixProcess, PmixValue};
+use layout::{KEY_BYTES, PMIX_COLLECT_DATA, PMIX_JOB_SIZE, PMIX_OPTIONAL};
+use layout::{PMIX_GLOBAL, PMIX_RANK_WILDCARD, PMIX_STRING, PMIX_SUCCESS, PMIX_UINT32};
+use layout::{pmix_app_t, pmix_info_t, pmix_proc_t, pmix_value_data, pmix_value_t};
 
 const LIBRARY: &CStr = c"libpmix.so.2";
 /// The key under which each process publishes its [`Identity`].
@@ -76,52 +78,46 @@ pub enum PmixError {
 
 /// The functions of libpmix.
 struct Functions {
-    init: unsafe extern "C" fn(*mut PmixProcess, *mut PmixInfo, usize) -> c_int,
-    finalize: unsafe extern "C" fn(*const PmixInfo, usize) -> c_int,
-    abort: unsafe extern "C" fn(c_int, *const c_char, *mut PmixProcess, usize) -> c_int,
-    put: unsafe extern "C" fn(u8, *const c_char, *mut PmixValue) -> c_int,
+    init: unsafe extern "C" fn(*mut pmix_proc_t, *mut pmix_info_t, usize) -> c_int,
+    finalize: unsafe extern "C" fn(*const pmix_info_t, usize) -> c_int,
+    abort: unsafe extern "C" fn(c_int, *const c_char, *mut pmix_proc_t, usize) -> c_int,
+    put: unsafe extern "C" fn(u8, *const c_char, *mut pmix_value_t) -> c_int,
     commit: unsafe extern "C" fn() -> c_int,
-    fence: unsafe extern "C" fn(*const PmixProcess, usize, *const PmixInfo, usize) -> c_int,
+    fence: unsafe extern "C" fn(*const pmix_proc_t, usize, *const pmix_info_t, usize) -> c_int,
     get: unsafe extern "C" fn(
-        *const PmixProcess,
+        *const pmix_proc_t,
         *const c_char,
-        *const PmixInfo,
+        *const pmix_info_t,
         usize,
-        *mut *mut PmixValue,
+        *mut *mut pmix_value_t,
     ) -> c_int,
-    spawn:
-        unsafe extern "C" fn(*const PmixInfo, usize, *const PmixApp, usize, *mut c_char) -> c_int,
+    spawn: unsafe extern "C" fn(
+        *const pmix_info_t,
+        usize,
+        *const pmix_app_t,
+        usize,
+        *mut c_char,
+    ) -> c_int,
 }
 
 impl Functions {
     /// Loads the library. It is never unloaded.
     fn load(path: &CStr) -> Result<Self, PmixError> {
-        // SAFETY: the path is a terminated string. Loading libpmix alone has no effect on this
-        // process.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            return Err(PmixError::NotLoaded { reason: last_error() });
-        }
-        let find = |name: &CStr| {
-            // SAFETY: the handle is valid, since the library was just loaded and is never unloaded.
-            // The name is a terminated string.
-            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-            if found.is_null() {
-                return Err(PmixError::NotLoaded { reason: last_error() });
-            }
-            Ok(found)
-        };
-        // SAFETY: the functions with these names in libpmix.so.2 have these types (pmix.h).
+        let not_loaded = |reason| PmixError::NotLoaded { reason };
+        // SAFETY: loading libpmix alone has no effect on this process. The functions with these
+        // names in libpmix.so.2 have these types (pmix.h).
         unsafe {
+            let library = load::open(path, libc::RTLD_NOW).map_err(not_loaded)?;
+            let find = |name| load::symbol(library, name, None).map_err(not_loaded);
             Ok(Functions {
-                init: function(find(c"PMIx_Init")?),
-                finalize: function(find(c"PMIx_Finalize")?),
-                abort: function(find(c"PMIx_Abort")?),
-                put: function(find(c"PMIx_Put")?),
-                commit: function(find(c"PMIx_Commit")?),
-                fence: function(find(c"PMIx_Fence")?),
-                get: function(find(c"PMIx_Get")?),
-                spawn: function(find(c"PMIx_Spawn")?),
+                init: function(find("PMIx_Init")?),
+                finalize: function(find("PMIx_Finalize")?),
+                abort: function(find("PMIx_Abort")?),
+                put: function(find("PMIx_Put")?),
+                commit: function(find("PMIx_Commit")?),
+                fence: function(find("PMIx_Fence")?),
+                get: function(find("PMIx_Get")?),
+                spawn: function(find("PMIx_Spawn")?),
             })
         }
     }
@@ -137,22 +133,10 @@ unsafe fn function<F: Copy>(address: *mut c_void) -> F {
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-fn last_error() -> String {
-    // SAFETY: dlerror returns null, or a string that is valid until this thread's next call of the
-    // loader.
-    unsafe {
-        let reason = libc::dlerror();
-        if reason.is_null() {
-            return "the loader gives no reason".into();
-        }
-        CStr::from_ptr(reason).to_string_lossy().into_owned()
-    }
-}
-
 /// A process's connection to its PMIx server.
 pub struct Pmix {
     functions: Functions,
-    own: PmixProcess,
+    own: pmix_proc_t,
     size: u32,
     /// The identity of this process, if /proc gives it.
     identity: Option<Identity>,
@@ -177,14 +161,14 @@ impl Pmix {
             return Ok(None);
         }
         let functions = Functions::load(LIBRARY)?;
-        let mut own = PmixProcess { namespace: [0; NAMESPACE_BYTES], rank: 0 };
+        let mut own = pmix_proc_t::zeroed();
         // SAFETY: `own` is a structure that the call fills in; there are no attributes.
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
         let (identity, others) = (Identity::own().ok(), Vec::new());
         let mut pmix = Pmix { functions, own, size: 0, identity, others };
-        let wrong = || PmixError::Value { key: JOB_SIZE.to_owned() };
-        let value = pmix.value(WHOLE_JOB, JOB_SIZE, &[])?;
+        let wrong = || PmixError::Value { key: PMIX_JOB_SIZE.to_owned() };
+        let value = pmix.value(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &[])?;
         pmix.size = value.number().ok_or_else(wrong)?;
         if !(1..=SIZE_MAX).contains(&pmix.size) || pmix.own.rank >= pmix.size {
             return Err(wrong());
@@ -213,11 +197,11 @@ impl Pmix {
     /// The key is too long, or the connection to the server is lost.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmixError> {
         let (key, string) = (c_key(key)?, c_string(value)?);
-        let data = PmixData { string: string.as_ptr().cast_mut() };
-        let mut value = PmixValue { kind: STRING, data };
-        // SAFETY: the key is terminated, and `kind` tells which member of `data` is set. The
+        let data = pmix_value_data { string: string.as_ptr().cast_mut() };
+        let mut value = pmix_value_t { type_: PMIX_STRING, data };
+        // SAFETY: the key is terminated, and `type_` tells which member of `data` is set. The
         // library copies both, and changes neither.
-        let put = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut value) };
+        let put = unsafe { (self.functions.put)(PMIX_GLOBAL, key.as_ptr(), &raw mut value) };
         checked("PMIx_Put", put)?;
         // SAFETY: the call has no arguments; it sends the values that were put.
         checked("PMIx_Commit", unsafe { (self.functions.commit)() })
@@ -229,7 +213,7 @@ impl Pmix {
     /// # Errors
     /// A process has died, or the connection to the server is lost.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        let collect = PmixInfo::set(COLLECT);
+        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
         // SAFETY: a null list of processes means all of them. The one attribute is only read.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
         checked("PMIx_Fence", status)
@@ -252,7 +236,7 @@ impl Pmix {
         for (rank, known) in (0..self.size).zip(0..) {
             if self.others[known].is_none() {
                 // PMIX_OPTIONAL: the call doesn't wait for a value that isn't here.
-                let said = self.value(rank, IDENTITY, &[PmixInfo::set(OPTIONAL)]);
+                let said = self.value(rank, IDENTITY, &[pmix_info_t::set(PMIX_OPTIONAL)]);
                 let said = said.ok().and_then(|said| said.text());
                 self.others[known] = said.and_then(|said| Identity::parse(&said));
             }
@@ -281,15 +265,11 @@ impl Pmix {
         let mut arguments: Vec<_> = words.iter().map(|word| word.as_ptr().cast_mut()).collect();
         arguments.push(ptr::null_mut());
         let mut environment = [word.as_ptr().cast_mut(), ptr::null_mut()];
-        let app = PmixApp {
-            command: arguments[0],
-            arguments: arguments.as_mut_ptr(),
-            environment: environment.as_mut_ptr(),
-            directory: ptr::null_mut(),
-            processes: c_int::try_from(spawn.size).unwrap_or(c_int::MAX),
-            settings: ptr::null_mut(),
-            setting_count: 0,
-        };
+        let mut app = pmix_app_t::zeroed();
+        app.cmd = arguments[0];
+        app.argv = arguments.as_mut_ptr();
+        app.env = environment.as_mut_ptr();
+        app.maxprocs = c_int::try_from(spawn.size).unwrap_or(c_int::MAX);
         // SAFETY: there are no attributes. The one command, which is only read, has terminated
         // strings in terminated lists, and all of them live until the call returns. A null pointer
         // means that the new job's name isn't wanted.
@@ -298,10 +278,10 @@ impl Pmix {
         checked("PMIx_Spawn", status)
     }
 
-    fn value(&self, rank: u32, key: &str, how: &[PmixInfo]) -> Result<OwnedValue, PmixError> {
+    fn value(&self, rank: u32, key: &str, how: &[pmix_info_t]) -> Result<OwnedValue, PmixError> {
         let c_key = c_key(key)?;
-        let of = PmixProcess { namespace: self.own.namespace, rank };
-        let mut value: *mut PmixValue = ptr::null_mut();
+        let of = pmix_proc_t { nspace: self.own.nspace, rank };
+        let mut value: *mut pmix_value_t = ptr::null_mut();
         let (settings, count) = (how.as_ptr(), how.len());
         // SAFETY: the process, the terminated key and the `count` attributes are only read. The
         // call stores a pointer to a value that belongs to us.
@@ -339,19 +319,19 @@ impl Pmix {
 }
 
 /// A value that the library has allocated for us. The pointer is not null.
-struct OwnedValue(*mut PmixValue);
+struct OwnedValue(*mut pmix_value_t);
 
 impl OwnedValue {
     fn number(&self) -> Option<u32> {
-        // SAFETY: the pointer is to a value of the library, whose `kind` tells which member is set.
-        unsafe { ((*self.0).kind == UINT32).then(|| (*self.0).data.number) }
+        // SAFETY: the pointer is to a value of the library. `type_` tells which member is set.
+        unsafe { ((*self.0).type_ == PMIX_UINT32).then(|| (*self.0).data.uint32) }
     }
 
     fn text(&self) -> Option<String> {
-        // SAFETY: the pointer is to a value of the library, whose `kind` tells which member is set.
+        // SAFETY: the pointer is to a value of the library. `type_` tells which member is set.
         // A string is terminated, or null.
         unsafe {
-            let string = ((*self.0).kind == STRING).then(|| (*self.0).data.string)?;
+            let string = ((*self.0).type_ == PMIX_STRING).then(|| (*self.0).data.string)?;
             (!string.is_null()).then(|| CStr::from_ptr(string).to_string_lossy().into_owned())
         }
     }
@@ -363,7 +343,7 @@ impl Drop for OwnedValue {
         // PMIX_VALUE_RELEASE frees both with free. A value of another kind is not expected, and its
         // content would not be freed.
         unsafe {
-            if (*self.0).kind == STRING {
+            if (*self.0).type_ == PMIX_STRING {
                 libc::free((*self.0).data.string.cast());
             }
             libc::free(self.0.cast());
@@ -372,7 +352,7 @@ impl Drop for OwnedValue {
 }
 
 fn checked(call: &'static str, status: c_int) -> Result<(), PmixError> {
-    if status == SUCCESS { Ok(()) } else { Err(PmixError::Failed { call, status }) }
+    if status == PMIX_SUCCESS { Ok(()) } else { Err(PmixError::Failed { call, status }) }
 }
 
 fn c_string(text: impl AsRef<OsStr>) -> Result<CString, PmixError> {

@@ -28,10 +28,9 @@ use tagmatch_model::{
 };
 
 use ordinary_buffers::OrdinaryBuffers;
-use pairs::Pair;
+use pairs::{BegunRequest, Pair};
 pub(crate) use pairs::{PairChange, REQUESTS_PER_PAIR};
 pub(crate) use record::Record;
-use sending::BegunRequest;
 use tagmatch_rdma_core_sys::{IBV_WC_LOC_PROT_ERR, ibv_wc_status};
 pub(crate) use wire::{Denied, NicRequest, Segment, Wire, WireEvent};
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tagmatch_model::Handle;
 use tagmatch_rdma_core_sys::{
     IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, ibv_qp_state,
 };
@@ -47,6 +48,14 @@ impl Pair {
         let can_send = [IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR].contains(&self.state);
         can_send && self.under_way < REQUESTS_PER_PAIR
     }
+}
+
+/// A request that the device has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BegunRequest {
+    pub(super) pair: u32,
+    pub(super) handle: Handle,
+    pub(super) is_fin: bool,
 }
 
 /// The attributes that the program has changed.

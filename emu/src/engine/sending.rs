@@ -6,16 +6,8 @@ use tagmatch_model::{Handle, QueuePair};
 use tagmatch_rdma_core_sys::{IBV_QPS_ERR, IBV_QPS_RESET};
 
 use super::Engine;
-use super::pairs::{Pair, PairChange};
+use super::pairs::{BegunRequest, Pair, PairChange};
 use super::wire::{NicRequest, Segment, Wire};
-
-/// A request that the device has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BegunRequest {
-    pair: u32,
-    handle: Handle,
-    is_fin: bool,
-}
 
 impl<W: Wire> Engine<W> {
     /// Adds a queue pair that was made.
