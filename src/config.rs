@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tagmatch_device::DeviceError;
+use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
@@ -46,7 +47,7 @@ impl Default for WaitPolicy {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum HwTags {
-    /// Software matches all.
+    /// Software matches all, whatever the settings of the device say.
     #[default]
     Off,
     /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
@@ -243,7 +244,7 @@ impl Config {
         };
         EngineConfig {
             eager_max: self.eager_max,
-            operations_max: u32::MAX,
+            operations_max: AppCtx::OPERATIONS_MAX,
             credit: CreditConfig { pool, first, peer_max },
             nic_threshold: self.hw_tags_threshold,
             source_bits: self.layout.source_mask(),

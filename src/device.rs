@@ -74,11 +74,14 @@ fn with_tags(verbs: VerbsConfig, hw_tags: &HwTags) -> VerbsConfig {
         #[cfg(feature = "emu")]
         HwTags::Emu => VerbsConfig {
             tag_matching: TagMatching::Required,
-            library: tagmatch_emu::verbs,
+            library: tagmatch_emu::LIBRARY,
             ..verbs
         },
         HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
-        _ => verbs,
+        HwTags::Off => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
+        // The model is the only NIC then.
+        #[cfg(feature = "model")]
+        HwTags::Model(_) => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
     }
 }
 
@@ -204,5 +207,26 @@ impl Device for WorkerDevice {
 impl EventDescriptor for WorkerDevice {
     fn event_descriptor(&self) -> BorrowedFd<'_> {
         on!(self, device => device.event_descriptor())
+    }
+}
+
+#[cfg(all(test, not(loom), feature = "verbs"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worker_decides_whether_the_nic_matches() {
+        for of_device in [TagMatching::Off, TagMatching::Auto, TagMatching::Required] {
+            let wanted = |hw_tags| {
+                let verbs = VerbsConfig { tag_matching: of_device, ..VerbsConfig::default() };
+                with_tags(verbs, &hw_tags).tag_matching
+            };
+            assert_eq!(wanted(HwTags::Off), TagMatching::Off);
+            assert_eq!(wanted(HwTags::Auto), TagMatching::Auto);
+            #[cfg(feature = "model")]
+            assert_eq!(wanted(HwTags::Model(Default::default())), TagMatching::Off);
+            #[cfg(feature = "emu")]
+            assert_eq!(wanted(HwTags::Emu), TagMatching::Required);
+        }
     }
 }

@@ -47,12 +47,12 @@ impl WorkerEngine {
             #[cfg(feature = "shm")]
             DeviceConfig::Shm(shm) => {
                 let device = WorkerDevice::on_shm(shm, &config.hw_tags)?;
-                WorkerEngine::Matching(Engine::new(device, &config.engine(seed)))
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
             #[cfg(feature = "verbs")]
             DeviceConfig::Verbs(verbs) => {
                 let device = WorkerDevice::on_verbs(verbs, &config.hw_tags)?;
-                WorkerEngine::Matching(Engine::new(device, &config.engine(seed)))
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
             #[cfg(feature = "ucx")]
             DeviceConfig::Ucx(ucx) => Self::on_ucx(ucx, config)?,

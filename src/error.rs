@@ -63,6 +63,7 @@ pub enum Error {
 #[error("{error}")]
 pub struct Failed {
     /// What went wrong.
+    #[source]
     pub error: Error,
     /// The operation's buffer; its contents are unspecified if a receive failed.
     pub buffer: Buffer,

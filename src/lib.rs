@@ -79,7 +79,8 @@ pub use message::Message;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
-pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, ReadMode};
+pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, PeerId, ReadMode};
+pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
 #[cfg(feature = "model")]
 pub use tagmatch_model as model;

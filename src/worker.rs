@@ -127,28 +127,41 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// The address of a peer.
-    pub fn peer_address(&self, peer: Peer) -> Option<Address> {
-        let id = self.own(peer).ok()?;
-        self.access.with(|state| state.engine.peer_address(id))
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn peer_address(&self, peer: Peer) -> Result<Address, Error> {
+        let id = self.own(peer)?;
+        let address = self.access.with(|state| state.engine.peer_address(id));
+        address.ok_or_else(|| self.error(Fault::NoSuchPeer { peer: id }))
     }
 
     /// Why a peer is down, if it is.
-    pub fn peer_fault(&self, peer: Peer) -> Option<PeerFault> {
-        let id = self.own(peer).ok()?;
-        self.access.with(|state| state.engine.peer_fault(id))
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn peer_fault(&self, peer: Peer) -> Result<Option<PeerFault>, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.peer_fault(id)))
     }
 
     /// How large messages are read from a peer: straight out of its memory, or copied twice.
-    pub fn read_mode(&self, peer: Peer) -> ReadMode {
-        let mode = |id| self.access.with(|state| state.engine.read_mode(id));
-        self.own(peer).map_or(ReadMode::Unknown, mode)
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn read_mode(&self, peer: Peer) -> Result<ReadMode, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.read_mode(id)))
     }
 
     /// The transports used to reach this peer, as UCX names them. Empty over other devices, and
     /// while the peer is not connected.
-    pub fn transports(&self, peer: Peer) -> Vec<String> {
-        let transports = |id| self.access.with(|state| state.engine.transports(id));
-        self.own(peer).map_or(Vec::new(), transports)
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn transports(&self, peer: Peer) -> Result<Vec<String>, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.transports(id)))
     }
 
     /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on

@@ -148,7 +148,7 @@ fn a_worker_of_thread_local_storage_is_drained_when_its_thread_ends() {
     let received = receive.wait_timeout(PATIENCE).expect("a message is lost").unwrap();
     assert_eq!(received.data(), payload(1, 100_000));
     let start = Instant::now();
-    while worker.peer_fault(received.status.source).is_none() {
+    while worker.peer_fault(received.status.source).unwrap().is_none() {
         worker.progress();
         assert!(start.elapsed() < PATIENCE, "dropping the worker never ended");
     }
@@ -231,11 +231,11 @@ fn who_leaves_in_order_is_no_fault() {
         }
         see_off(&worker, &visitor).unwrap();
         let start = Instant::now();
-        while worker.peer_fault(peer).is_none() {
+        while worker.peer_fault(peer).unwrap().is_none() {
             worker.progress();
             assert!(start.elapsed() < PATIENCE, "its end goes unnoticed");
         }
-        assert_eq!(worker.peer_fault(peer), Some(PeerFault::Left));
+        assert_eq!(worker.peer_fault(peer).unwrap(), Some(PeerFault::Left));
     }
     assert_eq!(worker.counters().peer_faults, 0);
 }

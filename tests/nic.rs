@@ -89,7 +89,7 @@ fn a_message_of_another_peer_is_an_error_that_names_both() {
     assert!(named == w.from[0] && sender == w.from[1] && failed.buffer.len() == 4);
     w.send(0, 7, b"data");
     assert_eq!(second.wait().unwrap().data(), b"data");
-    assert!(w.at.peer_fault(sender).is_none());
+    assert!(w.at.peer_fault(sender).unwrap().is_none());
 }
 
 #[test]

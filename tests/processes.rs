@@ -127,7 +127,7 @@ fn sender(worker: &Worker, parent: Peer) {
     // A last message tells it, too: when that arrives, all earlier ones have arrived.
     worker.send(parent, 50, vec![0; 1]).wait().unwrap();
     say("sent", "");
-    while worker.peer_fault(parent).is_none() {
+    while worker.peer_fault(parent).unwrap().is_none() {
         worker.progress();
     }
     drop((large, sync, huge));
@@ -166,7 +166,7 @@ fn flood(worker: &Worker, parent: Peer) {
         receives.push_back(worker.recv(Match::any(), vec![0; 300_000]));
         while sends.len() > 20 || receives.len() > 20 {
             worker.progress();
-            if worker.peer_fault(parent).is_some() {
+            if worker.peer_fault(parent).unwrap().is_some() {
                 return;
             }
             sends.retain_mut(|send| send.test().is_none());
@@ -307,7 +307,7 @@ fn a_process_that_ends_in_order_leaves_all_its_messages_and_is_no_fault() {
         let last = worker.recv(Match::tag(LAST_WORDS).from(peer), vec![0; 1 << 20]).wait();
         assert_eq!(last.unwrap().data(), vec![7; 1 << 20]);
         assert!(worker.recv(Match::any().from(peer), vec![0; 8]).wait().is_err());
-        assert_eq!(worker.peer_fault(peer), Some(PeerFault::Left));
+        assert_eq!(worker.peer_fault(peer).unwrap(), Some(PeerFault::Left));
         other.finish();
     }
     assert_eq!(worker.counters().peer_faults, 0);
@@ -316,7 +316,7 @@ fn a_process_that_ends_in_order_leaves_all_its_messages_and_is_no_fault() {
     worker.send_sync(peer, MET, vec![]).wait().unwrap();
     other.kill();
     is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
-    assert_eq!(worker.peer_fault(peer), Some(PeerFault::Gone));
+    assert_eq!(worker.peer_fault(peer).unwrap(), Some(PeerFault::Gone));
     assert_eq!(worker.counters().peer_faults, 1);
 }
 
@@ -375,7 +375,7 @@ fn a_death_at_any_moment_of_a_flood_hangs_nobody() {
         flood(&worker, peer);
         let killed = killer.join().unwrap();
         assert!(killed.elapsed() < SOON, "noticed after {:?}", killed.elapsed());
-        assert!(worker.peer_fault(peer).is_some());
+        assert!(worker.peer_fault(peer).unwrap().is_some());
         // The dead peer has left nothing behind, and this worker goes on as before.
         let me = worker.oneself();
         let send = worker.send(me, 777, vec![3; 100_000]);

@@ -167,7 +167,7 @@ impl Bystander {
     fn finish(mut self, worker: &Worker) {
         self.ask(worker);
         for peer in &self.peers {
-            assert!(worker.peer_fault(*peer).is_none());
+            assert!(worker.peer_fault(*peer).unwrap().is_none());
         }
         if let Some(process) = self.process {
             worker.send(self.peers[0], 0, vec![0; 1]).wait().unwrap();
@@ -198,7 +198,7 @@ fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut 
 /// Everything that depends on the peer that is down ends with an error at once, without another
 /// call.
 fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
-    assert!(worker.peer_fault(peer).is_some());
+    assert!(worker.peer_fault(peer).unwrap().is_some());
     is_down(soon(worker.send(peer, 0, vec![0; 8])), peer);
     is_down(soon(worker.send(peer, 0, vec![0; 100_000])), peer);
     is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);

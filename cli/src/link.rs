@@ -372,9 +372,9 @@ impl<A: Access> Link<A> {
     }
 
     /// How large messages are transferred, once the peer is connected.
-    pub(crate) fn large_messages(&self) -> String {
-        let mode = self.worker.read_mode(self.peer);
-        device::large_messages(&self.device, mode, &self.worker.transports(self.peer))
+    pub(crate) fn large_messages(&self) -> Result<String, LinkError> {
+        let mode = self.worker.read_mode(self.peer)?;
+        Ok(device::large_messages(&self.device, mode, &self.worker.transports(self.peer)?))
     }
 }
 

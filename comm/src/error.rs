@@ -45,12 +45,16 @@ pub enum Error {
     #[error("this layout of context ids has no bit for local communicators")]
     NoLocalcomm,
     /// A setting is out of range.
-    #[error("{what}: at most {max}")]
-    Layout {
-        /// The setting.
-        what: &'static str,
-        /// The largest value.
-        max: u32,
+    #[error("{setting} = {value} is out of range: from {min} to {max}")]
+    BadSetting {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The value that was given.
+        value: u64,
+        /// The smallest value that is allowed.
+        min: u64,
+        /// The largest.
+        max: u64,
     },
     /// A process that the operation depends on is down.
     #[error("{}", failed(*.rank))]
@@ -237,11 +241,18 @@ pub enum ErrorClass {
     Transport,
 }
 
+/// Checks that a setting is in its range.
+pub(crate) fn in_range(setting: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
+    let is_in = (min..=max).contains(&value);
+    is_in.then_some(()).ok_or(Error::BadSetting { setting, value, min, max })
+}
+
 /// A failed operation: its error, and the buffer that it owned.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Failed {
     /// The error.
+    #[source]
     pub error: Error,
     /// The operation's buffer.
     pub buffer: Buffer,

@@ -8,7 +8,7 @@ use crate::alloc::Allocator;
 use crate::coll::{Algorithms, CollLayer, Tables};
 use crate::comm::{Comm, CommInfo};
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
-use crate::error::Error;
+use crate::error::{Error, in_range};
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
@@ -62,21 +62,15 @@ impl<N: Net> Runtime<N> {
     /// Joins the job that the transport knows.
     ///
     /// # Errors
-    /// The layouts don't fit each other or the job, two layers have the same level, or a layer
-    /// refused one of the predefined communicators.
+    /// The layouts don't fit each other or the job ([`Error::BadSetting`]), two layers have the same
+    /// level, or a layer refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let Config { ids, eager_words, tags, algorithms, layers } = config;
-        let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
-        if ids.bits() > tags.context_bits() {
-            return too_large("bits of a context id, with these tags", tags.context_bits());
-        }
-        if tags.tag_bits() < TAG_BITS_MIN || tags.tag_bits() > 32 {
-            return too_large("bits of a tag, of which there are 10 at least", 32);
-        }
         let (size, own) = (net.processes(), net.own());
-        if u64::from(size) > 1 << tags.source_bits().min(32) || own.0 >= size {
-            return too_large("processes, as a power of two", tags.source_bits());
-        }
+        in_range("bits of ids", ids.bits().into(), 1, tags.context_bits().into())?;
+        in_range("tag_bits of tags", tags.tag_bits().into(), TAG_BITS_MIN.into(), 32)?;
+        in_range("processes of the job", size.into(), 1, 1 << tags.source_bits().min(32))?;
+        in_range("number of this process", own.0.into(), 0, u64::from(size) - 1)?;
         let start = Arc::new(|comm: &Comm<N>, call| comm.start_planned(call));
         let run = Arc::new(|comm: &Comm<N>, call| comm.run_planned(call));
         let tables = Arc::new(Tables::new(layers, start, run)?);

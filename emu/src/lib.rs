@@ -83,7 +83,7 @@ mod verbs_wire;
 use std::sync::OnceLock;
 
 use tagmatch_model::Fault;
-use tagmatch_rdma_core_sys::{LoadError, Verbs, ibv_srq};
+use tagmatch_rdma_core_sys::{Library, LoadError, Verbs, ibv_srq};
 
 pub use enable::enable;
 pub use error::EnableError;
@@ -100,6 +100,10 @@ pub fn verbs() -> Result<&'static Verbs, &'static LoadError> {
     let below = Verbs::get()?;
     Ok(TABLE.get_or_init(|| library_calls::table(below)))
 }
+
+/// [`verbs`], as a device takes it.
+// SAFETY: the functions of the table are libibverbs', or emulate them on its objects.
+pub const LIBRARY: Library = unsafe { Library::new(verbs) };
 
 /// The rules of the NIC that the program has broken on a queue: the first 64 different ones. Empty
 /// for a correct program, and for a queue that isn't emulated.

@@ -1,9 +1,9 @@
 //! The settings of an engine.
 
+use tagmatch_device::DeviceError;
 use tagmatch_soft::TagMask;
 
 use crate::credit::CreditConfig;
-#[cfg(doc)]
 use crate::wire::AppCtx;
 
 /// Settings of an engine.
@@ -12,7 +12,7 @@ pub struct EngineConfig {
     /// The largest payload, in bytes, that is sent at once; larger ones are read by the receiver.
     /// The receiver's announced bound holds as well.
     pub eager_max: usize,
-    /// Sends that may wait for their FIN at once, at most [`AppCtx::OPERATIONS_MAX`]; further ones
+    /// Sends that may wait for their FIN at once: 1 to [`AppCtx::OPERATIONS_MAX`]. Further ones
     /// queue.
     pub operations_max: u32,
     /// Bounds of unexpected memory.
@@ -24,4 +24,40 @@ pub struct EngineConfig {
     /// Seed of the hashes. It must come from outside and be secret: a peer that knew it could
     /// choose tags that make matching slow.
     pub seed: u64,
+}
+
+impl EngineConfig {
+    /// Checks the ranges.
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+        if (1..=AppCtx::OPERATIONS_MAX).contains(&self.operations_max) {
+            return Ok(());
+        }
+        let (setting, value) = ("operations_max", self.operations_max.into());
+        Err(DeviceError::BadSetting { setting, value, range: "from 1 to 1048576" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credit::Amount;
+
+    #[test]
+    fn names_the_setting_that_is_out_of_range() {
+        let plenty = Amount { messages: 64, bytes: 4096 };
+        let of = |operations_max| EngineConfig {
+            eager_max: 64,
+            operations_max,
+            credit: CreditConfig { pool: plenty, first: plenty, peer_max: plenty },
+            nic_threshold: 0,
+            source_bits: TagMask::ANY,
+            seed: 0,
+        };
+        assert!(of(1).check().is_ok() && of(AppCtx::OPERATIONS_MAX).check().is_ok());
+        for operations_max in [0, AppCtx::OPERATIONS_MAX + 1] {
+            let told = of(operations_max).check().unwrap_err().to_string();
+            let range = "is out of range: from 1 to 1048576";
+            assert_eq!(told, format!("operations_max = {operations_max} {range}"));
+        }
+    }
 }

@@ -40,10 +40,14 @@ pub struct Engine<D: Device> {
 
 impl<D: Device> Engine<D> {
     /// An engine on a device.
-    pub fn new(mut device: D, config: &EngineConfig) -> Self {
+    ///
+    /// # Errors
+    /// [`DeviceError::BadSetting`] if a setting is out of its range.
+    pub fn new(mut device: D, config: &EngineConfig) -> Result<Self, DeviceError> {
+        config.check()?;
         let (caps, limits) = (device.tags().map(|list| list.caps()), device.limits());
         let offload = caps.map(|caps| Box::new(Offload::new(caps, limits, config)));
-        Engine { device, core: Core::new(config, offload), sending: Sending::new(config) }
+        Ok(Engine { device, core: Core::new(config, offload), sending: Sending::new(config) })
     }
 
     /// The device, for what it tells about itself.

@@ -67,7 +67,7 @@ impl Sending {
     pub(crate) fn new(config: &EngineConfig) -> Self {
         Sending {
             eager_max: config.eager_max,
-            operations_max: config.operations_max.clamp(1, AppCtx::OPERATIONS_MAX),
+            operations_max: config.operations_max,
             waiting_for_room: Vec::new(),
             waiting_for_place: Vec::new(),
             exposed: 0,

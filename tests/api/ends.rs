@@ -23,7 +23,7 @@ fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
     for failed in [named.wait().map(drop).unwrap_err(), send.wait().map(drop).unwrap_err()] {
         assert!(matches!(failed.error, Error::PeerDown { peer, .. } if peer == to_a), "{failed}");
     }
-    assert!(b.peer_fault(to_a).is_some());
+    assert!(b.peer_fault(to_a).unwrap().is_some());
     // A probe finds messages of a peer that is down as long as there are some.
     for which in [Match::tag(77), Match::tag(77).from(to_a)] {
         assert_eq!(b.probe(which).unwrap().map(|status| status.length), Some(10));

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Ability, config, has};
 use crate::pair::{SIZES, bytes, pair, pair_with};
+use tagmatch::soft::{Pattern, SourceId};
 use tagmatch::{
-    Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, Worker,
+    Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, TagMask,
+    Worker,
 };
 
 #[test]
@@ -155,6 +157,22 @@ fn peers_of_another_worker_are_refused() {
     assert!(foreign(&p.a.recv(Match::any().from(p.to_a), bytes(3)).wait().unwrap_err().error));
     assert!(foreign(&p.a.inject(p.to_a, 1, &[]).unwrap_err()));
     assert!(foreign(&p.a.disconnect(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.peer_address(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.peer_fault(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.read_mode(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.transports(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.send_blocking(p.to_a, 1, &[]).unwrap_err()));
+    assert!(foreign(&p.a.recv_blocking(Match::any().from(p.to_a), &mut []).unwrap_err()));
+    p.a.scope(|scope| {
+        assert!(foreign(&scope.send(p.to_a, 1, &[]).wait().unwrap_err()));
+        assert!(foreign(&scope.recv(Match::any().from(p.to_a), &mut []).wait().unwrap_err()));
+    });
+    // A pattern names a peer by its number alone.
+    let nobody = Pattern::new(Tag(1), TagMask::EXACT).from_source(SourceId(99));
+    let unknown = |error: &Error| matches!(error, Error::Operation(Fault::NoSuchPeer { .. }));
+    assert!(unknown(&p.a.probe(nobody).unwrap_err()));
+    assert!(unknown(&p.a.mprobe_blocking(nobody).map(drop).unwrap_err()));
+    assert!(unknown(&p.a.recv(nobody, bytes(3)).wait().unwrap_err().error));
     let which = Match::any().from(p.to_a);
     assert!(foreign(&p.a.probe(which).unwrap_err()));
     assert!(foreign(&p.a.mprobe(which).map(drop).unwrap_err()));

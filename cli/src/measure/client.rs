@@ -185,7 +185,7 @@ fn phases<A: RunThreads>(
     }
     participant.check_fillers("after the measurement")?;
     measured.matching = participant.matched();
-    measured.large_messages = participant.large_messages();
+    measured.large_messages = participant.large_messages()?;
     Ok(measured)
 }
 

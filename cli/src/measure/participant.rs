@@ -266,8 +266,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         Matching { list_faults: self.link.matching().list_faults, ..self.matched }
     }
 
-    pub(crate) fn large_messages(&self) -> String {
-        self.link.large_messages()
+    pub(crate) fn large_messages(&self) -> Result<String, MeasureError> {
+        Ok(self.link.large_messages()?)
     }
 
     #[inline]

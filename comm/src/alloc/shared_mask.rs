@@ -1,7 +1,7 @@
 //! The mask of one process, the parts of it that its allocations hold, and the steps of one
 //! allocation.
 
-use crate::error::Error;
+use crate::error::{Error, in_range};
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
 
 use super::resting::RestState;
@@ -100,13 +100,9 @@ pub(crate) enum RoundEnd {
 
 impl SharedMask {
     pub(crate) fn new(layout: IdLayout, eager_words: usize) -> Result<Self, Error> {
-        if eager_words >= layout.words() {
-            let max = u32::try_from(layout.words() - 1).unwrap_or(u32::MAX);
-            return Err(Error::Layout {
-                what: "eager words: they must leave one word of the mask",
-                max,
-            });
-        }
+        // One word of the mask must be left for further rounds.
+        let max = layout.words() as u64 - 1;
+        in_range("eager_words", eager_words as u64, 0, max)?;
         Ok(SharedMask {
             free: IdMask::new(layout),
             eager_words,

@@ -1,6 +1,6 @@
 //! The fields of a context id.
 
-use crate::error::Error;
+use crate::error::{Error, in_range};
 
 use super::context_id::ContextId;
 
@@ -77,15 +77,8 @@ impl IdLayout {
     /// # Errors
     /// A width is out of range.
     pub fn new(word_bits: u32, has_local: bool, predefined: u32) -> Result<Self, Error> {
-        if !(1..=12).contains(&word_bits) {
-            return Err(Error::Layout {
-                what: "words of the mask, as a power of two (at least 1)",
-                max: 12,
-            });
-        }
-        if !(2..=31).contains(&predefined) {
-            return Err(Error::Layout { what: "predefined ids (at least 2)", max: 31 });
-        }
+        in_range("word_bits", word_bits.into(), 1, 12)?;
+        in_range("predefined", predefined.into(), 2, 31)?;
         Ok(IdLayout { word_bits, has_local, predefined })
     }
 

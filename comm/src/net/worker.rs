@@ -138,7 +138,7 @@ impl<A: Access + 'static> WorkerNet<A> {
         if let Some(process) = self.by_peer.get(&peer) {
             return Some(*process);
         }
-        let process = self.admit_at(self.worker.peer_address(peer)?).ok()?;
+        let process = self.admit_at(self.worker.peer_address(peer).ok()?).ok()?;
         self.by_peer.insert(peer, process);
         Some(process)
     }
@@ -391,7 +391,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
 
     fn is_down(&self, process: ProcessId) -> bool {
         let peer = self.peers.get(process.0 as usize).copied().flatten();
-        peer.is_some_and(|peer| self.worker.peer_fault(peer).is_some())
+        peer.is_some_and(|peer| !matches!(self.worker.peer_fault(peer), Ok(None)))
     }
 
     fn watch(&mut self, process: ProcessId) {

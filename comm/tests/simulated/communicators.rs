@@ -296,9 +296,11 @@ fn settings_that_do_not_fit_are_refused() {
     use tagmatch_comm::Runtime;
     use tagmatch_comm_sim::{Sim, SimConfig};
     let sim = Sim::new(SimConfig { processes: 5, ..SimConfig::default() });
-    let refused = |config| matches!(Runtime::new(sim.net(0), config), Err(Error::Layout { .. }));
+    let refusal = |config| Runtime::new(sim.net(0), config).map(drop).unwrap_err();
+    let refused = |config| matches!(refusal(config), Error::BadSetting { .. });
     assert!(refused(Config { ids: IdLayout::BITS_20, ..Config::default() }));
-    assert!(refused(Config { eager_words: 64, ..Config::default() }));
+    let told = refusal(Config { eager_words: 64, ..Config::default() }).to_string();
+    assert_eq!(told, "eager_words = 64 is out of range: from 0 to 63");
     let tags = |context, source, tag| TagLayout::new(context, source, tag).unwrap();
     assert!(refused(Config { tags: tags(16, 2, 24), ..Config::default() }));
     assert!(refused(Config { tags: tags(16, 24, 9), ..Config::default() }));

@@ -98,7 +98,8 @@ pub fn nodes_on<D: Device>(
         turn: 0,
         gone: Vec::new(),
     };
-    let nodes = (0..n).map(|me| Engine::new(device(me as u64, wire(me)), config)).collect();
+    let node = |me| Engine::new(device(me as u64, wire(me)), config).unwrap();
+    let nodes = (0..n).map(node).collect();
     (net, nodes)
 }
 

@@ -105,7 +105,7 @@ pub struct Knobs {
     /// `Documentation/tag_matching.md` says both. Default: never.
     pub short_fin: Chance,
     /// The number of ordinary buffers that must have been posted at one time before the NIC accepts
-    /// messages. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX).
+    /// messages, 0 to 65536. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX).
     pub buffers_min: u32,
     /// The probability that a READ fails, and with it its queue pair. Default: never.
     pub read_failure: Chance,
@@ -208,6 +208,7 @@ impl ModelConfig {
         };
         in_range("slots", self.slots.into(), 1, 65535, "1 to 65535")?;
         in_range("operations", self.operations.into(), 1, 65536, "1 to 65536")?;
+        in_range("buffers_min", knobs.buffers_min.into(), 0, 65536, "0 to 65536")?;
         let floor = u64::from(knobs.buffers_min).max(1);
         in_range("buffers", self.buffers.into(), floor, 65536, "Knobs::buffers_min to 65536")?;
         in_range("sync_limit", knobs.sync_limit.into(), 1, SYNC_LIMIT.into(), "1 to 0x3fff")?;
@@ -251,6 +252,7 @@ mod tests {
         assert_eq!(wrong(ModelConfig { operations: 0, ..config() }), "operations");
         assert_eq!(wrong(ModelConfig { buffers: 32, ..config() }), "buffers");
         let with = |knobs| ModelConfig { knobs, ..config() };
+        assert_eq!(wrong(with(Knobs { buffers_min: 65537, ..knobs() })), "buffers_min");
         assert_eq!(wrong(with(Knobs { sync_limit: 0x4000, ..knobs() })), "sync_limit");
         assert_eq!(wrong(with(Knobs { packet_bytes: 63, ..knobs() })), "packet_bytes");
         let data = Delay { chance: Chance::percent(101), ticks_max: 1 };

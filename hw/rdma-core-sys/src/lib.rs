@@ -39,7 +39,7 @@ pub use attributes::*;
 pub use completions::*;
 pub use context::*;
 pub use inline::*;
-pub use load::{LoadError, Verbs};
+pub use load::{Library, LoadError, Verbs};
 pub use queues::*;
 pub use tagmatch_sys::{Constant, Structure};
 

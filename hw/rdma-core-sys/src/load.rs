@@ -105,6 +105,35 @@ functions! {
     }
 }
 
+/// Where the functions come from: the installed library, or a table that wraps it.
+///
+/// The fields of [`Verbs`] are public, so safe code can make a table of any functions. This type
+/// keeps such tables out of safe code that calls them.
+#[derive(Clone, Copy, Debug)]
+pub struct Library(fn() -> Result<&'static Verbs, &'static LoadError>);
+
+impl Library {
+    /// [`Verbs::get`].
+    pub const INSTALLED: Library = Library(Verbs::get);
+
+    /// A table of the caller's.
+    ///
+    /// # Safety
+    /// The functions of the table that `verbs` returns do what the manual pages of libibverbs say
+    /// of the functions of these names.
+    pub const unsafe fn new(verbs: fn() -> Result<&'static Verbs, &'static LoadError>) -> Self {
+        Library(verbs)
+    }
+
+    /// The functions.
+    ///
+    /// # Errors
+    /// They can't be loaded.
+    pub fn verbs(self) -> Result<&'static Verbs, &'static LoadError> {
+        (self.0)()
+    }
+}
+
 impl Verbs {
     /// The library of this process: the library that [`LIBRARY_VARIABLE`] names, or else
     /// `libibverbs.so.1`. The first call loads it. Later calls return the same result.

@@ -4,12 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tagmatch_device::{DeviceError, TagMatching};
-use tagmatch_rdma_core_sys as sys;
+use tagmatch_rdma_core_sys::Library;
 
 use super::credits::WINDOW_MAX;
-
-/// A function that returns libibverbs' table of functions, or the error of loading it.
-pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
 
 /// The range of [`VerbsConfig::message_max`]. The minimum is the length of a rendezvous request: a
 /// worker that received only shorter messages could be sent nothing.
@@ -79,8 +76,9 @@ pub struct VerbsConfig {
     /// Whether the NIC matches tags. A worker of `tagmatch` sets this from its own
     /// `Config::hw_tags`. Default: [`TagMatching::Off`].
     pub tag_matching: TagMatching,
-    /// The source of libibverbs' functions: the installed library, or one that wraps it. Default:
-    /// the installed library.
+    /// Where libibverbs' functions come from: the installed library, or a table that wraps it.
+    /// [`Library::new`] is unsafe, so that safe code can't have other functions called. Default:
+    /// [`Library::INSTALLED`].
     pub library: Library,
     /// Service level, 0 to 15. Default: 0.
     pub service_level: u8,
@@ -111,7 +109,7 @@ impl Default for VerbsConfig {
             linger: Duration::ZERO,
             idle_memory_max: 256 << 20,
             tag_matching: TagMatching::default(),
-            library: sys::Verbs::get,
+            library: Library::INSTALLED,
             service_level: 0,
             traffic_class: 0,
         }

@@ -6,13 +6,13 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use tagmatch_device::{DeviceError, InCall};
-use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
+use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 use super::calls::{check, made, set_nonblocking};
 use super::config::VerbsConfig;
 
 pub(super) struct Context {
-    verbs: &'static Library,
+    verbs: &'static Verbs,
     raw: NonNull<sys::ibv_context>,
     name: String,
     process: u32,
@@ -35,8 +35,8 @@ pub(super) enum AsyncEvent {
 }
 
 /// Loads libibverbs.
-pub(super) fn library(config: &VerbsConfig) -> Result<&'static Library, DeviceError> {
-    (config.library)().map_err(|error| DeviceError::System {
+pub(super) fn library(config: &VerbsConfig) -> Result<&'static Verbs, DeviceError> {
+    config.library.verbs().map_err(|error| DeviceError::System {
         call: "dlopen",
         source: io::Error::other(error),
         hint: "; install rdma-core (Debian: libibverbs1 ibverbs-providers)",
@@ -65,7 +65,7 @@ impl Context {
     }
 
     fn open_one_of(
-        verbs: &'static Library,
+        verbs: &'static Verbs,
         list: NonNull<*mut sys::ibv_device>,
         wanted: Option<&str>,
     ) -> Result<Self, DeviceError> {
@@ -113,7 +113,7 @@ impl Context {
         self
     }
 
-    pub(super) fn verbs(&self) -> &'static Library {
+    pub(super) fn verbs(&self) -> &'static Verbs {
         self.verbs
     }
 

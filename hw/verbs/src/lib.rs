@@ -99,9 +99,10 @@ use tagmatch_device::{
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
-pub use config::{Library, VerbsConfig};
+pub use config::VerbsConfig;
 pub use info::VerbsInfo;
 pub use tagmatch_device::TagMatching;
+pub use tagmatch_rdma_core_sys::Library;
 
 use address::VerbsAddress;
 use batch::Batch;

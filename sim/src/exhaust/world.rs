@@ -84,7 +84,7 @@ impl World {
             Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
         model.nic_mut().set_manual();
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
-        let mut engine = Engine::new(model, &engine_config(scope));
+        let mut engine = Engine::new(model, &engine_config(scope))?;
         engine.progress();
         Ok(World {
             scope: *scope,

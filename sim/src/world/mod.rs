@@ -121,7 +121,9 @@ impl<'a, A: Adapter> World<'a, A> {
             .device(wire, seed)
             .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no device: {error}")))?;
         let config = tagmatch_fallback::EngineConfig { seed, ..self.setup.engine };
-        Ok(Worker::new(Engine::new(device, &config), node))
+        let engine = Engine::new(device, &config)
+            .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no engine: {error}")))?;
+        Ok(Worker::new(engine, node))
     }
 
     /// Makes one step of a program.

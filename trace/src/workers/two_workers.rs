@@ -92,7 +92,7 @@ impl<'a> TwoWorkers<'a> {
         self.sender.inject(self.to, 0, &[]).map_err(WorkersError::setup)?;
         while self.receiver.mprobe(Match::any()).map_err(WorkersError::setup)?.is_none() {
             self.sender.progress();
-            if let Some(fault) = self.sender.peer_fault(self.to) {
+            if let Some(fault) = self.sender.peer_fault(self.to).map_err(WorkersError::setup)? {
                 return Err(WorkersError::setup(fault));
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tagmatch_device::{Buffer, Device, EventDescriptor, PeerId};
 use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_rdma_core_sys as sys;
-use tagmatch_verbs::{Verbs, VerbsConfig};
+use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
 use crate::common::{Owned, PATIENCE, poll, wait_for};
 use crate::verbs;
@@ -64,6 +64,9 @@ fn counting() -> Result<&'static sys::Verbs, &'static sys::LoadError> {
     }))
 }
 
+// SAFETY: each function that is replaced calls the library's.
+const COUNTING: Library = unsafe { Library::new(counting) };
+
 fn regions() -> u64 {
     REGISTERED.load(Relaxed) - UNREGISTERED.load(Relaxed)
 }
@@ -72,7 +75,7 @@ fn regions() -> u64 {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn a_region_is_unregistered_once_it_has_lingered() {
     for linger in [Duration::ZERO, Duration::from_millis(50)] {
-        let mut device = verbs(VerbsConfig { linger, library: counting, ..VerbsConfig::default() });
+        let mut device = verbs(VerbsConfig { linger, library: COUNTING, ..VerbsConfig::default() });
         let before = regions();
         let exposure = device.expose(Buffer::from(vec![7; 100_000])).unwrap();
         assert_eq!(regions(), before + 1);
@@ -106,7 +109,7 @@ fn first_up(victim: &mut Verbs, others: &mut [Verbs]) -> PeerId {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn requests_from_hosts_that_are_not_there_do_not_take_all_the_time() {
-    let mut victim = verbs(VerbsConfig { library: counting, ..VerbsConfig::default() });
+    let mut victim = verbs(VerbsConfig { library: COUNTING, ..VerbsConfig::default() });
     let mut others: Vec<_> = (0..3).map(|_| verbs(VerbsConfig::default())).collect();
     for other in &mut others {
         other.connect(&victim.address()).unwrap();
