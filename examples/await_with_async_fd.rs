@@ -1,4 +1,4 @@
-//! Requests awaited on one thread of tokio, without a thread for progress: while the program waits,
+//! Requests awaited on one thread of tokio. No other thread makes progress: while the program waits,
 //! tokio watches the worker's descriptor.
 //!
 //! `cargo run --example await_with_async_fd`
@@ -13,12 +13,12 @@ use tagmatch::{Config, Match, Worker};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. Whatever
-/// uses the worker belongs into this future: the device has to be armed after the last call, or its
-/// descriptor tells nothing.
+/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. All calls of
+/// the worker belong into this future: the worker is armed after them, and its descriptor tells
+/// nothing if another call follows.
 async fn with_progress<F: Future>(worker: &Worker, future: F) -> io::Result<F::Output> {
     // tokio's other constructors are unsafe, since a descriptor may be closed while it is watched.
-    // This one is borrowed for as long as it is watched.
+    // The worker's descriptor is borrowed for as long as tokio watches it.
     #[allow(deprecated, reason = "sound for a borrowed descriptor; see above")]
     let events = AsyncFd::with_interest(worker.event_descriptor(), Interest::READABLE)?;
     let mut future = pin!(future);
@@ -27,7 +27,7 @@ async fn with_progress<F: Future>(worker: &Worker, future: F) -> io::Result<F::O
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(output));
             }
-            // What ends here wakes this task, which is polled again then.
+            // A request that ends here wakes this task, and the future is polled again.
             while worker.progress() > 0 {}
             if worker.arm() {
                 ready!(events.poll_read_ready(context))?.clear_ready();
@@ -61,8 +61,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok::<_, tagmatch::Error>(())
     }))??;
-    // What the client has yet to read is waited for: the server is dropped before the client is
-    // joined.
+    // The drop waits until the client has read the last message. So it comes before the join.
     drop(server);
     Ok(client.join().expect("the client panicked")?)
 }

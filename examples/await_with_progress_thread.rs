@@ -1,6 +1,6 @@
 //! Requests awaited by tasks of tokio, on several threads. A [`ProgressThread`] makes progress for
-//! the worker: without it, nothing would happen between the polls of a request, and nothing would
-//! poll it again.
+//! each worker: without it, nothing would happen between two polls of a request, and nothing would
+//! cause the second poll.
 //!
 //! `cargo run --example await_with_progress_thread`
 //!
@@ -22,7 +22,8 @@ async fn exchange() -> Result<(), Box<dyn Error>> {
     let (server, client) =
         (SharedWorker::new(Config::default())?, SharedWorker::new(Config::default())?);
     let address = server.address();
-    // They live as long as the workers are used. A worker that is dropped makes its own progress.
+    // The threads live as long as the workers are used. A worker that is dropped makes progress by
+    // itself.
     let _progress = (server.progress_thread()?, client.progress_thread()?);
 
     let serving = tokio::spawn(async move {

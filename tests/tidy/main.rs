@@ -13,6 +13,8 @@ use std::process::Command;
 
 /// A longer file needs a reason in [`LONG_FILES`].
 const LINES_MAX: usize = 600;
+/// The most lines of a program in `examples/`.
+const SCREEN_LINES: usize = 80;
 /// One file a line: its path, a colon, and why it is as long as it is.
 const LONG_FILES: &str = "tests/long_files.txt";
 /// Where `unsafe` may stand. `benches/peers` calls what the C programs beside it call, and isn't
@@ -322,6 +324,23 @@ fn examples_import_what_users_depend_on() {
     assert_none(&pages.flat_map(|(path, text)| foreign_imports(path, text)).collect::<Vec<_>>());
 }
 
+fn bad_example(path: &str, text: &str, tests: &str) -> Vec<String> {
+    let is_long = text.lines().count() > SCREEN_LINES;
+    let is_run = tests.contains(&format!("\"../{path}\""));
+    let found = [(is_long, "does not fit a screen"), (!is_run, "is not run by tests/examples.rs")];
+    let found = found.iter().filter(|(is_bad, _)| *is_bad);
+    found.map(|(_, what)| format!("{path} {what}")).collect()
+}
+
+#[test]
+fn examples_fit_a_screen_and_are_run() {
+    let files = files();
+    let tests = fs::read_to_string(root().join("tests/examples.rs")).unwrap();
+    let examples = files.iter().filter(|(path, _)| path.starts_with("examples/"));
+    let found = examples.flat_map(|(path, text)| bad_example(path, text, &tests));
+    assert_none(&found.collect::<Vec<_>>());
+}
+
 /// Dependencies of a manifest that no source file of the package names.
 fn unused(manifest: &str, texts: &[&str]) -> Vec<String> {
     let mut section = "";
@@ -388,6 +407,10 @@ fn the_rules_find_what_is_planted() {
     assert_eq!(count("// SAFETY: none needed.\nlet b =\n    unsafe { h() };\n"), 0);
     assert_eq!(count("/// # Safety\n/// None.\n#[inline]\nunsafe fn f() {}\n"), 0);
     assert_eq!(count("// unsafe { }\nlet a = \"unsafe { }\";\n"), 0);
+
+    let count = |text, tests| bad_example("examples/a.rs", text, tests).len();
+    assert_eq!(count(&long, ""), 2);
+    assert_eq!(count("x\n", "#[path = \"../examples/a.rs\"]\nmod a;\n"), 0);
 
     let count = |path, text| unsafe_outside_its_rooms(path, text).len();
     assert_eq!(count("soft/src/a.rs", "unsafe { h() }\n"), 1);
