@@ -301,8 +301,10 @@ impl WorkerEngine {
         on!(self, engine => engine.requests_mut().watch(request))
     }
 
+    #[inline(always)]
     pub(crate) fn queue(&mut self, request: RequestId, context: u64) {
-        on!(self, engine => engine.requests_mut().queue(request, context));
+        let requests = on!(self, engine => engine.requests_mut(), engine => engine.requests_mut());
+        requests.queue(request, context);
     }
 
     pub(crate) fn is_queued(&self, request: RequestId) -> bool {
@@ -310,8 +312,15 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn take_ends(&mut self, max: usize, each: impl FnMut(End)) -> usize {
-        on!(self, engine => engine.requests_mut().take_ends(max, each))
+    pub(crate) fn take_ends<L>(
+        &mut self,
+        max: usize,
+        list: &mut L,
+        done: impl Fn(&mut L, u64, Status, Buffer),
+        rare: impl Fn(&mut L, End),
+    ) -> usize {
+        let requests = on!(self, engine => engine.requests_mut(), engine => engine.requests_mut());
+        requests.take_ends(max, list, done, rare)
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use tagmatch_soft::Tag;
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
 use crate::end::{End, QueuedRequest, QueuedSend};
-use crate::envelope::{Match, Peer, SendOptions};
+use crate::envelope::{Match, Peer, SendOptions, Status};
 use crate::error::Failed;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
@@ -19,7 +19,12 @@ impl State {
     #[inline(always)]
     fn take_ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
         let events = self.progress();
-        let taken = self.engine.take_ends(max, |end| ends.push(End::new(end, worker)));
+        let done = |ends: &mut Vec<End>, context, status, buffer| {
+            let result = Ok(Status::new(status, worker));
+            ends.push(End::Operation { context, result, buffer });
+        };
+        let rare = |ends: &mut Vec<End>, end| ends.push(End::new(end, worker));
+        let taken = self.engine.take_ends(max, ends, done, rare);
         (events, taken)
     }
 }

@@ -114,12 +114,16 @@ impl Requests {
     /// A request that is over already has its end at once.
     #[inline(always)]
     pub fn queue(&mut self, request: RequestId, context: u64) {
-        let Some(line) = self.get_mut(request) else { return };
+        let index = request.index();
+        let Some(line) = self.lines.get_mut(index as usize) else { return };
+        if line.generation != request.generation() {
+            return;
+        }
         line.owner = Owner::Queue;
         let is_over = line.is_over();
-        self.ends.set_context(request.index(), context);
+        self.ends.set_context(index, context);
         if is_over {
-            self.push_end(request.index());
+            self.push_end(index);
         }
     }
 
@@ -129,13 +133,28 @@ impl Requests {
     }
 
     /// Takes the oldest ends, at most `max`, in the order in which they came; gives their number.
+    /// `done` adds an operation that ended with success to `list`, by its context, envelope and
+    /// buffer; `rare` adds all other ends.
     #[inline(always)]
-    pub fn take_ends(&mut self, max: usize, mut each: impl FnMut(End)) -> usize {
+    pub fn take_ends<L>(
+        &mut self,
+        max: usize,
+        list: &mut L,
+        done: impl Fn(&mut L, u64, Status, Buffer),
+        rare: impl Fn(&mut L, End),
+    ) -> usize {
         let mut taken = 0;
         while taken < max
             && let Some(index) = self.ends.pop(&self.lines)
         {
-            each(self.take_end(index));
+            let line = &mut self.lines[index as usize];
+            if line.phase == Phase::Done {
+                let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
+                let (status, buffer) = ended.take();
+                done(list, self.ends.context(index), status, buffer);
+            } else {
+                rare(list, self.take_rare_end(index));
+            }
             taken += 1;
         }
         taken
@@ -158,18 +177,6 @@ impl Requests {
     /// that it is down.
     pub fn tell_peers(&mut self) {
         self.tells_peers = true;
-    }
-
-    #[inline(always)]
-    fn take_end(&mut self, index: u32) -> End {
-        let line = &mut self.lines[index as usize];
-        if line.phase != Phase::Done {
-            return self.take_rare_end(index);
-        }
-        let context = self.ends.context(index);
-        let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
-        let (status, buffer) = ended.take();
-        End::Operation { context, completion: Completion { result: Ok(status), buffer } }
     }
 
     #[cold]
