@@ -77,13 +77,9 @@ impl Connections {
         bit: DoorbellBit,
         shape: Shape,
     ) -> Result<(), &'static str> {
-        let Some(taken) = self.inboxes.take(bit, shape) else {
-            return Ok(());
-        };
+        let Some(taken) = self.inboxes.take(bit, shape) else { return Ok(()) };
         // Messages of a peer that is draining are dropped: its reads end when its ring is empty.
-        let Some(connection) = self.peers.connection_mut(peer) else {
-            return Ok(());
-        };
+        let Some(connection) = self.peers.connection_mut(peer) else { return Ok(()) };
         self.reads.receive(peer, connection, &taken.bytes, &mut self.events)?;
         self.needs_attention = true;
         Ok(())

@@ -218,9 +218,7 @@ impl Inboxes {
             self.is_crowded = true;
             return;
         }
-        let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) else {
-            return;
-        };
+        let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) else { return };
         self.pending.remove(bit);
         if !inbox.is_hot {
             inbox.is_hot = true;

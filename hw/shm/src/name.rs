@@ -141,9 +141,7 @@ fn pid_namespace() -> u64 {
 }
 
 fn machine() -> u64 {
-    let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
-        return 0;
-    };
+    let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return 0 };
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).unwrap_or(0)
 }

@@ -191,9 +191,7 @@ enum Wakes {
 
 /// Takes wake packets from a socket. Takes a bounded number: the rest is taken at the next look.
 fn take_wakes(connection: &Connection) -> Wakes {
-    let Some(socket) = &connection.socket else {
-        return Wakes::Taken;
-    };
+    let Some(socket) = &connection.socket else { return Wakes::Taken };
     for _ in 0..16 {
         let mut byte = [0; 2];
         let packet = match socket::receive(socket.as_fd(), &mut byte) {

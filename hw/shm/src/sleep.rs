@@ -52,9 +52,7 @@ impl Shm {
     /// Whether there is room for a message that was refused. If not, the peer will wake this
     /// worker.
     fn has_room(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
-        let Some(connection) = self.connections.peers.connection_mut(peer) else {
-            return false;
-        };
+        let Some(connection) = self.connections.peers.connection_mut(peer) else { return false };
         let has_room = connection.producer.want_space(announced);
         self.is_true(peer, has_room)
     }
@@ -62,9 +60,7 @@ impl Shm {
     /// Whether a message of a copied read can be sent, which needs half of the ring. If not, the
     /// peer will wake this worker.
     fn can_copy(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
-        let Some(connection) = self.connections.peers.connection_mut(peer) else {
-            return true;
-        };
+        let Some(connection) = self.connections.peers.connection_mut(peer) else { return true };
         let producer = &mut connection.producer;
         let has_room = producer.want_space(announced).and_then(|_| producer.has_half_free());
         self.is_true(peer, has_room)

@@ -25,7 +25,7 @@ use super::address::{BITS_24, VerbsAddress};
 use super::calls::errno;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
-use super::peer::{Connecting, Peer, PeerState};
+use super::peer::{Connecting, PeerState};
 use super::wire::{Datagram, End, Handshake, Refusal, Signal};
 
 /// Time until a request is sent again: at first, and at most.
@@ -37,7 +37,7 @@ impl Verbs {
     pub(super) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let now = Instant::now();
         if let Some(peer) = self.by_address.get(address).copied() {
-            if let PeerState::Connecting(connecting) = &mut self.peers[peer.index()].state
+            if let Some(connecting) = self.peers[peer.index()].state.connecting_mut()
                 && !connecting.is_wanted
             {
                 connecting.is_wanted = true;
@@ -57,8 +57,7 @@ impl Verbs {
         }
         let ah = self.address_handle(&to).in_call("ibv_create_ah")?;
         let connecting = self.prepare_connection(&to, ah, true, now)?;
-        let peer = self.add_peer(*address, PeerState::Connecting(Box::new(connecting)))?;
-        self.track_connecting(peer);
+        let peer = self.add_connecting(*address, connecting)?;
         self.send_request(peer, now);
         Ok(peer)
     }
@@ -86,6 +85,7 @@ impl Verbs {
             "; raise the limit on locked memory",
         ))?;
         Ok(Connecting {
+            to: *to,
             link,
             local_end,
             remote_end: None,
@@ -121,12 +121,18 @@ impl Verbs {
         Ok(Link::new(qp, Some(make(receives, &none)?), depth))
     }
 
-    fn track_connecting(&mut self, peer: PeerId) {
-        if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
-            self.by_qp.extend(connecting.link.numbers().map(|number| (number, peer)));
-            self.connecting.push(peer);
-            self.needs_periodic_work = true;
-        }
+    fn add_connecting(
+        &mut self,
+        address: Address,
+        connecting: Connecting,
+    ) -> Result<PeerId, DeviceError> {
+        let (numbers, needed) = (connecting.link.numbers(), connecting.link.receives_needed());
+        let added = self.add_peer(address, PeerState::Connecting(Box::new(connecting)));
+        let peer = added.inspect_err(|_| self.receives.spare(needed))?;
+        self.by_qp.extend(numbers.map(|number| (number, peer)));
+        self.connecting.push(peer);
+        self.needs_periodic_work = true;
+        Ok(peer)
     }
 
     fn address_handle(&self, to: &VerbsAddress) -> io::Result<Arc<Ah>> {
@@ -150,19 +156,23 @@ impl Verbs {
         self.datagrams.send(to, ah, &datagram);
     }
 
+    /// Sends a datagram about this side's end to a peer to which a connection is being set up.
+    fn send_end(&mut self, peer: PeerId, handshake: impl Fn(End) -> Handshake) {
+        if let Some(connecting) = self.peers[peer.index()].state.connecting() {
+            let Connecting { to, ah, local_end, .. } = connecting;
+            let (to, ah, handshake) = (*to, ah.clone(), handshake(*local_end));
+            self.send_datagram(&to, ah, handshake);
+        }
+    }
+
     /// Sends a request, and schedules the next one.
     fn send_request(&mut self, peer: PeerId, now: Instant) {
-        let Peer { address, state: PeerState::Connecting(connecting) } =
-            &mut self.peers[peer.index()]
-        else {
-            return;
-        };
-        connecting.request_at = now + connecting.request_interval;
-        connecting.request_interval = (connecting.request_interval * 2).min(REQUEST_INTERVAL_MAX);
-        let (ah, local_end) = (connecting.ah.clone(), connecting.local_end);
-        if let Ok(to) = VerbsAddress::parse(address.as_bytes()) {
-            self.send_datagram(&to, ah, Handshake::Request(local_end));
+        if let Some(connecting) = self.peers[peer.index()].state.connecting_mut() {
+            let interval = connecting.request_interval;
+            connecting.request_at = now + interval;
+            connecting.request_interval = (interval * 2).min(REQUEST_INTERVAL_MAX);
         }
+        self.send_end(peer, Handshake::Request);
     }
 
     /// Handles a datagram of the handshake.
@@ -196,10 +206,8 @@ impl Verbs {
 
     /// Whether `to_qp` names this side's end of a connection that is being set up.
     fn is_answer(&self, peer: PeerId, to_qp: u32) -> bool {
-        match &self.peers[peer.index()].state {
-            PeerState::Connecting(connecting) => connecting.local_end.qp_num == to_qp,
-            _ => false,
-        }
+        let connecting = self.peers[peer.index()].state.connecting();
+        connecting.is_some_and(|connecting| connecting.local_end.qp_num == to_qp)
     }
 
     fn on_request(
@@ -214,13 +222,13 @@ impl Verbs {
             None if self.is_closed => refuse(Refusal::Closed),
             None if self.peers() >= self.peers_max => refuse(Refusal::Full),
             None => match self.add_pending_peer(from, *address) {
-                Some(peer) => return self.accept(peer, from, remote_end),
+                Some(peer) => return self.accept(peer, remote_end),
                 // A resource is missing now. The sender will repeat its request.
                 None => return,
             },
             Some(PeerId::ONESELF) => return,
             Some(peer) => match &self.peers[peer.index()].state {
-                PeerState::Connecting(_) => return self.accept(peer, from, remote_end),
+                PeerState::Connecting(_) => return self.accept(peer, remote_end),
                 // Our accept was lost, but our ready signal will reach it.
                 PeerState::Up(link) if link.remote_qp_num == remote_end.qp_num => return,
                 _ => refuse(Refusal::Known),
@@ -235,55 +243,38 @@ impl Verbs {
     fn add_pending_peer(&mut self, from: &VerbsAddress, address: Address) -> Option<PeerId> {
         let ah = self.handle_for_unknown_sender(from)?;
         let connecting = self.prepare_connection(from, ah, false, Instant::now()).ok()?;
-        let needed = connecting.link.receives_needed();
-        let Ok(peer) = self.add_peer(address, PeerState::Connecting(Box::new(connecting))) else {
-            self.receives.spare(needed);
-            return None;
-        };
-        self.track_connecting(peer);
-        Some(peer)
+        self.add_connecting(address, connecting).ok()
     }
 
-    fn accept(&mut self, peer: PeerId, from: &VerbsAddress, remote_end: End) {
-        if !self.receive_from(peer, remote_end) {
-            return;
-        }
-        if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
-            let (ah, local_end) = (connecting.ah.clone(), connecting.local_end);
-            self.send_datagram(
-                from,
-                ah,
-                Handshake::Accept { end: local_end, to_qp: remote_end.qp_num },
-            );
+    fn accept(&mut self, peer: PeerId, remote_end: End) {
+        if self.receive_from(peer, remote_end) {
+            let to_qp = remote_end.qp_num;
+            self.send_end(peer, |end| Handshake::Accept { end, to_qp });
         }
     }
 
     /// Connects this side's queue pairs to the peer's, so that they receive. Returns `false` if
     /// that fails, or if they are connected to another queue pair already.
     fn receive_from(&mut self, peer: PeerId, remote_end: End) -> bool {
-        let Peer { address, state: PeerState::Connecting(connecting) } =
-            &mut self.peers[peer.index()]
-        else {
+        let Some(connecting) = self.peers[peer.index()].state.connecting_mut() else {
             return false;
         };
         if let Some(known) = connecting.remote_end {
             return known == remote_end;
         }
-        let Ok(to) = VerbsAddress::parse(address.as_bytes()) else { return false };
         if (remote_end.receive_qp_num != 0) != connecting.link.receive_qp.is_some() {
             let what = "a number of queue pairs that contradicts its address";
             self.fail_connecting(peer, DownReason::Misbehaved { what });
             return false;
         }
         let (link, psn) = (&mut connecting.link, connecting.local_end.psn);
+        let connect = |qp: &Qp, remote_qp_num| {
+            self.port.connect(qp, &connecting.to, psn, remote_qp_num, &remote_end)
+        };
         let connected = match &link.receive_qp {
-            None => self.port.connect(&link.qp, &to, psn, remote_end.qp_num, &remote_end),
-            Some(receive_qp) => self
-                .port
-                .connect(&link.qp, &to, psn, remote_end.receive_qp_num, &remote_end)
-                .and_then(|()| {
-                    self.port.connect(receive_qp, &to, psn, remote_end.qp_num, &remote_end)
-                }),
+            None => connect(&link.qp, remote_end.qp_num),
+            Some(receive_qp) => connect(&link.qp, remote_end.receive_qp_num)
+                .and_then(|()| connect(receive_qp, remote_end.qp_num)),
         };
         if let Err(error) = connected {
             let errno = errno(&error);
@@ -299,17 +290,13 @@ impl Verbs {
 
     /// Moves a peer to up: its queue pair receives, and so does ours.
     pub(super) fn bring_up(&mut self, peer: PeerId) {
-        let peer_record = &mut self.peers[peer.index()];
-        let PeerState::Connecting(connecting) =
-            std::mem::replace(&mut peer_record.state, PeerState::Down)
-        else {
-            return;
-        };
+        let state = &mut self.peers[peer.index()].state;
+        let Some(connecting) = state.take_connecting() else { return };
         self.connecting.retain(|other| *other != peer);
         let mut link = connecting.link;
         let sent = link.signal(peer, Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;
-        peer_record.state = PeerState::Up(Box::new(link));
+        *state = PeerState::Up(Box::new(link));
         self.up.push(peer);
         self.events.push_back(Event::PeerUp { peer, limits: Limits { message_max } });
         if let Err(error) = sent {
@@ -320,22 +307,21 @@ impl Verbs {
     /// Ends an attempt to connect. The failure is reported only if the user asked for the
     /// connection.
     pub(super) fn fail_connecting(&mut self, peer: PeerId, reason: DownReason) {
-        let peer_record = &mut self.peers[peer.index()];
-        if !matches!(peer_record.state, PeerState::Connecting(_)) {
-            return;
+        let connecting = self.peers[peer.index()].state.take_connecting();
+        let Some(Connecting { link, is_wanted, .. }) = connecting else { return };
+        self.connecting.retain(|other| *other != peer);
+        self.forget(&link);
+        link.end(&mut self.outbox);
+        if is_wanted {
+            self.events.push_back(Event::PeerDown { peer, reason });
         }
-        if let PeerState::Connecting(connecting) =
-            std::mem::replace(&mut peer_record.state, PeerState::Down)
-        {
-            self.connecting.retain(|other| *other != peer);
-            self.receives.spare(connecting.link.receives_needed());
-            for number in connecting.link.numbers() {
-                self.by_qp.remove(&number);
-            }
-            connecting.link.end(&mut self.outbox);
-            if connecting.is_wanted {
-                self.events.push_back(Event::PeerDown { peer, reason });
-            }
+    }
+
+    /// Forgets the queue pairs of a link, and the receive buffers that it needed.
+    pub(super) fn forget(&mut self, link: &Link) {
+        self.receives.spare(link.receives_needed());
+        for number in link.numbers() {
+            self.by_qp.remove(&number);
         }
     }
 
@@ -343,9 +329,7 @@ impl Verbs {
     pub(super) fn drive_handshakes(&mut self, now: Instant) {
         for at in (0..self.connecting.len()).rev() {
             let peer = self.connecting[at];
-            let PeerState::Connecting(connecting) = &self.peers[peer.index()].state else {
-                continue;
-            };
+            let Some(connecting) = self.peers[peer.index()].state.connecting() else { continue };
             if now >= connecting.deadline {
                 self.fail_connecting(peer, DownReason::Unreachable { errno: libc::ETIMEDOUT });
             } else if connecting.is_wanted && now >= connecting.request_at {
@@ -356,12 +340,11 @@ impl Verbs {
 
     /// When [`Verbs::drive_handshakes`] has something to do next.
     pub(super) fn next_handshake_deadline(&self) -> Option<Instant> {
-        let times =
-            self.connecting.iter().filter_map(|peer| match &self.peers[peer.index()].state {
-                PeerState::Connecting(c) if c.is_wanted => Some(c.request_at.min(c.deadline)),
-                PeerState::Connecting(c) => Some(c.deadline),
-                _ => None,
-            });
+        let states = self.connecting.iter().map(|peer| &self.peers[peer.index()].state);
+        let times = states.filter_map(PeerState::connecting).map(|connecting| {
+            let Connecting { is_wanted, deadline, request_at, .. } = *connecting;
+            if is_wanted { request_at.min(deadline) } else { deadline }
+        });
         times.min()
     }
 }

@@ -7,7 +7,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::address::VerbsAddress;
 use super::gid;
-use super::memory::Slab;
+use super::memory::{SendBuffers, Slab};
 use super::object::{Ah, Cq, Pd, Qp, QpShape};
 use super::wire::{DATAGRAM, Datagram};
 use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT};
@@ -27,8 +27,7 @@ pub(super) struct Datagrams {
     // Drop order: the queue pair is destroyed before the memory that it accesses.
     qp: Qp,
     incoming: Slab,
-    outgoing: Slab,
-    free: Vec<u32>,
+    outgoing: SendBuffers,
     /// The address handle of each datagram under way, kept until the datagram was sent.
     under_way: Vec<Option<Arc<Ah>>>,
     qkey: u32,
@@ -57,8 +56,7 @@ impl Datagrams {
         let datagrams = Datagrams {
             qp,
             incoming: Slab::new(pd, HEADER + DATAGRAM, RECEIVES)?,
-            outgoing: Slab::new(pd, DATAGRAM, SENDS)?,
-            free: (0..SENDS).rev().collect(),
+            outgoing: SendBuffers::new(pd, DATAGRAM, SENDS)?,
             under_way: (0..SENDS).map(|_| None).collect(),
             qkey,
         };
@@ -85,24 +83,19 @@ impl Datagrams {
 
     /// Sends a datagram. Drops it if there is no room, as the network may.
     pub(super) fn send(&mut self, to: &VerbsAddress, ah: Arc<Ah>, datagram: &Datagram) {
-        let Some(at) = self.free.pop() else { return };
-        let bytes = datagram.emit();
-        let start = self.outgoing.start(at);
-        // SAFETY: the buffer has room for any datagram, and nothing else uses it.
-        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let Some((at, part)) = self.outgoing.fill(&datagram.emit(), &[]) else { return };
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = DATAGRAM_SENT | u64::from(at);
         wr.opcode = sys::IBV_WR_SEND;
         wr.send_flags = sys::IBV_SEND_SIGNALED;
         wr.wr.ud =
             sys::ibv_send_wr_ud { ah: ah.raw(), remote_qpn: to.qp_num, remote_qkey: to.qkey };
-        let part = self.outgoing.part(at, bytes.len());
         // SAFETY: the memory is registered, and both it and the address handle are kept until the
         // request completes.
         if unsafe { self.qp.post_send(&mut wr, &mut [part]) }.is_ok() {
             self.under_way[at as usize] = Some(ah);
         } else {
-            self.free.push(at);
+            self.outgoing.give_back(at);
         }
     }
 
@@ -112,7 +105,7 @@ impl Datagrams {
             && let Some(slot) = self.under_way.get_mut(at as usize)
             && slot.take().is_some()
         {
-            self.free.push(at);
+            self.outgoing.give_back(at);
         }
     }
 

@@ -150,10 +150,7 @@ impl Verbs {
             return;
         };
         let Ending { link, reason, first_read, .. } = *ending;
-        self.receives.spare(link.receives_needed());
-        for number in link.numbers() {
-            self.by_qp.remove(&number);
-        }
+        self.forget(&link);
         self.fins.spare(link.fins);
         // A queue pair can't be destroyed before its asynchronous events are acknowledged
         // (ibv_destroy_qp waits for that).

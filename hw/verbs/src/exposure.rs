@@ -62,7 +62,7 @@ impl Exposures {
                 }
             }
         };
-        let span = RemoteSpan::of(&buffer, region.as_ref().map_or(0, Region::rkey));
+        let span = RemoteSpan::of(&buffer, region.as_ref().map_or(0, |region| region.rkey));
         if region.is_some() {
             self.by_rkey.insert(span.key, key);
         }
@@ -76,7 +76,7 @@ impl Exposures {
         let key = self.entries.key_of_short(id.0)?;
         let Exposed { region, buffer } = self.entries.remove(key)?;
         if let Some(region) = region {
-            self.by_rkey.remove(&region.rkey());
+            self.by_rkey.remove(&region.rkey);
             if lingers {
                 // The pages stay locked, whoever owns the buffer, and are only read through the
                 // region.
@@ -118,7 +118,7 @@ mod tests {
         let mut exposures = Exposures::default();
         let withdraw = |exposures: &mut Exposures, rkey, lingers| {
             // A region of the pool's memory needs no device.
-            let region = Some(Region::Pooled { lkey: rkey, rkey });
+            let region = Some(Region::pooled(rkey, rkey));
             let exposed = Exposed { region, buffer: Buffer::zeroed(1) };
             let key = exposures.entries.insert(exposed, 1).ok().unwrap();
             assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(exposures.withdrawn.len(), 0);
         withdraw(&mut exposures, 4, true);
         let since = exposures.withdrawn[0].0;
-        exposures.withdrawn.push_back((since + linger, Region::Pooled { lkey: 5, rkey: 5 }));
+        exposures.withdrawn.push_back((since + linger, Region::pooled(5, 5)));
         exposures.unregister_expired(since + linger, linger);
         assert_eq!(exposures.withdrawn.len(), 1, "each region has its own time");
     }

@@ -277,7 +277,7 @@ impl Link {
     }
 
     /// The numbers of this side's queue pairs.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         [Some(self.qp.number()), self.receive_qp.as_ref().map(Qp::number)].into_iter().flatten()
     }
 

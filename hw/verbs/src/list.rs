@@ -227,9 +227,7 @@ impl TagList for List {
         if self.is_broken {
             return Err((buffer, TagRefused::Broken));
         }
-        let Some(slot) = self.free.pop() else {
-            return Err((buffer, TagRefused::ListFull));
-        };
+        let Some(slot) = self.free.pop() else { return Err((buffer, TagRefused::ListFull)) };
         let length = buffer.len();
         let is_fit = buffer.is_writable() && u32::try_from(length).is_ok();
         let region = is_fit.then(|| {
@@ -246,7 +244,7 @@ impl TagList for List {
         let mut part = sys::ibv_sge {
             addr: buffer.as_ptr().expose_provenance() as u64,
             length: u32::try_from(length).unwrap_or(u32::MAX),
-            lkey: region.lkey(),
+            lkey: region.lkey,
         };
         let mut operation = operation(sys::IBV_WR_TAG_ADD, ADDED | u64::from(slot), count);
         operation.tm.add.recv_wr_id = ENTRY | u64::from(slot);
@@ -307,7 +305,7 @@ impl TagList for List {
         // buffer of the user's own memory is unregistered. Memory of the pool stays registered, so
         // the NIC keeps that buffer for good, and a new one is returned in its place.
         match (entry.region.take(), entry.buffer.take()) {
-            (Some(Region::Pooled { .. }), Some(buffer)) => {
+            (Some(region), Some(buffer)) if region.is_pooled() => {
                 let another = Buffer::zeroed(buffer.len());
                 std::mem::forget(buffer);
                 Some(another)

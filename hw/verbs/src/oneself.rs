@@ -24,9 +24,7 @@ impl Oneself {
         if self.waiting.len() >= MESSAGES_MAX {
             return Err(Refused::Full);
         }
-        let mut bytes = Vec::with_capacity(message.header.len() + message.payload.len());
-        bytes.extend_from_slice(message.header);
-        bytes.extend_from_slice(message.payload);
+        let bytes = [message.header, message.payload].concat();
         self.waiting.push_back((bytes, message.immediate));
         Ok(())
     }

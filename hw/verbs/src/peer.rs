@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DownReason, PeerId, ReadError};
 
+use super::address::VerbsAddress;
 use super::link::{Link, Outbox};
 use super::object::Ah;
 use super::wire::End;
@@ -35,9 +36,38 @@ pub(super) enum PeerState {
     Oneself,
 }
 
+impl PeerState {
+    /// The connection that is being set up, if one is.
+    pub(super) fn connecting(&self) -> Option<&Connecting> {
+        match self {
+            PeerState::Connecting(connecting) => Some(connecting),
+            _ => None,
+        }
+    }
+
+    /// Changes [`PeerState::connecting`].
+    pub(super) fn connecting_mut(&mut self) -> Option<&mut Connecting> {
+        match self {
+            PeerState::Connecting(connecting) => Some(connecting),
+            _ => None,
+        }
+    }
+
+    /// Moves a peer from connecting to down, and returns its connection.
+    pub(super) fn take_connecting(&mut self) -> Option<Connecting> {
+        self.connecting()?;
+        match std::mem::replace(self, PeerState::Down) {
+            PeerState::Connecting(connecting) => Some(*connecting),
+            _ => None,
+        }
+    }
+}
+
 /// A connection that is being set up. There is one queue pair for it, whichever side began: if both
 /// did, both requests lead to it.
 pub(super) struct Connecting {
+    /// The peer's address.
+    pub(super) to: VerbsAddress,
     pub(super) link: Link,
     /// This side's end, as described to the peer.
     pub(super) local_end: End,

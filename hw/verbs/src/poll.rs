@@ -47,9 +47,7 @@ impl Verbs {
         peer: PeerId,
         message: Outgoing<'_>,
     ) -> Result<(), Refused> {
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else {
-            return Err(Refused::Down);
-        };
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return Err(Refused::Down) };
         let link = match &mut peer_record.state {
             PeerState::Up(link) => link,
             PeerState::Connecting(_) => return Err(Refused::NotUp),
@@ -239,9 +237,7 @@ impl Verbs {
     /// Handles a completed buffer of the shared receive queue.
     #[inline]
     fn on_receive(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
-        let Some(at) = self.receives.received(wc.wr_id) else {
-            return Outcome::Internal;
-        };
+        let Some(at) = self.receives.received(wc.wr_id) else { return Outcome::Internal };
         let immediate = u32::from_be(wc.imm_data);
         let place = Place::Receive(at);
         let length = wc.byte_len as usize;
@@ -282,9 +278,7 @@ impl Verbs {
 
     /// Handles a FIN that the peer's NIC has sent.
     fn on_fin(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
-        let Some(at) = self.fins.received(wc.wr_id) else {
-            return Outcome::Internal;
-        };
+        let Some(at) = self.fins.received(wc.wr_id) else { return Outcome::Internal };
         if !self.count_fin(peer) {
             self.fins.give_back(at);
             self.end_for_violation(peer, "a FIN without a rendezvous");

@@ -35,9 +35,7 @@ impl Verbs {
         let length = usize::try_from(remote.length).ok();
         let length = length.filter(|length| *length <= into.len());
         let end = remote.address.checked_add(remote.length);
-        let (Some(length), Some(_)) = (length, end) else {
-            return Err((into, ReadError::BadSpan));
-        };
+        let (Some(length), Some(_)) = (length, end) else { return Err((into, ReadError::BadSpan)) };
         if peer == PeerId::ONESELF {
             return self.read_oneself(remote, into, token);
         }
@@ -114,7 +112,7 @@ fn post_reads(
         let part = sys::ibv_sge {
             addr: read.into.as_ptr().expose_provenance() as u64 + read.requested,
             length: u32::try_from(length).unwrap_or(u32::MAX),
-            lkey: region.lkey(),
+            lkey: region.lkey,
         };
         let remote = sys::ibv_send_wr_rdma {
             remote_addr: read.remote.address + read.requested,

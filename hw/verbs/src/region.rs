@@ -132,11 +132,12 @@ impl Drop for Lent {
 }
 
 /// The region through which the device accesses a buffer.
-pub(super) enum Region {
-    /// A registration of its own, which ends with the operation.
-    Own(Mr),
-    /// The registration of the pool's memory that the buffer lies in.
-    Pooled { lkey: u32, rkey: u32 },
+pub(super) struct Region {
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+    /// A registration of its own, which ends with the operation. `None` if the buffer lies in the
+    /// pool's memory, which stays registered.
+    own: Option<Mr>,
 }
 
 impl Region {
@@ -155,7 +156,7 @@ impl Region {
         if let Some(Piece { mr, .. }) = lent.and_then(|lent| lent.piece.as_ref())
             && mr.is_of(pd)
         {
-            return Ok(Region::Pooled { lkey: mr.lkey(), rkey: mr.rkey() });
+            return Ok(Region::pooled(mr.lkey(), mr.rkey()));
         }
         let start = buffer.as_mut_slice().map(<[u8]>::as_mut_ptr);
         let start = match start {
@@ -164,20 +165,16 @@ impl Region {
             None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
         // SAFETY: the caller's promise.
-        unsafe { Mr::new(pd.clone(), start, length, access) }.map(Region::Own)
+        let mr = unsafe { Mr::new(pd.clone(), start, length, access) }?;
+        Ok(Region { lkey: mr.lkey(), rkey: mr.rkey(), own: Some(mr) })
     }
 
-    pub(super) fn lkey(&self) -> u32 {
-        match self {
-            Region::Own(mr) => mr.lkey(),
-            Region::Pooled { lkey, .. } => *lkey,
-        }
+    /// A region of the pool's memory.
+    pub(super) fn pooled(lkey: u32, rkey: u32) -> Self {
+        Region { lkey, rkey, own: None }
     }
 
-    pub(super) fn rkey(&self) -> u32 {
-        match self {
-            Region::Own(mr) => mr.rkey(),
-            Region::Pooled { rkey, .. } => *rkey,
-        }
+    pub(super) fn is_pooled(&self) -> bool {
+        self.own.is_none()
     }
 }

@@ -111,9 +111,7 @@ impl Acceptor {
         connections: &mut Connections,
         id: u32,
     ) {
-        let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
-            return;
-        };
+        let Some(at) = self.pending.iter().position(|pending| pending.id == id) else { return };
         let mut bytes = [0; PACKET_MAX];
         let packet = match socket::receive(self.pending[at].socket.as_fd(), &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

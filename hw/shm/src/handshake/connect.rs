@@ -55,9 +55,7 @@ fn attempt(
     now: Instant,
 ) {
     let result = try_attempt(local, connections, peer, &address);
-    let Some(connecting) = connections.peers.connecting_mut(peer) else {
-        return;
-    };
+    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
     match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(attempt) => connecting.attempt = Some(attempt),
         Err(errno @ (libc::ECONNREFUSED | libc::EPERM)) => {
@@ -105,24 +103,16 @@ pub(crate) fn receive_answer(
     peer: PeerId,
     now: Instant,
 ) {
-    let Some(address) = connections.peers.address(peer) else {
-        return;
-    };
-    let Some(connecting) = connections.peers.connecting_mut(peer) else {
-        return;
-    };
-    let Some(attempt) = &connecting.attempt else {
-        return;
-    };
+    let Some(address) = connections.peers.address(peer) else { return };
+    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+    let Some(attempt) = &connecting.attempt else { return };
     let mut bytes = [0; PACKET_MAX];
     let packet = match socket::receive(attempt.socket.as_fd(), &mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
         Err(_) => None,
         Ok(packet) => (packet.length > 0).then_some(packet),
     };
-    let Some(attempt) = connecting.attempt.take() else {
-        return;
-    };
+    let Some(attempt) = connecting.attempt.take() else { return };
     let Some(packet) = packet else {
         // The peer closed the socket without an answer: it was busy, or is closed. The next attempt
         // will tell.
@@ -172,12 +162,8 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
     let mut has_retries = false;
     while let Some(peer) = connections.peers.connecting().get(at).copied() {
         at += 1;
-        let Some(address) = connections.peers.address(peer) else {
-            continue;
-        };
-        let Some(connecting) = connections.peers.connecting_mut(peer) else {
-            continue;
-        };
+        let Some(address) = connections.peers.address(peer) else { continue };
+        let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         // A hello that waits for its answer has no deadline: the peer's process is there, and may
         // not poll for minutes. When it ends, its socket is closed.
         if connecting.attempt.is_some() {
@@ -185,9 +171,7 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
         }
         has_retries = true;
         let before = connections.peers.connecting().len();
-        let Some(connecting) = connections.peers.connecting_mut(peer) else {
-            continue;
-        };
+        let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         if now >= connecting.deadline {
             let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
             connections.finish(peer, DownReason::Unreachable { errno });
