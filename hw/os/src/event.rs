@@ -1,10 +1,10 @@
 //! Epoll descriptors and timers: what a device watches, and what wakes a thread that sleeps on it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::check;
+use super::{check, descriptor};
 
 /// Most descriptors that one call of [`Epoll::ready`] reports.
 pub const BATCH: usize = 32;
@@ -15,10 +15,8 @@ pub struct Epoll(OwnedFd);
 impl Epoll {
     /// An empty set.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: no pointers, and a new descriptor.
+        unsafe { descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }.map(Epoll)
     }
 
     /// Watches `fd`: it is reported while it is readable or at its end.
@@ -81,10 +79,8 @@ impl Timer {
     /// A timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: no pointers.
-        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Timer(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: no pointers, and a new descriptor.
+        unsafe { descriptor(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }.map(Timer)
     }
 
     /// Makes the timer readable after `delay`, or never. The earlier setting is replaced, and a

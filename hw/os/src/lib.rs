@@ -26,10 +26,20 @@ mod socket_calls;
 pub mod stream;
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The result of a system call that returns -1 for an error.
 pub fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// The result of a system call that returns -1 for an error, and a new descriptor otherwise.
+///
+/// # Safety
+/// `answer` is the result of such a call, and nothing else uses the descriptor.
+unsafe fn descriptor(answer: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    check(answer).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The result of a system call that returns -1 for an error, and a count otherwise.

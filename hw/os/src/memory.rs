@@ -7,12 +7,12 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use super::background_close::UncheckedDescriptors;
-use super::check;
+use super::{check, descriptor};
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -26,8 +26,8 @@ impl SealedMemory {
     /// `length` zero bytes. The name is shown in /proc/PID/maps; it is in no file system.
     pub fn new(name: &CStr, length: usize) -> io::Result<Self> {
         let create = |flags| {
-            // SAFETY: `name` ends in a zero byte.
-            check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
+            // SAFETY: `name` ends in a zero byte, and the descriptor is new.
+            unsafe { descriptor(libc::memfd_create(name.as_ptr(), flags)) }
         };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // If the sysctl `vm.memfd_noexec` is 2, memfd_create(2) fails without MFD_NOEXEC_SEAL.
@@ -36,8 +36,6 @@ impl SealedMemory {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
             other => other?,
         };
-        // SAFETY: the kernel has just given us this descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let size = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: no pointers.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
@@ -157,7 +155,7 @@ mod tests {
     fn a_memfd_without_seals_is_refused() {
         // SAFETY: the name ends in a zero byte; the descriptor is new.
         let fd = unsafe {
-            OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING))
+            descriptor(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING)).unwrap()
         };
         std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
         assert!(SealedMemory::from_peer(UncheckedDescriptors(vec![fd]), [4096]).is_err());

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{check, check_count};
+use super::{check, check_count, descriptor};
 
 /// Number of a process in this process' pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,8 @@ pub fn open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: no pointers. The descriptor is close-on-exec from the start, see pidfd_open(2).
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
     let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-    let fd = check(fd)?;
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: a new descriptor.
+    unsafe { descriptor(fd) }
 }
 
 /// The inode number of a pidfd. Since Linux 6.9 no other process has the same number until a

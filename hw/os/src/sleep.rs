@@ -1,10 +1,12 @@
 //! Sleeping until a descriptor is readable, and waking a sleeper.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
+
+use super::{check, descriptor};
 
 /// Blocks until one of the descriptors is readable or the time is over. Returns `true` if one is
 /// readable, `false` at the end of the time and when a signal interrupts the call.
@@ -15,14 +17,9 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> i
     let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
     let count = watched.len() as libc::nfds_t;
     // SAFETY: `watched` is an array of `count` pollfds that nothing else refers to.
-    let ready = unsafe { libc::poll(watched.as_mut_ptr(), count, milliseconds) };
-    match ready {
-        0 => Ok(false),
-        1.. => Ok(true),
-        _ => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
+    match check(unsafe { libc::poll(watched.as_mut_ptr(), count, milliseconds) }) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        ready => ready.map(|count| count > 0),
     }
 }
 
@@ -35,13 +32,9 @@ pub struct EventFd(OwnedFd);
 impl EventFd {
     /// A new eventfd, not readable.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: no pointers, and a new descriptor.
+        unsafe { descriptor(libc::eventfd(0, flags)) }.map(EventFd)
     }
 
     /// Makes the descriptor readable.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
 use super::socket_calls::{SocketAddress, open, option, set_option};
-use super::{check, check_count};
+use super::{check_count, descriptor};
 
 /// Most descriptors in one packet, by unix(7).
 const FDS_MAX: usize = 253;
@@ -63,12 +63,9 @@ pub fn connect(name: &[u8]) -> io::Result<OwnedFd> {
 /// Accepts the next connection; `WouldBlock` if there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let none = std::ptr::null_mut();
-    // SAFETY: no address is asked for.
-    let fd =
-        check(unsafe { libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags) })?;
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: no address is asked for, and the descriptor is new.
+    unsafe { descriptor(libc::accept4(listener.as_raw_fd(), address, length, flags)) }
 }
 
 /// The process at the other end: the one that called connect(2), or listen(2).

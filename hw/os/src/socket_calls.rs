@@ -3,9 +3,9 @@
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::check;
+use super::{check, descriptor};
 
 /// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
 pub(super) const SO_PASSRIGHTS: libc::c_int = 83;
@@ -93,10 +93,8 @@ impl SocketAddress {
 /// A new socket whose calls don't block and which a program started by exec(3) doesn't get.
 pub(super) fn open(domain: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(domain, kind, 0) })?;
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: no pointers, and a new descriptor.
+    unsafe { descriptor(libc::socket(domain, kind, 0)) }
 }
 
 /// Size of a C structure, as socket calls take it.

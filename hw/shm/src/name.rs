@@ -1,10 +1,10 @@
 //! The contents of the address of a shared-memory worker.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
+use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 use tagmatch_device::{Address, DeviceError};
 use tagmatch_os::process::{Pid, own_uid};
 
@@ -64,10 +64,8 @@ impl ShmName {
         if u32_at(bytes, 4) != VERSION {
             return Err(bad("its worker uses another version of the protocol"));
         }
-        let mut socket = [0; 16];
-        socket.copy_from_slice(&bytes[8..24]);
         Ok(ShmName {
-            socket,
+            socket: array_at(bytes, 8),
             uid: u32_at(bytes, 24),
             pid: u32_at(bytes, 28).cast_signed(),
             pid_namespace: u64_at(bytes, 32),
@@ -91,12 +89,8 @@ impl ShmName {
 
     /// Name of the worker's socket in the abstract namespace.
     pub(crate) fn socket_name(&self) -> String {
-        let mut name = String::from("tagmatch-");
-        for byte in self.socket {
-            // Writing to a string doesn't fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        name
+        let name = String::from("tagmatch-");
+        self.socket.iter().fold(name, |name, byte| format!("{name}{byte:02x}"))
     }
 
     /// Checks that a worker named `own` may be able to reach this one.
@@ -122,18 +116,6 @@ impl ShmName {
         let comparable = self.pid_namespace == own.pid_namespace && self.pid_namespace != 0;
         !comparable || self.pid == pid.0
     }
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut out = [0; 4];
-    out.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(out)
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut out = [0; 8];
-    out.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(out)
 }
 
 fn pid_namespace() -> u64 {

@@ -1,6 +1,6 @@
 //! The messages of copied reads, as bytes.
 
-use super::name::{u32_at, u64_at};
+use tagmatch_device::bytes::{u32_at, u64_at};
 use tagmatch_device::{Bytes, RemoteSpan};
 
 /// A message of a copied read. Devices exchange these messages among themselves: the ring marks

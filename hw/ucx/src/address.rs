@@ -1,9 +1,9 @@
 //! The contents of a UCX device's address.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::proof::Secret;
+use tagmatch_device::bytes::array_at;
 use tagmatch_device::{Address, DeviceError};
 
 /// The first bytes of each address and of each connection.
@@ -46,10 +46,8 @@ impl UcxAddress {
         if bytes[4] != VERSION {
             return Err(bad("the worker speaks another version"));
         }
-        let (mut name, mut secret) = ([0; 8], [0; 16]);
-        name.copy_from_slice(&bytes[5..13]);
-        secret.copy_from_slice(&bytes[13..29]);
-        let port = u16::from_le_bytes([bytes[29], bytes[30]]);
+        let (name, secret) = (array_at(bytes, 5), array_at(bytes, 13));
+        let port = u16::from_le_bytes(array_at(bytes, 29));
         let mut hosts = Vec::new();
         let mut rest = &bytes[FIXED..];
         while let Some((kind, after)) = rest.split_first() {
@@ -73,17 +71,10 @@ impl UcxAddress {
         bytes.extend_from_slice(&self.secret);
         bytes.extend_from_slice(&self.port.to_le_bytes());
         for host in &self.hosts {
-            let mut entry = Vec::new();
-            match host {
-                IpAddr::V4(host) => {
-                    entry.push(V4);
-                    entry.extend_from_slice(&host.octets());
-                }
-                IpAddr::V6(host) => {
-                    entry.push(V6);
-                    entry.extend_from_slice(&host.octets());
-                }
-            }
+            let entry = match host {
+                IpAddr::V4(host) => [&[V4][..], &host.octets()].concat(),
+                IpAddr::V6(host) => [&[V6][..], &host.octets()].concat(),
+            };
             if bytes.len() + entry.len() <= Address::MAX {
                 bytes.extend_from_slice(&entry);
             }
@@ -94,12 +85,8 @@ impl UcxAddress {
     /// Name of the device's socket in the abstract namespace. `/proc/net/unix` shows the name to
     /// every user.
     pub(super) fn socket_name(&self) -> String {
-        let mut name = String::from("tagmatch-ucx-");
-        for byte in self.name {
-            // Writing to a string can't fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        name
+        let name = String::from("tagmatch-ucx-");
+        self.name.iter().fold(name, |name, byte| format!("{name}{byte:02x}"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The address of a verbs worker.
 
+use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::{Address, DeviceError};
 use tagmatch_rdma_core_sys as sys;
 
@@ -74,21 +75,14 @@ impl VerbsAddress {
         if bytes[4] != VERSION {
             return bad("its worker uses another version of the protocol");
         }
-        let number = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let mut gid = [0; 16];
-        gid.copy_from_slice(&bytes[8..24]);
-        let mut instance = [0; 16];
-        instance.copy_from_slice(&bytes[32..48]);
         let address = VerbsAddress {
             link_layer: bytes[5] & !MATCHES_TAGS,
             matches_tags: bytes[5] & MATCHES_TAGS != 0,
-            lid: u16::from_le_bytes([bytes[6], bytes[7]]),
-            gid: Gid(gid),
-            qp_num: number(24),
-            qkey: number(28),
-            instance,
+            lid: u16::from_le_bytes(array_at(bytes, 6)),
+            gid: Gid(array_at(bytes, 8)),
+            qp_num: u32_at(bytes, 24),
+            qkey: u32_at(bytes, 28),
+            instance: array_at(bytes, 32),
         };
         match address.link_layer {
             sys::IBV_LINK_LAYER_INFINIBAND => {}

@@ -23,10 +23,8 @@ pub(super) fn errno(error: &io::Error) -> i32 {
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointers.
     unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let flags = tagmatch_os::check(libc::fcntl(fd.as_raw_fd(), libc::F_GETFL))?;
+        let flags = flags | libc::O_NONBLOCK;
+        tagmatch_os::check(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags)).map(drop)
     }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The wire formats of the devices: handshake datagrams until a connection is up, then signals of
 //! 32 bits.
 
+use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
 use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
@@ -104,9 +105,7 @@ impl Datagram {
         if bytes[0..4] != MAGIC || bytes[4] != VERSION {
             return None;
         }
-        let number = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
+        let number = |at| u32_at(bytes, at);
         let end = || {
             let end = End {
                 qp_num: number(END),
@@ -137,7 +136,7 @@ impl Datagram {
             _ => return None,
         };
         let from = VerbsAddress::parse(&bytes[24..END]).ok()?;
-        Some(Datagram { to: bytes[8..24].try_into().ok()?, from, handshake })
+        Some(Datagram { to: array_at(bytes, 8), from, handshake })
     }
 }
 

@@ -1,9 +1,10 @@
 //! The packets of the handshake, as bytes.
 
 use crate::doorbell::DoorbellBit;
-use crate::name::{VERSION, u32_at, u64_at};
+use crate::name::VERSION;
 use crate::ring::Geometry;
 use tagmatch_device::Address;
+use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 
 /// Random bytes at a known address in the sender's memory. A peer that can read them can read the
 /// memory.
@@ -113,8 +114,6 @@ impl Hello {
         }
         let doorbell_bit =
             DoorbellBit::new(u32_at(bytes, 28)).ok_or("a hello with an impossible doorbell bit")?;
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&bytes[40..56]);
         let address = usize::try_from(u64_at(bytes, 56))
             .ok()
             .filter(|length| *length <= Address::MAX)
@@ -128,7 +127,7 @@ impl Hello {
             hears_barriers: flags & HEARS_BARRIERS != 0,
             makes_barriers: flags & MAKES_BARRIERS != 0,
             nonce_address: u64_at(bytes, 32),
-            nonce: Nonce(nonce),
+            nonce: Nonce(array_at(bytes, 40)),
         })
     }
 }
