@@ -10,9 +10,9 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::ring::memory::Padded;
 #[cfg(all(loom, test))]
-use super::sync::Wakes;
+pub(crate) use super::doorbell_model::Doorbell;
+use super::ring::memory::Padded;
 use super::sync::{AtomicU32, AtomicU64};
 use tagmatch_os::memory::Mapping;
 
@@ -40,17 +40,18 @@ impl DoorbellBit {
     }
 }
 
+/// The contents of a doorbell page.
 #[repr(C)]
-struct Page {
+pub(crate) struct Page {
     /// Bit `w` is set after a bit of `words[w]` was. `SeqCst`, because of `sleeping`.
-    summary: Padded<AtomicU64>,
+    pub(crate) summary: Padded<AtomicU64>,
     /// 1 while the owner sleeps. The owner stores 1 and then loads `summary`; a sender sets its bit
     /// in `summary` and then loads this. All four are `SeqCst`, so one of the two sees the other.
     /// The sender that exchanges it for 0 wakes the owner, so one wake is sent for one sleep.
-    sleeping: Padded<AtomicU32>,
+    pub(crate) sleeping: Padded<AtomicU32>,
     /// One bit for each ring. It is set with `Release` after the message was stored, and taken with
     /// `Acquire`.
-    words: Padded<[AtomicU64; WORDS]>,
+    pub(crate) words: Padded<[AtomicU64; WORDS]>,
 }
 
 #[cfg(not(all(loom, test)))]
@@ -84,29 +85,6 @@ impl Doorbell {
         // SAFETY: `new` has checked length and alignment, the mapping lives as long as `self`, and
         // the page is made of atomics.
         unsafe { self.page.as_ref() }
-    }
-}
-
-/// In the model: the same page, with what stands for the sockets on which the owner is woken.
-#[cfg(all(loom, test))]
-pub(crate) struct Doorbell {
-    page: Page,
-    pub(crate) wakes: Wakes,
-}
-
-#[cfg(all(loom, test))]
-impl Doorbell {
-    pub(crate) fn new(_: Mapping) -> Option<Self> {
-        let page = Page {
-            summary: Padded(AtomicU64::new(0)),
-            sleeping: Padded(AtomicU32::new(0)),
-            words: Padded(std::array::from_fn(|_| AtomicU64::new(0))),
-        };
-        Some(Doorbell { page, wakes: Wakes::new() })
-    }
-
-    fn page(&self) -> &Page {
-        &self.page
     }
 }
 

@@ -74,6 +74,8 @@ mod connections;
 mod copied_reads;
 mod device;
 mod doorbell;
+#[cfg(all(loom, test))]
+mod doorbell_model;
 mod exposure;
 #[doc(hidden)]
 pub mod fuzzing;
