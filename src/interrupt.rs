@@ -9,9 +9,10 @@ use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 /// Ends blocking calls of a worker from another thread. Made by
 /// [`WorkerOf::interrupter`](crate::WorkerOf::interrupter); clones belong to the same worker.
 ///
-/// The calls that can be interrupted are those with a time limit: [`Request::wait_timeout`], and
-/// [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An interrupted call returns what
-/// it returns when its time is over. A caller that wants no time limit passes [`Duration::MAX`].
+/// The calls that can be interrupted are those with a time limit: [`Request::wait_timeout`],
+/// [`WorkerOf::ends_timeout`], [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An
+/// interrupted call returns what it returns when its time is over. A caller that wants no time
+/// limit passes [`Duration::MAX`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 ///
 /// [`Duration::MAX`]: std::time::Duration::MAX
 /// [`Request::wait_timeout`]: crate::Request::wait_timeout
+/// [`WorkerOf::ends_timeout`]: crate::WorkerOf::ends_timeout
 /// [`WorkerOf::probe_timeout`]: crate::WorkerOf::probe_timeout
 /// [`WorkerOf::mprobe_timeout`]: crate::WorkerOf::mprobe_timeout
 #[derive(Clone)]
@@ -40,7 +42,8 @@ impl Interrupter {
 
     /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call
     /// is blocked, the next call that would block returns at once; several interrupts before that
-    /// call count as one. Does not block.
+    /// call count as one. To stop several threads, of which some may not be blocked, each thread
+    /// that stops interrupts once more. Does not block.
     pub fn interrupt(&self) {
         let mut calls = self.lock();
         calls.is_pending |= calls.blocked.is_empty();
