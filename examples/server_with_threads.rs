@@ -14,7 +14,7 @@ use tagmatch::{Address, Config, Error, Match, SharedWorker, Worker};
 const REQUEST: u64 = 1;
 const REPLY: u64 = 2;
 /// A longer request is cut off, so that no client can make the server allocate without bound.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: usize = 1 << 20;
 
 /// One thread of the server. Gives the number of requests that it has served.
 fn serve(worker: &SharedWorker, is_over: &AtomicBool) -> Result<usize, Error> {
@@ -22,7 +22,7 @@ fn serve(worker: &SharedWorker, is_over: &AtomicBool) -> Result<usize, Error> {
     while !is_over.load(Ordering::Acquire) {
         // `None`: the call was interrupted.
         if let Some(request) = worker.mprobe_timeout(Match::tag(REQUEST), Duration::MAX)? {
-            let length = request.status().length.min(LONGEST) as usize;
+            let length = request.status().length.min(LONGEST);
             let received = request.recv(worker.buffer(length)).wait()?;
             worker.send(received.status.source, REPLY, received.buffer).wait()?;
             served += 1;

@@ -149,7 +149,7 @@ pub struct Status {
     /// Its tag.
     pub tag: Tag,
     /// Its full length in bytes, also when less fitted into the buffer.
-    pub length: u64,
+    pub length: usize,
     /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which
     /// doesn't keep them, whatever it held before). A probe never says so.
     pub truncated: bool,
@@ -160,6 +160,8 @@ pub struct Status {
 impl Status {
     pub(crate) fn new(status: fallback::Status, worker: u32) -> Self {
         let fallback::Status { source, tag, length, truncated, immediate } = status;
+        // Only a message that is read can be longer than memory, and then by its sender's word.
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
         Status { source: Peer { id: source, worker }, tag, length, truncated, immediate }
     }
 }
@@ -176,8 +178,7 @@ pub struct Received {
 impl Received {
     /// The bytes that were received: all of the message, or as many as fitted.
     pub fn data(&self) -> &[u8] {
-        let length = usize::try_from(self.status.length).unwrap_or(usize::MAX);
-        &self.buffer[..length.min(self.buffer.len())]
+        &self.buffer[..self.status.length.min(self.buffer.len())]
     }
 }
 

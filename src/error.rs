@@ -39,6 +39,12 @@ pub enum Error {
     /// The operation was refused or broke; the text says how.
     #[error("{0}")]
     Operation(Fault),
+    /// There is no memory for a message that is to be received whole. It was discarded.
+    #[error("there is no memory for a message of {length} bytes; it was discarded")]
+    NoMemory {
+        /// The message's length, as its sender has announced it.
+        length: usize,
+    },
     /// The peer belongs to another worker.
     #[error("{peer} belongs to another worker")]
     ForeignPeer {

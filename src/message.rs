@@ -8,6 +8,7 @@ use tagmatch_fallback::MessageId;
 use crate::access::{Access, Local};
 use crate::end::QueuedRequest;
 use crate::envelope::{Received, Status};
+use crate::error::Error;
 use crate::error::Failed;
 use crate::request::Request;
 
@@ -62,6 +63,27 @@ impl<A: Access> Message<A> {
         // A message that the receive refused is discarded by the drop.
         self.is_received = posted.is_ok();
         QueuedRequest::begun(&self.access, posted)
+    }
+
+    /// Receives all of it into memory that is allocated for it, on whose length the sender decides:
+    /// ask [`status`](Self::status) first where that matters. If there is no memory for it, the
+    /// message is discarded, and the receive fails ([`Error::NoMemory`]).
+    ///
+    /// ```
+    /// use tagmatch::{Config, Match, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// worker.inject(worker.oneself(), 7, b"of any length")?;
+    /// let received = worker.mprobe_blocking(Match::tag(7))?.recv_whole().wait()?;
+    /// assert_eq!(received.buffer.into_vec(), b"of any length");
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    pub fn recv_whole(self) -> Request<Received, A> {
+        let length = self.status.length;
+        match Buffer::try_zeroed(length) {
+            Some(buffer) => self.recv(buffer),
+            None => Request::refused(Error::NoMemory { length }, Buffer::default()),
+        }
     }
 
     /// Drops it.

@@ -335,6 +335,16 @@ impl<A: Access> WorkerOf<A> {
         self.scope(|scope| scope.recv(which, buffer).wait())
     }
 
+    /// Blocks until a message that matches is there, and receives all of it into memory that is
+    /// allocated for it: a matched probe, and [`Message::recv_whole`].
+    ///
+    /// # Errors
+    /// As for [`mprobe_blocking`](Self::mprobe_blocking). The message's sender died with it, or
+    /// there is no memory for it.
+    pub fn recv_whole_blocking(&self, which: impl Into<Match>) -> Result<Received, Error> {
+        Ok(self.mprobe_blocking(which)?.recv_whole().wait()?)
+    }
+
     /// Runs a future to its end on this thread, making progress for this worker meanwhile. Blocks.
     ///
     /// For programs without an executor. The future may use several requests at once; it is polled

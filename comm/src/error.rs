@@ -77,7 +77,7 @@ pub enum Error {
     #[error("the message has {length} bytes, but the receive's buffer has {room}")]
     Truncated {
         /// The message's length in bytes.
-        length: u64,
+        length: usize,
         /// The buffer's length in bytes.
         room: usize,
     },
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("there is no memory for a message of {length} bytes")]
     NoMemory {
         /// The message's length in bytes, as its sender gives it.
-        length: u64,
+        length: usize,
     },
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]

@@ -18,18 +18,23 @@ use crate::net::{Net, ProcessId};
 /// Fewest bits that a tag can have: two marks, and a number that tells operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
 
-/// Settings of a [`Runtime`], the same in all processes of a job.
+/// Settings of a [`Runtime`], the same in all processes of a job. A setting that is out of its range
+/// makes [`Runtime::new`] fail with [`Error::BadSetting`], which names it.
 pub struct Config<N: Net> {
-    /// The fields of context ids.
+    /// The fields of context ids: as many bits as the context has in `tags`, or fewer. Default:
+    /// [`IdLayout::BITS_16`].
     pub ids: IdLayout,
-    /// How many words of the mask of free ids the first round of an allocation exchanges.
+    /// How many words of the mask of free ids the first round of an allocation exchanges: 0 to one
+    /// fewer than the mask has. Default: 2.
     pub eager_words: usize,
-    /// Which of a message's 64 bits are the context, the source and the tag.
+    /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to 32
+    /// bits, and the source enough to number the processes of the job. Default: [`TagLayout::MPI`].
     pub tags: TagLayout,
-    /// Where collective operations change from one algorithm to another.
+    /// Where collective operations change from one algorithm to another. Default:
+    /// [`Algorithms::default`].
     pub algorithms: Algorithms,
     /// Layers over the collective operations. Their order here doesn't matter: each layer has its
-    /// level.
+    /// level, which no other layer has. Default: none.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
 }
 

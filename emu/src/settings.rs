@@ -11,20 +11,21 @@ pub const FAULTS_VARIABLE: &str = "TAGMATCH_EMU_FAULTS";
 /// How devices are emulated. The default is what a ConnectX-6 announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Entries that a list may have (`max_num_tags`), 1 to 65,535.
+    /// Entries that a list may have (`max_num_tags`), 1 to 65,535. Default: 127.
     pub tags: u32,
-    /// Operations that may be outstanding (`max_ops`), 1 to 65,536.
+    /// Operations that may be outstanding (`max_ops`), 1 to 65,536. Default: 32,768.
     pub operations: u32,
     /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB.
-    /// A longer one ends its queue pair, which hardware would not do.
+    /// A longer one ends its queue pair, which hardware would not do. Default: 64 KiB.
     pub message_max: u32,
     /// Bytes of bounce buffers of one queue. If they hold fewer messages than the program has
-    /// posted buffers, senders are told to wait (RNR) once they are full.
+    /// posted buffers, senders are told to wait (RNR) once they are full. `message_max` or more;
+    /// default: 16 MiB.
     pub memory_max: u64,
     /// The NIC's behaviour where its rules leave a choice. `packet_bytes` follows from the queue
-    /// pairs' paths.
+    /// pairs' paths. Default: no delays, no failures.
     pub knobs: Knobs,
-    /// The seed of these choices.
+    /// The seed of these choices; any number. Default: 0.
     pub seed: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Which receive or probe gets which message.
 
 use crate::common::{Ability, config, has};
-use crate::pair::{bytes, pair};
+use crate::pair::{SIZES, bytes, pair};
 use tagmatch::{Match, TagMask, Worker};
 
 #[test]
@@ -82,6 +82,23 @@ fn matched_messages_are_received_in_any_order() {
     let short = p.ok(first.recv(vec![0; 4]));
     assert!(short.status.truncated);
     p.ok(first_send);
+}
+
+#[test]
+fn a_message_is_received_whole_whatever_its_length() {
+    let p = pair();
+    for size in SIZES {
+        let send = p.a.send(p.to_b, 1, bytes(size));
+        p.probe(Match::tag(1));
+        let received = p.ok(p.b.mprobe(Match::tag(1)).unwrap().unwrap().recv_whole());
+        assert_eq!((received.buffer.into_vec(), received.status.truncated), (bytes(size), false));
+        p.ok(send);
+    }
+    let me = p.b.oneself();
+    p.b.inject(me, 2, &bytes(64)).unwrap();
+    let received = p.b.recv_whole_blocking(Match::tag(2)).unwrap();
+    assert_eq!((received.buffer.into_vec(), received.status.source), (bytes(64), me));
+    assert!(p.b.recv_whole_blocking(Match::any().from(p.to_b)).is_err());
 }
 
 #[test]

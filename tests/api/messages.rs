@@ -23,12 +23,12 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
                 let send = p.a.send_with(p.to_b, 9, bytes(size), options);
                 let receive = early.unwrap_or_else(|| {
                     let seen = p.probe(Match::tag(9));
-                    assert_eq!((seen.length, seen.truncated), (size as u64, false));
+                    assert_eq!((seen.length, seen.truncated), (size, false));
                     p.b.recv(Match::any(), vec![0xee; size + 3])
                 });
                 let Received { buffer, status } = p.ok(receive);
                 let immediate = Some(size as u32 ^ 0xffff);
-                let (tag, length) = (Tag(9), size as u64);
+                let (tag, length) = (Tag(9), size);
                 let source = p.to_a;
                 assert_eq!(status, Status { source, tag, length, truncated: false, immediate });
                 assert_eq!(buffer[..size], bytes(size));
@@ -71,10 +71,7 @@ fn truncation_reports_the_full_length_and_spares_what_follows() {
                     p.b.recv(Match::tag(1), vec![0xee; room])
                 });
                 let received = p.ok(receive);
-                assert_eq!(
-                    (received.status.length, received.status.truncated),
-                    (size as u64, true)
-                );
+                assert_eq!((received.status.length, received.status.truncated), (size, true));
                 if has_first_bytes {
                     assert_eq!(received.data(), &bytes(size)[..room]);
                 }

@@ -183,7 +183,7 @@ fn finish<A: RunThreads>(
     request: Receiving<A>,
 ) -> Result<Buffer, MeasureError> {
     let received = participant.finish(request)?;
-    let (found, wanted) = (received.status.length, participant.case.size);
+    let (found, wanted) = (received.status.length as u64, participant.case.size);
     if found != wanted {
         return Err(MeasureError::Length { found, wanted });
     }

@@ -283,7 +283,7 @@ impl<A: RunThreads> PlannedReceiver<A> {
             if recent_ns.len() == RECENT_MAX {
                 recent_ns.drain(..).for_each(|ns| samples.record_one_way(ns));
             }
-            let (found, wanted) = (received.status.length, participant.case.size);
+            let (found, wanted) = (received.status.length as u64, participant.case.size);
             if found != wanted {
                 return Err(MeasureError::Length { found, wanted });
             }

@@ -217,7 +217,8 @@ impl<A: Access> ThreadPart<A> {
 
     /// Checks the length of a message.
     #[inline]
-    pub(super) fn check_length(&self, found: u64) -> Result<(), MeasureError> {
+    pub(super) fn check_length(&self, found: usize) -> Result<(), MeasureError> {
+        let found = found as u64;
         if found == self.case.size {
             return Ok(());
         }

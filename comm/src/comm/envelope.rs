@@ -57,7 +57,7 @@ pub struct Status {
     /// Its tag; `None` for a message of no process.
     pub tag: Option<u32>,
     /// Its length in bytes.
-    pub length: u64,
+    pub length: usize,
 }
 
 impl Status {
@@ -77,7 +77,6 @@ pub struct Received {
 impl Received {
     /// The message's bytes.
     pub fn data(&self) -> &[u8] {
-        let length = usize::try_from(self.status.length).unwrap_or(usize::MAX);
-        &self.buffer[..length.min(self.buffer.len())]
+        &self.buffer[..self.status.length.min(self.buffer.len())]
     }
 }

@@ -63,13 +63,8 @@ impl<N: Net> Message<N> {
     /// result is [`Error::NoMemory`].
     pub fn recv_whole(self) -> RecvRequest<N> {
         let length = self.status.length;
-        let mut room: Vec<u8> = Vec::new();
-        match usize::try_from(length).ok().filter(|length| room.try_reserve_exact(*length).is_ok())
-        {
-            Some(length) => {
-                room.extend(std::iter::repeat_n(0, length));
-                self.recv(room)
-            }
+        match Buffer::try_zeroed(length) {
+            Some(room) => self.recv(room),
             None => {
                 let error = Error::NoMemory { length };
                 Receiving::ended(&self.comm, Err(Failed { error, buffer: Buffer::default() }))

@@ -168,7 +168,7 @@ impl<N: Net> Receiving<N> {
             let room = buffer.len();
             Some(match comm.status(&envelope) {
                 Err(error) => Err(Failed { error, buffer }),
-                Ok(Status { length, .. }) if length > room as u64 => {
+                Ok(Status { length, .. }) if length > room => {
                     Err(Failed { error: Error::Truncated { length, room }, buffer })
                 }
                 Ok(status) => Ok(Received { buffer, status }),
@@ -229,7 +229,8 @@ impl<N: Net> Comm<N> {
             return Err(forged());
         }
         let tag = u32::try_from(tag).ok();
-        Ok(Status { source: Some(source), tag, length: envelope.length })
+        let length = usize::try_from(envelope.length).unwrap_or(usize::MAX);
+        Ok(Status { source: Some(source), tag, length })
     }
 
     /// If a receive or probe accepts messages from any source, asks the transport to report the

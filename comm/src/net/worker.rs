@@ -192,7 +192,7 @@ impl<A: Access + 'static> WorkerNet<A> {
     /// `from`: the only one who can have sent it, if there is one.
     fn envelope(&mut self, status: tagmatch::Status, from: Option<ProcessId>) -> Envelope {
         let from = from.or_else(|| self.process(status.source));
-        Envelope { from, tag: status.tag, length: status.length }
+        Envelope { from, tag: status.tag, length: status.length as u64 }
     }
 
     /// `with`: the process that the operation depends on, if it is a certain one.

@@ -65,15 +65,15 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
         let sync = world.send_sync(right, 1, vec![1; length]);
         let standard = world.send(right, 2, vec![2; length]);
         let message = world.mprobe_blocking(Source::Any, 2).unwrap();
-        assert_eq!((message.status().source, message.status().length), (Some(left), length as u64));
+        assert_eq!((message.status().source, message.status().length), (Some(left), length));
         assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![2; length]);
         let status = world.probe_blocking(left, TagChoice::Any).unwrap();
-        assert_eq!((status.tag, status.length), (Some(1), length as u64));
+        assert_eq!((status.tag, status.length), (Some(1), length));
         let received = world.recv(Source::Any, TagChoice::Any, vec![0; 10]).wait();
         match received {
             Ok(received) => assert_eq!(received.data(), vec![1; length]),
             Err(failed) => {
-                assert_eq!(failed.error, Error::Truncated { length: length as u64, room: 10 });
+                assert_eq!(failed.error, Error::Truncated { length, room: 10 });
                 assert_eq!(failed.buffer[..], [1; 10]);
             }
         }

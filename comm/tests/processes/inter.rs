@@ -112,7 +112,7 @@ fn traffic(inter: &InterComm<WorkerNet<Local>>) {
             assert_eq!(received.data(), vec![7; length]);
         }
         let message = inter.mprobe_blocking(Source::Any, 4).unwrap();
-        assert_eq!(message.status().length, length as u64);
+        assert_eq!(message.status().length, length);
         assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![7; length]);
         sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
         inter.barrier().unwrap();

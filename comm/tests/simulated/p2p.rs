@@ -36,7 +36,7 @@ fn wildcards_give_rank_and_tag() {
                 let Status { source, tag, length } = received.status;
                 let source = source.unwrap();
                 assert_eq!(received.data(), vec![u8::try_from(source).unwrap(); source as usize]);
-                assert_eq!(length, u64::from(source));
+                assert_eq!(length, source as usize);
                 seen.push((source, tag.unwrap()));
             }
             // The messages of each sender are received in order.
@@ -111,9 +111,9 @@ fn truncation_is_the_receives_and_consumes_the_message() {
                 return;
             }
             for length in [10, 100u8] {
-                let truncated = Error::Truncated { length: u64::from(length), room: 4 };
+                let truncated = Error::Truncated { length: usize::from(length), room: 4 };
                 let message = mprobe(&world, Source::Any, TagChoice::Any).await;
-                assert_eq!(message.status().length, u64::from(length));
+                assert_eq!(message.status().length, usize::from(length));
                 let failed = message.recv(vec![0; 4]).await.unwrap_err();
                 assert_eq!((&failed.error, &failed.buffer[..]), (&truncated, &[3; 4][..]));
                 assert_eq!(failed.error.class(), ErrorClass::Truncate);

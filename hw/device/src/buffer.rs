@@ -1,5 +1,6 @@
 //! Memory that belongs to an operation until the operation ends.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -91,6 +92,19 @@ impl Buffer {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
         vec![0; length].into()
+    }
+
+    /// A buffer of `length` zero bytes; `None` if the allocator has no memory for it. For lengths
+    /// that a peer has announced.
+    pub fn try_zeroed(length: usize) -> Option<Self> {
+        let layout = Layout::array::<u8>(length).ok()?;
+        if length == 0 {
+            return Some(Self::default());
+        }
+        // SAFETY: the size isn't zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        // A vector with this capacity has the same layout.
+        Some(Buffer { start, length, owner: Owner::vec(length) })
     }
 
     /// Memory that the caller manages.
@@ -332,6 +346,15 @@ mod tests {
         let back = buffer.into_vec();
         assert_eq!((back.as_ptr(), back.capacity(), &back[..]), (start, capacity, &[7][..]));
         assert_eq!(Buffer::default().into_vec(), []);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_told() {
+        for length in [0, 1, 5000] {
+            assert_eq!(Buffer::try_zeroed(length).unwrap().into_vec(), vec![0; length]);
+        }
+        assert!(Buffer::try_zeroed(usize::MAX).is_none());
+        assert!(Buffer::try_zeroed(isize::MAX.unsigned_abs()).is_none());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct ShmConfig {
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
     pub peers_max: u32,
-    /// Most peers connected at a time that one other process has brought: from 1, by default 1,024.
+    /// Most peers connected at a time that one other process has brought: 1 or more; default: 1,024.
     /// So it takes several processes to use up all places. Peers that this worker has connected to
     /// don't count. Over the whole life of the worker, one process can bring 65,536.
     pub process_peers_max: u32,

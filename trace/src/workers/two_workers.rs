@@ -219,7 +219,7 @@ impl<'a> TwoWorkers<'a> {
         let Some(msg) = msg else {
             return Err(WorkersError::Unknown);
         };
-        let is_as_sent = |tag: Tag| status.tag == tag && status.length == self.length(msg) as u64;
+        let is_as_sent = |tag: Tag| status.tag == tag && status.length == self.length(msg);
         match self.trace.ops[self.begun_at[msg.index()]] {
             TraceOp::Msg { id, tag } if id == msg && is_as_sent(tag) => Ok(msg),
             _ => Err(self.wrong(msg, "came with another envelope than it was sent with")),

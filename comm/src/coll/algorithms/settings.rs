@@ -4,7 +4,7 @@
 pub(super) const PAIRS_MAX: u32 = 32;
 
 /// The lengths from which on collective operations use other algorithms. All processes of a job
-/// must have equal values.
+/// must have equal values. Any number is allowed.
 ///
 /// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective
 /// Communication Operations in MPICH", IJHPCA 19(1), 2005.
@@ -12,26 +12,27 @@ pub(super) const PAIRS_MAX: u32 = 32;
 pub struct Algorithms {
     /// A broadcast of at least this many bytes, among at least
     /// [`broadcast_members`](Self::broadcast_members), scatters the message and gathers it again
-    /// around a ring. Other broadcasts use a binomial tree.
+    /// around a ring. Other broadcasts use a binomial tree. Default: 12 KiB.
     pub broadcast_long: usize,
-    /// The smallest number of members of a long broadcast.
+    /// The smallest number of members of a long broadcast. Default: 8.
     pub broadcast_members: u32,
     /// A reduction of at least this many bytes is Rabenseifner's: recursive halving, then a gather.
-    /// Shorter ones, and those whose operation is not commutative, use a binomial tree.
+    /// Shorter ones, and those whose operation is not commutative, use a binomial tree. Default: 2
+    /// KiB.
     pub reduce_long: usize,
     /// An allreduce of at least this many bytes is Rabenseifner's: recursive halving, then
     /// recursive doubling. Shorter ones, and those whose operation is not commutative, use
-    /// recursive doubling of the whole message.
+    /// recursive doubling of the whole message. Default: 2 KiB.
     pub allreduce_long: usize,
     /// An allgather of at least this many bytes of all members together uses a ring. Shorter ones
-    /// are Bruck's.
+    /// are Bruck's. Default: 80 KiB.
     pub allgather_long: usize,
     /// An alltoall of at least this many bytes for each member has one pair of messages under way
-    /// at a time. Shorter ones have up to 32.
+    /// at a time. Shorter ones have up to 32. Default: 32 KiB.
     pub alltoall_long: usize,
     /// A reduce-scatter of at least this many bytes goes from pair to pair. Shorter ones use
     /// recursive halving. If the operation is not commutative, each member receives all operands
-    /// for its block, and combines them.
+    /// for its block, and combines them. Default: 512 KiB.
     pub reduce_scatter_long: usize,
 }
 

@@ -58,9 +58,9 @@ const LOOKS: u32 = 16;
 /// How heartbeats are timed, the same in all processes of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct HeartbeatConfig {
-    /// Time between two beats. Default: 3 s, as Open MPI's.
+    /// Time between two beats: above zero. Default: 3 s, as Open MPI's.
     pub period: Duration,
-    /// How long a process may be silent. Default: 10 s, as Open MPI's.
+    /// How long a process may be silent: longer than `period`. Default: 10 s, as Open MPI's.
     ///
     /// A living process is never taken for dead under two conditions. The timeout is more than a
     /// period and twice the sum of the longest time that a message takes and the longest time
