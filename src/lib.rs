@@ -25,6 +25,7 @@
 //! | say which messages | [`Match`]; [`TagLayout`] packs context id, source and tag as MPI does |
 //! | learn how it ended | [`Request`]: test, wait, await, cancel |
 //! | learn how many operations ended | [`WorkerOf::ends`]: a completion queue, which also tells of peers |
+//! | wait for one of several requests, or for all | [`WorkerOf::wait_any`], [`WorkerOf::wait_all`] |
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
@@ -63,6 +64,7 @@ mod progress_thread;
 mod queue;
 pub mod raw;
 mod request;
+mod several;
 mod sync;
 mod wait;
 mod worker;

@@ -371,6 +371,21 @@ impl<T: Output, A: Access> Request<T, A> {
         }
     }
 
+    /// The request's name, if it is one of this worker, until its result was taken.
+    pub(crate) fn id_on(&self, worker: u32) -> Option<RequestId> {
+        match T::progress(&self.progress) {
+            Some(Progress::Pending(pending)) if pending.access.fixed().worker == worker => {
+                self.id()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the result needs no look at the worker, and was not taken.
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(T::progress(&self.progress), None | Some(Progress::Ended(Some(_))))
+    }
+
     /// The request's name, until its result was taken.
     pub(crate) fn id(&self) -> Option<RequestId> {
         match T::progress(&self.progress) {

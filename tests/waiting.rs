@@ -1,5 +1,7 @@
 //! Blocking calls with a time limit, and how another thread ends them.
 
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -117,5 +119,63 @@ fn an_interrupt_ends_all_calls_that_are_blocked_or_else_the_next_one() {
     }
     for _ in 0..3 {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(false), "never woken");
+    }
+}
+
+#[test]
+fn a_wait_for_one_of_several_requests_finds_the_one_that_ended() {
+    for config in policies() {
+        let worker = Worker::new(config).unwrap();
+        let other = Worker::new(Config::default()).unwrap();
+        let me = worker.oneself();
+        let mut receives: Vec<_> =
+            (0..5u64).map(|tag| worker.recv(Match::tag(tag), vec![0; 8])).collect();
+        receives.push(other.recv(Match::tag(0), vec![0; 8]));
+        assert_eq!(worker.wait_any_timeout(&receives, Duration::from_millis(3)), None);
+        assert!(!worker.wait_all_timeout(&receives, Duration::from_millis(3)));
+        for tag in [3, 0, 4, 1, 2u64] {
+            worker.inject(me, tag, &[tag as u8; 8]).unwrap();
+            let place = worker.wait_any(&receives).unwrap();
+            assert_eq!(place, tag as usize);
+            let received = receives[place].test().unwrap().unwrap();
+            assert_eq!(received.data(), [tag as u8; 8]);
+        }
+        // Only results that were taken are left, and the request of another worker.
+        assert_eq!(worker.wait_any(&receives), None);
+        assert!(worker.wait_all_timeout(&receives, Duration::ZERO));
+        // A send that is complete at once, and one that was refused, have ended.
+        assert_eq!(worker.wait_any(&[worker.send(me, 9, vec![0; 8])]), Some(0));
+        assert_eq!(worker.wait_any(&[worker.send(other.oneself(), 9, vec![0; 8])]), Some(0));
+        let receives: Vec<_> =
+            (20..25u64).map(|tag| worker.recv(Match::tag(tag), vec![0; 8])).collect();
+        (20..25u64).rev().for_each(|tag| worker.inject(me, tag, &[tag as u8; 8]).unwrap());
+        assert!(worker.wait_all_timeout(&receives, PATIENCE));
+        for (tag, received) in (20..).zip(worker.wait_all(receives)) {
+            assert_eq!(received.unwrap().data(), [tag; 8]);
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_several_requests_is_woken_by_the_progress_of_another() {
+    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    let _moves = worker.progress_thread().unwrap();
+    let (tell, told) = channel();
+    let waits = worker.clone();
+    thread::spawn(move || {
+        for round in 0..50u64 {
+            let tags = 3 * round..3 * round + 3;
+            let receives: Vec<_> =
+                tags.map(|tag| waits.recv(Match::tag(tag), vec![0; 8])).collect();
+            tell.send(None).unwrap();
+            tell.send(waits.wait_any(&receives)).unwrap();
+        }
+    });
+    for round in 0..50u64 {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(None));
+        thread::sleep(Duration::from_millis(round % 3));
+        worker.inject(worker.oneself(), 3 * round + round % 3, &[7; 8]).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Some((round % 3) as usize)), "never woken");
     }
 }
