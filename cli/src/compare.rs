@@ -3,7 +3,6 @@
 mod interval;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
@@ -90,14 +89,12 @@ struct ComparedResult {
 impl ComparedResult {
     fn new(old: &SavedResult, new: &SavedResult, limit_percent: f64) -> Self {
         // The time of a message is a latency, or the inverse of a rate.
-        let (metric, whole, blocks) = match new.metric {
-            Metric::LatencyNs => {
-                ("latency_ns", new.value / old.value, ratio(&old.blocks, &new.blocks))
-            }
-            Metric::MessagesPerS => {
-                ("messages_per_s", old.value / new.value, ratio(&new.blocks, &old.blocks))
-            }
+        let (shorter, longer) = match new.metric {
+            Metric::LatencyNs => (old, new),
+            Metric::MessagesPerS => (new, old),
         };
+        let (whole, blocks) =
+            (longer.value / shorter.value, ratio(&shorter.blocks, &longer.blocks));
         let percent = |ratio: f64| ((ratio - 1.0) * 1e4).round() / 1e2;
         let time_change_percent = percent(blocks.map_or(whole, |ratio| ratio.estimate));
         let interval = blocks.map(|Ratio { low, high, .. }| [percent(low), percent(high)]);
@@ -117,7 +114,7 @@ impl ComparedResult {
             test: new.key.test.clone(),
             size: new.key.size,
             parameters: new.key.parameters.clone(),
-            metric,
+            metric: new.metric.name(),
             old: old.value,
             new: new.value,
             pooled: [old.pooled, new.pooled],
@@ -237,15 +234,13 @@ impl Comparison {
             )));
         }
         let mut warnings = Vec::new();
-        if let (Some(old), Some(new)) = (&old.cpu, &new.cpu)
-            && old != new
-        {
-            warnings.push(format!("another machine: {old} before, {new} now"));
-        }
-        if let (Some(old), Some(new)) = (&old.kernel, &new.kernel)
-            && old != new
-        {
-            warnings.push(format!("another kernel: {old} before, {new} now"));
+        let facts = [("machine", &old.cpu, &new.cpu), ("kernel", &old.kernel, &new.kernel)];
+        for (what, old, new) in facts {
+            if let (Some(old), Some(new)) = (old, new)
+                && old != new
+            {
+                warnings.push(format!("another {what}: {old} before, {new} now"));
+            }
         }
         if results.iter().any(|pair| pair.interval_percent.is_none()) {
             warnings.push("no interval where a run has too few blocks: measure longer".into());
@@ -279,14 +274,13 @@ impl Comparison {
         );
         let most = |side: usize| self.results.iter().map(|pair| pair.pooled[side]).max();
         if let (Some(old @ 2..), Some(new)) | (Some(old), Some(new @ 2..)) = (most(0), most(1)) {
-            writeln!(
-                head,
-                "# pooled      up to {old} of old and {new} of new in a line: their median, and the blocks of all"
-            )
-            .expect("a String takes all");
+            head += &format!(
+                "# pooled      up to {old} of old and {new} of new in a line: their median, and the \
+                 blocks of all\n"
+            );
         }
         for warning in &self.warnings {
-            writeln!(head, "# warning     {warning}").expect("a String takes all");
+            head += &format!("# warning     {warning}\n");
         }
         let mut out = style.block(&head);
         let headings = ["result", "old", "new", "time", "interval"].map(String::from);
@@ -311,7 +305,7 @@ impl Comparison {
                 }
                 ResultVerdict::Slower => style.bad("SLOWER"),
             };
-            writeln!(out, "{}  {verdict}", line(cells)).expect("a String takes all");
+            out += &format!("{}  {verdict}\n", line(cells));
         }
         let count = |verdict| self.results.iter().filter(|pair| pair.verdict == verdict).count();
         let mut sum = format!(
@@ -328,8 +322,7 @@ impl Comparison {
             if let Some(first) = only.first() {
                 let (count, first) = (only.len(), shorten(first, WHAT_CHARS));
                 let more = if count > 1 { ", ..." } else { "" };
-                writeln!(sum, "# alone       {count} only in {which}: {first}{more}")
-                    .expect("a String takes all");
+                sum += &format!("# alone       {count} only in {which}: {first}{more}\n");
             }
         }
         out + &style.block(&sum)

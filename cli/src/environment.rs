@@ -28,18 +28,9 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Collects the facts of two sides on this machine; takes some 50 us. Pinning to `choice` is
-    /// done elsewhere.
-    pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
-        Self::gather_for(2, choice)
-    }
-
-    /// Collects the facts of a process that sends to itself.
-    pub(crate) fn gather_alone(choice: Option<PinChoice>) -> Self {
-        Self::gather_for(1, choice)
-    }
-
-    fn gather_for(processes: usize, choice: Option<PinChoice>) -> Self {
+    /// Collects the facts of `processes` on this machine, the two sides or one that sends to itself;
+    /// takes some 50 us. Pinning to `choice` is done elsewhere.
+    pub(crate) fn gather(processes: usize, choice: Option<PinChoice>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pin = choice.and_then(PinChoice::pin);
         let pin = pin.map(|pin| [pin.here, pin.there].into_iter().take(processes).collect());
@@ -107,8 +98,8 @@ impl Environment {
             warnings.push(format!("clock source {source} takes {:.0} ns a reading", self.clock_ns));
         }
         if cfg!(debug_assertions) {
-            warnings
-                .push("debug build: cargo run --release -p tagperf is many times faster".into());
+            let faster = "cargo run --release -p tagperf is many times faster";
+            warnings.push(format!("debug build: {faster}"));
         }
         warnings
     }
@@ -255,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_machine_is_found() {
-        let environment = Environment::gather(None);
+        let environment = Environment::gather(2, None);
         assert!(environment.cores > 0 && environment.clock_ns > 0.0 && !environment.cpu.is_empty());
     }
 }

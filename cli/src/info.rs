@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tagmatch::Finding;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 
@@ -31,7 +32,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &verbs(style);
     out += &ucx(style);
     out += "\n";
-    out += &style.block(&Environment::gather(None).machine());
+    out += &style.block(&Environment::gather(2, None).machine());
     Output::stdout().print(&out)
 }
 
@@ -39,15 +40,11 @@ pub(crate) fn command() -> Result<(), Failure> {
 /// works.
 fn shm(style: Style) -> String {
     if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off) {
-        return entry(
-            style,
-            "shm",
-            false,
-            &[
-                format!("no shared-memory worker can be made: {}", one_line(error)),
-                "next: ls -l /proc/self/fd; ulimit -a".into(),
-            ],
-        );
+        let lines = [
+            format!("no shared-memory worker can be made: {}", one_line(error)),
+            "next: ls -l /proc/self/fd; ulimit -a".into(),
+        ];
+        return entry(style, "shm", false, &lines);
     }
     let mut lines = vec!["processes of one machine and one user; matching in software".to_owned()];
     lines.extend(settings());
@@ -119,24 +116,10 @@ fn verbs_entry(
     tried: Option<Result<String, Failure>>,
     kernel_has: &str,
 ) -> String {
-    let mut lines = match (usable(info), &tried) {
-        (Err(MissingDevice { why, next }), _) => vec![why, format!("next: {next}")],
-        (Ok((name, port)), Some(Err(failure))) => vec![
-            format!("{name}, port {port}: no message gets across: {}", one_line(failure)),
-            "next: tagperf lat --sizes 8 --device verbs".into(),
-        ],
-        (Ok((name, port)), _) => vec![
-            format!("{name}, port {port}; between machines and within one"),
-            "next: tagperf lat --device verbs".into(),
-        ],
-    };
-    if let Some(Ok(how)) = &tried {
-        lines.push(format!("large messages: {how}"));
-    }
+    let found = usable(info).map(|(name, port)| format!("{name}, port {port}"));
+    let mut lines = first_lines(found, &tried, ["", "verbs"]);
     if let Some(tag_matching) = &info.tag_matching {
-        let answer = if tag_matching.is_available { "yes" } else { "no" };
-        lines.push(format!("matching by the NIC: {answer}, {}", one_line(&tag_matching.reason)));
-        lines.extend(tag_matching.next.map(|next| format!("next: {next}")));
+        lines.extend(matching_by_nic(tag_matching));
     }
     if info.library.is_available {
         lines.push(format!("libibverbs: {}", one_line(&info.library.reason)));
@@ -168,30 +151,48 @@ fn ucx(style: Style) -> String {
 }
 
 fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>>) -> String {
-    let mut lines = match (ucx_usable(info), &tried) {
-        (Err(MissingDevice { why, next }), _) => vec![why, format!("next: {next}")],
-        (Ok(library), Some(Err(failure))) => vec![
-            format!("UCX {library}: no message gets across: {}", one_line(failure)),
-            "next: tagperf lat --sizes 8 --device ucx".into(),
-        ],
-        (Ok(library), _) => vec![
-            format!("UCX {library}; between machines and within one; UCX matches"),
-            "next: tagperf lat --device ucx, or ucx:tcp,self to choose transports (UCX_TLS)".into(),
-        ],
-    };
-    if let Some(Ok(how)) = &tried {
-        lines.push(format!("large messages: {how}"));
-    }
+    let found = ucx_usable(info).map(|library| format!("UCX {library}"));
+    let choice = ["; UCX matches", "ucx, or ucx:tcp,self to choose transports (UCX_TLS)"];
+    let mut lines = first_lines(found, &tried, choice);
     if info.device.is_available {
         lines.push(format!("transports here: {}", one_line(info.transports.join(" "))));
         lines.push(format!("asleep: {}", one_line(&info.wakeup.reason)));
         lines.extend(info.wakeup.next.map(|next| format!("next: {next}")));
     }
-    let offload = &info.tag_offload;
-    let answer = if offload.is_available { "yes" } else { "no" };
-    lines.push(format!("matching by the NIC: {answer}, {}", one_line(&offload.reason)));
-    lines.extend(offload.next.map(|next| format!("next: {next}")));
+    lines.extend(matching_by_nic(&info.tag_offload));
     entry(style, "ucx", tried.is_some_and(|tried| tried.is_ok()), &lines)
+}
+
+/// The lines about the device that was found, and about the message that was exchanged over it.
+/// `more` has what else is to be said of it, and the value of `--device`.
+fn first_lines(
+    found: Result<String, MissingDevice>,
+    tried: &Option<Result<String, Failure>>,
+    [more, device]: [&str; 2],
+) -> Vec<String> {
+    let name = match found {
+        Ok(name) => name,
+        Err(MissingDevice { why, next }) => return vec![why, format!("next: {next}")],
+    };
+    let works = format!("{name}; between machines and within one{more}");
+    let next = format!("next: tagperf lat --device {device}");
+    match tried {
+        None => vec![works, next],
+        Some(Ok(how)) => vec![works, next, format!("large messages: {how}")],
+        Some(Err(failure)) => {
+            let device = device.split(',').next().unwrap_or_default();
+            vec![
+                format!("{name}: no message gets across: {}", one_line(failure)),
+                format!("next: tagperf lat --sizes 8 --device {device}"),
+            ]
+        }
+    }
+}
+
+fn matching_by_nic(finding: &Finding) -> impl Iterator<Item = String> {
+    let answer = if finding.is_available { "yes" } else { "no" };
+    let line = format!("matching by the NIC: {answer}, {}", one_line(&finding.reason));
+    std::iter::once(line).chain(finding.next.map(|next| format!("next: {next}")))
 }
 
 fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {

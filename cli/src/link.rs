@@ -201,19 +201,19 @@ impl<A: Access> Link<A> {
     /// Posts a receive from the peer.
     #[inline]
     pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        self.worker.recv(self.of_peer(tag), buffer)
+        self.receive_from(false, tag, buffer)
     }
 
+    /// Posts a receive from any source, or from the peer.
     #[inline]
-    fn of_peer(&self, tag: u64) -> Match {
-        let exact = Match::tag(self.tags.tag(tag));
-        if self.tags.names_peers() { exact.from(self.peer) } else { exact }
-    }
-
-    /// Posts a receive from any source.
-    #[inline]
-    pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        self.worker.recv(Match::masked(self.tags.tag(tag), self.tags.any_source()), buffer)
+    pub(crate) fn receive_from(&self, any: bool, tag: u64, buffer: Buffer) -> Receiving<A> {
+        let tag = self.tags.tag(tag);
+        let which = match any {
+            true => Match::masked(tag, self.tags.any_source()),
+            false if self.tags.names_peers() => Match::tag(tag).from(self.peer),
+            false => Match::tag(tag),
+        };
+        self.worker.recv(which, buffer)
     }
 
     #[inline]

@@ -13,7 +13,7 @@ pub(crate) use blocks::BlockFigures;
 pub(crate) use blocks::Blocks;
 pub(crate) use document::{Document, SCHEMA};
 pub(crate) use histogram::Histogram;
-pub(crate) use matching::{Matching, NotOffloaded};
+pub(crate) use matching::Matching;
 pub(crate) use row::{
     Drained, Means, More, PerMessage, PerThread, PlannedRate, Recovered, Row, tenths,
 };

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
 use crate::output::is_dash;
-use crate::result::{PERCENTILES, Percentile, SCHEMA};
+use crate::result::{PERCENTILES, SCHEMA};
 use crate::spec::default_window;
 use crate::units::show_size;
 
@@ -95,6 +95,16 @@ pub(crate) enum Metric {
     MessagesPerS,
 }
 
+impl Metric {
+    /// Its name in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::LatencyNs => "latency_ns",
+            Self::MessagesPerS => "messages_per_s",
+        }
+    }
+}
+
 /// One result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SavedResult {
@@ -157,14 +167,11 @@ impl SavedRun {
 
     /// Adds a document, an array of them, or a line of a stream.
     pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
-        match value {
-            Value::Array(documents) => documents.iter().try_for_each(|document| match document {
-                Value::Object(document) => self.document(document),
-                other => Err(format!("{} where a test's document should be", short(other))),
-            }),
+        let documents = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        documents.iter().try_for_each(|document| match document {
             Value::Object(document) => self.document(document),
             other => Err(format!("{} where a test's document should be", short(other))),
-        }
+        })
     }
 
     fn document(&mut self, document: &Map<String, Value>) -> Result<(), String> {
@@ -223,10 +230,8 @@ impl SavedRun {
             None => None,
             Some(Value::Object(latency)) => {
                 let mut percentiles_ns = [0.0; 6];
-                for (slot, Percentile { json: name, .. }) in
-                    percentiles_ns.iter_mut().zip(PERCENTILES)
-                {
-                    *slot = figure(latency, name)?.ok_or_else(|| wrong(name))?;
+                for (slot, rung) in percentiles_ns.iter_mut().zip(PERCENTILES) {
+                    *slot = figure(latency, rung.json)?.ok_or_else(|| wrong(rung.json))?;
                 }
                 Some(percentiles_ns)
             }
@@ -239,11 +244,7 @@ impl SavedRun {
             // A measurement that was stopped before it had a figure.
             (None, None) => return Ok(()),
         };
-        let name = match metric {
-            Metric::LatencyNs => "latency_ns",
-            Metric::MessagesPerS => "messages_per_s",
-        };
-        let blocks = match row.get("blocks").and_then(|blocks| blocks.get(name)) {
+        let blocks = match row.get("blocks").and_then(|blocks| blocks.get(metric.name())) {
             None => Vec::new(),
             Some(Value::Array(blocks)) if blocks.len() <= BLOCKS_MAX => {
                 let blocks = blocks.iter().map(|block| positive(block).filter(|b| *b > 0.0));

@@ -47,10 +47,7 @@ impl Drain {
         let mut posted: Vec<Option<Receiving<A>>> = Vec::with_capacity(order.len());
         let span = match self.queue {
             Queue::Posted => {
-                for n in 0..order.len() {
-                    let receive = self.receive(participant, n, n);
-                    posted.push(Some(receive));
-                }
+                posted.extend((0..order.len()).map(|n| Some(self.receive(participant, n, n))));
                 participant.begin(batch)?;
                 let start = Instant::now();
                 let go = participant.link.send(ANSWER, Buffer::default());
@@ -67,10 +64,8 @@ impl Drain {
                 participant
                     .await_unexpected(batch.messages, self.tag(order.len().saturating_sub(1)))?;
                 let start = Instant::now();
-                for (at, &n) in order.iter().enumerate() {
-                    let receive = self.receive(participant, n, at);
-                    posted.push(Some(receive));
-                }
+                let numbered = order.iter().enumerate();
+                posted.extend(numbered.map(|(at, &n)| Some(self.receive(participant, n, at))));
                 for (&n, receiving) in order.iter().zip(posted) {
                     let Some(receiving) = receiving else { continue };
                     self.buffers[n] = finish(participant, receiving)?;
@@ -120,11 +115,7 @@ impl Drain {
         at: usize,
     ) -> Receiving<A> {
         let (tag, buffer) = (self.tag(n), std::mem::take(&mut self.buffers[n]));
-        if takes_any(participant.case, at as u64) {
-            participant.link.receive_any(tag, buffer)
-        } else {
-            participant.link.receive(tag, buffer)
-        }
+        participant.link.receive_from(takes_any(participant.case, at as u64), tag, buffer)
     }
 
     fn tag(&self, n: usize) -> u64 {

@@ -308,11 +308,7 @@ impl<A: RunThreads> PlannedReceiver<A> {
 }
 
 fn receive<A: RunThreads>(participant: &Participant<'_, A>, buffer: Buffer) -> Receiving<A> {
-    if participant.case.wildcard_recv {
-        participant.link.receive_any(DATA, buffer)
-    } else {
-        participant.link.receive(DATA, buffer)
-    }
+    participant.link.receive_from(participant.case.wildcard_recv, DATA, buffer)
 }
 
 /// Sends the length of the samples, then the samples.

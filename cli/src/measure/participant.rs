@@ -95,12 +95,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         };
         for n in 0..self.case.posted_depth {
             pause(n)?;
-            let (tag, empty) = (POSTED_FILLER | n, Buffer::default());
-            self.fillers.push(if takes_any(self.case, n) {
-                self.link.receive_any(tag, empty)
-            } else {
-                self.link.receive(tag, empty)
-            });
+            let (any, tag) = (takes_any(self.case, n), POSTED_FILLER | n);
+            self.fillers.push(self.link.receive_from(any, tag, Buffer::default()));
         }
         let mut sends = Vec::new();
         for n in 0..self.case.unexpected_depth {
@@ -121,8 +117,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         }
         self.await_fillers(go_on)?;
         if self.role == Role::Client {
-            let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
-            self.finish_send(self.link.send(TOKEN, Self::READY.emit()))?;
+            let back = self.ask(Self::READY)?;
             self.link.finish_while(back, go_on)?;
         }
         Ok(())
@@ -207,8 +202,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
     /// Begins a batch as the client. When this returns, everything sent before has arrived on the
     /// other side.
     pub(crate) fn begin(&mut self, batch: Batch) -> Result<(), MeasureError> {
-        let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
-        self.finish_send(self.link.send(TOKEN, batch.emit()))?;
+        let back = self.ask(batch)?;
         self.finish(back)?;
         self.before = self.link.matching();
         Ok(())
@@ -222,9 +216,15 @@ impl<'a, A: RunThreads> Participant<'a, A> {
     /// Says, as the client, that there are no more batches, and waits until the other side has
     /// checked its fillers: fillers that name this side would end when it leaves.
     pub(crate) fn end(&mut self) -> Result<(), MeasureError> {
-        let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
-        self.finish_send(self.link.send(TOKEN, Self::LAST.emit()))?;
+        let back = self.ask(Self::LAST)?;
         self.finish(back).map(drop)
+    }
+
+    /// Sends a token as the client; returns the receive of the token that comes back.
+    fn ask(&self, token: Batch) -> Result<Receiving<A>, MeasureError> {
+        let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
+        self.finish_send(self.link.send(TOKEN, token.emit()))?;
+        Ok(back)
     }
 
     /// Tells the client, as the other side, that the fillers are checked and it may leave.

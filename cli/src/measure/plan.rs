@@ -96,36 +96,28 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(test: Test, args: &Measure) -> Result<Self, Failure> {
         if args.wildcard > 0 && args.posted_depth == 0 {
-            let right = "--posted-depth N with it, or --wildcard-recv, would be right";
-            return Err(Failure::Usage(format!(
-                "--wildcard {}: it is a share of the posted ones, and none is posted; {right}",
+            return Err(usage(&format!(
+                "--wildcard {}: it is a share of the posted ones, and none is posted; \
+                 --posted-depth N with it, or --wildcard-recv,",
                 args.wildcard
             )));
         }
-        if args.rate.is_some() && test != Test::Lat {
-            return Err(usage("--rate: it plans what lat measures; tagperf lat --rate"));
-        }
-        if args.window.is_some() && test == Test::Lat && args.rate.is_none() {
-            let right = "--rate R with it, or tagperf bw --window";
-            return Err(usage(&format!(
-                "lat --window: one message is under way at a time; {right}"
-            )));
-        }
-        if args.oneself && args.common.hw_tags != HwTagsArg::Off {
-            return Err(usage("--self --hw-tags: messages to oneself pass no NIC; either alone"));
-        }
-        if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
-            return Err(usage(
-                "--self --device verbs: messages to oneself pass no device; either alone",
-            ));
-        }
-        if args.oneself && test == Test::Bibw {
-            return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
-        }
-        let sizes = match args.rate {
-            Some(_) => Sizes(vec![8]),
-            None => test.sizes(),
+        let (has_rate, is_lat) = (args.rate.is_some(), test == Test::Lat);
+        let refused = if has_rate && !is_lat {
+            "--rate: it plans what lat measures; tagperf lat --rate"
+        } else if args.window.is_some() && is_lat && !has_rate {
+            "lat --window: one message is under way at a time; --rate R with it, or tagperf bw --window"
+        } else if args.oneself && args.common.hw_tags != HwTagsArg::Off {
+            "--self --hw-tags: messages to oneself pass no NIC; either alone"
+        } else if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
+            "--self --device verbs: messages to oneself pass no device; either alone"
+        } else if args.oneself && test == Test::Bibw {
+            "bibw --self: there is only one way; tagperf bw --self"
+        } else {
+            ""
         };
+        refuse(refused)?;
+        let sizes = if has_rate { Sizes(vec![8]) } else { test.sizes() };
         let plan = Self {
             sizes: args.sizes.clone().unwrap_or(sizes).0,
             depths: vec![QueueDepths {
@@ -151,29 +143,23 @@ impl Plan {
     pub(crate) fn depth(args: &args::Depth) -> Result<Self, Failure> {
         let test = if args.drain { Test::Drain } else { Test::Depth };
         let (least, most) = DEPTHS;
-        let depths = args.depths.clone().map_or_else(
-            || Sizes::powers(if args.drain { least } else { 0 }, most).0,
-            |depths| depths.0,
-        );
-        if args.drain && depths.contains(&0) {
-            return Err(usage("--drain: there is nothing to drain at depth 0; --depths 16..16K"));
-        }
+        let default = || Sizes::powers(if args.drain { least } else { 0 }, most);
+        let depths = args.depths.clone().unwrap_or_else(default).0;
         let only_unexpected = args.queue == Some(Queue::Unexpected);
-        if args.drain && only_unexpected && args.common.hw_tags != HwTagsArg::Off {
-            return Err(usage(
-                "--drain --queue unexpected --hw-tags: its messages all come before their receives, \
-                 a NIC would match none; --queue posted",
-            ));
-        }
-        if args.wildcard.is_some() && only_unexpected && !args.drain {
-            let right = "--queue posted, --drain or --wildcard-recv";
-            return Err(usage(&format!(
-                "--wildcard with --queue unexpected: it is a share of the posted ones; {right}"
-            )));
-        }
-        if args.seed.is_some() && !args.order.contains(&Order::Random) {
-            return Err(usage("--seed: no order is random; --order random with it"));
-        }
+        let refused = if args.drain && depths.contains(&0) {
+            "--drain: there is nothing to drain at depth 0; --depths 16..16K"
+        } else if args.drain && only_unexpected && args.common.hw_tags != HwTagsArg::Off {
+            "--drain --queue unexpected --hw-tags: its messages all come before their receives, a NIC \
+             would match none; --queue posted"
+        } else if args.wildcard.is_some() && only_unexpected && !args.drain {
+            "--wildcard with --queue unexpected: it is a share of the posted ones; --queue posted, \
+             --drain or --wildcard-recv"
+        } else if args.seed.is_some() && !args.order.contains(&Order::Random) {
+            "--seed: no order is random; --order random with it"
+        } else {
+            ""
+        };
+        refuse(refused)?;
         let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
         let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
         let mut all = Vec::new();
@@ -209,17 +195,12 @@ impl Plan {
                 }));
             }
         }
+        let no_limit = args.effort.duration.is_none() && args.effort.iters.is_none();
+        let duration = if no_limit { Some(DEPTH_TIME) } else { args.effort.duration };
         let plan = Self {
             sizes: args.size.map_or_else(|| test.sizes().0, |size| vec![size]),
             depths: all,
-            effort: Effort {
-                duration: args.effort.duration.or(args
-                    .effort
-                    .iters
-                    .is_none()
-                    .then_some(DEPTH_TIME)),
-                ..args.effort.clone()
-            },
+            effort: Effort { duration, ..args.effort.clone() },
             idle_peers: args.idle_peers,
             orders: if args.order.is_empty() { vec![Order::Forward] } else { args.order.clone() },
             seed: args.seed.unwrap_or(SEED),
@@ -230,29 +211,24 @@ impl Plan {
 
     /// Checks all bounds now, so that a large size is not refused after a minute of smaller ones.
     fn checked(self) -> Result<Self, Failure> {
-        if self.common.report.histogram && !self.takes_latencies() {
-            let right = "lat, or depth without --drain,";
+        if self.common.report.histogram && !matches!(self.test, Test::Lat | Test::Depth) {
+            let (name, right) = (self.test.name(), "lat, or depth without --drain,");
             return Err(usage(&format!(
-                "--histogram: {} measures no single messages; {right}",
-                self.test.name()
+                "--histogram: {name} measures no single messages; {right}"
             )));
         }
-        match (&self.common.device, self.common.hw_tags) {
+        let refused = match (&self.common.device, self.common.hw_tags) {
             (DeviceArg::Shm, HwTagsArg::Emu) => {
-                Err(usage("--hw-tags emu: it is behind verbs; --device verbs with it, or model"))
+                "--hw-tags emu: it is behind verbs; --device verbs with it, or model"
             }
-            (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => Err(usage(
-                "--hw-tags: UCX matches by itself; auto, which lets it use its NIC, or --device verbs",
-            )),
-            _ => Ok(()),
-        }?;
+            (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {
+                "--hw-tags: UCX matches by itself; auto, which lets it use its NIC, or --device verbs"
+            }
+            _ => "",
+        };
+        refuse(refused)?;
         self.cases().iter().try_for_each(Case::check).map_err(Failure::Usage)?;
         Ok(self)
-    }
-
-    /// Whether rows have samples.
-    fn takes_latencies(&self) -> bool {
-        matches!(self.test, Test::Lat | Test::Depth)
     }
 
     /// All sizes of the test at depth 0, with defaults for all else.
@@ -385,6 +361,11 @@ impl Plan {
             if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
         self.effort.describe(what, each)
     }
+}
+
+/// Refuses the command line, unless there is nothing to say.
+fn refuse(what: &str) -> Result<(), Failure> {
+    if what.is_empty() { Ok(()) } else { Err(usage(what)) }
 }
 
 fn usage(what: &str) -> Failure {

@@ -118,13 +118,13 @@ impl TestRunner {
         let device = FoundDevice::look(&common.device)
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let environment = match place {
-            PeerLocation::Oneself => Environment::gather_alone(common.pin),
-            PeerLocation::SecondProcess | PeerLocation::Serve(_) => Environment::gather(common.pin),
-            PeerLocation::OtherRank(_, cpus_of_ranks) => Environment::gather_pair(
-                cpus_of_ranks.processes(),
-                cpus_of_ranks.cores(),
-                common.pin,
-            ),
+            PeerLocation::Oneself => Environment::gather(1, common.pin),
+            PeerLocation::SecondProcess | PeerLocation::Serve(_) => {
+                Environment::gather(2, common.pin)
+            }
+            PeerLocation::OtherRank(_, cpus) => {
+                Environment::gather_pair(cpus.processes(), cpus.cores(), common.pin)
+            }
         };
         let other = match place {
             PeerLocation::SecondProcess => Some(PeerProcess::find(None, &device.device)),

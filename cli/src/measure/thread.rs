@@ -186,12 +186,7 @@ impl<A: Access> ThreadPart<A> {
     /// Posts the measured receive.
     #[inline]
     pub(super) fn receive(&self, link: &Link<A>, buffer: Buffer) -> Receiving<A> {
-        let tag = DATA | self.number;
-        if self.case.wildcard_recv {
-            link.receive_any(tag, buffer)
-        } else {
-            link.receive(tag, buffer)
-        }
+        link.receive_from(self.case.wildcard_recv, DATA | self.number, buffer)
     }
 
     /// Posts the measured receive into buffer number `at`.

@@ -53,7 +53,7 @@ impl RunThreads for Shared {
             }
         };
         let (work, enter, gate) = (&work, &enter, &gate);
-        let results: Vec<_> = std::thread::scope(|scope| {
+        let mut results: Vec<Result<Span, _>> = std::thread::scope(|scope| {
             let run = |part| move || if enter() { work(part, link) } else { Err(no_thread("")) };
             let spawn = |part| {
                 let thread = std::thread::Builder::new().name("measuring".into());
@@ -72,16 +72,11 @@ impl RunThreads for Shared {
         // preferred.
         let vague =
             |error: &MeasureError| matches!(error, MeasureError::Link(LinkError::Attention));
-        let mut spans = Vec::with_capacity(count);
-        let mut errors = Vec::new();
-        for result in results {
-            match result {
-                Ok(span) => spans.push(span),
-                Err(error) => errors.push(error),
-            }
+        let told = |result: &_| matches!(result, Err(error) if !vague(error));
+        if let Some(at) = results.iter().position(told) {
+            results.swap(0, at);
         }
-        let telling = errors.iter().position(|error| !vague(error)).unwrap_or(0);
-        if errors.is_empty() { Ok(spans) } else { Err(errors.swap_remove(telling)) }
+        results.into_iter().collect()
     }
 }
 

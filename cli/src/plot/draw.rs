@@ -1,8 +1,6 @@
 //! Draws charts as SVG: a white page, dark text, a light grid, colours that people with any colour
 //! vision tell apart (Okabe and Ito), and the legend beside the curves, never over them.
 
-use std::fmt::Write as _;
-
 use super::axis::Tick;
 use super::figure::{Figure, LINES_MAX, Line};
 use crate::units::shorten;
@@ -64,7 +62,7 @@ struct Svg(String);
 
 impl Svg {
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{element}").expect("a String takes all");
+        self.0 += &format!("{element}\n");
     }
 
     /// Text whose baseline is at `at`; `anchor` says which end of it is there: start, middle or
@@ -110,12 +108,9 @@ fn labelled(ticks: &[Tick]) -> impl Iterator<Item = (f64, &str)> {
 }
 
 fn least_and_most(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values
-        .fold(None, |ends, value| match ends {
-            None => Some((value, value)),
-            Some((low, high)) => Some((value.min(low), value.max(high))),
-        })
-        .unwrap_or((0.0, 1.0))
+    let ends = values.map(|value| (value, value));
+    let ends = ends.reduce(|(low, high), (value, _)| (low.min(value), high.max(value)));
+    ends.unwrap_or((0.0, 1.0))
 }
 
 /// The width of the legend. A single curve has none: the title names it.

@@ -72,7 +72,8 @@ impl<C: Serialize> Document<C> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::matching::NotOffloaded;
+    use tagmatch::NotOffloaded;
+
     use super::*;
 
     #[derive(Serialize)]

@@ -1,7 +1,7 @@
 //! Counts of where receives were matched, for JSON and for the control channel.
 
 use serde::{Deserialize, Serialize};
-use tagmatch::Counters;
+use tagmatch::{Counters, NotOffloaded};
 
 /// Counts of where receives were matched. `hardware + posted + unexpected + by_device` are all of
 /// them.
@@ -14,6 +14,7 @@ pub(crate) struct Matching {
     /// By a device that doesn't say where; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(crate) by_device: u64,
+    #[serde(with = "NotOffloadedInJson")]
     pub(crate) not_offloaded: NotOffloaded,
     /// Events of a NIC's list that break its rules; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -21,23 +22,23 @@ pub(crate) struct Matching {
 }
 
 /// Receives among `posted` that no NIC matched, by reason; absent if 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct NotOffloaded {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "NotOffloaded", deny_unknown_fields, default = "NotOffloaded::default")]
+struct NotOffloadedInJson {
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) too_small: u64,
+    too_small: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) list_full: u64,
+    list_full: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) order: u64,
+    order: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) source: u64,
+    source: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) memory: u64,
+    memory: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) phase: u64,
+    phase: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) off: u64,
+    off: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -45,28 +46,10 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-#[cfg(test)]
-impl NotOffloaded {
-    /// All of them.
-    pub(crate) fn total(&self) -> u64 {
-        let Self { too_small, list_full, order, source, memory, phase, off } = self;
-        too_small + list_full + order + source + memory + phase + off
-    }
-}
-
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
-        let Counters { hardware, posted, unexpected, by_device, list_faults, .. } = counters;
-        let why = counters.not_offloaded;
-        let not_offloaded = NotOffloaded {
-            too_small: why.too_small,
-            list_full: why.list_full,
-            order: why.order,
-            source: why.source,
-            memory: why.memory,
-            phase: why.phase,
-            off: why.off,
-        };
+        let Counters { hardware, posted, unexpected, by_device, .. } = counters;
+        let Counters { not_offloaded, list_faults, .. } = counters;
         Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
     }
 }
