@@ -28,8 +28,8 @@ const WHAT_CHARS: usize = 100;
 /// The command.
 pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
     if is_dash(&args.old) && is_dash(&args.new) {
-        let right = "a file for one of them would be right";
-        return Err(Failure::Usage(format!("both OLD and NEW are standard input; {right}")));
+        let wrong = "both OLD and NEW are standard input";
+        return Err(Failure::usage(wrong, "a file for one of them"));
     }
     let inputs = [("OLD", &*args.old), ("NEW", &*args.new)];
     files::check_distinct(&inputs, &[("--json", args.json.as_ref())])?;
@@ -157,12 +157,10 @@ fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, Failure> {
         // A figure of 0 means that no message arrived. It is left out of the comparison.
         let figures = entry.blocks.iter().chain([&entry.value]).filter(|figure| **figure != 0.0);
         if let Some(absurd) = figures.copied().find(|figure| !FIGURES.contains(figure)) {
-            let (least, most) = (FIGURES.start(), FIGURES.end());
-            return Err(Failure::Usage(format!(
-                "{name}: {absurd:e} is no figure of {}; one from {least:e} to {most:e} would be \
-                 right",
-                shorten(&entry.key.label(), WHAT_CHARS),
-            )));
+            let (what, least, most) = (entry.key.label(), FIGURES.start(), FIGURES.end());
+            let what = shorten(&what, WHAT_CHARS);
+            let wrong = format!("{name}: {absurd:e} is no figure of {what}");
+            return Err(Failure::usage(wrong, format!("one from {least:e} to {most:e}")));
         }
     }
     Ok(pooled)
@@ -223,15 +221,14 @@ impl Comparison {
         let only_old: Vec<_> = earlier.into_keys().map(|key| key.label()).collect();
         let [old_name, new_name] = names;
         if results.is_empty() {
-            let first = |labels: &[String]| {
-                labels.first().map_or("none".into(), |l| shorten(l, WHAT_CHARS))
-            };
-            return Err(Failure::Usage(format!(
-                "{old_name} and {new_name} have no result in common ({} there, {} here); runs of \
-                 the same test with the same options would be right",
-                first(&only_old),
-                first(&only_new),
-            )));
+            let [there, here] = [&only_old, &only_new]
+                .map(|labels| labels.first().map_or("none".into(), |l| shorten(l, WHAT_CHARS)));
+            return Err(Failure::usage(
+                format!(
+                    "{old_name} and {new_name} have no result in common ({there} there, {here} here)"
+                ),
+                "runs of the same test with the same options",
+            ));
         }
         let mut warnings = Vec::new();
         let facts = [("machine", &old.cpu, &new.cpu), ("kernel", &old.kernel, &new.kernel)];

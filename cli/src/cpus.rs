@@ -33,8 +33,7 @@ pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
     }
     let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     let cpus: Vec<_> = cpus.map(|cpu| cpu.to_string()).collect();
-    let right = format!("{} would be right", shorten(&cpus));
-    Err(Failure::Usage(format!("--pin: CPU {cpu} is not open to this process; {right}")))
+    Err(Failure::usage(format!("--pin: CPU {cpu} is not open to this process"), shorten(&cpus)))
 }
 
 fn shorten(cpus: &[String]) -> String {

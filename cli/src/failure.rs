@@ -30,22 +30,22 @@ pub(crate) enum Failure {
 impl Failure {
     /// Prints the line and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        match self {
+        let status = match self {
             Self::ReaderGone => return ExitCode::SUCCESS,
             Self::Launched(status) => return ExitCode::from(*status),
-            failure => {
-                // Standard error may be closed as well.
-                let _ = std::io::Write::write_all(
-                    &mut std::io::stderr(),
-                    format!("{}\n", one_line(failure)).as_bytes(),
-                );
-            }
-        }
-        match self {
-            Self::Measurement(_) => ExitCode::from(1),
-            Self::Interrupted => ExitCode::from(130),
-            _ => ExitCode::from(2),
-        }
+            Self::Measurement(_) => 1,
+            Self::Interrupted => 130,
+            Self::Usage(_) | Self::Input(_) => 2,
+        };
+        let line = format!("{}\n", one_line(self));
+        // Standard error may be closed as well.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        ExitCode::from(status)
+    }
+
+    /// Bad usage: what is wrong, and what would be right.
+    pub(crate) fn usage(wrong: impl Display, right: impl Display) -> Self {
+        Self::Usage(format!("{wrong}; {right} would be right"))
     }
 
     /// An output, named `name`, could not be written.

@@ -40,14 +40,12 @@ pub(crate) fn check_distinct(
         let same = |(_, other): &&(&str, FileIdentity)| *other == place;
         let shown = one_line(path.display());
         if let Some((input, _)) = read.iter().find(same) {
-            let right = "another file would be right";
-            return Err(Failure::Usage(format!("{option}: {shown} is {input} itself; {right}")));
+            let wrong = format!("{option}: {shown} is {input} itself");
+            return Err(Failure::usage(wrong, "another file"));
         }
         if let Some((other, _)) = written.iter().find(same) {
-            let right = "another file for one of them would be right";
-            return Err(Failure::Usage(format!(
-                "both {other} and {option} go to {shown}; {right}"
-            )));
+            let wrong = format!("both {other} and {option} go to {shown}");
+            return Err(Failure::usage(wrong, "another file for one of them"));
         }
         written.push((option, place));
     }

@@ -43,21 +43,22 @@ impl Write for TruncateOnWrite {
 }
 
 impl Output {
+    fn new(name: impl Into<String>, to: impl Write + 'static, is_stdout: bool) -> Self {
+        Self { name: name.into(), to: Box::new(to), is_optional: false, is_stdout }
+    }
+
     pub(crate) fn stdout() -> Self {
         // Line by line, since people watch a table while it is measured.
-        let to = Box::new(io::stdout());
-        Self { name: "standard output".into(), to, is_optional: false, is_stdout: true }
+        Self::new("standard output", io::stdout(), true)
     }
 
     pub(crate) fn stderr() -> Self {
-        let to = Box::new(io::stderr());
-        Self { name: "standard error".into(), to, is_optional: false, is_stdout: false }
+        Self::new("standard error", io::stderr(), false)
     }
 
     /// An output that discards everything.
     pub(crate) fn nowhere() -> Self {
-        let to = Box::new(io::sink());
-        Self { name: "nowhere".into(), to, is_optional: false, is_stdout: false }
+        Self::new("nowhere", io::sink(), false)
     }
 
     /// Goes on without a reader: for when something else is to be written too.
@@ -73,18 +74,17 @@ impl Output {
     /// Creates the file at `path`, or takes standard output for `-`.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Self, Failure> {
         if is_dash(path) {
-            let to = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            let name = "standard output".into();
-            return Ok(Self { name, to, is_optional: false, is_stdout: true });
+            let to = BufWriter::with_capacity(1 << 16, io::stdout());
+            return Ok(Self::new("standard output", to, true));
         }
         let name = one_line(path.display());
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| {
-            let right = "a file that can be written would be right";
-            Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
+            let why = format!("{option}: cannot create {name}: {error}");
+            Failure::usage(why, "a file that can be written")
         })?;
         let to = BufWriter::with_capacity(1 << 16, TruncateOnWrite { file, is_begun: false });
-        Ok(Self { name, to: Box::new(to), is_optional: false, is_stdout: false })
+        Ok(Self::new(name, to, false))
     }
 
     /// Writes `text` at once.

@@ -20,9 +20,8 @@ pub(crate) use figure::{Axis, Figure, Line};
 /// Creates the file. Only SVG is written, so another ending is a mistake.
 pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
     if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("svg")) {
-        let name = one_line(path.display());
-        let right = "a file whose name ends in .svg would be right";
-        return Err(Failure::Usage(format!("--plot: {name} is no SVG file; {right}")));
+        let wrong = format!("--plot: {} is no SVG file", one_line(path.display()));
+        return Err(Failure::usage(wrong, "a file whose name ends in .svg"));
     }
     Output::create("--plot", path)
 }

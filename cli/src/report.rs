@@ -51,15 +51,15 @@ impl Report {
         if let Some(form) = replaced
             && to_stdout(common.json.as_ref())
         {
-            let right = "a file for --json would be right";
-            return Err(Failure::Usage(format!("both --json and {form} go to -; {right}")));
+            let wrong = format!("both --json and {form} go to -");
+            return Err(Failure::usage(wrong, "a file for --json"));
         }
         if let Some(form @ ("--csv" | "--osu")) = replaced
             && options.histogram
             && common.json.is_none()
         {
-            let right = "--json FILE with them, or --json-stream, would be right";
-            return Err(Failure::Usage(format!("{form} has no place for --histogram; {right}")));
+            let right = "--json FILE with them, or --json-stream,";
+            return Err(Failure::usage(format!("{form} has no place for --histogram"), right));
         }
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
         files::check_distinct(&[], &outputs)?;

@@ -35,12 +35,6 @@ impl Style {
         Self { colour: is_watched(output) && !set("NO_COLOR") && !dumb }
     }
 
-    /// No colour.
-    #[cfg(test)]
-    pub(crate) fn plain() -> Self {
-        Self { colour: false }
-    }
-
     pub(crate) fn good(self, text: impl Display) -> String {
         self.sgr(text, "32")
     }
@@ -78,6 +72,13 @@ impl Style {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Style {
+        /// No colour.
+        pub(crate) fn plain() -> Self {
+            Self { colour: false }
+        }
+    }
 
     #[test]
     fn colour_or_none() {

@@ -53,18 +53,13 @@ impl PeerProcess {
         let greeted = self.control.send(&Ask::Hello(ours.clone()));
         let answer = greeted.and_then(|()| self.control.receive(HELLO_TIME));
         let theirs = match answer {
-            Ok(Answer::Hello(theirs)) => theirs,
-            Ok(Answer::Refused { why }) => {
-                return Err(Failure::Measurement(format!("{}: {}", self.what, one_line(why))));
-            }
-            Ok(answer) => {
-                let why = format!("{} answers {answer:?} instead of hello", self.what);
-                return Err(Failure::Measurement(why));
-            }
-            Err(error) => {
-                return Err(Failure::Measurement(format!("{}: {}", self.what, one_line(error))));
-            }
+            Ok(Answer::Hello(theirs)) => Ok(theirs),
+            Ok(Answer::Refused { why }) => Err(format!(": {}", one_line(why))),
+            Ok(answer) => Err(format!(" answers {answer:?} instead of hello")),
+            Err(error) => Err(format!(": {}", one_line(error))),
         };
+        let failed = |why| Failure::Measurement(format!("{}{why}", self.what));
+        let theirs = theirs.map_err(failed)?;
         ours.understands(&theirs).map_err(Failure::Usage)?;
         self.is_here = ours.boot_id == theirs.boot_id;
         if !self.is_here && *device == DeviceArg::Shm {
@@ -78,11 +73,8 @@ impl PeerProcess {
         if self.is_here {
             return Ok(());
         }
-        Err(Failure::Usage(format!(
-            "--rate: {} is another machine, with another clock, and times are taken one way; both \
-             sides on one machine would be right",
-            self.what
-        )))
+        let why = "is another machine, with another clock, and times are taken one way";
+        Err(Failure::usage(format!("--rate: {} {why}", self.what), "both sides on one machine"))
     }
 
     /// Runs one case; see [`client::run`].
@@ -93,12 +85,10 @@ impl PeerProcess {
         limits: Limits,
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
-        client::run(&mut self.control, device, case, limits, tick).map_err(
-            |failure| match failure {
-                Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),
-                other => other,
-            },
-        )
+        match client::run(&mut self.control, device, case, limits, tick) {
+            Err(Failure::Measurement(why)) => Err(Failure::Measurement(self.with_exit(why))),
+            measured => measured,
+        }
     }
 
     /// Adds how the process ended, which says more than that its channel closed.
@@ -139,8 +129,8 @@ impl PeerProcess {
         let mut addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
             .to_socket_addrs()
             .map_err(|error| {
-                let right = "a name that resolves, or 127.0.0.1, would be right";
-                Failure::Usage(format!("cannot find {}: {error}; {right}", host.name))
+                let right = "a name that resolves, or 127.0.0.1,";
+                Failure::usage(format!("cannot find {}: {error}", host.name), right)
             })?
             .collect();
         if *device == DeviceArg::Shm {
@@ -213,8 +203,8 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let right = "--device verbs or ucx, or both sides on one machine, would be right";
-    Failure::Usage(format!("{what} is another machine, which shm does not reach; {right}"))
+    let right = "--device verbs or ucx, or both sides on one machine,";
+    Failure::usage(format!("{what} is another machine, which shm does not reach"), right)
 }
 
 #[cfg(test)]

@@ -94,8 +94,8 @@ impl ClientQueue {
 pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let wanted = SocketAddr::new(args.bind, args.port);
     let listener = TcpListener::bind(wanted).map_err(|error| {
-        let right = "an address of this machine and a free --port would be right";
-        Failure::Usage(format!("cannot listen on {wanted}: {error}; {right}"))
+        let right = "an address of this machine and a free --port";
+        Failure::usage(format!("cannot listen on {wanted}: {error}"), right)
     })?;
     let address = listener.local_addr().unwrap_or(wanted);
     let open = if address.ip().is_loopback() { "" } else { "; anyone who reaches it may use it" };

@@ -32,11 +32,8 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let by_nic = match args.hw_tags {
         HwTagsArg::Off => None,
         HwTagsArg::Auto | HwTagsArg::Emu => {
-            let right = "off or model[:SLOTS] would be right";
-            return Err(Failure::Usage(format!(
-                "--hw-tags {}: a replay has no device; {right}",
-                args.hw_tags
-            )));
+            let wrong = format!("--hw-tags {}: a replay has no device", args.hw_tags);
+            return Err(Failure::usage(wrong, "off or model[:SLOTS]"));
         }
         nic @ HwTagsArg::Model { slots } => {
             let nic = nic.config(args.seed);
@@ -99,8 +96,8 @@ fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
         Trace::parse(io::stdin().lock())
     } else {
         let file = File::open(path).map_err(|error| {
-            let right = "a tagtrace file, or - for standard input, would be right";
-            Failure::Usage(format!("cannot open {name}: {error}; {right}"))
+            let right = "a tagtrace file, or - for standard input,";
+            Failure::usage(format!("cannot open {name}: {error}"), right)
         })?;
         Trace::parse(BufReader::with_capacity(1 << 18, file))
     };

@@ -141,33 +141,37 @@ pub(crate) fn tenths(value: f64) -> f64 {
 }
 
 #[cfg(test)]
-impl Row {
-    /// A row of a latency test, for tests.
-    pub(crate) fn sample() -> Self {
-        Self {
-            size: 8,
-            posted_depth: 0,
-            unexpected_depth: 0,
-            wildcard_percent: 0,
-            iters: 10,
-            samples: 10,
-            latency_ns: Some(Latency {
-                min: 1.5,
-                p50: 2.0,
-                p90: 3.0,
-                p99: 4.0,
-                p999: 5.0,
-                max: 6.0,
-                mean: 2.5,
-            }),
-            bandwidth_bytes_per_s: Some(7),
-            messages_per_s: Some(8),
-            more: More::default(),
-            blocks: Some(blocks::BlockFigures {
-                latency_ns: vec![2.25, 3.0],
-                messages_per_s: vec![],
-            }),
-            histogram: None,
+mod tests {
+    use super::*;
+
+    impl Row {
+        /// A row of a latency test, for tests.
+        pub(crate) fn sample() -> Self {
+            Self {
+                size: 8,
+                posted_depth: 0,
+                unexpected_depth: 0,
+                wildcard_percent: 0,
+                iters: 10,
+                samples: 10,
+                latency_ns: Some(Latency {
+                    min: 1.5,
+                    p50: 2.0,
+                    p90: 3.0,
+                    p99: 4.0,
+                    p999: 5.0,
+                    max: 6.0,
+                    mean: 2.5,
+                }),
+                bandwidth_bytes_per_s: Some(7),
+                messages_per_s: Some(8),
+                more: More::default(),
+                blocks: Some(blocks::BlockFigures {
+                    latency_ns: vec![2.25, 3.0],
+                    messages_per_s: vec![],
+                }),
+                histogram: None,
+            }
         }
     }
 }

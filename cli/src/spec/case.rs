@@ -205,33 +205,32 @@ impl Case {
 }
 
 #[cfg(test)]
-impl Case {
-    /// A small stream, for tests.
-    pub(crate) fn sample() -> Self {
-        Self {
-            traffic: Traffic::Stream,
-            size: 8,
-            window: 64,
-            batch: 1024,
-            posted_depth: 0,
-            unexpected_depth: 0,
-            wildcard_percent: 0,
-            wildcard_recv: false,
-            validate: true,
-            pin: None,
-            device: DeviceArg::Shm,
-            threads: None,
-            idle_peers: 0,
-            single_buffer: false,
-            hw_tags: HwTagsArg::Off,
-            address: "00".into(),
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Case {
+        /// A small stream, for tests.
+        pub(crate) fn sample() -> Self {
+            Self {
+                traffic: Traffic::Stream,
+                size: 8,
+                window: 64,
+                batch: 1024,
+                posted_depth: 0,
+                unexpected_depth: 0,
+                wildcard_percent: 0,
+                wildcard_recv: false,
+                validate: true,
+                pin: None,
+                device: DeviceArg::Shm,
+                threads: None,
+                idle_peers: 0,
+                single_buffer: false,
+                hw_tags: HwTagsArg::Off,
+                address: "00".into(),
+            }
+        }
+    }
 
     fn case() -> Case {
         Case::sample()
