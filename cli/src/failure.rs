@@ -65,14 +65,8 @@ pub(crate) fn one_line(text: impl Display) -> String {
     if !text.contains(char::is_control) {
         return text;
     }
-    text.chars().fold(String::new(), |mut out, c| {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-        out
-    })
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]

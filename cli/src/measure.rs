@@ -122,5 +122,5 @@ pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
         report: args::report::ReportOptions::default(),
     };
     let series = TestRunner::open(PeerLocation::SecondProcess, &common, Interrupt::default());
-    series.map(|series| series.large_messages())
+    series.map(|series| series.large_messages)
 }

@@ -181,7 +181,7 @@ fn replays(effort: Effort) {
     println!("\nrecorded traces: ns per operation, best / median");
     println!("{:>24}{:>16}{:>16}{:>8}", "trace", "lists", "plain list", "ratio");
     for recorded in traces::load() {
-        let (best, median) = effort.replay(&recorded.trace, IndexedLists::new);
+        let (best, median) = effort.replay(&recorded.trace, IndexedLists::default);
         let (plain, plain_median) = effort.replay(&recorded.trace, PlainLists::default);
         println!(
             "{:>24}{:>16}{:>16}{:>8.2}",

@@ -151,7 +151,7 @@ fn replays(criterion: &mut Criterion) {
                 bencher.iter_custom(|runs| (0..runs).map(|_| replay()).sum());
             });
         };
-        bench("lists", &mut || traces::replay(trace, IndexedLists::new()).took);
+        bench("lists", &mut || traces::replay(trace, IndexedLists::default()).took);
         bench("plain list", &mut || traces::replay(trace, PlainLists::default()).took);
     }
 }

@@ -23,7 +23,7 @@ pub fn check(trace: &Trace) {
     });
     let (mut depths, mut walks) = (DepthCounter::new(trace), WalkCounter::new(trace));
     let mut wanted = results.into_iter();
-    let Ok(pass) = run(trace, IndexedLists::new(), u64::MAX, |op, result| {
+    let Ok(pass) = run(trace, IndexedLists::default(), u64::MAX, |op, result| {
         assert_eq!(Some(result), wanted.next(), "the plain lists' result is on the right");
         depths.see(op, result);
         walks.see(op, result);

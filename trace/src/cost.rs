@@ -43,7 +43,7 @@ impl Cost {
             return None;
         }
         let mut indexed = vec![first.ns_per_op()];
-        repeat(first.took, || indexed.push(timed(trace, IndexedLists::new()).ns_per_op()));
+        repeat(first.took, || indexed.push(timed(trace, IndexedLists::default()).ns_per_op()));
         let first = timed(trace, PlainLists::default());
         let mut plain = vec![first.ns_per_op()];
         repeat(first.took, || plain.push(timed(trace, PlainLists::default()).ns_per_op()));

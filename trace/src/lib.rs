@@ -46,7 +46,7 @@ pub use depth::{DepthCounter, DepthSummary, MatchCounts};
 pub use error::{IdKind, Mistake, TraceError};
 pub use format::{HEADER, Id, TraceOp};
 pub use matcher::{IndexedLists, Leftover, Matcher};
-pub use matches::{write_leftover, write_matches, write_result};
+pub use matches::{write_leftover, write_result};
 pub use plain::{PlainHandle, PlainLists, PlainQueue};
 pub use reader::Trace;
 pub use result::OpResult;

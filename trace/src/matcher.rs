@@ -43,13 +43,6 @@ pub struct IndexedLists {
 }
 
 impl IndexedLists {
-    /// Empty lists, with hash seeds that whoever wrote the trace does not know.
-    #[must_use]
-    pub fn new() -> Self {
-        let seed = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8);
-        Self { posted: PostedList::new(seed()), unexpected: UnexpectedList::new(seed()) }
-    }
-
     /// What is in the lists.
     #[must_use]
     pub fn leftover(&self) -> Leftover {
@@ -60,8 +53,10 @@ impl IndexedLists {
 }
 
 impl Default for IndexedLists {
+    /// Empty lists, with hash seeds that the author of a trace does not know.
     fn default() -> Self {
-        Self::new()
+        let seed = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8);
+        Self { posted: PostedList::new(seed()), unexpected: UnexpectedList::new(seed()) }
     }
 }
 

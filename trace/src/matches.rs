@@ -3,24 +3,9 @@
 use std::io::{self, Write};
 
 use crate::format::Id;
-use crate::matcher::{IndexedLists, Leftover};
+use crate::matcher::Leftover;
 use crate::reader::Trace;
 use crate::result::OpResult;
-use crate::run::run;
-
-/// Writes the whole record of a replay through tagmatch's lists.
-///
-/// # Errors
-///
-/// If `out` cannot be written to.
-pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
-    let pass = run(trace, IndexedLists::new(), u64::MAX, |_, result| match result {
-        Some(result) => write_result(trace, result, &mut out),
-        None => Ok(()),
-    })?;
-    write_leftover(trace, &pass.lists.leftover(), &mut out)?;
-    out.flush()
-}
 
 /// Writes the line of one result.
 ///

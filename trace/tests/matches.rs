@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tagmatch_testkit::tagtrace;
-use tagmatch_trace::{Trace, check, write_matches};
+use tagmatch_trace::{IndexedLists, Trace, check, run, write_leftover, write_result};
 
 const LAMMPS: &str = include_str!("traces/lammps-crack-rank0of8.trace");
 const HPCC: &str = include_str!("traces/hpcc-rank0of6.trace");
@@ -12,7 +12,11 @@ fn matches(trace: &str) -> String {
     let trace = Trace::parse(trace.as_bytes()).unwrap();
     check(&trace);
     let mut out = Vec::new();
-    write_matches(&trace, &mut out).unwrap();
+    let pass = run(&trace, IndexedLists::default(), u64::MAX, |_, result| match result {
+        Some(result) => write_result(&trace, result, &mut out),
+        None => Ok(()),
+    });
+    write_leftover(&trace, &pass.unwrap().lists.leftover(), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -7,8 +7,8 @@ use tagmatch::model::{Knobs, ModelConfig};
 use tagmatch::{Counters, HwTags};
 use tagmatch_testkit::random::Random;
 use tagmatch_testkit::tagtrace;
-use tagmatch_trace::Trace;
-use tagmatch_trace::workers::write_matches;
+use tagmatch_trace::workers::replay;
+use tagmatch_trace::{Trace, write_leftover, write_result};
 
 /// A model NIC with a list of `slots` entries. A seed decides how far it lags.
 fn nic(slots: u32, seed: Option<u64>) -> HwTags {
@@ -80,13 +80,17 @@ fn agree(seed: u64, sum: &mut Sum) {
     // Without a seed, in one of eight traces, the NIC does not lag.
     let nic_seed = random.chance(7, 8).then_some(seed);
     let parsed = Trace::parse(trace.as_bytes()).unwrap();
-    let mut lines = Vec::new();
-    let counters = write_matches(&parsed, nic(slots, nic_seed), nic_seed, &mut lines)
+    let run = replay(&parsed, nic(slots, nic_seed), nic_seed)
         .unwrap_or_else(|error| panic!("seed {seed}, {slots} slots: {error}\n{trace}"));
+    let mut lines = Vec::new();
+    for result in run.results.iter().flatten() {
+        write_result(&parsed, *result, &mut lines).unwrap();
+    }
+    write_leftover(&parsed, &run.leftover, &mut lines).unwrap();
     let lines = String::from_utf8(lines).unwrap();
     let want = tagtrace::matches(&trace);
     assert_eq!(lines, want, "seed {seed}, {slots} slots, NIC's seed {nic_seed:?}\n{trace}");
-    sum.add(&lines, &counters);
+    sum.add(&lines, &run.counters);
 }
 
 #[test]

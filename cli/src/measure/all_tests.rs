@@ -40,12 +40,9 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let mut report = Report::open(common)?;
     let (mut people, mut json) = report.outputs(common)?;
     let mut series = TestRunner::open(PeerLocation::SecondProcess, common, Interrupt::watch()?)?;
-    let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| QueueDepths {
-        queue: None,
-        posted_depth,
-        unexpected_depth,
-        wildcard_percent,
-        wildcard_recv: false,
+    let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| {
+        let none = QueueDepths::default();
+        QueueDepths { posted_depth, unexpected_depth, wildcard_percent, ..none }
     });
     let plans = [
         Plan::brief(Test::Lat, LATENCY_TIME, common),

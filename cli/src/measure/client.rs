@@ -185,7 +185,7 @@ fn phases<A: RunThreads>(
     }
     participant.check_fillers("after the measurement")?;
     measured.matching = participant.matched();
-    measured.large_messages = participant.large_messages()?;
+    measured.large_messages = participant.link.large_messages()?;
     Ok(measured)
 }
 
@@ -238,7 +238,7 @@ impl Measured {
     fn new<A: RunThreads>(participant: &Participant<'_, A>) -> Self {
         let case = participant.case;
         let ways = match case.traffic {
-            Traffic::PingPong if participant.role() == Role::Alone => 1,
+            Traffic::PingPong if participant.role == Role::Alone => 1,
             Traffic::PingPong | Traffic::Both => 2,
             _ => 1,
         };

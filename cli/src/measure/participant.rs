@@ -35,7 +35,7 @@ const SETUP_TIME: Duration = Duration::from_secs(20);
 pub(crate) struct Participant<'a, A: RunThreads> {
     pub(super) link: Link<A>,
     pub(crate) case: &'a Case,
-    role: Role,
+    pub(super) role: Role,
     pub(super) parts: Vec<ThreadPart<A>>,
     /// Matches of the batches that count.
     matched: Matching,
@@ -121,10 +121,6 @@ impl<'a, A: RunThreads> Participant<'a, A> {
             self.link.finish_while(back, go_on)?;
         }
         Ok(())
-    }
-
-    pub(crate) fn role(&self) -> Role {
-        self.role
     }
 
     /// Waits until all fillers of the other side are here.
@@ -264,10 +260,6 @@ impl<'a, A: RunThreads> Participant<'a, A> {
     pub(crate) fn matched(&self) -> Matching {
         // A fault of the NIC's list counts whenever it happened, outside of batches too.
         Matching { list_faults: self.link.matching().list_faults, ..self.matched }
-    }
-
-    pub(crate) fn large_messages(&self) -> Result<String, MeasureError> {
-        Ok(self.link.large_messages()?)
     }
 
     #[inline]

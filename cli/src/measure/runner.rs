@@ -67,20 +67,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Says when to check next whether the output still has a reader.
-struct ReaderCheck(Instant);
-
-impl ReaderCheck {
-    fn is_due(&mut self) -> bool {
-        let now = Instant::now();
-        let due = now >= self.0;
-        if due {
-            self.0 = now + LOOK_TIME;
-        }
-        due
-    }
-}
-
 /// Where the other side is.
 #[derive(Clone, Copy)]
 pub(super) enum PeerLocation<'a> {
@@ -100,7 +86,7 @@ pub(super) struct TestRunner {
     /// The device of the other side, if it has another name there.
     device_there: Option<DeviceArg>,
     environment: Environment,
-    large_messages: String,
+    pub(super) large_messages: String,
     /// Whether the facts that hold for all tables were printed above the first.
     introduced: bool,
     interrupt: Interrupt,
@@ -163,10 +149,6 @@ impl TestRunner {
         Ok(series)
     }
 
-    pub(super) fn large_messages(&self) -> String {
-        self.large_messages.clone()
-    }
-
     /// Whether the user has interrupted the test, or it failed.
     pub(super) fn is_over(&self) -> bool {
         self.failed.is_some() || self.interrupt.came()
@@ -215,7 +197,7 @@ impl TestRunner {
         let streams = plan.common.report.json_stream;
         let (limits, mut progress) = (plan.effort.limits(), Progress::new(cases.len(), streams));
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, cases.len());
-        let (interrupt, mut reader_check) = (self.interrupt.clone(), ReaderCheck(Instant::now()));
+        let (interrupt, mut looked) = (self.interrupt.clone(), Instant::now());
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(case.size));
@@ -224,9 +206,12 @@ impl TestRunner {
             // error.
             let go_on = || {
                 let told = progress.at(|| what.clone(), |line| report.progress(line));
-                let read =
-                    !reader_check.is_due() || !(people.has_no_reader() || report.has_no_reader());
-                told.is_ok() && read && !interrupt.came()
+                let is_due = looked.elapsed() >= LOOK_TIME;
+                if is_due {
+                    looked = Instant::now();
+                }
+                let is_read = !is_due || !(people.has_no_reader() || report.has_no_reader());
+                told.is_ok() && is_read && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {

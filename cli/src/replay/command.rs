@@ -51,7 +51,7 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
             _ => Ok(()),
         }
     };
-    let pass = run(&trace, IndexedLists::new(), u64::MAX, see)?;
+    let pass = run(&trace, IndexedLists::default(), u64::MAX, see)?;
     let left = pass.lists.leftover();
     if let Some(mut matches) = matches {
         let left = by_nic.as_ref().map_or(&left, |(run, _)| &run.leftover);

@@ -154,21 +154,16 @@ impl Case {
         }
     }
 
-    /// Payload buffers that one side allocates, at most.
-    fn buffers(&self) -> u64 {
-        let each = match (self.traffic, self.single_buffer) {
+    /// Bytes of payload buffers that one side allocates, at most.
+    fn memory_bytes(&self) -> u64 {
+        let buffers = match (self.traffic, self.single_buffer) {
             (Traffic::PingPong, true) => 2,
             (Traffic::PingPong | Traffic::Both, false) => self.batch.saturating_mul(2),
             (Traffic::Stream | Traffic::Both, true) => self.ahead().saturating_add(1),
             (Traffic::Stream | Traffic::Drain { .. }, _) => self.batch,
             (Traffic::Planned { .. }, _) => self.window,
         };
-        each.saturating_mul(self.thread_count())
-    }
-
-    /// Bytes of payload buffers that one side allocates.
-    fn memory_bytes(&self) -> u64 {
-        self.size.saturating_mul(self.buffers())
+        self.size.saturating_mul(buffers).saturating_mul(self.thread_count())
     }
 
     /// Checks every parameter against its bound; the error says what would be right.

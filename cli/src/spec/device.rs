@@ -105,16 +105,15 @@ impl DeviceArg {
     /// The configuration of a worker with one silent peer. It uses little memory, since there may
     /// be many.
     pub(crate) fn idle_config(&self) -> DeviceConfig {
-        match self {
-            DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
-            DeviceArg::Verbs { .. } => DeviceConfig::Verbs(VerbsConfig {
+        match self.config() {
+            DeviceConfig::Verbs(verbs) => DeviceConfig::Verbs(VerbsConfig {
                 receive_buffers: 64,
                 send_buffers: 1,
                 queue_depth: 16,
                 peers_max: 4,
-                ..self.verbs()
+                ..verbs
             }),
-            DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
+            other => other,
         }
     }
 

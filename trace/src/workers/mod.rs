@@ -19,12 +19,9 @@ mod payload;
 mod requests;
 mod two_workers;
 
-use std::io::{self, Write};
-
-use tagmatch::{Counters, HwTags};
+use tagmatch::HwTags;
 
 use crate::format::TraceOp;
-use crate::matches::{write_leftover, write_result};
 use crate::reader::Trace;
 pub use agreement::Agreement;
 pub use error::WorkersError;
@@ -51,25 +48,4 @@ pub fn replay(trace: &Trace, nic: HwTags, seed: Option<u64>) -> Result<WorkersRu
         workers.run(at, op)?;
     }
     workers.finish()
-}
-
-/// Writes the record of [`replay`], as [`write_matches`](crate::write_matches) does for the lists.
-/// Gives the receiving worker's counters.
-///
-/// # Errors
-///
-/// Those of [`replay`], and if `out` cannot be written to.
-pub fn write_matches(
-    trace: &Trace,
-    nic: HwTags,
-    seed: Option<u64>,
-    mut out: impl Write,
-) -> io::Result<Counters> {
-    let run = replay(trace, nic, seed).map_err(io::Error::other)?;
-    for result in run.results.iter().flatten() {
-        write_result(trace, *result, &mut out)?;
-    }
-    write_leftover(trace, &run.leftover, &mut out)?;
-    out.flush()?;
-    Ok(run.counters)
 }
