@@ -20,20 +20,16 @@ pub(crate) fn two_cpus() -> Option<Pin> {
 
 /// Pins this process to one CPU, threads that it starts later too.
 pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    let known = usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
-    let mut set = CpuSet::new();
-    let pinned = known.filter(|&cpu| allowed.is_set(cpu)).is_some_and(|cpu| {
-        set.set(cpu);
-        sched_setaffinity(None, &set).is_ok()
-    });
-    if pinned {
-        return Ok(());
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let (open, mut set) = (cpus(), CpuSet::new());
+    if let (true, Ok(at)) = (open.contains(&cpu), usize::try_from(cpu)) {
+        set.set(at);
+        if sched_setaffinity(None, &set).is_ok() {
+            return Ok(());
+        }
     }
-    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let cpus: Vec<_> = cpus.map(|cpu| cpu.to_string()).collect();
-    Err(Failure::usage(format!("--pin: CPU {cpu} is not open to this process"), shorten(&cpus)))
+    let open: Vec<_> = open.iter().map(u32::to_string).collect();
+    Err(Failure::usage(format!("--pin: CPU {cpu} is not open to this process"), shorten(&open)))
 }
 
 fn shorten(cpus: &[String]) -> String {

@@ -113,14 +113,7 @@ fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
 /// How large messages are transferred to a process of this machine on `device`: sends one to find
 /// out.
 pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
-    let common = args::Common {
-        pin: None,
-        device,
-        hw_tags: crate::spec::HwTagsArg::Off,
-        no_validate: false,
-        json: None,
-        report: args::report::ReportOptions::default(),
-    };
+    let common = args::Common { device, ..args::Common::default() };
     let series = TestRunner::open(PeerLocation::SecondProcess, &common, Interrupt::default());
     series.map(|series| series.large_messages)
 }

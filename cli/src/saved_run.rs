@@ -23,47 +23,23 @@ const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
 /// Fields of a row that are figures, not parameters.
-const ROW_FIGURES: [&str; 15] = [
-    "iters",
-    "samples",
-    "latency_ns",
-    "bandwidth_bytes_per_s",
-    "messages_per_s",
-    "blocks",
-    "histogram",
-    "matching",
-    "validated",
-    "per_thread",
-    "checked",
-    "interrupted",
-    "rank_means_ns",
-    "recovery_ns",
+const ROW_FIGURES: [&[&str]; 4] = [
+    &["iters", "samples", "latency_ns", "bandwidth_bytes_per_s", "messages_per_s", "blocks"],
+    &["histogram", "matching", "validated", "per_thread", "checked", "interrupted"],
+    &["rank_means_ns", "recovery_ns"],
     // The depths say which queue is deep. A drain's queue is in `drain`, and is a parameter.
-    "queue",
+    &["queue"],
 ];
 /// Fields of a row that are objects of figures, with the parameters in them.
 const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
 /// Fields of a configuration that are not parameters: how long, where and on what machine.
-const CONFIG_FACTS: [&str; 16] = [
-    "sizes",
-    "threads",
-    "iters",
-    "duration_ms",
-    "warmup",
-    "other_side",
-    "launcher",
-    "large_messages",
-    "cpu",
-    "cores",
-    "kernel",
-    "clock_ns",
-    "clock_source",
-    "governor",
-    "pin",
-    "warnings",
+const CONFIG_FACTS: [&[&str]; 3] = [
+    &["test", "size", "sizes", "threads", "iters", "duration_ms", "warmup"],
+    &["other_side", "launcher", "large_messages"],
+    &["cpu", "cores", "kernel", "clock_ns", "clock_source", "governor", "pin", "warnings"],
 ];
-/// Fields that every result's line of a stream has.
-const RECORD_FACTS: [&str; 5] = ["schema", "tool", "version", "record", "device"];
+/// Fields that every result's line of a stream has, and that are no further parameters.
+const RECORD_FACTS: [&str; 7] = ["schema", "tool", "version", "record", "test", "device", "size"];
 
 /// The parameters of a result; only results with equal keys are compared. Parameters that are 0,
 /// off, or the default are absent, so a file from before a parameter existed still compares.
@@ -272,23 +248,21 @@ impl SavedRun {
     }
 
     fn key(&self, test: &str, device: &str, size: u64, row: &Map<String, Value>) -> Key {
-        let no_parameter = |name: &str| name == "size" || name == "test";
+        let is_in = |lists: &[&[&str]], name: &str| lists.iter().any(|list| list.contains(&name));
+        let of_config = self.config.iter().filter(|(name, _)| !is_in(&CONFIG_FACTS, name));
         let of_row = row.iter().filter(|(name, _)| {
-            let name = name.as_str();
-            !ROW_FIGURES.contains(&name) && !RECORD_FACTS.contains(&name)
+            let is_object = WITHIN.iter().any(|(object, _)| object == name);
+            !is_object && !is_in(&ROW_FIGURES, name) && !RECORD_FACTS.contains(&name.as_str())
         });
-        let of_config =
-            self.config.iter().filter(|(name, _)| !CONFIG_FACTS.contains(&name.as_str()));
         let within = WITHIN.iter().flat_map(|(object, names)| {
             let object = row.get(*object).and_then(Value::as_object);
             let named = move |name: &&str| object.and_then(|object| object.get_key_value(*name));
             names.iter().filter_map(named)
         });
-        let of_row = of_row.filter(|(name, _)| WITHIN.iter().all(|(object, _)| object != name));
         let parameters = of_config
             .chain(of_row)
             .chain(within)
-            .filter(|(name, value)| !no_parameter(name) && !is_default(name, value, size))
+            .filter(|(name, value)| !is_default(name, value, size))
             .map(|(name, value)| (one_line(name), short(value)))
             .collect();
         Key { test: test.to_owned(), device: device.to_owned(), size, parameters }

@@ -14,6 +14,7 @@ use crate::result::OpResult;
 /// If `out` cannot be written to.
 pub fn write_result(trace: &Trace, result: OpResult, out: &mut impl Write) -> io::Result<()> {
     let name = |id: Id| trace.name(id);
+    let or_none = |msg: Option<Id>| msg.map_or("none".to_owned(), |msg| name(msg).to_string());
     let suffix = |truncated| if truncated { " truncated" } else { "" };
     match result {
         OpResult::Match { recv, msg, truncated, .. } => {
@@ -21,13 +22,14 @@ pub fn write_result(trace: &Trace, result: OpResult, out: &mut impl Write) -> io
         }
         OpResult::Cancelled { recv } => writeln!(out, "cancelled {}", name(recv)),
         OpResult::Late { recv } => writeln!(out, "late {}", name(recv)),
-        OpResult::Probe { msg: Some(msg) } => writeln!(out, "probe {}", name(msg)),
-        OpResult::Probe { msg: None } => writeln!(out, "probe none"),
-        OpResult::Mprobe { id, msg } => held(out, "mprobe", name(id), msg.map(name), ""),
+        OpResult::Probe { msg } => writeln!(out, "probe {}", or_none(msg)),
+        OpResult::Mprobe { id, msg } => writeln!(out, "mprobe {} {}", name(id), or_none(msg)),
         OpResult::Mrecv { id, msg, truncated } => {
-            held(out, "mrecv", name(id), msg.map(name), suffix(truncated))
+            writeln!(out, "mrecv {} {}{}", name(id), or_none(msg), suffix(truncated))
         }
-        OpResult::Mcancelled { id, msg } => held(out, "mcancelled", name(id), msg.map(name), ""),
+        OpResult::Mcancelled { id, msg } => {
+            writeln!(out, "mcancelled {} {}", name(id), or_none(msg))
+        }
     }
 }
 
@@ -46,18 +48,4 @@ pub fn write_leftover(trace: &Trace, left: &Leftover, out: &mut impl Write) -> i
         writeln!(out, "unexpected {}", trace.name(*msg))?;
     }
     Ok(())
-}
-
-/// The line of an operation on a matched probe.
-fn held(
-    out: &mut impl Write,
-    operation: &str,
-    id: u64,
-    msg: Option<u64>,
-    suffix: &str,
-) -> io::Result<()> {
-    match msg {
-        Some(msg) => writeln!(out, "{operation} {id} {msg}{suffix}"),
-        None => writeln!(out, "{operation} {id} none"),
-    }
 }

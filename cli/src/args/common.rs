@@ -9,7 +9,7 @@ use crate::cpus::two_cpus;
 use crate::spec::{DeviceArg, HwTagsArg, Pin, PinChoice};
 
 /// Options of all measuring commands.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Common {
     /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]

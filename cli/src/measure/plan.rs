@@ -172,10 +172,8 @@ impl Plan {
             });
         }
         let deep: Vec<_> = depths.into_iter().filter(|&depth| depth > 0).collect();
-        for queue in [Queue::Posted, Queue::Unexpected] {
-            if args.queue.is_some_and(|wanted| wanted != queue) {
-                continue;
-            }
+        let is_wanted = |queue: &Queue| args.queue.is_none_or(|wanted| wanted == *queue);
+        for queue in [Queue::Posted, Queue::Unexpected].into_iter().filter(is_wanted) {
             // Only receives can take any source, so the unexpected queue has no share of wildcards
             // to sweep. A drain's receives have one with either queue.
             let wildcards = if queue == Queue::Posted || args.drain { wildcards } else { &[0] };

@@ -26,23 +26,14 @@ pub(crate) struct Percentile {
     pub(crate) samples_min: u64,
 }
 
-const fn rung(
-    json: &'static str,
-    shown: &'static str,
-    quantile: f64,
-    samples_min: u64,
-) -> Percentile {
-    Percentile { json, shown, quantile, samples_min }
-}
-
 /// All percentiles that are reported, ascending.
 pub(crate) const PERCENTILES: [Percentile; 6] = [
-    rung("min", "min", 0.0, 0),
-    rung("p50", "p50", 0.5, 5),
-    rung("p90", "p90", 0.9, 100),
-    rung("p99", "p99", 0.99, 1000),
-    rung("p999", "p99.9", 0.999, 10_000),
-    rung("max", "max", 1.0, 0),
+    Percentile { json: "min", shown: "min", quantile: 0.0, samples_min: 0 },
+    Percentile { json: "p50", shown: "p50", quantile: 0.5, samples_min: 5 },
+    Percentile { json: "p90", shown: "p90", quantile: 0.9, samples_min: 100 },
+    Percentile { json: "p99", shown: "p99", quantile: 0.99, samples_min: 1000 },
+    Percentile { json: "p999", shown: "p99.9", quantile: 0.999, samples_min: 10_000 },
+    Percentile { json: "max", shown: "max", quantile: 1.0, samples_min: 0 },
 ];
 
 impl Samples {
