@@ -1,9 +1,11 @@
-//! What a peer can say to the verbs and UCX devices before, and beside, the engine's messages.
+//! The parsers of the handshakes: the datagrams and signals by which verbs devices connect and
+//! leave, and the packets by which UCX devices meet.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// The marks and versions that greetings begin with are put in: random bytes seldom have them.
+/// The bytes with a mark written over them at `at`. Handshakes begin with marks and versions, which
+/// random bytes seldom have.
 fn marked(data: &[u8], mark: &[u8], at: usize) -> Vec<u8> {
     let mut bytes = data.to_vec();
     if let Some(place) = bytes.get_mut(at..at + mark.len()) {
