@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::list::Entry;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{HEADERS_BYTES, Transfer, TransferState};
+use crate::transfers::{HEADERS_BYTES, QUEUE_PAIR_FAILED, Transfer, TransferState};
 use tagmatch_device::Outgoing;
 use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
@@ -107,7 +107,7 @@ impl Nic {
         }
         let fails = self.knobs.queue_pair_error.draw(&mut self.random);
         if fails && self.random.below(2) == 0 {
-            self.fail(queue_pair, SPONTANEOUS);
+            self.fail(queue_pair, QUEUE_PAIR_FAILED);
             return Verdict::Dropped;
         }
         let verdict = match message.parse() {
@@ -120,7 +120,7 @@ impl Nic {
             Parsed::Rendezvous(tmh, rvh) => self.rendezvous(message, tmh, rvh),
         };
         if fails {
-            self.fail(queue_pair, SPONTANEOUS);
+            self.fail(queue_pair, QUEUE_PAIR_FAILED);
         }
         self.settle();
         verdict
@@ -274,10 +274,6 @@ impl Nic {
         }
     }
 }
-
-/// The reason given for a failure that [`Knobs::queue_pair_error`](crate::Knobs::queue_pair_error)
-/// caused.
-const SPONTANEOUS: &str = "the queue pair failed";
 
 /// Splits the completion of a match in two: the first has the tag, the second the data.
 fn split_match(whole: Completion) -> (Completion, Completion) {

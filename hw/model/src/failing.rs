@@ -4,7 +4,7 @@ use crate::completion::{Completion, QueuePair};
 use crate::fault::Fault;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{Due, HEADERS_BYTES, Transfer, TransferState, Work};
+use crate::transfers::{Due, HEADERS_BYTES, READ_FAILED, Transfer, TransferState, Work};
 use tagmatch_device::tm::{Opcode, TMH_BYTES};
 
 impl Nic {
@@ -19,7 +19,7 @@ impl Nic {
         let Some(transfer) = self.transfers.take_reading(handle) else {
             return self.faults.record(Fault::NotUnderWay(handle));
         };
-        self.end_if_broken(transfer, is_ok, "a READ of the peer's memory failed");
+        self.end_if_broken(transfer, is_ok, READ_FAILED);
         if is_ok && !self.in_error.contains(&transfer.queue_pair) {
             let due = self.after(self.knobs.fin);
             self.transfers.push(Transfer { state: TransferState::FinDue(due), ..transfer });
@@ -100,7 +100,7 @@ impl Nic {
             Due::Read(transfer) => {
                 if self.knobs.read_failure.draw(&mut self.random) {
                     let _ = self.transfers.take_reading(transfer.handle);
-                    self.end_if_broken(transfer, false, "a READ of the peer's memory failed");
+                    self.end_if_broken(transfer, false, READ_FAILED);
                     return;
                 }
                 let Transfer { handle, queue_pair, remote, .. } = transfer;

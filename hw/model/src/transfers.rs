@@ -7,6 +7,11 @@ use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
 /// Bytes in TMH and RVH together.
 pub const HEADERS_BYTES: usize = TMH_BYTES + RVH_BYTES;
 
+/// The reason of a failure that [`Knobs::queue_pair_error`](crate::Knobs::queue_pair_error) caused.
+pub const QUEUE_PAIR_FAILED: &str = "the queue pair failed";
+/// The reason of a failure whose cause is a READ that failed.
+pub const READ_FAILED: &str = "a READ of the peer's memory failed";
+
 /// Work that the host does for the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {

@@ -75,7 +75,7 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         match fault {
             Fault::PeerDown { peer: down, fault } if down == peer => {
-                self.is_honest(fault)?;
+                self.is_explained(fault)?;
                 self.history.fact(u64::from(node), 3 << 40 | u64::from(peer.0));
                 Ok(())
             }

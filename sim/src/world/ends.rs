@@ -116,7 +116,7 @@ impl<A: Adapter> World<'_, A> {
             }
             Fault::ReadFailed { errno, .. } => self.oracle.read_failed(receive, errno, now),
             Fault::PeerDown { peer, fault } => {
-                self.is_honest(fault)?;
+                self.is_explained(fault)?;
                 let from = self.node_of(at, peer)?;
                 let is_down = self.may_be_down(at, from);
                 self.oracle.receive_down(receive, from, is_down)
@@ -150,7 +150,7 @@ impl<A: Adapter> World<'_, A> {
             Ok(status) => self.delivered(at, Some(message), &status, buffer).map(|_| ()),
             Err(Fault::ReadFailed { errno, .. }) => self.oracle.message_failed(message, errno),
             Err(Fault::PeerDown { peer, fault }) => {
-                self.is_honest(fault)?;
+                self.is_explained(fault)?;
                 let from = self.node_of(at, peer)?;
                 let is_down = self.may_be_down(at, from);
                 ensure!(is_down, Fault, "m{message} was lost with n{from}, which is up");
@@ -185,7 +185,7 @@ impl<A: Adapter> World<'_, A> {
             }
             Err(Fault::NotRead { errno, .. }) => self.oracle.message_failed(message, errno),
             Err(Fault::PeerDown { peer, fault }) => {
-                self.is_honest(fault)?;
+                self.is_explained(fault)?;
                 let to = self.node_of(at, peer)?;
                 let is_down = self.may_be_down(at, to);
                 ensure!(is_down, Fault, "the send of m{message} ended with n{to}, which is up");

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use tagmatch_device::PeerId;
 use tagmatch_fallback::{Engine, PeerFault, RequestId};
+use tagmatch_model::{QUEUE_PAIR_FAILED, READ_FAILED};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use crate::adapter::Adapter;
@@ -332,20 +333,18 @@ impl<'a, A: Adapter> World<'a, A> {
         found.ok_or_else(|| Violation::new(Rule::Fault, format!("n{node}: there is no {peer}")))
     }
 
-    /// Whether runs cause this fault.
-    fn is_honest(&self, fault: PeerFault) -> Verdict {
-        let is_honest = match fault {
+    /// Checks that the run explains the fault of a peer.
+    fn is_explained(&self, fault: PeerFault) -> Verdict {
+        let is_explained = match fault {
             PeerFault::Gone
             | PeerFault::Left
             | PeerFault::Unreachable { .. }
             | PeerFault::Disconnected => true,
-            PeerFault::Device { what: "a READ of the peer's memory failed" } => {
-                !self.adapter.software_decides()
-            }
-            PeerFault::Device { what: "the queue pair failed" } => self.adapter.may_break(),
+            PeerFault::Device { what: READ_FAILED } => !self.adapter.software_decides(),
+            PeerFault::Device { what: QUEUE_PAIR_FAILED } => self.adapter.may_break(),
             _ => false,
         };
-        ensure!(is_honest, Fault, "a peer was broken with: {fault}");
+        ensure!(is_explained, Fault, "the run doesn't explain the fault of a peer: {fault}");
         Ok(())
     }
 }

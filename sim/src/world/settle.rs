@@ -174,7 +174,7 @@ impl<A: Adapter> World<'_, A> {
     fn gives_memory_back(&self, at: usize) -> Verdict {
         let Some(engine) = &self.workers[at].engine else { return Ok(()) };
         for &(_, peer) in &self.workers[at].met {
-            engine.peer_fault(peer).map_or(Ok(()), |fault| self.is_honest(fault))?;
+            engine.peer_fault(peer).map_or(Ok(()), |fault| self.is_explained(fault))?;
         }
         let counters = engine.counters();
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
