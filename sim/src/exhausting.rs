@@ -21,7 +21,7 @@ const CI: [Family; 4] = [
     (Scope { held_max: 2, ..Scope::new(3, 3, 1, 1) }, [390_000, 360_000]),
 ];
 
-/// Scopes that take minutes: more of each.
+/// Larger scopes of the same kinds, which take minutes.
 const FULL: [Family; 3] = [
     (Scope::new(2, 2, 1, 2), [550_000, 420_000]),
     (Scope { held_max: 3, ..Scope::new(3, 3, 1, 1) }, [1_900_000, 1_400_000]),
@@ -45,7 +45,8 @@ impl FromStr for Families {
     }
 }
 
-/// `RECEIVES,MESSAGES,CANCELS,TAGS,HELD`; the last is the bound of delays, 0 for none.
+/// Parses `RECEIVES,MESSAGES,CANCELS,TAGS,HELD`. HELD is [`Scope::held_max`], 0 if there is no
+/// bound.
 fn one(text: &str) -> Result<Family, String> {
     let parts = text.split(',').map(str::parse).collect::<Result<Vec<u8>, _>>();
     match parts.ok().as_deref() {
@@ -55,15 +56,15 @@ fn one(text: &str) -> Result<Family, String> {
             Ok((Scope { held_max, ..size }, [1, 1]))
         }
         _ => Err(
-            "wanted are ci, full, or a size as 2,2,1,1,0: receives and messages up to 4, cancels, \
-                  tags from 1, and completions held back"
+            "expected ci, full, or a size such as 2,2,1,1,0: up to 4 receives, up to 4 messages, \
+             cancels, at least 1 tag, and the bound of outstanding completions"
                 .into(),
         ),
     }
 }
 
-/// Explores families, each with the messages of all senders through the NIC's list, and with those
-/// of one past it. Fewer states than there must be are a failure, too.
+/// Explores each family twice: with all messages through the NIC's list, and with the messages of
+/// one sender past it. Too few states are a failure, too.
 pub(crate) fn run(Families(families): &Families) -> ExitCode {
     let threads = available_parallelism().map_or(1, NonZero::get);
     for &(size, least) in families {
@@ -79,7 +80,7 @@ pub(crate) fn run(Families(families): &Families) -> ExitCode {
             };
             println!("{scope}: {explored}, {:.1} s", begin.elapsed().as_secs_f64());
             if explored.states < least {
-                println!("there must be {least} states at least: something was left out");
+                println!("expected at least {least} states: the search left something out");
                 return ExitCode::FAILURE;
             }
         }

@@ -22,30 +22,30 @@ struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds, one after the other.
+    /// The number of seeds. They run one after the other.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Steps of each program.
+    /// The number of steps of each program.
     #[arg(long, default_value_t = 2000)]
     steps: u32,
-    /// Workers; drawn from the seed if not given.
+    /// The number of workers. Without this option each seed draws it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
-    /// What kind of run; all of them if not given. `--profiles` lists them.
+    /// The profile of the runs; all profiles without this option. `--profiles` lists them.
     #[arg(long, value_parser = profile)]
     profile: Option<&'static Profile>,
-    /// List the profiles and end.
+    /// List the profiles, and exit.
     #[arg(long)]
     profiles: bool,
-    /// Write the history of a failure, or of a single seed, here and not to stderr.
+    /// The file for the history of a failure, or of a single seed, instead of stderr.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Let wires break a promise: the run must fail.
+    /// The fault that the wires have. The run must fail.
     #[arg(long, value_parser = wire_fault)]
     wire_fault: Option<WireFault>,
-    /// No seeds: every interleaving of small scopes, on a NIC that is driven by hand. `ci`, `full`,
-    /// or one size: receives, messages, cancels, tags, and completions held back at most (0: as
-    /// many as there are).
+    /// Search small scopes instead of running seeds: every interleaving, on a NIC that the search
+    /// drives. `ci`, `full`, or one size: the numbers of receives, messages, cancels and tags, and
+    /// the number of outstanding completions at which nothing new begins (0: no such number).
     #[arg(long, value_name = "SCOPE")]
     exhaust: Option<exhausting::Families>,
 }
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs all seeds of one profile; whether nothing was found.
+/// Runs all seeds of one profile. Returns whether nothing was found.
 fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool {
     let (begin, began_cpu) = (Instant::now(), cpu_seconds());
     let mut counts = Counts::default();
@@ -109,7 +109,8 @@ fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool 
     }
     let operations = counts.operations();
     let seconds = begin.elapsed().as_secs_f64();
-    // The clock, where the kernel doesn't tell: others may have had the processor meanwhile.
+    // If the kernel doesn't tell the processor time, the elapsed time takes its place, which
+    // includes the time of other threads.
     let on_cpu = cpu_seconds().zip(began_cpu).map_or(seconds, |(now, then)| now - then);
     println!("{} seed {} + {}: digest {digest:016x}", profile.name, args.seed, args.seeds);
     eprintln!(
@@ -126,7 +127,7 @@ fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool 
     true
 }
 
-/// Time that this thread has had a processor.
+/// The processor time of this thread, in seconds.
 fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: u64 = text.split(' ').next()?.parse().ok()?;
@@ -135,20 +136,23 @@ fn cpu_seconds() -> Option<f64> {
 
 /// Makes a failing plan small and prints it.
 fn explain<A: Adapter>(args: &Args, profile: &Profile, plan: &Plan, adapter: &A) {
-    // A panic is one of the things that can be found; its words are in the report.
+    // A panic of the code under test is a violation, and the report has its text.
     std::panic::set_hook(Box::new(|_| {}));
     let small = shrink(plan, adapter);
     let report = small.run(adapter, true);
     let _ = std::panic::take_hook();
     let Some(violation) = report.violation else {
-        eprintln!("seed {} failed once, and not again: something is not deterministic", plan.seed);
+        eprintln!(
+            "seed {} failed, but not when it ran again: the run is not deterministic",
+            plan.seed
+        );
         return;
     };
     let mut lines = report.lines;
     lines.push(format!("--> {violation}"));
     write_history(args, &lines);
     eprintln!(
-        "FAILED: profile {} seed {}: {violation}\n  shrunk from {} to {} steps, {} workers; again with:\n  \
+        "FAILED: profile {} seed {}: {violation}\n  shrunk from {} to {} steps, {} workers; repeat it with:\n  \
          tagmatch-sim --profile {} --seed {} --steps {}{}{}",
         profile.name,
         plan.seed,

@@ -1,9 +1,9 @@
-//! Small scopes, explored completely: nothing is found. They take minutes without optimization, so
-//! that only `ci/parts/sim` runs all of them, in a release build.
+//! Small scopes, explored completely: nothing is found. Without optimization they take minutes. So
+//! only `ci/parts/sim` runs all of them, in a release build.
 
 use tagmatch_sim::{Explored, Scope};
 
-/// All messages through the list, and one sender's past it.
+/// The scope with all messages through the list, and with one sender's past it.
 fn both(scope: Scope) -> [Scope; 2] {
     [false, true].map(|second_passes| Scope { second_passes, ..scope })
 }
@@ -25,7 +25,7 @@ fn states_of_one_digest_have_one_future() {
             let scope = Scope { all_names: true, ..scope };
             let explored = passes(Scope { is_thorough: true, ..scope });
             assert!(explored.states > least, "{scope}: {explored}");
-            // Orders that are left out come to nothing else.
+            // The orders that are left out lead to no other outcome.
             assert_eq!(passes(scope).ends, explored.ends, "{scope}");
         }
     }
@@ -45,7 +45,7 @@ fn nothing_is_found_in_small_scopes() {
     }
 }
 
-/// The smallest scopes that show planted slips: `ci/planted` says which scope shows which slip.
+/// The smallest scopes that show planted slips. The patches in `ci/planted` name them.
 mod smallest {
     use super::passes;
     use tagmatch_sim::Scope;

@@ -1,4 +1,4 @@
-//! Every profile finds nothing in a few hundred seeds, and the same seed is the same history.
+//! A few hundred seeds of every profile find nothing, and one seed always gives the same history.
 
 use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile, Report};
 
@@ -21,12 +21,12 @@ fn nothing_is_found() {
             assert_eq!(report.violation, None, "{} seed {seed}", profile.name);
             counts.add(&report.counts);
         }
-        // A profile that does nothing finds nothing.
+        // The runs must do something: a profile that does nothing finds nothing.
         assert!(counts.received > 200 * 10, "{}: {counts:?}", profile.name);
-        // Nor one in which nothing is dropped that is to be.
+        // `graves` must make workers drop messages of peers that are down.
         assert!(profile.name != "graves" || counts.lost > 10, "{}: {counts:?}", profile.name);
-        // Nor does a NIC that is not used: matching is right without it. They match some 300
-        // receives.
+        // NICs must match receives: software alone would also match them right. The NICs of a
+        // profile match about 300.
         assert!(profile.nic.is_none() || counts.hardware > 250, "{}: {counts:?}", profile.name);
     }
 }
@@ -41,7 +41,7 @@ fn the_same_seed_is_the_same_history() {
             assert_eq!(first.digest, again.digest, "{} seed {seed}", profile.name);
             assert_eq!(first.counts, again.counts);
             assert!(first.lines == again.lines && !first.lines.is_empty());
-            // Whether anybody reads it changes nothing.
+            // Keeping the history as text changes nothing.
             assert_eq!(run(profile, &plan, false).digest, first.digest);
         }
     }

@@ -1,4 +1,4 @@
-//! A fast 64-bit hash for states, which are no hostile input.
+//! A fast 64-bit hash of states. States are not hostile input.
 
 use std::hash::Hasher;
 

@@ -9,7 +9,7 @@
 //! - when each completion is shown: answers, matches with unexpected messages, and data, each in
 //!   the order that the [contract](tagmatch_device::TagList) gives them. Software takes each
 //!   completion when it is shown;
-//! - in another scope, messages of one sender that arrive past the list.
+//! - in other scopes, when messages of one sender arrive past the list.
 //!
 //! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing
 //! new is begun. Without that bound a completion may come after everything else. Each step changes
@@ -24,10 +24,10 @@
 //! out.
 //!
 //! # What is checked
-//! In each state: no fault of the NIC, no event that the shadow reports as impossible, and receives
-//! end only as MPI allows ([`spec`]). Whenever nothing moves any more: nothing is lost, no receive
-//! and message that match are left, no slot is lost, and the NIC holds as many receives as it has
-//! room for.
+//! In each state the NIC must have no fault, the shadow must have reported no event as impossible,
+//! and receives must have ended only as MPI allows ([`spec`]). Whenever nothing moves any more,
+//! nothing may be lost, no receive and message that match may be left, no slot may be lost, and the
+//! NIC must hold as many receives as it has room for.
 
 mod fold;
 mod scope;

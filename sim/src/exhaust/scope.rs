@@ -19,8 +19,9 @@ pub struct Scope {
     pub slots: u32,
     /// The most operations that the NIC takes without having answered them.
     pub operations: u32,
-    /// Unexpected messages by which the NIC's count may be ahead of the one that it is told. At 3,
-    /// each message is told at once; at more, later, or with the next operation.
+    /// The number of unexpected messages by which the NIC's count may be ahead of the count that
+    /// it was told. At 3, the NIC is told of each message at once; at more, later, or with the next
+    /// operation.
     pub sync_limit: u16,
     /// While this many completions (of matches, messages, data and operations) are outstanding, no
     /// receive is posted, no message is sent, and nothing is cancelled. `usize::MAX` means no
@@ -82,7 +83,8 @@ impl fmt::Display for Scope {
             held_max,
             ..
         } = self;
-        let way = if self.second_passes { "one's past the list" } else { "all through the list" };
+        let way =
+            if self.second_passes { "one sender's past the list" } else { "all through the list" };
         let bound = match *held_max {
             usize::MAX => "no bound on delays".into(),
             held_max => format!("nothing new while {held_max} completions are outstanding"),

@@ -8,20 +8,20 @@ use std::sync::{Mutex, PoisonError};
 
 use super::fold::Fold;
 use super::scope::{Explored, Failure, Scope};
-use super::world::{Choice, World};
+use super::world::{Choice, ScopeWorld};
 use crate::violation::{Rule, Violation};
 
-/// Steps of one path; a program that ends has fewer.
+/// The most steps of one path. A program that ends has fewer.
 const STEPS_MAX: usize = 200;
 
-type Plain = BuildHasherDefault<Fold>;
+type BuildFold = BuildHasherDefault<Fold>;
 
 /// The data that all threads share.
 pub(super) struct Shared {
     /// Digests of the states that were reached, in parts with a lock each.
-    seen: [Mutex<HashSet<u64, Plain>>; 64],
+    seen: [Mutex<HashSet<u64, BuildFold>>; 64],
     /// Digests of the final states.
-    pub(super) ends: Mutex<HashSet<u64, Plain>>,
+    pub(super) ends: Mutex<HashSet<u64, BuildFold>>,
     /// For each state, a digest of its successors. Used only by a thorough search.
     follow: Mutex<HashMap<u64, u64>>,
     has_failed: AtomicBool,
@@ -53,7 +53,7 @@ impl Shared {
 /// One thread of a search.
 pub(super) struct Search<'a> {
     scope: Scope,
-    /// Turns the order of choices, so that threads go different ways.
+    /// The number by which the order of choices is rotated, so that threads take different paths.
     turn: usize,
     shared: &'a Shared,
     path: Vec<Choice>,
@@ -81,12 +81,12 @@ impl<'a> Search<'a> {
 
     fn begin(&mut self) -> Result<(), Violation> {
         let fault = |error: &dyn ToString| Violation::new(Rule::Fault, error.to_string());
-        let mut world = World::new(&self.scope).map_err(|error| fault(&error))?;
+        let mut world = ScopeWorld::new(&self.scope).map_err(|error| fault(&error))?;
         self.visit(&mut world)
     }
 
-    /// Visits a state and all states after it. Leaves the world in one of those.
-    fn visit(&mut self, world: &mut World) -> Result<(), Violation> {
+    /// Visits a state and all states after it. The world is in one of these states afterwards.
+    fn visit(&mut self, world: &mut ScopeWorld) -> Result<(), Violation> {
         let digest = world.digest();
         let is_new = self.shared.is_new(digest);
         if !is_new && !self.scope.is_thorough {
@@ -107,7 +107,7 @@ impl<'a> Search<'a> {
             ends.insert(world.digest_of_end());
         }
         if self.path.len() > STEPS_MAX {
-            return Err(Violation::new(Rule::Lost, "this never ends"));
+            return Err(Violation::new(Rule::Lost, "the path doesn't end"));
         }
         let turns = self.turn.checked_rem(choices.len()).unwrap_or(0);
         choices.rotate_left(turns);
@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         last.map_or(Ok(()), |choice| self.go(world, choice))
     }
 
-    fn go(&mut self, world: &mut World, choice: Choice) -> Result<(), Violation> {
+    fn go(&mut self, world: &mut ScopeWorld, choice: Choice) -> Result<(), Violation> {
         self.path.push(choice);
         world.step(choice)?;
         self.explored.steps += 1;
@@ -127,7 +127,7 @@ impl<'a> Search<'a> {
 }
 
 /// A digest of a state's successors.
-fn next(world: &World, choices: &[Choice]) -> Result<u64, Violation> {
+fn next(world: &ScopeWorld, choices: &[Choice]) -> Result<u64, Violation> {
     let state = &mut Fold::default();
     for choice in choices {
         let mut next = world.clone();

@@ -1,13 +1,14 @@
 //! A specification of MPI's matching: every order in which operations in progress can have taken
 //! effect.
 //!
-//! A message takes effect, that is, it is given to the first posted receive that it matches, or
-//! waits, at one moment between its sending and the end of its receive. No receive gets it while an
-//! older one of its sender that matches as well has not; messages that no one receive matches have
-//! no order. A cancel takes effect between its call and its end, a post at its call. The [`Spec`]
-//! keeps every state of two plain lists that can be reached like this. Each result of the code
-//! under test removes the states that don't agree with it; if none is left, that is a violation.
-//! (Linearizability, checked on the fly.)
+//! A message takes effect at one moment between its sending and the end of its receive: it is given
+//! to the first posted receive that matches it, or it waits. No receive gets a message before an
+//! older message of the same sender that the receive matches as well. Messages have no order if no
+//! receive matches both. A cancel takes effect between its call and its end, a post at its call.
+//!
+//! The [`Spec`] keeps every state of two plain lists that can be reached like this. Each result of
+//! the code under test removes the states that don't agree with it. If no state is left, the result
+//! is a violation. (This is linearizability, checked on the fly.)
 
 use std::hash::{Hash, Hasher};
 
@@ -34,7 +35,7 @@ impl ReceiveKind {
     }
 }
 
-/// A message; `number` counts those of its sender, from its part of the numbers.
+/// A message. Each sender has a range of [`MANY`] numbers for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
     pub(super) number: u8,
@@ -42,7 +43,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The message that a sender sends after so many.
+    /// The message that a sender sends after `sent` others.
     pub(super) fn new(sender: u8, sent: u8, tag: u8) -> Self {
         Message { number: sender * MANY + sent, tag }
     }
@@ -65,7 +66,7 @@ enum Receive {
     Unposted,
     Pending,
     Ended(End),
-    /// The end was seen.
+    /// The end was reported.
     Gone,
 }
 
@@ -114,7 +115,7 @@ impl Lists {
         of_sender.clone().any(|other| other.number < message.number && kind.matches(*other))
     }
 
-    /// Behind all others, but for younger ones of its sender.
+    /// Puts a message behind all waiting messages, except younger ones of its sender.
     fn wait(&mut self, message: Message) {
         let is_younger =
             |other: &Message| other.sender() == message.sender() && other.number > message.number;
@@ -297,8 +298,7 @@ mod tests {
         spec.send(Message::new(A, 0, 0));
         spec.send(Message::new(A, 1, 1));
         assert!(spec.ended(0, End::Got(1)));
-        // The older one, and not a later one of another, may be what a receive finds or doesn't
-        // yet.
+        // The older message still waits, and the receive of any tag gets it.
         spec.post(ReceiveKind::AnyTag { sender: A });
         assert!(
             !spec.may_be_settled(1, 1) && spec.ended(1, End::Got(0)) && spec.may_be_settled(0, 0)

@@ -1,5 +1,5 @@
-//! A wire without a network: messages arrive when the test puts them there; sent messages are
-//! dropped.
+//! A wire without a network: messages arrive when the search puts them there, and sent messages
+//! are dropped.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use tagmatch_device::{
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 
-/// A message on its way in.
+/// A message that is about to arrive.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
+pub(super) struct Arriving {
     pub(super) peer: PeerId,
     pub(super) immediate: u32,
     pub(super) bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Frame {
 pub(super) struct HandWire {
     limits: Limits,
     up: VecDeque<PeerId>,
-    arriving: VecDeque<Frame>,
+    arriving: VecDeque<Arriving>,
     current: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl HandWire {
         }
     }
 
-    pub(super) fn put(&mut self, frame: Frame) {
+    pub(super) fn put(&mut self, frame: Arriving) {
         self.arriving.push_back(frame);
     }
 }
@@ -50,7 +50,7 @@ impl Device for HandWire {
     }
 
     fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
-        Err(DeviceError::BadAddress { why: "nobody connects here" })
+        Err(DeviceError::BadAddress { why: "this wire takes no connections" })
     }
 
     fn peer_address(&self, _: PeerId) -> Option<Address> {
@@ -81,7 +81,7 @@ impl Device for HandWire {
         if let Some(peer) = self.up.pop_front() {
             return Some(Event::PeerUp { peer, limits: self.limits });
         }
-        let Frame { peer, immediate, bytes } = self.arriving.pop_front()?;
+        let Arriving { peer, immediate, bytes } = self.arriving.pop_front()?;
         self.current = bytes;
         let (immediate, bytes) = (Some(immediate), Bytes::from_slice(&self.current));
         Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }))

@@ -13,24 +13,24 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 use super::fold::Fold;
 use super::scope::Scope;
 use super::spec::{End, Message, ReceiveKind, SENDERS, Spec};
-use super::wire::{Frame, HandWire};
+use super::wire::{Arriving, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
 
 /// Bytes of payload: at least the minimum of a NIC's entry, and more than fits into one packet with
 /// its header, so that a match and its data are separate events.
 const PAYLOAD_BYTES: usize = 64;
 const MESSAGE_BYTES: usize = 16 + PAYLOAD_BYTES;
-/// The bit of a tag from which on it holds the sender's number plus one.
+/// The lowest bit of the tag's field that holds the sender's number plus one.
 const SOURCE_SHIFT: u32 = 8;
 const SOURCE_BITS: u64 = 0xff << SOURCE_SHIFT;
 const TAG_BITS: u64 = 0xff;
 
-/// One thing that may happen next.
+/// A step that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Choice {
     Post(ReceiveKind),
     Cancel(usize),
-    /// The next message of a sender reaches the NIC, or, past its list, the engine.
+    /// The next message of a sender reaches the NIC's list, or reaches the engine past the list.
     Send {
         sender: u8,
         tag: u8,
@@ -51,7 +51,7 @@ impl fmt::Display for Choice {
 
 /// The state of one run.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct ScopeWorld {
     scope: Scope,
     engine: Engine<Model<HandWire>>,
     spec: Spec,
@@ -68,7 +68,7 @@ pub(super) struct World {
     senders_named: u8,
 }
 
-impl World {
+impl ScopeWorld {
     pub(super) fn new(scope: &Scope) -> Result<Self, DeviceError> {
         let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES);
         let knobs = Knobs {
@@ -86,7 +86,7 @@ impl World {
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
         let mut engine = Engine::new(model, &engine_config(scope))?;
         engine.progress();
-        Ok(World {
+        Ok(ScopeWorld {
             scope: *scope,
             engine,
             spec: Spec::new(),
@@ -95,7 +95,7 @@ impl World {
             cancels: 0,
             is_nic_ahead: false,
             tags_named: if scope.all_names { scope.tags } else { 0 },
-            // With another way in than the first's, the second is not alike.
+            // A sender whose messages pass the list is not equivalent to the other one.
             senders_named: if scope.second_passes || scope.all_names { SENDERS } else { 0 },
         })
     }
@@ -104,11 +104,12 @@ impl World {
     ///
     /// Unless all orders are [asked for](Scope::is_thorough), some equivalent orders are left out:
     ///
-    /// - The NIC takes up operations, and messages reach it, independently of all that software
-    ///   does, but for what was posted before. So it moves only for software to see it next:
-    ///   whatever else software does has been done before.
-    /// - Once all messages were sent, it makes no difference when operations are taken up: at once.
-    /// - Data that frees no slot that anybody could want meanwhile is there at once.
+    /// - When the NIC takes up an operation or gets a message, the result depends only on what
+    ///   software posted before. So software sees the result next. If software did something else
+    ///   first, the state would be the same as if it had done so before the NIC's step.
+    /// - Once all messages were sent, the NIC takes up each operation at once: the moment makes no
+    ///   difference any more.
+    /// - Data arrives at once if no receive could need the slot that it frees.
     pub(super) fn choices(&self) -> Vec<Choice> {
         let steps = self.engine.device().nic().steps();
         let tries_all_orders = self.scope.is_thorough;
@@ -150,7 +151,7 @@ impl World {
         self.sent.iter().map(|sent| u32::from(*sent)).sum::<u32>() < self.scope.messages
     }
 
-    /// Whether the NIC does this step, and software doesn't see it.
+    /// Whether this is a step of the NIC that software doesn't see.
     fn is_of_nic(&self, choice: Choice) -> bool {
         match choice {
             Choice::Nic(step) => matches!(step, NicStep::Execute { .. }),
@@ -238,7 +239,10 @@ impl World {
         match self.engine.receive(&Pattern::new(Tag(bits), TagMask(mask)), buffer) {
             Ok(request) => self.requests.push(Some(request)),
             Err(refused) => {
-                return Err(Violation::new(Rule::Fault, format!("a receive is {refused:?}")));
+                return Err(Violation::new(
+                    Rule::Fault,
+                    format!("a receive was refused: {refused:?}"),
+                ));
             }
         }
         Ok(())
@@ -254,7 +258,7 @@ impl World {
         let mut bytes = Tmh { opcode: Opcode::Eager, app_ctx: 0, tag }.emit().to_vec();
         bytes.resize(MESSAGE_BYTES, message.number + 1);
         let peer = PeerId(u32::from(sender) + 1);
-        let frame = Frame { peer, immediate: message.number.into(), bytes };
+        let frame = Arriving { peer, immediate: message.number.into(), bytes };
         self.engine.device_mut().inner_mut().put(frame);
     }
 
@@ -279,24 +283,30 @@ impl World {
     fn check(&self) -> Verdict {
         let nic = self.engine.device().nic();
         if let Some(fault) = nic.faults().first() {
-            return Err(Violation::new(Rule::Fault, format!("the NIC says: {fault}")));
+            return Err(Violation::new(
+                Rule::Fault,
+                format!("the NIC's rules were broken: {fault}"),
+            ));
         }
         let faults = self.engine.counters().list_faults;
         if faults > 0 {
-            return Err(Violation::new(Rule::Fault, "the shadow says that the NIC has erred"));
+            return Err(Violation::new(
+                Rule::Fault,
+                "the shadow reports an impossible event of the NIC",
+            ));
         }
         if let Some(fault) =
             (1..=u32::from(SENDERS)).find_map(|p| self.engine.peer_fault(PeerId(p)))
         {
             return Err(Violation::new(
                 Rule::Fault,
-                format!("a sender is taken for bad: {fault:?}"),
+                format!("the engine reports a fault of a sender: {fault:?}"),
             ));
         }
         if nic.steps().is_empty() { self.check_settled() } else { Ok(()) }
     }
 
-    /// Nothing happens any more by itself.
+    /// Checks a state in which nothing moves by itself any more.
     fn check_settled(&self) -> Verdict {
         let pending = self.requests.iter().flatten().count();
         let counters = self.engine.counters();
@@ -318,7 +328,7 @@ impl World {
             return Err(Violation::new(Rule::Credit, what));
         }
         let slots = self.engine.device().nic().slots_taken();
-        // Past the list came a message, or can't: which receives may be there depends on that.
+        // Messages that arrive past the list decide which receives may be in the NIC.
         let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;
         if slots > pending || !is_full {
             let what = format!("settled: the NIC has {slots} entries for {pending} receives");
@@ -339,7 +349,8 @@ impl World {
         state.finish()
     }
 
-    /// The digest of the end: all requests and messages that are left, and the number in the NIC.
+    /// The digest of the outcome: the requests and messages that are left, and the number of
+    /// receives in the NIC.
     pub(super) fn digest_of_end(&self) -> u64 {
         let state = &mut Fold::default();
         let requests = self.requests.iter().enumerate();
@@ -364,7 +375,7 @@ fn engine_config(scope: &Scope) -> EngineConfig {
         operations_max: 1,
         credit: CreditConfig { pool, first: plenty, peer_max: plenty },
         nic_threshold: 0,
-        // Where all come through the list, nothing depends on who came.
+        // If all messages come through the list, nothing depends on their senders.
         source_bits: TagMask(if scope.second_passes { SOURCE_BITS } else { 0 }),
         seed: 0,
     }

@@ -1,6 +1,8 @@
 //! Rules 1 to 3: the receive or probe that may get a message.
 
-use super::{Message, NEVER, NONE, Oracle, Receive, State, Taker, Waiting, Wanted, number};
+use super::{
+    Message, NEVER, NONE, Oracle, Receive, ReceiveState, Taker, WaitingReceive, Wanted, number,
+};
 use crate::violation::{Verdict, ensure};
 
 /// A decision that was reported.
@@ -9,7 +11,7 @@ struct Decision {
     wanted: Wanted,
     /// The moment of the post or of the probe.
     post: u64,
-    /// The latest moment at which it can have been made.
+    /// The latest moment at which the decision can have been made.
     by: u64,
     message: u32,
 }
@@ -25,10 +27,10 @@ impl Oracle {
             post: now,
             deadline: NEVER,
             cancel: NEVER,
-            state: State::Waiting,
+            state: ReceiveState::Waiting,
             taken: NONE,
         });
-        self.side(node).waiting.push(Waiting { wanted, receive });
+        self.side(node).waiting.push(WaitingReceive { wanted, receive });
         if let Some(reference) = &mut self.reference {
             reference.post(node, wanted, receive);
         }
@@ -41,7 +43,11 @@ impl Oracle {
     pub(crate) fn received(&mut self, ended: &[(u32, u32)], now: u64) -> Verdict {
         for &(receive, message) in ended {
             let Receive { wanted, post, node, state, .. } = self.receives[receive as usize];
-            ensure!(state != State::Ended, Twice, "r{receive} ended twice, now with m{message}");
+            ensure!(
+                state != ReceiveState::Ended,
+                Twice,
+                "r{receive} ended twice, now with m{message}"
+            );
             let Message { tag, from, to, .. } = self.messages[message as usize];
             let fits = node == to && wanted.accepts(tag, from);
             ensure!(fits, Mismatch, "r{receive} got m{message}, which it does not match");
@@ -67,7 +73,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A probe returned. With `takes` it took the message.
+    /// A probe returned. `takes`: it was a matched probe, which took the message.
     pub(crate) fn probed(
         &mut self,
         node: u32,
@@ -82,7 +88,7 @@ impl Oracle {
             ensure!(
                 expected == found,
                 Reference,
-                "n{node}: a probe found {found}, by plain lists {expected} ({NONE}: none)"
+                "n{node}: a probe found {found}, but plain lists have {expected} ({NONE}: none)"
             );
         }
         if found == NONE {
@@ -124,15 +130,15 @@ impl Oracle {
         }
     }
 
-    /// A message was taken by something posted at `post`.
+    /// A receive or probe that was posted at `post` has taken a message.
     fn taken(&mut self, id: u32, taker: Taker, post: u64) -> Verdict {
         let Message { taker: before, bound, floor, .. } = self.messages[id as usize];
         ensure!(before == Taker::Nobody, Twice, "m{id} went to {taker:?} and to {before:?}");
         ensure!(
             post < bound,
             Overtaken,
-            "m{id} went to {taker:?}, posted at {post}, but had to be taken by something posted before \
-             {bound}: a later message of its sender was found then, or its send was over"
+            "m{id} went to {taker:?}, posted at {post}, but its taker must have been posted before \
+             {bound}: a later message of its sender was found then, or its send had ended"
         );
         ensure!(
             post > floor,
@@ -147,11 +153,11 @@ impl Oracle {
     pub(super) fn end_receive(&mut self, receive: u32) {
         let Receive { node, state, .. } = self.receives[receive as usize];
         let side = &mut self.sides[node as usize];
-        if state == State::Waiting
+        if state == ReceiveState::Waiting
             && let Ok(at) = side.waiting.binary_search_by_key(&receive, |waiting| waiting.receive)
         {
             side.waiting.remove(at);
         }
-        self.receives[receive as usize].state = State::Ended;
+        self.receives[receive as usize].state = ReceiveState::Ended;
     }
 }

@@ -1,6 +1,6 @@
-//! Rule 4: the other ends of receives, and the ends of sends.
+//! Rule 4: receives that end without a message, and the ends of sends.
 
-use super::{ANY, NEVER, NONE, Oracle, Receive, State, Taker};
+use super::{ANY, NEVER, NONE, Oracle, Receive, ReceiveState, Taker};
 use crate::program::Mode;
 use crate::violation::{Verdict, ensure};
 use tagmatch_fallback::SendMode;
@@ -53,7 +53,7 @@ impl Oracle {
 
     fn ended_without(&mut self, receive: u32, node: u32) -> Verdict {
         ensure!(
-            self.receives[receive as usize].state != State::Ended,
+            self.receives[receive as usize].state != ReceiveState::Ended,
             Twice,
             "r{receive} ended twice"
         );
@@ -87,13 +87,13 @@ impl Oracle {
         if wanted.source == ANY {
             ensure!(was_matched, Fault, "r{receive} names no source, but ended with n{from}");
         } else if !was_matched {
-            // One that was cancelled as well may have left the list by that.
+            // A receive that was also cancelled may have left the list because of the cancel.
             let gone = if down == NEVER { 0 } else { down.min(cancel) };
             self.not_posted_after(receive, gone, deadline)?;
         }
         self.end_receive(receive);
         if self.reference.is_none() && was_matched {
-            self.receives[receive as usize].state = State::Dropped;
+            self.receives[receive as usize].state = ReceiveState::Dropped;
             self.side(node).dropped.push(receive);
         }
         Ok(())
@@ -107,11 +107,11 @@ impl Oracle {
         ensure!(
             may_be && self.reference.is_none(),
             Fault,
-            "r{receive} was for n{from}, as for any"
+            "r{receive} failed with a message of n{from}, which no NIC can have matched with it"
         );
         self.end_receive(receive);
         let line = &mut self.receives[receive as usize];
-        (line.wanted.source, line.state) = (from, State::Dropped);
+        (line.wanted.source, line.state) = (from, ReceiveState::Dropped);
         self.side(node).dropped.push(receive);
         self.pair(node, from).failed_receives.push(receive);
         self.failed_receives_have_messages(node, from)
@@ -129,7 +129,11 @@ impl Oracle {
     pub(crate) fn read_failed(&mut self, receive: u32, errno: i32, now: u64) -> Verdict {
         let index = usize::try_from(errno).unwrap_or(0).wrapping_sub(1);
         let message = self.failures.get(index).copied().unwrap_or(NONE);
-        ensure!(message != NONE, Fault, "r{receive} ended with failure {errno}, which never was");
+        ensure!(
+            message != NONE,
+            Fault,
+            "r{receive} ended with failure {errno}, which never occurred"
+        );
         self.received(&[(receive, message)], now)
     }
 
@@ -139,7 +143,7 @@ impl Oracle {
         ensure!(
             failed == errno && errno > 0,
             Fault,
-            "m{message} ended with failure {errno}, had {failed}"
+            "m{message} ended with failure {errno}, but its READ had failure {failed}"
         );
         Ok(())
     }
@@ -149,9 +153,9 @@ impl Oracle {
         let Receive { node, .. } = self.receives[receive as usize];
         self.end_receive(receive);
         let line = &mut self.receives[receive as usize];
-        line.state = State::Dropped;
+        line.state = ReceiveState::Dropped;
         if line.is_sole && self.reference.is_none() {
-            // A NIC may have matched it to a message of anybody.
+            // A NIC may have matched it with a message of any sender.
             line.wanted.source = ANY;
         }
         self.side(node).dropped.push(receive);
@@ -160,14 +164,14 @@ impl Oracle {
         }
     }
 
-    /// A send ended well.
+    /// A send ended with success.
     pub(crate) fn send_done(&mut self, message: u32, now: u64) -> Verdict {
         let it = &mut self.messages[message as usize];
         let waits = matches!(it.mode, Mode::Send(SendMode::Synchronous | SendMode::Delivered));
         if !waits {
             return Ok(());
         }
-        ensure!(it.failed == 0, TooEarly, "the send of m{message} ended well, its READ failed");
+        ensure!(it.failed == 0, TooEarly, "the send of m{message} succeeded, but its READ failed");
         match it.taker {
             Taker::Nobody => it.bound = it.bound.min(now),
             Taker::Receive(_) | Taker::Probe(_) | Taker::Unknown => {}

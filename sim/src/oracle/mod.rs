@@ -13,14 +13,14 @@
 //!
 //! 1. *Posted order.* Receive `r2` got message `m`; `r1` was posted before `r2` and matches `m`.
 //!    Then `r1` was decided before `r2`: it was matched to a message that had arrived by then, or
-//!    its cancel had been asked for by then, or the source that it names was down by then. Kept as
-//!    a *deadline* of `r1`.
+//!    its cancel had been asked for by then, or the source that it names was down by then. The
+//!    oracle keeps this as a *deadline* of `r1`.
 //! 2. *No overtaking.* Receive or probe `r` named message `m2`; `m1` was sent before by the same
-//!    sender and matches. Then a receive or probe posted before `r` took `m1`. Kept as a *bound* of
-//!    `m1`: the latest moment at which its taker may have been posted. Exception: a rendezvous
-//!    whose sender was down.
+//!    sender and matches. Then a receive or probe posted before `r` took `m1`. The oracle
+//!    keeps this as a *bound* of `m1`: the latest moment at which its taker may have been posted.
+//!    Exception: a rendezvous whose sender was down.
 //! 3. *A probe sees a waiting message.* A message that a probe named is taken only by a receive or
-//!    probe posted later. Kept as a *floor* of the message.
+//!    probe posted later. The oracle keeps this as a *floor* of the message.
 //! 4. *Ends.* The message of a synchronous send that ended was taken by a receive or probe posted
 //!    before. Each receive, message and send ends once, for a reason that the run explains.
 //! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the
@@ -54,12 +54,12 @@ use crate::wire::{Note, ReadOutcome};
 use reference::Reference;
 pub(crate) use wanted::{ANY, NONE, Wanted};
 
-/// Later than everything.
+/// A moment after all others.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// The number of different lengths that tell messages without immediate data of one pair apart.
 const PLAIN: usize = 64;
 
-/// What took a message.
+/// The receive or probe that took a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     Nobody,
@@ -82,10 +82,10 @@ pub(crate) struct Message {
     mode: Mode,
     arrived: u64,
     eager: bool,
-    /// When the READ of it began.
+    /// When the READ of the message began.
     began: u64,
     read_down: bool,
-    /// The number of the READ failure that it met.
+    /// The number of its READ's failure; 0 if the READ has not failed.
     failed: i32,
     pub(crate) taker: Taker,
     /// Rule 2: its taker was posted before this.
@@ -95,7 +95,7 @@ pub(crate) struct Message {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReceiveState {
     Waiting,
     Ended,
     Dropped,
@@ -105,31 +105,33 @@ enum State {
 pub(crate) struct Receive {
     node: u32,
     wanted: Wanted,
-    /// A NIC may have matched it by its tag alone.
+    /// Whether a NIC may match the receive by its tag alone.
     is_sole: bool,
     post: u64,
     /// Rule 1: it was decided before this.
     deadline: u64,
     cancel: u64,
-    state: State,
+    state: ReceiveState,
     pub(crate) taken: u32,
 }
 
-/// A receive that is not known to have ended, as checks walk it.
+/// A receive that is not known to have ended, with the facts that checks read.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingReceive {
     wanted: Wanted,
     receive: u32,
 }
 
 /// Messages of one sender to one receiver.
 #[derive(Debug)]
-struct Pair {
-    /// By number.
+struct SenderRecord {
+    /// The messages in the order of their sends.
     sent: Vec<u32>,
-    /// In the order of their sends: tag and message.
+    /// Tag and message of those that nothing is known to have taken, in the order of their sends.
     untaken: Vec<(u64, u32)>,
+    /// The messages without immediate data, by their length modulo [`PLAIN`].
     plain: [u32; PLAIN],
+    /// When the receiver was told that the sender is down.
     down: u64,
     /// The receiver disconnected from the sender while its NIC may have held messages, which are
     /// lost.
@@ -141,9 +143,9 @@ struct Pair {
     failed_receives: Vec<u32>,
 }
 
-impl Default for Pair {
+impl Default for SenderRecord {
     fn default() -> Self {
-        Pair {
+        SenderRecord {
             sent: vec![],
             untaken: vec![],
             plain: [NONE; PLAIN],
@@ -155,24 +157,24 @@ impl Default for Pair {
     }
 }
 
-/// One worker.
+/// A worker as a receiver.
 #[derive(Debug, Default)]
-struct Side {
+struct ReceiverRecord {
     /// By sender.
-    pairs: Vec<Pair>,
+    pairs: Vec<SenderRecord>,
     /// In the order of their posts.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingReceive>,
     dropped: Vec<u32>,
     is_gone: bool,
 }
 
-/// All that is known of a history.
+/// The facts that are known of a history.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     messages: Vec<Message>,
     receives: Vec<Receive>,
-    sides: Vec<Side>,
-    /// By number of failure, from 1: the message.
+    sides: Vec<ReceiverRecord>,
+    /// The message of each failure of a READ. Failures count from 1.
     failures: Vec<u32>,
     reference: Option<Reference>,
 }
@@ -182,7 +184,7 @@ fn number(index: usize) -> u32 {
 }
 
 impl Oracle {
-    /// With `predicts` software alone decides each match.
+    /// `predicts`: software alone decides each match, so that the oracle predicts it.
     pub(crate) fn new(predicts: bool) -> Self {
         let reference = predicts.then(Reference::default);
         Oracle { messages: vec![], receives: vec![], sides: vec![], failures: vec![], reference }
@@ -198,17 +200,17 @@ impl Oracle {
         pair.sent.get(ordinal as usize).copied()
     }
 
-    fn pair(&mut self, to: u32, from: u32) -> &mut Pair {
+    fn pair(&mut self, to: u32, from: u32) -> &mut SenderRecord {
         let pairs = &mut self.side(to).pairs;
         if pairs.len() <= from as usize {
-            pairs.resize_with(from as usize + 1, Pair::default);
+            pairs.resize_with(from as usize + 1, SenderRecord::default);
         }
         &mut pairs[from as usize]
     }
 
-    fn side(&mut self, node: u32) -> &mut Side {
+    fn side(&mut self, node: u32) -> &mut ReceiverRecord {
         if self.sides.len() <= node as usize {
-            self.sides.resize_with(node as usize + 1, Side::default);
+            self.sides.resize_with(node as usize + 1, ReceiverRecord::default);
         }
         &mut self.sides[node as usize]
     }
@@ -266,7 +268,7 @@ impl Oracle {
         id
     }
 
-    /// Something happened on a wire.
+    /// Takes an event of a wire.
     pub(crate) fn note(&mut self, note: &Note) {
         match *note {
             Note::Arrived { at, from, ordinal, eager, tick } => {
@@ -293,7 +295,7 @@ impl Oracle {
                     id.into_iter().for_each(|id| self.messages[id as usize].failed = errno);
                 }
                 if let Some(message) = id.map(|id| &mut self.messages[id as usize]) {
-                    // To a NIC, a READ that fails is the end of the queue pair.
+                    // A READ that fails ends the queue pair of a NIC.
                     let fails =
                         matches!(outcome, ReadOutcome::Failed(_)) && self.reference.is_none();
                     message.read_down |= fails || outcome == ReadOutcome::PeerDown;
@@ -335,7 +337,7 @@ impl Oracle {
     /// Checks that a status describes a message.
     pub(crate) fn is_told(&self, id: u32, from: u32, status: &Status) -> Verdict {
         let is_of = self.messages[id as usize].from == from;
-        ensure!(is_of, Status, "m{id} was told to come from n{from}");
+        ensure!(is_of, Status, "m{id} was reported as a message of n{from}");
         self.is_described(id, status)
     }
 
@@ -351,7 +353,7 @@ impl Oracle {
         let immediate = message.immediate.then_some(id);
         let facts = (message.tag, u64::from(message.length), immediate);
         let told = (status.tag.0, status.length, status.immediate);
-        ensure!(facts == told, Status, "m{id} is {message:?}, and was told as {status:?}");
+        ensure!(facts == told, Status, "m{id} is {message:?}, but was reported as {status:?}");
         Ok(())
     }
 
@@ -362,7 +364,7 @@ impl Oracle {
         pair.down != NEVER && !message.eager
     }
 
-    /// The worker has ended. Nothing is checked at it any more.
+    /// The worker has ended. The oracle checks nothing of it any more.
     pub(crate) fn gone(&mut self, node: u32) {
         let side = self.side(node);
         side.is_gone = true;

@@ -1,7 +1,7 @@
 //! A second check of rules 1 and 2 over a whole history, pair by pair: slower, and written
 //! independently.
 
-use super::{Message, Oracle, Receive, State, Taker};
+use super::{Message, Oracle, Receive, ReceiveState, Taker};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
@@ -12,7 +12,8 @@ impl Oracle {
             .iter()
             .enumerate()
             .filter(|(_, receive)| {
-                receive.state == State::Ended && (receive.taken as usize) < self.messages.len()
+                receive.state == ReceiveState::Ended
+                    && (receive.taken as usize) < self.messages.len()
             })
             .collect();
         for (place, &(second, later)) in ended.iter().enumerate() {

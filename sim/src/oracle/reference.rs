@@ -12,7 +12,7 @@ use crate::violation::{Verdict, ensure};
 pub(crate) struct Reference {
     /// The receives and messages of each worker.
     lists: Vec<PlainMatching<u32, u32>>,
-    /// By receive.
+    /// The message that each receive must get, or [`NONE`].
     takes: Vec<u32>,
 }
 
@@ -31,12 +31,14 @@ impl Reference {
         self.takes[receive as usize] = message;
     }
 
+    /// A message has arrived at a worker.
     pub(super) fn arrived(&mut self, at: u32, message: u32, tag: u64, from: u32) {
         if let Some(receive) = self.lists(at).arrive(Tag(tag), SourceId(from), message) {
             self.must_take(receive, message);
         }
     }
 
+    /// A sender is down for a worker: only its eager messages stay.
     pub(super) fn down(&mut self, at: u32, from: u32, is_eager: impl Fn(u32) -> bool) {
         let from = SourceId(from);
         let lists = self.lists(at);
@@ -50,12 +52,12 @@ impl Reference {
         self.must_take(receive, message.unwrap_or(NONE));
     }
 
-    /// The oldest message that matches, which is taken; or [`NONE`].
+    /// Takes the oldest message that matches. Returns it, or [`NONE`].
     pub(super) fn take(&mut self, at: u32, wanted: &Wanted) -> u32 {
         self.lists(at).unexpected.take(&wanted.pattern()).unwrap_or(NONE)
     }
 
-    /// The oldest message that matches; or [`NONE`].
+    /// The oldest message that matches, or [`NONE`].
     pub(super) fn probe(&mut self, at: u32, wanted: &Wanted) -> u32 {
         self.lists(at).unexpected.find(&wanted.pattern()).copied().unwrap_or(NONE)
     }
@@ -71,7 +73,7 @@ impl Reference {
         ensure!(
             expected == message,
             Reference,
-            "r{receive} took {}, by plain lists {}",
+            "r{receive} took {}, but plain lists give it {}",
             Named(message),
             Named(expected)
         );
@@ -83,24 +85,27 @@ impl Reference {
         self.takes[receive as usize]
     }
 
+    /// Checks that no receive is posted any more.
     pub(super) fn is_empty_of_receives(&self) -> Verdict {
         for lists in &self.lists {
             let left = lists.posted.receives().first();
             ensure!(
                 left.is_none(),
                 Lost,
-                "r{} is posted when all has ended",
+                "r{} is still posted after all requests have ended",
                 left.map_or(0, |(_, receive)| *receive)
             );
         }
         Ok(())
     }
 
+    /// A worker has ended.
     pub(super) fn gone(&mut self, at: u32) {
         *self.lists(at) = PlainMatching::default();
     }
 }
 
+/// A message, or [`NONE`], as texts name it.
 struct Named(u32);
 
 impl std::fmt::Display for Named {

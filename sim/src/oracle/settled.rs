@@ -1,13 +1,13 @@
 //! Rule 5: what may wait when nothing moves any more, and what may be missing at the end.
 
-use super::{NEVER, NONE, Oracle, Side, State, Waiting};
+use super::{NEVER, NONE, Oracle, ReceiveState, ReceiverRecord, WaitingReceive};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
     /// Checks the state in which nothing moves any more and every result has been taken.
     pub(crate) fn check_settled(&self) -> Verdict {
         for (node, side) in self.sides.iter().enumerate().filter(|(_, side)| !side.is_gone) {
-            for Waiting { wanted, receive } in &side.waiting {
+            for WaitingReceive { wanted, receive } in &side.waiting {
                 let pair = side.pairs.get(wanted.source as usize);
                 let is_up = pair.is_none_or(|pair| pair.down == NEVER);
                 ensure!(is_up, Lost, "n{node}: r{receive} names n{}, which is down", wanted.source);
@@ -35,7 +35,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn may_have_been_dropped(&self, side: &Side, id: u32) -> bool {
+    fn may_have_been_dropped(&self, side: &ReceiverRecord, id: u32) -> bool {
         let message = &self.messages[id as usize];
         side.dropped.iter().any(|&receive| {
             self.receives[receive as usize].wanted.accepts(message.tag, message.from)
@@ -66,7 +66,7 @@ impl Oracle {
 
     /// Checks that each missing message can have gone to a different dropped receive: a matching of
     /// the two sets, found by augmenting paths (the sets are small).
-    fn are_dropped(&self, side: &Side, missing: &[u32]) -> Verdict {
+    fn are_dropped(&self, side: &ReceiverRecord, missing: &[u32]) -> Verdict {
         let mut taken_by: Vec<Option<u32>> = vec![None; side.dropped.len()];
         for &id in missing {
             let mut seen = vec![false; side.dropped.len()];
@@ -79,7 +79,7 @@ impl Oracle {
 
     fn assign(
         &self,
-        side: &Side,
+        side: &ReceiverRecord,
         id: u32,
         taken_by: &mut [Option<u32>],
         seen: &mut [bool],
@@ -87,7 +87,7 @@ impl Oracle {
         let message = &self.messages[id as usize];
         for (index, &receive) in side.dropped.iter().enumerate() {
             let dropped = &self.receives[receive as usize];
-            let fits = dropped.state == State::Dropped
+            let fits = dropped.state == ReceiveState::Dropped
                 && dropped.wanted.accepts(message.tag, message.from)
                 && dropped.post < message.bound
                 && dropped.post > message.floor;

@@ -1,14 +1,15 @@
-//! What a receive or a probe asks for.
+//! The envelope that a receive or a probe asks for.
 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::oracle::accepts;
 
-/// In place of a source: any source.
+/// Stands for a source: any source.
 pub(crate) const ANY: u32 = u32::MAX;
-/// In place of a message or a receive: there is none.
+/// Stands for a message or a receive: there is none.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a receive or a probe asks for. Its source is a worker of the network, or [`ANY`].
+/// The envelope that a receive or a probe asks for. Its source is a worker of the network, or
+/// [`ANY`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) tag: u64,
@@ -17,6 +18,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Whether a message with this tag and source matches.
     pub(crate) fn accepts(&self, tag: u64, source: u32) -> bool {
         accepts(&self.pattern(), Tag(tag), SourceId(source))
     }
