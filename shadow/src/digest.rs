@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::entry::Receive;
-use crate::order::Posted;
+use crate::order::PostedPattern;
 use crate::shadow::Shadow;
 use crate::table::State;
 
@@ -16,7 +16,7 @@ impl Shadow {
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let mut receives: Vec<&Receive> = self.receives.iter().flatten().collect();
         receives.sort_unstable_by_key(|receive| receive.posted.age);
-        for Receive { posted: Posted { id, pattern, .. }, place, blocks } in receives {
+        for Receive { posted: PostedPattern { id, pattern, .. }, place, blocks } in receives {
             (id, pattern.tag(), pattern.mask(), pattern.source(), place, blocks).hash(state);
         }
         for entry in &self.entries {

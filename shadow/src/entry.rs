@@ -1,22 +1,22 @@
 //! The shadow's records of a posted receive and of an entry of the NIC's list.
 
 use crate::config::Why;
-use crate::order::Posted;
+use crate::order::PostedPattern;
 use crate::table::State;
 use crate::waiting::Hold;
 
 /// A posted receive.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
-    pub(crate) posted: Posted,
-    pub(crate) place: Place,
+    pub(crate) posted: PostedPattern,
+    pub(crate) place: MatchPlace,
     /// Whether this receive keeps younger receives that accept the same messages in software.
     pub(crate) blocks: bool,
 }
 
 /// Where a receive is matched.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(crate) enum Place {
+pub(crate) enum MatchPlace {
     /// In software. It will never be added to the NIC's list.
     Software(Why),
     /// In software until it can be added to the NIC's list.

@@ -1,9 +1,9 @@
 //! Events of the NIC's list.
 
 use crate::config::Why;
-use crate::entry::{Entry, Place, Removal};
+use crate::entry::{Entry, MatchPlace, Removal};
 use crate::error::ShadowError;
-use crate::queue::Sent;
+use crate::queue::SentOperation;
 use crate::shadow::Shadow;
 use crate::table::{State, Step};
 
@@ -54,7 +54,7 @@ impl Shadow {
         let now = self.arrived;
         let in_phase = self.entries.get(slot as usize).is_some_and(|entry| entry.count == now);
         let step = if in_phase { Step::AddedInPhase } else { Step::AddedLate };
-        self.answer(slot, step, Sent::Add(slot))?;
+        self.answer(slot, step, SentOperation::Add(slot))?;
         let Entry { state, id, removal, .. } = self.entries[slot as usize];
         match state {
             State::Active if removal.is_none() => self.unblock(id),
@@ -92,7 +92,7 @@ impl Shadow {
     /// The NIC broke its contract.
     pub fn synced(&mut self) -> Result<(), ShadowError> {
         self.event();
-        if self.queue.due() != Some(Sent::Sync) {
+        if self.queue.due() != Some(SentOperation::Sync) {
             self.counters.broken = true;
             return Err(ShadowError::Unsynced);
         }
@@ -144,7 +144,7 @@ impl Shadow {
         let Some(&Entry { id, removal, .. }) = self.entries.get(slot as usize) else {
             return self.checked(slot, Step::Deleted).map(|_| Deleted::Ignored);
         };
-        self.answer(slot, Step::Deleted, Sent::Delete(slot))?;
+        self.answer(slot, Step::Deleted, SentOperation::Delete(slot))?;
         match removal {
             None => Ok(Deleted::Ignored),
             Some(Removal::Again) => {
@@ -167,7 +167,7 @@ impl Shadow {
     fn wait_again(&mut self, id: u32) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.posted.age;
-        receive.place = Place::Waiting(None);
+        receive.place = MatchPlace::Waiting(None);
         self.waiting.ready(age, id);
         self.block(id);
     }
@@ -180,7 +180,7 @@ impl Shadow {
         self.event();
         let entry = self.entries.get(slot as usize).copied();
         let was = entry.and_then(|entry| entry.removal);
-        self.answer(slot, Step::DeleteLost, Sent::Delete(slot))?;
+        self.answer(slot, Step::DeleteLost, SentOperation::Delete(slot))?;
         self.counters.lost += 1;
         let Entry { state, id, .. } = self.entries[slot as usize];
         self.entries[slot as usize].removal = None;
@@ -199,7 +199,7 @@ impl Shadow {
     }
 
     /// Records the answer to the oldest operation without one.
-    fn answer(&mut self, slot: u32, step: Step, sent: Sent) -> Result<(), ShadowError> {
+    fn answer(&mut self, slot: u32, step: Step, sent: SentOperation) -> Result<(), ShadowError> {
         let next = self.checked(slot, step)?;
         if self.queue.due() != Some(sent) {
             self.counters.broken = true;

@@ -1,10 +1,10 @@
 //! The operations that are due on the NIC's list, in the order in which the NIC must get them.
 
 use crate::config::Why;
-use crate::entry::{Entry, Place};
+use crate::entry::{Entry, MatchPlace};
 use crate::op::{Op, Refusal};
-use crate::policy::Source;
-use crate::queue::Sent;
+use crate::policy::SourceRoute;
+use crate::queue::SentOperation;
 use crate::shadow::Shadow;
 use crate::table::{State, Step};
 use crate::waiting::Hold;
@@ -58,7 +58,7 @@ impl Shadow {
             Op::Delete { slot, answer, .. } => self.sent_delete(slot, answer),
             Op::Sync { .. } => {
                 self.counters.synced += 1;
-                self.queue.push(Sent::Sync);
+                self.queue.push(SentOperation::Sync);
             }
         }
     }
@@ -81,14 +81,14 @@ impl Shadow {
     fn sent_add(&mut self, id: u32, slot: u32, handle: u32) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.posted.age;
-        receive.place = Place::Entry(slot);
+        receive.place = MatchPlace::Entry(slot);
         self.waiting.remove(None, age);
         self.free.retain(|free| *free != slot);
         let count = self.searched;
         self.entries[slot as usize] =
             Entry { state: State::Free, id, handle, count, removal: None };
         self.move_to(slot, State::Adding);
-        self.queue.push(Sent::Add(slot));
+        self.queue.push(SentOperation::Add(slot));
         self.recent.push(slot);
         self.unblock(id);
         self.counters.added += 1;
@@ -99,7 +99,11 @@ impl Shadow {
         let step = if answer { Step::Remove } else { Step::Withdraw };
         if let Ok(next) = self.next(slot, step) {
             self.move_to(slot, next);
-            self.queue.push(if answer { Sent::Delete(slot) } else { Sent::Silent });
+            self.queue.push(if answer {
+                SentOperation::Delete(slot)
+            } else {
+                SentOperation::Silent
+            });
         }
         self.thaw();
     }
@@ -137,19 +141,19 @@ impl Shadow {
         let Some(receive) = self.receive(id) else { return false };
         let posted = receive.posted;
         match self.policy.source(&posted.pattern) {
-            Source::Listed => {}
-            Source::Unknown(source) => {
+            SourceRoute::Listed => {}
+            SourceRoute::Unknown(source) => {
                 self.hold(id, Hold::Source(source));
                 return false;
             }
-            Source::Elsewhere => {
+            SourceRoute::Elsewhere => {
                 self.keep(id, Why::Source);
                 return false;
             }
         }
         let blockers = self.receives.iter().flatten().filter(|receive| receive.blocks);
         let blockers = blockers.map(|receive| receive.posted);
-        let Some(blocker) = self.order.blocker(&posted, blockers) else { return true };
+        let Some(blocker) = self.blockers.blocker(&posted, blockers) else { return true };
         self.hold(id, Hold::Receive(blocker.id));
         false
     }
@@ -157,7 +161,7 @@ impl Shadow {
     fn hold(&mut self, id: u32, hold: Hold) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.posted.age;
-        receive.place = Place::Waiting(Some(hold));
+        receive.place = MatchPlace::Waiting(Some(hold));
         self.waiting.hold(hold, age, id);
     }
 
@@ -165,8 +169,8 @@ impl Shadow {
     fn keep(&mut self, id: u32, why: Why) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.posted.age;
-        let Place::Waiting(hold) = receive.place else { return };
-        receive.place = Place::Software(why);
+        let MatchPlace::Waiting(hold) = receive.place else { return };
+        receive.place = MatchPlace::Software(why);
         self.waiting.remove(hold, age);
     }
 }

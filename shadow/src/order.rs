@@ -18,21 +18,21 @@ const GROUPS_MAX: usize = 32;
 
 /// The blockers, indexed for look-ups by candidates.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct Blockers {
     views: Vec<View>,
 }
 
 #[derive(Clone, Debug)]
 struct View {
     mask: u64,
-    groups: Vec<Group>,
+    groups: Vec<MaskGroup>,
 }
 
 /// Blockers whose masks share the same bits with the view's mask.
 #[derive(Clone, Debug)]
-struct Group {
+struct MaskGroup {
     mask: u64,
-    blockers: BTreeMap<(u64, Age), Posted>,
+    blockers: BTreeMap<(u64, Age), PostedPattern>,
 }
 
 /// A receive's place in the order of posting.
@@ -40,20 +40,20 @@ pub(crate) type Age = u64;
 
 /// What the order of receives depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
+pub(crate) struct PostedPattern {
     pub(crate) id: u32,
     pub(crate) age: Age,
     pub(crate) pattern: Pattern,
 }
 
-impl Order {
-    pub(crate) fn insert(&mut self, blocker: Posted) {
+impl Blockers {
+    pub(crate) fn insert(&mut self, blocker: PostedPattern) {
         for view in &mut self.views {
             view.insert(blocker);
         }
     }
 
-    pub(crate) fn remove(&mut self, blocker: &Posted) {
+    pub(crate) fn remove(&mut self, blocker: &PostedPattern) {
         for view in &mut self.views {
             view.remove(blocker);
         }
@@ -63,15 +63,15 @@ impl Order {
     /// fill the view if the candidate's mask is new.
     pub(crate) fn blocker(
         &mut self,
-        candidate: &Posted,
-        all: impl Iterator<Item = Posted>,
-    ) -> Option<Posted> {
+        candidate: &PostedPattern,
+        all: impl Iterator<Item = PostedPattern>,
+    ) -> Option<PostedPattern> {
         self.view(candidate.pattern.mask().0, all).oldest(candidate)
     }
 
     /// The view of a mask. If there are too many views, the view of mask 0, where everything
     /// overlaps.
-    fn view(&mut self, mask: u64, all: impl Iterator<Item = Posted>) -> &View {
+    fn view(&mut self, mask: u64, all: impl Iterator<Item = PostedPattern>) -> &View {
         let find = |views: &[View], mask| views.iter().position(|view| view.mask == mask);
         let mask = match find(&self.views, mask) {
             None if self.views.len() >= VIEWS_MAX => 0,
@@ -88,7 +88,7 @@ impl Order {
 }
 
 impl View {
-    fn insert(&mut self, blocker: Posted) {
+    fn insert(&mut self, blocker: PostedPattern) {
         let mask = self.mask & blocker.pattern.mask().0;
         let group = self.group_for(mask);
         group.blockers.insert((blocker.pattern.tag().0 & group.mask, blocker.age), blocker);
@@ -96,8 +96,8 @@ impl View {
 
     /// The group of a mask. If there are too many groups, an empty one is reused, or else the group
     /// of mask 0 is taken.
-    fn group_for(&mut self, mask: u64) -> &mut Group {
-        let find = |groups: &[Group], mask| groups.iter().position(|group| group.mask == mask);
+    fn group_for(&mut self, mask: u64) -> &mut MaskGroup {
+        let find = |groups: &[MaskGroup], mask| groups.iter().position(|group| group.mask == mask);
         let place = find(&self.groups, mask).unwrap_or_else(|| {
             if self.groups.len() >= GROUPS_MAX {
                 let empty = self.groups.iter().position(|group| group.blockers.is_empty());
@@ -110,7 +110,7 @@ impl View {
                 }
             }
             let mask = if self.groups.len() >= GROUPS_MAX { 0 } else { mask };
-            self.groups.push(Group { mask, blockers: BTreeMap::new() });
+            self.groups.push(MaskGroup { mask, blockers: BTreeMap::new() });
             self.groups.len() - 1
         });
         &mut self.groups[place]
@@ -118,7 +118,7 @@ impl View {
 
     /// Removes a blocker. It is in the group of its mask, or in the group of mask 0 if its own
     /// group was made after it was inserted.
-    fn remove(&mut self, blocker: &Posted) {
+    fn remove(&mut self, blocker: &PostedPattern) {
         let own = self.mask & blocker.pattern.mask().0;
         for mask in [own, 0] {
             let group = self.groups.iter_mut().find(|group| group.mask == mask);
@@ -129,8 +129,8 @@ impl View {
         }
     }
 
-    fn oldest(&self, candidate: &Posted) -> Option<Posted> {
-        let of_group = |group: &Group| {
+    fn oldest(&self, candidate: &PostedPattern) -> Option<PostedPattern> {
+        let of_group = |group: &MaskGroup| {
             let tag = candidate.pattern.tag().0 & self.mask & group.mask;
             group.blockers.range((tag, 0)..(tag, candidate.age)).next().map(|(_, blocker)| *blocker)
         };
@@ -169,8 +169,8 @@ mod tests {
     }
 
     /// Compares every pair.
-    fn naive(all: &[Posted], candidate: &Posted) -> bool {
-        let overlaps = |other: &Posted| other.pattern.overlaps(&candidate.pattern);
+    fn naive(all: &[PostedPattern], candidate: &PostedPattern) -> bool {
+        let overlaps = |other: &PostedPattern| other.pattern.overlaps(&candidate.pattern);
         all.iter().any(|other| other.age < candidate.age && overlaps(other))
     }
 
@@ -179,15 +179,15 @@ mod tests {
 
         #[test]
         fn finds_what_comparing_every_pair_finds(plan in prop::collection::vec(action(), 1..200)) {
-            let mut order = Order::default();
-            let mut all: Vec<Posted> = Vec::new();
+            let mut order = Blockers::default();
+            let mut all: Vec<PostedPattern> = Vec::new();
             let mut masks = vec![];
             let mut age = 0;
             for step in plan {
                 match step {
                     Action::Insert(pattern) => {
                         age += 1;
-                        let blocker = Posted { id: u32::try_from(age).unwrap(), age, pattern };
+                        let blocker = PostedPattern { id: u32::try_from(age).unwrap(), age, pattern };
                         order.insert(blocker);
                         all.push(blocker);
                     }
@@ -198,7 +198,7 @@ mod tests {
                     Action::Remove(_) => {}
                     Action::Ask(pattern, index) => {
                         let asked = Age::try_from(index.index(usize::try_from(age).unwrap() + 2));
-                        let asked = Posted { id: 0, age: asked.unwrap(), pattern };
+                        let asked = PostedPattern { id: 0, age: asked.unwrap(), pattern };
                         if !masks.contains(&pattern.mask()) {
                             masks.push(pattern.mask());
                         }

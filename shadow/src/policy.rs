@@ -13,7 +13,7 @@ const SOURCES_MAX: usize = 1 << 16;
 
 /// How the messages of a receive's source arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SourceRoute {
     /// All messages of the source arrive through the list.
     Listed,
     /// No message of this source has arrived yet.
@@ -52,19 +52,19 @@ impl Policy {
     }
 
     /// How the messages of a receive's source arrive.
-    pub(crate) fn source(&self, pattern: &Pattern) -> Source {
+    pub(crate) fn source(&self, pattern: &Pattern) -> SourceRoute {
         if !self.others {
-            return Source::Listed;
+            return SourceRoute::Listed;
         }
         // If tags don't name their sender, no receive is limited to one.
         let TagMask(bits) = self.config.source_bits;
         let pinned = bits != 0 && pattern.mask().0 & bits == bits;
         let source = pattern.tag().0 & bits;
         match self.listed.get(&source) {
-            _ if !pinned => Source::Elsewhere,
-            None => Source::Unknown(source),
-            Some(true) => Source::Listed,
-            Some(false) => Source::Elsewhere,
+            _ if !pinned => SourceRoute::Elsewhere,
+            None => SourceRoute::Unknown(source),
+            Some(true) => SourceRoute::Listed,
+            Some(false) => SourceRoute::Elsewhere,
         }
     }
 

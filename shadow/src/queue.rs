@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 /// An operation without an answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Sent {
+pub(crate) enum SentOperation {
     /// An ADD of this slot.
     Add(u32),
     /// A delete of this slot that will be answered.
@@ -21,16 +21,16 @@ pub(crate) enum Sent {
 /// For each entry one operation is kept back for its delete, so that the NIC doesn't have to refuse
 /// the delete.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    sent: VecDeque<Sent>,
+pub(crate) struct UnansweredOperations {
+    sent: VecDeque<SentOperation>,
     operations: usize,
     /// Operations kept back.
     reserved: usize,
 }
 
-impl Queue {
+impl UnansweredOperations {
     pub(crate) fn new(operations: u32) -> Self {
-        Queue { sent: VecDeque::new(), operations: operations as usize, reserved: 0 }
+        UnansweredOperations { sent: VecDeque::new(), operations: operations as usize, reserved: 0 }
     }
 
     pub(crate) fn reserve(&mut self) {
@@ -46,18 +46,18 @@ impl Queue {
         self.operations.saturating_sub(self.sent.len() + self.reserved)
     }
 
-    pub(crate) fn push(&mut self, sent: Sent) {
+    pub(crate) fn push(&mut self, sent: SentOperation) {
         self.sent.push_back(sent);
     }
 
     /// The operation that the NIC must answer next.
-    pub(crate) fn due(&self) -> Option<Sent> {
-        self.sent.iter().copied().find(|sent| *sent != Sent::Silent)
+    pub(crate) fn due(&self) -> Option<SentOperation> {
+        self.sent.iter().copied().find(|sent| *sent != SentOperation::Silent)
     }
 
     /// Removes the operation that was due, which the NIC has answered.
     pub(crate) fn answered(&mut self) {
-        while self.sent.pop_front() == Some(Sent::Silent) {}
+        while self.sent.pop_front() == Some(SentOperation::Silent) {}
     }
 
     /// See [`Shadow::hash_state`](crate::Shadow::hash_state).
@@ -68,7 +68,7 @@ impl Queue {
     /// Slots whose ADD has no answer yet, youngest first.
     pub(crate) fn adding(&self) -> impl Iterator<Item = u32> + '_ {
         self.sent.iter().rev().filter_map(|sent| match sent {
-            Sent::Add(slot) => Some(*slot),
+            SentOperation::Add(slot) => Some(*slot),
             _ => None,
         })
     }

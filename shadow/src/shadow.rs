@@ -6,14 +6,14 @@ use tagmatch_soft::{Pattern, Tag};
 
 use crate::config::{ShadowConfig, Why};
 use crate::counters::Counters;
-use crate::entry::{Entry, Place, Receive, Removal};
+use crate::entry::{Entry, MatchPlace, Receive, Removal};
 use crate::error::ShadowError;
 use crate::op::LOOKS_MAX;
-use crate::order::{Age, Order, Posted};
+use crate::order::{Age, Blockers, PostedPattern};
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::UnansweredOperations;
 use crate::table::{State, Step};
-use crate::waiting::{Hold, Waiting};
+use crate::waiting::{Hold, WaitingReceives};
 
 /// A record of the posted receives that a NIC holds. See the crate's documentation for the rules.
 ///
@@ -27,9 +27,9 @@ use crate::waiting::{Hold, Waiting};
 #[derive(Clone, Debug)]
 pub struct Shadow {
     pub(crate) policy: Policy,
-    pub(crate) order: Order,
-    pub(crate) waiting: Waiting,
-    pub(crate) queue: Queue,
+    pub(crate) blockers: Blockers,
+    pub(crate) waiting: WaitingReceives,
+    pub(crate) queue: UnansweredOperations,
     /// Indexed by id.
     pub(crate) receives: Vec<Option<Receive>>,
     pub(crate) next_age: Age,
@@ -100,9 +100,9 @@ impl Shadow {
         let first = u64::from(config.first_count);
         Shadow {
             policy: Policy::new(config),
-            order: Order::default(),
-            waiting: Waiting::default(),
-            queue: Queue::new(config.operations),
+            blockers: Blockers::default(),
+            waiting: WaitingReceives::default(),
+            queue: UnansweredOperations::new(config.operations),
             receives: Vec::new(),
             next_age: 0,
             entries: vec![entry; slots as usize],
@@ -140,17 +140,17 @@ impl Shadow {
         let age = self.next_age;
         self.next_age += 1;
         let place = match why {
-            Some(why) => Place::Software(why),
+            Some(why) => MatchPlace::Software(why),
             None => {
                 self.waiting.ready(age, id);
-                Place::Waiting(None)
+                MatchPlace::Waiting(None)
             }
         };
         let index = id as usize;
         if index >= self.receives.len() {
             self.receives.resize_with(index + 1, || None);
         }
-        let posted = Posted { id, age, pattern: *pattern };
+        let posted = PostedPattern { id, age, pattern: *pattern };
         self.receives[index] = Some(Receive { posted, place, blocks: false });
         self.block(id);
         self.counters.receives += 1;
@@ -162,7 +162,7 @@ impl Shadow {
     pub fn take(&mut self, id: u32, through_list: bool) -> Take {
         self.event();
         match self.place(id) {
-            Some(Place::Entry(slot)) => self.take_entry(id, slot, through_list),
+            Some(MatchPlace::Entry(slot)) => self.take_entry(id, slot, through_list),
             _ => {
                 let why = self.why(id).unwrap_or(Why::Off);
                 self.forget(id);
@@ -229,7 +229,7 @@ impl Shadow {
         self.event();
         match self.place(id) {
             None => Cancel::TooLate,
-            Some(Place::Entry(slot)) => {
+            Some(MatchPlace::Entry(slot)) => {
                 if self.entries[slot as usize].removal == Some(Removal::Message) {
                     return Cancel::TooLate;
                 }
@@ -247,7 +247,7 @@ impl Shadow {
     /// nothing: it must be [cancelled](Self::cancel).
     pub fn end(&mut self, id: u32) {
         self.event();
-        if !matches!(self.place(id), Some(Place::Entry(_))) {
+        if !matches!(self.place(id), Some(MatchPlace::Entry(_))) {
             self.forget(id);
         }
     }
@@ -268,13 +268,13 @@ impl Shadow {
     #[must_use]
     pub fn why(&self, id: u32) -> Option<Why> {
         match self.place(id)? {
-            Place::Software(why) => Some(why),
-            Place::Waiting(Some(Hold::Receive(_))) => Some(Why::Order),
-            Place::Waiting(Some(Hold::Source(_))) => Some(Why::Source),
-            Place::Waiting(None) if self.counters.broken => Some(Why::Off),
-            Place::Waiting(None) if !self.has_room() => Some(Why::ListFull),
-            Place::Waiting(None) => Some(Why::Phase),
-            Place::Entry(_) => None,
+            MatchPlace::Software(why) => Some(why),
+            MatchPlace::Waiting(Some(Hold::Receive(_))) => Some(Why::Order),
+            MatchPlace::Waiting(Some(Hold::Source(_))) => Some(Why::Source),
+            MatchPlace::Waiting(None) if self.counters.broken => Some(Why::Off),
+            MatchPlace::Waiting(None) if !self.has_room() => Some(Why::ListFull),
+            MatchPlace::Waiting(None) => Some(Why::Phase),
+            MatchPlace::Entry(_) => None,
         }
     }
 
@@ -320,7 +320,7 @@ impl Shadow {
         self.receives.get_mut(id as usize)?.as_mut()
     }
 
-    fn place(&self, id: u32) -> Option<Place> {
+    fn place(&self, id: u32) -> Option<MatchPlace> {
         Some(self.receives.get(id as usize)?.as_ref()?.place)
     }
 
@@ -366,7 +366,7 @@ impl Shadow {
         let Some(receive) = self.receive(id).filter(|receive| !receive.blocks) else { return };
         receive.blocks = true;
         let posted = receive.posted;
-        self.order.insert(posted);
+        self.blockers.insert(posted);
     }
 
     /// The receive blocks no younger ones from now on.
@@ -374,7 +374,7 @@ impl Shadow {
         if let Some(receive) = self.receive(id).filter(|receive| receive.blocks) {
             receive.blocks = false;
             let posted = receive.posted;
-            self.order.remove(&posted);
+            self.blockers.remove(&posted);
         }
         self.release(Hold::Receive(id));
     }
@@ -385,7 +385,7 @@ impl Shadow {
         let Some(receive) = self.receives.get_mut(id as usize).and_then(Option::take) else {
             return;
         };
-        if let Place::Waiting(hold) = receive.place {
+        if let MatchPlace::Waiting(hold) = receive.place {
             self.waiting.remove(hold, receive.posted.age);
         }
         self.counters.receives -= 1;
@@ -395,7 +395,7 @@ impl Shadow {
         let receives = &mut self.receives;
         self.waiting.release(hold, |id| {
             if let Some(Some(receive)) = receives.get_mut(id as usize)
-                && let Place::Waiting(hold) = &mut receive.place
+                && let MatchPlace::Waiting(hold) = &mut receive.place
             {
                 *hold = None;
             }

@@ -15,12 +15,12 @@ pub(crate) enum Hold {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingReceives {
     ready: BTreeMap<Age, u32>,
     held: BTreeMap<(Hold, Age), u32>,
 }
 
-impl Waiting {
+impl WaitingReceives {
     pub(crate) fn ready(&mut self, age: Age, id: u32) {
         self.ready.insert(age, id);
     }

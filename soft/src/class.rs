@@ -1,7 +1,7 @@
 //! One mask class: all entries that compare the same bits, found by the value of those bits.
 
 use crate::hash::{KeySeed, SeedStream, spread};
-use crate::index::{KeyIndex, Look, Place, Probe};
+use crate::index::{CellPlace, KeyIndex, Look, Probe};
 use crate::link::{self, Links, NIL};
 use crate::tag::Pattern;
 
@@ -45,7 +45,7 @@ pub(crate) fn key_of(pattern: &Pattern) -> (Envelope, Shape) {
 }
 
 /// The entries that classes index: their keys and their links.
-pub(crate) trait Entries: Links {
+pub(crate) trait Keyed: Links {
     fn envelope(&self, entry: u32) -> Envelope;
 }
 
@@ -105,9 +105,9 @@ impl MaskClass {
     #[inline]
     pub(crate) fn remembered(
         &self,
-        entries: &impl Entries,
+        entries: &impl Keyed,
         envelope: Envelope,
-    ) -> Option<(Place, u32)> {
+    ) -> Option<(CellPlace, u32)> {
         let remembered = self.index.remembered();
         remembered.filter(|&(_, first)| self.shape.same(entries.envelope(first), envelope))
     }
@@ -120,19 +120,19 @@ impl MaskClass {
 
     /// The first entry of a candidate of a [`look`](Self::look), and the cell of its key.
     #[inline]
-    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (Place, u32) {
+    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (CellPlace, u32) {
         self.index.candidate(home, cell)
     }
 
     /// The first entry of a key.
     #[inline]
-    pub(crate) fn entry(&self, at: Place) -> u32 {
+    pub(crate) fn entry(&self, at: CellPlace) -> u32 {
         self.index.entry(at)
     }
 
     /// The oldest entry of this class that accepts the envelope, and the cell of its key.
     #[inline]
-    pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
+    pub(crate) fn find(&self, entries: &impl Keyed, envelope: Envelope, spread: u64) -> Probe {
         let hash = self.hash(envelope, spread);
         self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
@@ -141,7 +141,7 @@ impl MaskClass {
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
-        entries: &mut impl Entries,
+        entries: &mut impl Keyed,
         entry: u32,
         envelope: Envelope,
         work: &mut ListWork,
@@ -159,7 +159,7 @@ impl MaskClass {
     #[inline(never)]
     fn insert_known(
         &mut self,
-        entries: &mut impl Entries,
+        entries: &mut impl Keyed,
         entry: u32,
         envelope: Envelope,
         hash: u64,
@@ -179,7 +179,7 @@ impl MaskClass {
     /// Doubles a full table. Gives a table in which keys crowd a new seed.
     #[cold]
     #[inline(never)]
-    fn enlarge(&mut self, entries: &impl Entries, work: &mut ListWork) {
+    fn enlarge(&mut self, entries: &impl Keyed, work: &mut ListWork) {
         let grows = self.index.is_full();
         if !grows {
             self.seed = work.seeds.next_seed();
@@ -202,7 +202,7 @@ impl MaskClass {
     #[inline]
     pub(crate) fn take(
         &mut self,
-        entries: &mut impl Entries,
+        entries: &mut impl Keyed,
         envelope: Envelope,
         work: &mut ListWork,
     ) -> u32 {
@@ -222,11 +222,11 @@ impl MaskClass {
     #[inline]
     pub(crate) fn at_home(
         &self,
-        entries: &impl Entries,
+        entries: &impl Keyed,
         envelope: Envelope,
         look: Look,
         work: &mut ListWork,
-    ) -> Option<(Place, u32)> {
+    ) -> Option<(CellPlace, u32)> {
         let mut candidates = look.candidates;
         while candidates != 0 {
             let (at, first) = self.candidate(look.home, candidates.trailing_zeros());
@@ -242,7 +242,7 @@ impl MaskClass {
     #[inline(never)]
     fn take_farther(
         &mut self,
-        entries: &mut impl Entries,
+        entries: &mut impl Keyed,
         envelope: Envelope,
         work: &mut ListWork,
     ) -> u32 {
@@ -256,7 +256,7 @@ impl MaskClass {
 
     /// Takes out the entry that [`candidate`](Self::candidate) found at `at`, and returns it.
     #[inline]
-    pub(crate) fn remove_candidate(&mut self, entries: &mut impl Entries, at: Place) -> u32 {
+    pub(crate) fn remove_candidate(&mut self, entries: &mut impl Keyed, at: CellPlace) -> u32 {
         let first = self.index.entry(at);
         match link::remove_first(entries, first) {
             NIL => self.index.remove_at_home(at),
@@ -270,7 +270,7 @@ impl MaskClass {
 
     /// Takes out the entry that [`find`](Self::find) found at `at`.
     #[inline]
-    pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: Place, first: u32) {
+    pub(crate) fn remove_found(&mut self, entries: &mut impl Keyed, at: CellPlace, first: u32) {
         match link::remove_first(entries, first) {
             NIL => {
                 let envelope = entries.envelope(first);
@@ -282,7 +282,7 @@ impl MaskClass {
 
     /// Takes out any entry of this class. Constant time: at most one search of the index.
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32, work: &mut ListWork) {
+    pub(crate) fn remove(&mut self, entries: &mut impl Keyed, entry: u32, work: &mut ListWork) {
         let is_first = link::is_first(entries, entry);
         if !is_first && entries.next(entry) != NIL {
             return link::remove_later(entries, NIL, entry);
@@ -337,7 +337,7 @@ mod situations {
 
     impl MaskClass {
         /// The result of a search for an envelope's key, and the key's first entry.
-        pub(crate) fn lookup(&self, entries: &impl Entries, envelope: Envelope) -> (Lookup, u32) {
+        pub(crate) fn lookup(&self, entries: &impl Keyed, envelope: Envelope) -> (Lookup, u32) {
             let spread = spread(envelope.source);
             let look = self.look(envelope, spread);
             let first = self.find(entries, envelope, spread).entry;
@@ -352,7 +352,7 @@ mod situations {
         }
 
         /// The places of an entry of this class in the table and in its chain.
-        pub(crate) fn standing(&self, entries: &impl Entries, entry: u32) -> (Lookup, InChain) {
+        pub(crate) fn standing(&self, entries: &impl Keyed, entry: u32) -> (Lookup, InChain) {
             let in_chain = match (link::is_first(entries, entry), entries.next(entry) == NIL) {
                 (true, true) => InChain::Only,
                 (true, false) => InChain::Oldest,
@@ -367,24 +367,24 @@ mod situations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Link;
+    use crate::link::ChainLink;
 
     struct Plain {
         keys: Vec<Envelope>,
-        links: Vec<Link>,
+        links: Vec<ChainLink>,
     }
 
     impl Links for Plain {
-        fn link(&self, entry: u32) -> &Link {
+        fn link(&self, entry: u32) -> &ChainLink {
             &self.links[entry as usize]
         }
 
-        fn link_mut(&mut self, entry: u32) -> &mut Link {
+        fn link_mut(&mut self, entry: u32) -> &mut ChainLink {
             &mut self.links[entry as usize]
         }
     }
 
-    impl Entries for Plain {
+    impl Keyed for Plain {
         fn envelope(&self, entry: u32) -> Envelope {
             self.keys[entry as usize]
         }
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_class_with_the_worst_seed_gets_a_new_one() {
         let keys: Vec<_> = (0..2000).map(|i| Envelope { tag: i % 1000, source: 0 }).collect();
-        let links = (0..2000).map(Link::alone).collect();
+        let links = (0..2000).map(ChainLink::alone).collect();
         let mut entries = Plain { links, keys };
         let mut work = ListWork::new(1);
         let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);

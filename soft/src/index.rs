@@ -125,7 +125,7 @@ impl Bucket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     /// The key's cell, if it was found.
-    pub(crate) at: Place,
+    pub(crate) at: CellPlace,
     /// The key's first entry, or [`NIL`].
     pub(crate) entry: u32,
     /// The number of buckets and entries read.
@@ -134,15 +134,15 @@ pub(crate) struct Probe {
 
 /// A cell of the table: the bucket, and the index of the cell in the lowest bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(pub(crate) u32);
+pub(crate) struct CellPlace(pub(crate) u32);
 
 const CELL_BITS: u32 = 4;
 const _: () = assert!(KEYS < 1 << CELL_BITS && CELL_BITS + MOST_BITS <= u32::BITS);
 
-impl Place {
+impl CellPlace {
     #[inline]
     fn new(bucket: u32, cell: u32) -> Self {
-        Place(bucket << CELL_BITS | cell)
+        CellPlace(bucket << CELL_BITS | cell)
     }
 
     #[inline]
@@ -187,11 +187,11 @@ pub(crate) struct KeyIndex {
     /// The largest distance from its home at which a key was put since the table was built.
     longest: usize,
     /// The cell of a key in its home bucket that is likely to be searched next, or [`NOWHERE`].
-    remembered: Place,
+    remembered: CellPlace,
 }
 
 /// No cell.
-const NOWHERE: Place = Place(u32::MAX);
+const NOWHERE: CellPlace = CellPlace(u32::MAX);
 
 impl KeyIndex {
     /// Cells of a bucket, rounded up to a power of two.
@@ -256,33 +256,33 @@ impl KeyIndex {
 
     /// A candidate of a [`look`](Self::look): its cell and its entry.
     #[inline]
-    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (Place, u32) {
-        (Place::new(home, cell), self.buckets[home as usize].entries[cell as usize])
+    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (CellPlace, u32) {
+        (CellPlace::new(home, cell), self.buckets[home as usize].entries[cell as usize])
     }
 
     /// The first entry of a key.
     #[inline]
-    pub(crate) fn entry(&self, at: Place) -> u32 {
+    pub(crate) fn entry(&self, at: CellPlace) -> u32 {
         self.buckets[at.bucket() as usize].entries[at.cell()]
     }
 
     /// Remembers a key's cell, if it is in its home bucket, until any key is removed or the table
     /// is rebuilt. Equal receives are often posted in a row, and then only the first one is hashed.
     #[inline]
-    pub(crate) fn remember(&mut self, at: Place, hash: u64) {
+    pub(crate) fn remember(&mut self, at: CellPlace, hash: u64) {
         if at.bucket() == self.home(hash) {
             self.remember_home(at);
         }
     }
 
     #[inline]
-    pub(crate) fn remember_home(&mut self, at: Place) {
+    pub(crate) fn remember_home(&mut self, at: CellPlace) {
         self.remembered = at;
     }
 
     /// The remembered cell, and the first entry of its key.
     #[inline]
-    pub(crate) fn remembered(&self) -> Option<(Place, u32)> {
+    pub(crate) fn remembered(&self) -> Option<(CellPlace, u32)> {
         (self.remembered != NOWHERE).then(|| (self.remembered, self.entry(self.remembered)))
     }
 
@@ -300,7 +300,7 @@ impl KeyIndex {
                 let cell = candidates.trailing_zeros();
                 let entry = here.entries[cell as usize];
                 if is_key(entry) {
-                    return Probe { at: Place::new(bucket, cell), entry, steps };
+                    return Probe { at: CellPlace::new(bucket, cell), entry, steps };
                 }
                 steps += 1;
                 candidates &= candidates - 1;
@@ -308,7 +308,7 @@ impl KeyIndex {
             // Every bucket may have overflowed, so a search that is back at the home ends, too.
             bucket = self.after(bucket);
             if here.passed_on() == 0 || bucket == home {
-                let at = Place::default();
+                let at = CellPlace::default();
                 return Probe { at, entry: NIL, steps };
             }
         }
@@ -376,20 +376,20 @@ impl KeyIndex {
 
     /// Sets the first entry of the key in this cell.
     #[inline]
-    pub(crate) fn replace(&mut self, at: Place, entry: u32) {
+    pub(crate) fn replace(&mut self, at: CellPlace, entry: u32) {
         self.bucket_mut(at.bucket()).entries[at.cell()] = entry;
     }
 
     /// Removes a key from its home bucket.
     #[inline]
-    pub(crate) fn remove_at_home(&mut self, at: Place) {
+    pub(crate) fn remove_at_home(&mut self, at: CellPlace) {
         self.bucket_mut(at.bucket()).clear(at.cell());
         self.len -= 1;
         self.remembered = NOWHERE;
     }
 
     /// Removes a key with this hash.
-    pub(crate) fn remove(&mut self, at: Place, hash: u64) {
+    pub(crate) fn remove(&mut self, at: CellPlace, hash: u64) {
         self.remove_at_home(at);
         let mut bucket = self.home(hash);
         while bucket != at.bucket() {

@@ -10,16 +10,16 @@ pub(crate) const NIL: u32 = u32::MAX;
 
 /// An entry's neighbours in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct ChainLink {
     pub(crate) prev: u32,
     pub(crate) next: u32,
 }
 
-impl Link {
+impl ChainLink {
     /// The link of an entry that is a chain of one.
     #[inline]
-    pub(crate) const fn alone(entry: u32) -> Link {
-        Link { prev: entry, next: NIL }
+    pub(crate) const fn alone(entry: u32) -> ChainLink {
+        ChainLink { prev: entry, next: NIL }
     }
 }
 
@@ -28,8 +28,8 @@ impl Link {
 /// `prev` and `next` are read and written separately: reading both as one word right after two
 /// separate writes would have to wait until both reach the cache.
 pub(crate) trait Links {
-    fn link(&self, entry: u32) -> &Link;
-    fn link_mut(&mut self, entry: u32) -> &mut Link;
+    fn link(&self, entry: u32) -> &ChainLink;
+    fn link_mut(&mut self, entry: u32) -> &mut ChainLink;
 
     #[inline]
     fn prev(&self, entry: u32) -> u32 {

@@ -1,8 +1,8 @@
 //! The list of posted receives.
 
 use crate::class::{Envelope, ListWork, Shape, key_of};
-use crate::link::{self, Link, Links, NIL};
-use crate::receives::{Classes, Found, PostOrder, Receive, Receives, SHORT, Word};
+use crate::link::{self, ChainLink, Links, NIL};
+use crate::receives::{Classes, FoundReceive, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
 use crate::slab::{PostedHandle, StaleHandle};
 use crate::stats::MatchStats;
@@ -153,7 +153,8 @@ impl<T: Copy> PostedList<T> {
     #[inline(never)]
     fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
         let (order, tag) = (PostOrder::new(0, SHORT), Word(lane as u64));
-        let entry = self.receives.reserve(Receive { order, tag, value, link: Link::alone(NIL) });
+        let entry =
+            self.receives.reserve(Receive { order, tag, value, link: ChainLink::alone(NIL) });
         self.receives.set_prev(entry, entry);
         self.slots[lane] = entry;
         entry
@@ -165,7 +166,7 @@ impl<T: Copy> PostedList<T> {
         let (order, tag) = (PostOrder::new(self.next_sequence(), SHORT), Word(lane as u64));
         let oldest = self.slots[lane];
         let prev = self.receives.prev(oldest);
-        let receive = |_| Receive { order, tag, value, link: Link { prev, next: NIL } };
+        let receive = |_| Receive { order, tag, value, link: ChainLink { prev, next: NIL } };
         let handle = self.receives.insert(NIL, receive);
         link::append_linked(&mut self.receives, oldest, handle.index, prev);
         self.sharing += 1;
@@ -182,7 +183,7 @@ impl<T: Copy> PostedList<T> {
         let class = self.classes.number_of(shape, &mut self.work);
         let Envelope { tag, source } = envelope;
         let (order, tag) = (PostOrder::new(sequence, class), Word(tag));
-        let receive = |entry| Receive { order, tag, value, link: Link::alone(entry) };
+        let receive = |entry| Receive { order, tag, value, link: ChainLink::alone(entry) };
         let handle = self.receives.insert(source, receive);
         let PostedList { receives, classes, work, .. } = self;
         classes.add(receives, handle.index, envelope, class, shape, work);
@@ -222,7 +223,7 @@ impl<T: Copy> PostedList<T> {
                 let next = receive.link.next;
                 receive.order = PostOrder::new(sequence, class);
                 receive.tag = Word(envelope.tag);
-                receive.link = Link::alone(entry);
+                receive.link = ChainLink::alone(entry);
                 receives.set_extra(entry, envelope.source);
                 classes.add(receives, entry, envelope, class, shape, work);
                 self.indexed += 1;
@@ -262,7 +263,7 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     fn remove_oldest(&mut self, lane: usize) -> T {
         let entry = self.slots[lane];
-        let Receive { value, link: Link { next, .. }, .. } = *self.receives.entry(entry);
+        let Receive { value, link: ChainLink { next, .. }, .. } = *self.receives.entry(entry);
         if next == NIL {
             self.short.lanes.remove(lane);
             if !self.receives.vacate(entry) {
@@ -320,7 +321,7 @@ impl<T: Copy> PostedList<T> {
     #[inline(never)]
     fn first_indexed(&self, message: Envelope) -> Option<u32> {
         match self.classes.find(&self.receives, message, &mut 0) {
-            Found::NONE => None,
+            FoundReceive::NONE => None,
             found => Some(self.classes.entry_of(found)),
         }
     }

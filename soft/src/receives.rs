@@ -1,9 +1,9 @@
 //! Posted receives outside the short list, in one class for each set of bits that they compare.
 
-use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape};
+use crate::class::{Envelope, Keyed, ListWork, MaskClass, Shape};
 use crate::hash;
-use crate::index::{KeyIndex, Look, Place};
-use crate::link::{self, Link, Links, NIL};
+use crate::index::{CellPlace, KeyIndex, Look};
+use crate::link::{self, ChainLink, Links, NIL};
 use crate::slab::Slab;
 
 /// The most classes with an index of their own; each has a bit of `active`.
@@ -21,7 +21,7 @@ pub(crate) struct Receive<T> {
     pub(crate) order: PostOrder,
     pub(crate) tag: Word,
     pub(crate) value: T,
-    pub(crate) link: Link,
+    pub(crate) link: ChainLink,
 }
 
 pub(crate) type Receives<T> = Slab<Receive<T>>;
@@ -72,17 +72,17 @@ const _: () = assert!(SCANNED < SHORT);
 
 impl<T: Copy> Links for Receives<T> {
     #[inline]
-    fn link(&self, entry: u32) -> &Link {
+    fn link(&self, entry: u32) -> &ChainLink {
         &self.entry(entry).link
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
+    fn link_mut(&mut self, entry: u32) -> &mut ChainLink {
         &mut self.entry_mut(entry).link
     }
 }
 
-impl<T: Copy> Entries for Receives<T> {
+impl<T: Copy> Keyed for Receives<T> {
     #[inline]
     fn envelope(&self, entry: u32) -> Envelope {
         Envelope { tag: self.entry(entry).tag.0, source: self.extra(entry) }
@@ -95,10 +95,10 @@ impl<T: Copy> Entries for Receives<T> {
 /// 32 bits; below them the cell in the index. For a receive of the scanned list, the lower half is
 /// its entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found(u64);
+pub(crate) struct FoundReceive(u64);
 
-impl Found {
-    pub(crate) const NONE: Found = Found(u64::MAX);
+impl FoundReceive {
+    pub(crate) const NONE: FoundReceive = FoundReceive(u64::MAX);
     const CLASS: u32 = 32;
     /// The receive is not in the home bucket of its key.
     const FARTHER: u64 = 1 << 62;
@@ -106,16 +106,16 @@ impl Found {
     const SCANNED: u64 = 1 << 61;
 
     #[inline]
-    fn at_home(class: usize, at: Place) -> Self {
-        Found((class as u64) << Self::CLASS | u64::from(at.0))
+    fn at_home(class: usize, at: CellPlace) -> Self {
+        FoundReceive((class as u64) << Self::CLASS | u64::from(at.0))
     }
 
-    fn farther(class: usize, at: Place) -> Self {
-        Found(Self::at_home(class, at).0 | Self::FARTHER)
+    fn farther(class: usize, at: CellPlace) -> Self {
+        FoundReceive(Self::at_home(class, at).0 | Self::FARTHER)
     }
 
     fn scanned(entry: u32) -> Self {
-        Found(u64::from(entry) | Self::SCANNED)
+        FoundReceive(u64::from(entry) | Self::SCANNED)
     }
 
     /// The class of a receive in the home bucket of its key; for any other receive, a number
@@ -127,8 +127,8 @@ impl Found {
 
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn at(self) -> Place {
-        Place(self.0 as u32)
+    fn at(self) -> CellPlace {
+        CellPlace(self.0 as u32)
     }
 
     fn is(self, flag: u64) -> bool {
@@ -352,7 +352,7 @@ impl Classes {
     ) -> u32 {
         work.scans += u64::from(self.scanned.len != 0);
         match self.find(receives, message, &mut work.inspected) {
-            Found::NONE => NIL,
+            FoundReceive::NONE => NIL,
             found => self.remove_found(receives, found),
         }
     }
@@ -365,10 +365,10 @@ impl Classes {
         receives: &Receives<T>,
         message: Envelope,
         steps: &mut u64,
-    ) -> Found {
+    ) -> FoundReceive {
         const CELLS: u32 = KeyIndex::CELLS_MAX;
         let spread = hash::spread(message.source);
-        let mut best = Found::NONE;
+        let mut best = FoundReceive::NONE;
         let mut best_order = u64::MAX;
         let mut first_class = 0;
         let mut probes = 0;
@@ -402,7 +402,7 @@ impl Classes {
                     probes += 1;
                 } else if receive.order.word() < best_order {
                     best_order = receive.order.word();
-                    best = Found::at_home(first_class + looked, at);
+                    best = FoundReceive::at_home(first_class + looked, at);
                 }
             }
             if Look::goes_on(rest) {
@@ -428,8 +428,8 @@ impl Classes {
         receives: &Receives<T>,
         message: Envelope,
         first_class: usize,
-        mut best: Found,
-    ) -> (Found, u64) {
+        mut best: FoundReceive,
+    ) -> (FoundReceive, u64) {
         let spread = hash::spread(message.source);
         let mut steps = 0;
         let mut best_order = self.order_of(receives, best);
@@ -440,7 +440,7 @@ impl Classes {
             let probe = known.find(receives, message, spread);
             steps += probe.steps - 1;
             if probe.entry != NIL && receives.entry(probe.entry).order.word() < best_order {
-                best = Found::farther(class, probe.at);
+                best = FoundReceive::farther(class, probe.at);
                 best_order = receives.entry(probe.entry).order.word();
             }
         }
@@ -454,24 +454,24 @@ impl Classes {
         &self,
         receives: &Receives<T>,
         message: Envelope,
-        best: Found,
+        best: FoundReceive,
         steps: &mut u64,
-    ) -> Found {
+    ) -> FoundReceive {
         let best_order = self.order_of(receives, best);
         let mut entry = self.scanned.first;
         while entry != NIL && receives.entry(entry).order.word() < best_order {
             *steps += 1;
             if self.scanned.shapes[entry as usize].same(receives.envelope(entry), message) {
-                return Found::scanned(entry);
+                return FoundReceive::scanned(entry);
             }
             entry = receives.next(entry);
         }
         best
     }
 
-    /// The entry of a receive that was found; not for [`Found::NONE`].
+    /// The entry of a receive that was found; not for [`FoundReceive::NONE`].
     #[inline]
-    pub(crate) fn entry_of(&self, found: Found) -> u32 {
+    pub(crate) fn entry_of(&self, found: FoundReceive) -> u32 {
         match self.known.get(found.class()) {
             Some(known) => known.entry(found.at()),
             None => self.entry_elsewhere(found),
@@ -479,25 +479,26 @@ impl Classes {
     }
 
     #[inline(never)]
-    fn entry_elsewhere(&self, found: Found) -> u32 {
-        if found.is(Found::SCANNED) {
+    fn entry_elsewhere(&self, found: FoundReceive) -> u32 {
+        if found.is(FoundReceive::SCANNED) {
             return found.at().0;
         }
-        self.known[Found(found.0 & !Found::FARTHER).class()].entry(found.at())
+        self.known[FoundReceive(found.0 & !FoundReceive::FARTHER).class()].entry(found.at())
     }
 
-    /// The order of a receive that was found. For [`Found::NONE`] it is greater than all others.
-    fn order_of<T: Copy>(&self, receives: &Receives<T>, found: Found) -> u64 {
-        if found == Found::NONE {
+    /// The order of a receive that was found. For [`FoundReceive::NONE`] it is greater than all
+    /// others.
+    fn order_of<T: Copy>(&self, receives: &Receives<T>, found: FoundReceive) -> u64 {
+        if found == FoundReceive::NONE {
             return u64::MAX;
         }
         receives.entry(self.entry_of(found)).order.word()
     }
 
     /// Takes out the receive that [`find`](Self::find) found, and returns its entry; not for
-    /// [`Found::NONE`].
+    /// [`FoundReceive::NONE`].
     #[inline]
-    fn remove_found<T: Copy>(&mut self, receives: &mut Receives<T>, found: Found) -> u32 {
+    fn remove_found<T: Copy>(&mut self, receives: &mut Receives<T>, found: FoundReceive) -> u32 {
         match self.known.get_mut(found.class()) {
             Some(known) => {
                 let entry = known.remove_candidate(receives, found.at());
@@ -511,13 +512,17 @@ impl Classes {
     }
 
     #[inline(never)]
-    fn remove_elsewhere<T: Copy>(&mut self, receives: &mut Receives<T>, found: Found) -> u32 {
+    fn remove_elsewhere<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        found: FoundReceive,
+    ) -> u32 {
         let entry = self.entry_elsewhere(found);
-        if found.is(Found::SCANNED) {
+        if found.is(FoundReceive::SCANNED) {
             self.unlink_scanned(receives, entry);
             return entry;
         }
-        let class = Found(found.0 & !Found::FARTHER).class();
+        let class = FoundReceive(found.0 & !FoundReceive::FARTHER).class();
         let known = &mut self.known[class];
         known.remove_found(receives, found.at(), entry);
         if known.is_empty() {

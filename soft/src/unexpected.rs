@@ -1,9 +1,9 @@
 //! The list of unexpected messages: those that arrived before their receives.
 
-use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape, key_of};
+use crate::class::{Envelope, Keyed, ListWork, MaskClass, Shape, key_of};
 use crate::hash;
-use crate::index::Place;
-use crate::link::{self, Link, Links, NIL};
+use crate::index::CellPlace;
+use crate::link::{self, ChainLink, Links, NIL};
 use crate::short::{LANES, LaneSet, Lanes};
 use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
 use crate::stats::MatchStats;
@@ -24,7 +24,7 @@ struct UnexpectedMessage<T> {
     tag: u64,
     value: T,
     /// The neighbours in order of arrival. In a short list, `prev` is the lane.
-    arrival: Link,
+    arrival: ChainLink,
 }
 
 type Messages<T> = Slab<UnexpectedMessage<T>>;
@@ -34,12 +34,12 @@ const _: () = assert!(Messages::<u64>::SLOT_BYTES == 32);
 /// The chain in order of arrival.
 impl<T: Copy> Links for Messages<T> {
     #[inline]
-    fn link(&self, entry: u32) -> &Link {
+    fn link(&self, entry: u32) -> &ChainLink {
         &self.entry(entry).arrival
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
+    fn link_mut(&mut self, entry: u32) -> &mut ChainLink {
         &mut self.entry_mut(entry).arrival
     }
 }
@@ -48,7 +48,7 @@ impl<T: Copy> Links for Messages<T> {
 #[derive(Clone, Debug)]
 struct SearchedClass {
     class: MaskClass,
-    links: Vec<Link>,
+    links: Vec<ChainLink>,
     /// The number of insertions and removals since the last search of the class.
     upkeep: usize,
 }
@@ -56,22 +56,22 @@ struct SearchedClass {
 /// The messages with the chains of one class.
 struct ClassView<'a, T> {
     messages: &'a Messages<T>,
-    links: &'a mut Vec<Link>,
+    links: &'a mut Vec<ChainLink>,
 }
 
 impl<T: Copy> Links for ClassView<'_, T> {
     #[inline]
-    fn link(&self, entry: u32) -> &Link {
+    fn link(&self, entry: u32) -> &ChainLink {
         &self.links[entry as usize]
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
+    fn link_mut(&mut self, entry: u32) -> &mut ChainLink {
         &mut self.links[entry as usize]
     }
 }
 
-impl<T: Copy> Entries for ClassView<'_, T> {
+impl<T: Copy> Keyed for ClassView<'_, T> {
     #[inline]
     fn envelope(&self, entry: u32) -> Envelope {
         envelope(self.messages, entry)
@@ -133,7 +133,7 @@ struct FoundMessage {
     /// The class whose index was searched, or [`NO_CLASS`].
     class: usize,
     /// The cell of that index.
-    at: Place,
+    at: CellPlace,
 }
 
 const NO_CLASS: usize = usize::MAX;
@@ -141,7 +141,7 @@ const NO_CLASS: usize = usize::MAX;
 impl FoundMessage {
     #[inline]
     fn unindexed(entry: u32) -> Self {
-        FoundMessage { entry, class: NO_CLASS, at: Place::default() }
+        FoundMessage { entry, class: NO_CLASS, at: CellPlace::default() }
     }
 }
 
@@ -205,7 +205,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "a lane")]
     fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
-        let arrival = Link { prev: lane as u32, next: NIL };
+        let arrival = ChainLink { prev: lane as u32, next: NIL };
         let entry = self.messages.reserve(UnexpectedMessage { tag: 0, value, arrival });
         self.slots[lane] = entry;
         entry
@@ -217,7 +217,7 @@ impl<T: Copy> UnexpectedList<T> {
             self.index_all();
         }
         let Envelope { tag, source } = message;
-        let waiting = |entry| UnexpectedMessage { tag, value, arrival: Link::alone(entry) };
+        let waiting = |entry| UnexpectedMessage { tag, value, arrival: ChainLink::alone(entry) };
         let handle = self.messages.insert(source, waiting);
         self.index_one(handle.index, message);
         self.drop_unused_classes();
@@ -233,7 +233,7 @@ impl<T: Copy> UnexpectedList<T> {
             let entry = std::mem::replace(&mut self.slots[lane], NIL);
             let waiting = self.messages.entry_mut(entry);
             waiting.tag = message.tag;
-            waiting.arrival = Link::alone(entry);
+            waiting.arrival = ChainLink::alone(entry);
             self.messages.set_extra(entry, message.source);
             self.index_one(entry, message);
         }
@@ -340,7 +340,7 @@ impl<T: Copy> UnexpectedList<T> {
     pub fn stats(&self) -> MatchStats {
         let probes = self.classes.iter().map(|asked| asked.class.longest_probe());
         let of_class = |asked: &SearchedClass| {
-            asked.class.bytes() + asked.links.capacity() * size_of::<Link>()
+            asked.class.bytes() + asked.links.capacity() * size_of::<ChainLink>()
         };
         MatchStats {
             entries: self.len(),
@@ -452,7 +452,7 @@ impl<T: Copy> UnexpectedList<T> {
         if links.len() <= entry as usize {
             make_room(links, entry as usize);
         }
-        links[entry as usize] = Link::alone(entry);
+        links[entry as usize] = ChainLink::alone(entry);
         let mut view = ClassView { messages: &self.messages, links };
         class.insert(&mut view, entry, envelope, &mut self.work);
     }
@@ -494,10 +494,10 @@ impl<T: Copy> UnexpectedList<T> {
 /// Grows the links of a class so that they include an entry, with a quarter of spare room.
 #[cold]
 #[inline(never)]
-fn make_room(links: &mut Vec<Link>, entry: usize) {
+fn make_room(links: &mut Vec<ChainLink>, entry: usize) {
     let len = entry + entry / 4 + LANES;
     links.reserve_exact(len - links.len());
-    links.resize(len, Link::alone(NIL));
+    links.resize(len, ChainLink::alone(NIL));
 }
 
 /// Situations that the tests of long lists count.
