@@ -72,7 +72,7 @@ impl Display for Launcher {
 }
 
 #[derive(Debug)]
-enum Connection {
+enum LauncherConnection {
     None,
     Pmi1(Pmi1),
     Pmix(Box<Pmix>),
@@ -83,7 +83,7 @@ enum Connection {
 /// Dropping it without [`leave`](Self::leave) tells the launcher that the process has failed.
 #[derive(Debug)]
 pub struct Job {
-    connection: Connection,
+    connection: LauncherConnection,
     /// The number of exchanges so far. Each exchange has keys of its own.
     exchanges: u32,
     parent: Option<String>,
@@ -113,10 +113,10 @@ impl Job {
         let mut job = Self::alone();
         if let Some(mut pmi) = Pmi1::from_env()? {
             job.parent = pmi.parent()?;
-            job.connection = Connection::Pmi1(pmi);
+            job.connection = LauncherConnection::Pmi1(pmi);
         } else if let Some(pmix) = Pmix::from_env()? {
             job.parent = pmix.parent();
-            job.connection = Connection::Pmix(Box::new(pmix));
+            job.connection = LauncherConnection::Pmix(Box::new(pmix));
         }
         if let Some(parent) = &job.parent {
             spawn::check_word(parent)?;
@@ -131,33 +131,33 @@ impl Job {
 
     /// A job of this process alone, whatever the environment says.
     pub fn alone() -> Self {
-        Job { connection: Connection::None, exchanges: 0, parent: None }
+        Job { connection: LauncherConnection::None, exchanges: 0, parent: None }
     }
 
     /// This process's rank, below [`size`](Self::size).
     pub fn rank(&self) -> u32 {
         match &self.connection {
-            Connection::None => 0,
-            Connection::Pmi1(pmi) => pmi.rank(),
-            Connection::Pmix(pmix) => pmix.rank(),
+            LauncherConnection::None => 0,
+            LauncherConnection::Pmi1(pmi) => pmi.rank(),
+            LauncherConnection::Pmix(pmix) => pmix.rank(),
         }
     }
 
     /// The number of processes in the job, at least 1.
     pub fn size(&self) -> u32 {
         match &self.connection {
-            Connection::None => 1,
-            Connection::Pmi1(pmi) => pmi.size(),
-            Connection::Pmix(pmix) => pmix.size(),
+            LauncherConnection::None => 1,
+            LauncherConnection::Pmi1(pmi) => pmi.size(),
+            LauncherConnection::Pmix(pmix) => pmix.size(),
         }
     }
 
     /// The kind of launcher that has started the job.
     pub fn launcher(&self) -> Launcher {
         match &self.connection {
-            Connection::None => Launcher::Nobody,
-            Connection::Pmi1(_) => Launcher::Pmi1,
-            Connection::Pmix(_) => Launcher::Pmix,
+            LauncherConnection::None => Launcher::Nobody,
+            LauncherConnection::Pmi1(_) => Launcher::Pmi1,
+            LauncherConnection::Pmix(_) => Launcher::Pmix,
         }
     }
 
@@ -203,9 +203,9 @@ impl Job {
         spawn.check()?;
         spawn::check_word(word)?;
         match &mut self.connection {
-            Connection::None => return Err(SpawnError::NoLauncher.into()),
-            Connection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
-            Connection::Pmix(pmix) => pmix.spawn(spawn, word)?,
+            LauncherConnection::None => return Err(SpawnError::NoLauncher.into()),
+            LauncherConnection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
+            LauncherConnection::Pmix(pmix) => pmix.spawn(spawn, word)?,
         }
         Ok(())
     }
@@ -226,13 +226,13 @@ impl Job {
         let text = format!("{:0LENGTH_DIGITS$x}{}", own.len(), to_hex(own));
         let keys = |rank| move |piece| format!("tagmatch-{exchange}-{rank}-{piece}");
         match &mut self.connection {
-            Connection::None => Ok(vec![own.to_vec()]),
-            Connection::Pmi1(pmi) => {
+            LauncherConnection::None => Ok(vec![own.to_vec()]),
+            LauncherConnection::Pmi1(pmi) => {
                 put_pieces(pmi, keys(rank), &text)?;
                 pmi.barrier()?;
                 (0..size).map(|rank| parse(rank, &get_pieces(pmi, rank, keys(rank))?)).collect()
             }
-            Connection::Pmix(pmix) => {
+            LauncherConnection::Pmix(pmix) => {
                 pmix.put(&keys(rank)(0), &text)?;
                 pmix.fence()?;
                 (0..size).map(|rank| parse(rank, &pmix.get(rank, &keys(rank)(0))?)).collect()
@@ -247,9 +247,9 @@ impl Job {
     /// The connection to the launcher has ended.
     pub fn barrier(&mut self) -> Result<(), Error> {
         match &mut self.connection {
-            Connection::None => {}
-            Connection::Pmi1(pmi) => pmi.barrier()?,
-            Connection::Pmix(pmix) => pmix.fence()?,
+            LauncherConnection::None => {}
+            LauncherConnection::Pmi1(pmi) => pmi.barrier()?,
+            LauncherConnection::Pmix(pmix) => pmix.fence()?,
         }
         Ok(())
     }
@@ -263,9 +263,9 @@ impl Job {
     /// The connection to the launcher has ended.
     pub fn dead(&mut self) -> Result<Vec<u32>, Error> {
         match &mut self.connection {
-            Connection::Pmi1(pmi) => Ok(pmi.dead()?),
-            Connection::Pmix(pmix) => Ok(pmix.dead()),
-            Connection::None => Ok(Vec::new()),
+            LauncherConnection::Pmi1(pmi) => Ok(pmi.dead()?),
+            LauncherConnection::Pmix(pmix) => Ok(pmix.dead()),
+            LauncherConnection::None => Ok(Vec::new()),
         }
     }
 
@@ -275,9 +275,9 @@ impl Job {
     /// The connection to the launcher has ended.
     pub fn leave(self) -> Result<(), Error> {
         match self.connection {
-            Connection::None => {}
-            Connection::Pmi1(pmi) => pmi.finalize()?,
-            Connection::Pmix(pmix) => pmix.finalize()?,
+            LauncherConnection::None => {}
+            LauncherConnection::Pmi1(pmi) => pmi.finalize()?,
+            LauncherConnection::Pmix(pmix) => pmix.finalize()?,
         }
         Ok(())
     }
@@ -286,9 +286,9 @@ impl Job {
     pub fn abort(self, status: u8) -> ! {
         // If no launcher can be asked, only this process ends.
         let _ = match self.connection {
-            Connection::None => Ok(()),
-            Connection::Pmi1(pmi) => pmi.abort(status).map_err(Error::from),
-            Connection::Pmix(pmix) => pmix.abort(status).map_err(Error::from),
+            LauncherConnection::None => Ok(()),
+            LauncherConnection::Pmi1(pmi) => pmi.abort(status).map_err(Error::from),
+            LauncherConnection::Pmix(pmix) => pmix.abort(status).map_err(Error::from),
         };
         std::process::exit(status.into())
     }

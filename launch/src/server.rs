@@ -54,7 +54,7 @@ pub enum Violation {
 
 /// The phase of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum ProcessPhase {
     /// The process has sent nothing, and may never send anything: any command can be launched.
     Silent,
     /// The process has sent `init`.
@@ -72,7 +72,7 @@ enum Phase {
 pub struct Server {
     kvsname: String,
     values: HashMap<String, String>,
-    phases: Vec<Phase>,
+    phases: Vec<ProcessPhase>,
     dead: BTreeSet<u32>,
 }
 
@@ -87,7 +87,7 @@ impl Server {
         Server {
             kvsname: kvsname.to_owned(),
             values: values.into_iter().collect(),
-            phases: vec![Phase::Silent; size as usize],
+            phases: vec![ProcessPhase::Silent; size as usize],
             dead: BTreeSet::new(),
         }
     }
@@ -101,7 +101,7 @@ impl Server {
     /// now.
     pub fn is_joined(&self, rank: u32) -> bool {
         let phase = self.phases.get(rank as usize);
-        phase.is_some_and(|phase| matches!(phase, Phase::Joined | Phase::Waiting))
+        phase.is_some_and(|phase| matches!(phase, ProcessPhase::Joined | ProcessPhase::Waiting))
     }
 
     /// Handles a request of one line.
@@ -113,10 +113,12 @@ impl Server {
         let out_of_turn = || Err(Violation::OutOfTurn(command.to_owned()));
         let Some(phase) = self.phases.get_mut(rank as usize) else { return out_of_turn() };
         match (*phase, command) {
-            (Phase::Silent, "init") => *phase = Phase::Joined,
-            (Phase::Joined, "init") | (Phase::Silent | Phase::Waiting, _) => return out_of_turn(),
-            (Phase::Left | Phase::Ended, _) => return out_of_turn(),
-            (Phase::Joined, _) => {}
+            (ProcessPhase::Silent, "init") => *phase = ProcessPhase::Joined,
+            (ProcessPhase::Joined, "init") | (ProcessPhase::Silent | ProcessPhase::Waiting, _) => {
+                return out_of_turn();
+            }
+            (ProcessPhase::Left | ProcessPhase::Ended, _) => return out_of_turn(),
+            (ProcessPhase::Joined, _) => {}
         }
         let answer = match command {
             "init" => self.init(rank, line)?,
@@ -133,11 +135,11 @@ impl Server {
             "put" => self.put(line)?,
             "get" => self.get(line)?,
             "barrier_in" => {
-                self.phases[rank as usize] = Phase::Waiting;
+                self.phases[rank as usize] = ProcessPhase::Waiting;
                 return Ok(Action::Reply(self.end_barrier()));
             }
             "finalize" => {
-                self.phases[rank as usize] = Phase::Left;
+                self.phases[rank as usize] = ProcessPhase::Left;
                 let line = wire::line("finalize_ack", &[])?;
                 let mut replies = vec![Reply { to: rank, line }];
                 replies.extend(self.end_barrier());
@@ -154,7 +156,7 @@ impl Server {
     /// # Errors
     /// The request breaks the protocol.
     pub fn handle_spawn(&mut self, rank: u32, request: SpawnRequest) -> Result<Action, Violation> {
-        if self.phases.get(rank as usize) != Some(&Phase::Joined) {
+        if self.phases.get(rank as usize) != Some(&ProcessPhase::Joined) {
             return Err(Violation::OutOfTurn("spawn".to_owned()));
         }
         if request.command < request.commands {
@@ -170,7 +172,7 @@ impl Server {
     /// Notes that a process has ended. If it has failed, `PMI_dead_processes` lists it from now on.
     pub fn ended(&mut self, rank: u32, has_failed: bool) -> Vec<Reply> {
         let Some(phase) = self.phases.get_mut(rank as usize) else { return Vec::new() };
-        *phase = Phase::Ended;
+        *phase = ProcessPhase::Ended;
         if has_failed {
             self.dead.insert(rank);
         }
@@ -180,7 +182,7 @@ impl Server {
     fn init(&mut self, rank: u32, line: &PmiLine) -> Result<String, WireError> {
         let known = line.field("pmi_version") == Some("1");
         if !known {
-            self.phases[rank as usize] = Phase::Silent;
+            self.phases[rank as usize] = ProcessPhase::Silent;
         }
         let code = if known { "0" } else { "-1" };
         let version = [("pmi_version", "1"), ("pmi_subversion", "1"), ("rc", code)];
@@ -226,14 +228,15 @@ impl Server {
 
     /// Ends the barrier if all processes that still take part wait in it.
     fn end_barrier(&mut self) -> Vec<Reply> {
-        let is_missing = |phase: &Phase| matches!(phase, Phase::Silent | Phase::Joined);
+        let is_missing =
+            |phase: &ProcessPhase| matches!(phase, ProcessPhase::Silent | ProcessPhase::Joined);
         if self.phases.iter().any(is_missing) {
             return Vec::new();
         }
         let mut replies = Vec::new();
         for (to, phase) in (0..).zip(&mut self.phases) {
-            if *phase == Phase::Waiting {
-                *phase = Phase::Joined;
+            if *phase == ProcessPhase::Waiting {
+                *phase = ProcessPhase::Joined;
                 replies.push(Reply { to, line: "cmd=barrier_out\n".to_owned() });
             }
         }
