@@ -4,8 +4,8 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -180,6 +180,10 @@ impl Device for WorkerDevice {
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         on!(self, device => device.tags())
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        on!(self, device => device.flush(peer, mark))
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -19,7 +19,7 @@ use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::{
     AppCtx, Control, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
-use tagmatch_device::slab::Slab;
+use tagmatch_device::slab::{Key, Slab};
 
 /// All state of the protocol.
 #[derive(Clone, Debug)]
@@ -336,12 +336,15 @@ impl Core {
         }
         peer.grant.close(pool);
         peer.controls = Default::default();
+        let of_peer = self.operations.keys_where(|op| op.status.source == id);
+        let is_unread = |key: &&Key| self.operations.get(**key).is_some_and(Operation::is_unread);
+        peer.lose_sends(of_peer.iter().filter(is_unread).count());
         let backlog = std::mem::take(&mut peer.backlog);
         let down = rx.down(id);
         for send in backlog {
             rx.requests.complete(send.request, Err(down), send.buffer);
         }
-        for key in self.operations.keys_where(|op| op.status.source == id) {
+        for key in of_peer {
             if let Some(operation) = self.operations.remove(key) {
                 rx.todo.push(Todo::Finish(operation, Err(down)));
             }

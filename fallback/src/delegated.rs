@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
 use crate::line::Phase;
+use crate::peer::FlushNote;
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::{REQUESTS_MAX, Requests};
 use tagmatch_device::slab::Key;
@@ -29,10 +30,11 @@ const BUSY_POLLS_MAX: u32 = 1 << 26;
 /// [`Requests::take`].
 #[derive(Debug)]
 pub struct Delegated<D: MatchingDevice> {
-    device: D,
+    pub(crate) device: D,
     requests: Requests,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
+    flush_notes: Vec<FlushNote>,
     /// Operations that failed because a peer went down. They are over once the device has said why
     /// it did.
     without_reason: Vec<(PeerId, RequestId, Buffer)>,
@@ -49,6 +51,7 @@ impl<D: MatchingDevice> Delegated<D> {
             device,
             requests: Requests::new(),
             down: Vec::new(),
+            flush_notes: Vec::new(),
             without_reason: Vec::new(),
             counters: Counters::default(),
             under_way: 0,
@@ -286,6 +289,7 @@ impl<D: MatchingDevice> Delegated<D> {
                 self.sent(RequestId::from_token(token), buffer, result);
             }
             Some(MatchingEvent::PeerUp { peer }) => {
+                self.flush_note(peer).is_up = true;
                 if self.peer_fault(peer).is_none() {
                     self.requests.peer_up(peer);
                 }
@@ -360,6 +364,14 @@ impl<D: MatchingDevice> Delegated<D> {
             self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);
         }
         self.requests.peer_down(peer, fault);
+    }
+
+    /// By peer, made when it is first asked for.
+    pub(crate) fn flush_note(&mut self, peer: PeerId) -> &mut FlushNote {
+        if peer.index() >= self.flush_notes.len() {
+            self.flush_notes.resize(peer.index() + 1, FlushNote::default());
+        }
+        &mut self.flush_notes[peer.index()]
     }
 
     /// The first reason stays.

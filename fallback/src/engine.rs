@@ -17,7 +17,7 @@ use crate::peer::{Peer, PeerState, Queued};
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::Requests;
 use crate::sending::Sending;
-use crate::todo::{Operation, SendMemory, Todo};
+use crate::todo::{Operation, Todo};
 
 /// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller
 /// for ever.
@@ -33,8 +33,8 @@ pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 /// [`Requests::take`].
 #[derive(Clone, Debug)]
 pub struct Engine<D: Device> {
-    device: D,
-    core: Core,
+    pub(crate) device: D,
+    pub(crate) core: Core,
     sending: Sending,
 }
 
@@ -125,8 +125,7 @@ impl<D: Device> Engine<D> {
     pub fn has_unsent(&self) -> bool {
         let waits = |peer: &Peer| !peer.backlog.is_empty() || !peer.controls.is_empty();
         let is_unread = |operation: &Operation| {
-            matches!(operation.memory, SendMemory::Exposed(_))
-                && operation.status.source != PeerId::ONESELF
+            operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
         self.core.receiver.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
     }

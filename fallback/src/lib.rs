@@ -54,6 +54,7 @@ mod delegated;
 mod ends;
 mod engine;
 mod error;
+mod flush;
 mod line;
 mod offload;
 mod peer;
@@ -72,6 +73,7 @@ pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use delegated::Delegated;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
+pub use flush::{Flushing, Unsent, WhyUnsent};
 pub use request::{
     Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
 };

@@ -59,6 +59,20 @@ pub(crate) struct Peer {
     pub(crate) told_down: bool,
     /// It is down, and messages of it were dropped that nobody had received.
     pub(crate) lost_messages: bool,
+    /// Sends that have left the backlog so far.
+    pub(crate) departed: u64,
+    /// It is down, and this many messages to it were lost.
+    pub(crate) lost_sends: usize,
+    /// Those were reported, see [`Engine::take_lost`](crate::Engine::take_lost).
+    pub(crate) is_loss_told: bool,
+}
+
+/// What flushes have to know of a peer of a device that matches by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlushNote {
+    pub(crate) is_up: bool,
+    /// The messages that were lost when the peer went down were reported.
+    pub(crate) is_loss_told: bool,
 }
 
 impl Peer {
@@ -66,6 +80,17 @@ impl Peer {
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.state == PeerState::Up && self.backlog.is_empty() && self.controls.is_empty()
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state == PeerState::Up
+    }
+
+    /// Takes note of messages that are lost, since the peer is down: its backlog, and rendezvous
+    /// that it has not read.
+    pub(crate) fn lose_sends(&mut self, unread: usize) {
+        self.departed += self.backlog.len() as u64;
+        self.lost_sends += self.backlog.len() + unread;
     }
 
     /// Why the peer is down, if it is.

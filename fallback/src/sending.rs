@@ -208,6 +208,7 @@ impl Sending {
                 }
                 return;
             }
+            core.receiver.peer_mut(id).departed += 1;
         }
     }
 

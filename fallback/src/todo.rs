@@ -33,6 +33,13 @@ pub(crate) struct Operation {
     pub(crate) memory: SendMemory,
 }
 
+impl Operation {
+    /// Whether its peer has yet to read the buffer.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(self.memory, SendMemory::Exposed(_))
+    }
+}
+
 /// Where the bytes of an operation are until it ends.
 #[derive(Clone, Debug)]
 pub(crate) enum SendMemory {

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use memory::{Memory, TOO_WIDE, World};
 use proptest::prelude::*;
 use tagmatch_device::matching::MatchingDevice;
-use tagmatch_device::{Address, Buffer, PeerId};
-use tagmatch_fallback::{Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status};
+use tagmatch_device::{Address, Buffer, Flush, PeerId};
+use tagmatch_fallback::{
+    Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status, Unsent, WhyUnsent,
+};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 type Engine = Delegated<Memory>;
@@ -343,4 +345,30 @@ proptest! {
         prop_assert_eq!((a.requests().len(), b.requests().len()), (0, 0));
         prop_assert_eq!((a.counters().posted_now, b.counters().posted_now), (0, 0));
     }
+}
+
+#[test]
+fn the_device_says_when_its_messages_have_left() {
+    let world = Rc::new(World::default());
+    let (a, b) = (world.worker(1), world.worker(2));
+    let (address, device) = (b.address(), a.clone());
+    let mut a = Delegated::new(a);
+    assert_eq!(a.connect(&address).unwrap(), TO_B);
+    device.answer_flushes(Flush::Pending { messages: 2 });
+    let unsent = |messages, why| vec![Unsent { peer: TO_B, messages, why }];
+    let mut flushing = a.begin_flush();
+    assert!(!a.is_flushed(&mut flushing));
+    assert_eq!(a.unsent(), unsent(2, WhyUnsent::NotConnected));
+    device.come_up(TO_B);
+    a.progress();
+    assert_eq!(a.unsent(), unsent(2, WhyUnsent::NotTaken));
+    device.answer_flushes(Flush::Done);
+    assert!(a.is_flushed(&mut flushing) && a.unsent().is_empty());
+    device.answer_flushes(Flush::Lost { messages: 3 });
+    a.disconnect(TO_B);
+    a.progress();
+    let mut flushing = a.begin_flush();
+    assert!(a.is_flushed(&mut flushing));
+    assert_eq!(a.take_lost(), unsent(3, WhyUnsent::Down(PeerFault::Disconnected)));
+    assert_eq!((a.take_lost(), a.unsent()), (vec![], vec![]));
 }

@@ -17,7 +17,7 @@ use loom::sync::atomic::Ordering::SeqCst;
 
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId,
-    Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Flush, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_shm::ShmConfig;
 
@@ -254,6 +254,10 @@ impl Device for Shm {
             through_list: false,
             bytes,
         }))
+    }
+
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        Flush::Done
     }
 
     fn disconnect(&mut self, _: PeerId) {}

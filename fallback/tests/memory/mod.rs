@@ -9,11 +9,14 @@ use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
-use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, DownReason, Flush, PeerId};
 use tagmatch_soft::{Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedList};
 
 /// What the device says of what it doesn't carry.
 pub(crate) const TOO_WIDE: &str = "tags have 32 bits here";
+
+/// The first peer beside oneself.
+const TO_OTHER: PeerId = PeerId(1);
 
 type Sent = Result<(), OperationError>;
 
@@ -42,6 +45,8 @@ struct Node {
     events: VecDeque<MatchingEvent>,
     /// The next polls, as many as this, give nothing.
     slow_polls: u32,
+    /// Its answer to the question whether messages have left.
+    flush: Flush,
 }
 
 /// All workers.
@@ -125,6 +130,7 @@ impl World {
             names: 0,
             events: VecDeque::new(),
             slow_polls: 0,
+            flush: Flush::Done,
         });
         Memory { world: self.clone(), me }
     }
@@ -195,6 +201,16 @@ impl Memory {
     /// Has its next polls give nothing, though there is something.
     pub(crate) fn be_slow(&self, polls: u32) {
         self.node().slow_polls = polls;
+    }
+
+    /// Has it answer the question whether messages have left.
+    pub(crate) fn answer_flushes(&self, answer: Flush) {
+        self.node().flush = answer;
+    }
+
+    /// Has it report that a peer is connected.
+    pub(crate) fn come_up(&self, peer: PeerId) {
+        self.node().events.push_back(MatchingEvent::PeerUp { peer });
     }
 
     /// Forgets its receives: a device that is dead gives nothing back.
@@ -381,6 +397,10 @@ impl MatchingDevice for Memory {
 
     fn has_work(&self) -> bool {
         !self.node().events.is_empty()
+    }
+
+    fn flush(&mut self, peer: PeerId) -> Flush {
+        if peer == TO_OTHER { self.node().flush } else { Flush::Done }
     }
 
     fn unexpected_now(&self) -> Option<u64> {

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use tagmatch_soft::TagLayout;
 
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Flush,
+    Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
 
@@ -36,6 +36,12 @@ pub struct Net {
     /// Reads do not end until this is taken back.
     pub reads_hang: bool,
     pub message_max: usize,
+    /// Messages that were taken, over all nodes.
+    pub taken: usize,
+    /// How many of these are acknowledged; `None` for all.
+    pub acknowledged: Option<usize>,
+    /// Messages to peers that are down may not have arrived.
+    pub loses: bool,
 }
 
 /// One device. Peer numbers: 0 is oneself, then in the order of meeting.
@@ -241,6 +247,7 @@ impl Device for Wire {
             return Err(Refused::Full);
         }
         queue.push_back(([message.header, message.payload].concat(), message.immediate));
+        net.taken += 1;
         Ok(())
     }
 
@@ -287,6 +294,23 @@ impl Device for Wire {
         self.down[peer.index()] = true;
         self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
         Some(Event::PeerDown { peer, reason: DownReason::Gone })
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        let net = self.net.borrow();
+        let taken = usize::try_from(*mark.get_or_insert(net.taken as u64)).unwrap();
+        let is_down = self.down[peer.index()];
+        match net.acknowledged {
+            _ if is_down => {
+                if net.loses {
+                    Flush::Lost { messages: 1 }
+                } else {
+                    Flush::Done
+                }
+            }
+            Some(known) if known < taken => Flush::Pending { messages: taken - known },
+            _ => Flush::Done,
+        }
     }
 
     fn disconnect(&mut self, peer: PeerId) {

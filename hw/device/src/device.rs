@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::slab::Key;
-use crate::{Address, Buffer, Bytes, PeerId, TagEvent, TagList};
+use crate::{Address, Buffer, Bytes, Flush, PeerId, TagEvent, TagList};
 
 /// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,6 +349,13 @@ pub trait Device {
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         None
     }
+
+    /// Whether the messages that [`Device::send`] took for a peer have left this process. A series
+    /// of calls with the same `mark`, which is `None` for the first one, asks about the messages
+    /// that were taken before the first call. The call makes sure that the answer becomes known: it
+    /// may ask the peer's transport for an acknowledgement. The device has to be polled between
+    /// calls.
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush;
 
     /// Ends the connection to a peer; [`Event::PeerDown`] follows. The peer reports
     /// [`DownReason::Left`] if it can still be told.

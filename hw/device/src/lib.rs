@@ -23,6 +23,7 @@ pub mod chunks;
 pub mod copy;
 pub mod device;
 mod finding;
+mod flush;
 pub mod matching;
 mod peer;
 pub mod slab;
@@ -37,5 +38,6 @@ pub use device::{
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use finding::Finding;
+pub use flush::Flush;
 pub use peer::PeerId;
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagMatching, TagRefused};

@@ -19,7 +19,7 @@
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
 use crate::device::{DeviceError, DownReason};
-use crate::{Address, Buffer, PeerId};
+use crate::{Address, Buffer, Flush, PeerId};
 
 /// When a send that the device takes is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -253,6 +253,10 @@ pub trait MatchingDevice {
     fn has_unsent(&mut self) -> bool {
         false
     }
+
+    /// Whether the messages that sends and injects have taken for a peer have left this process.
+    /// May start to send them. The device has to be polled between calls.
+    fn flush(&mut self, peer: PeerId) -> Flush;
 
     /// The number of unexpected messages; `None` if the device doesn't know it.
     fn unexpected_now(&self) -> Option<u64> {

@@ -10,8 +10,8 @@ use crate::pending::{EntryBuffer, Fin, PendingEvent};
 use crate::slots::Handle;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
-    ExposureId, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
-    TagCaps, TagList,
+    ExposureId, Flush, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest,
+    Refused, TagCaps, TagList,
 };
 
 /// The largest message that the NIC reads, in bytes: a port's `max_msg_sz` on mlx5, 1 GiB.
@@ -179,6 +179,10 @@ impl<D: Device> Device for Model<D> {
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         Some(self)
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        self.inner.flush(peer, mark)
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -19,7 +19,7 @@ use super::ring::{Consumer, Producer, PushError, Ring};
 use super::watcher::Watched;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Flush, InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -213,6 +213,11 @@ impl Device for Shm {
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
+    }
+
+    /// A message that was taken lies in a ring whose memory the peer owns.
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        Flush::Done
     }
 
     fn disconnect(&mut self, peer: PeerId) {

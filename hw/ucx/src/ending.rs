@@ -8,9 +8,9 @@ use tagmatch_ucx_sys as sys;
 use super::Ucx;
 use super::hello::Packet;
 use super::operations::{Canceller, Kind, Operation};
-use super::peers::{Peer, PeerState};
+use super::peers::{Peer, PeerState, Sent};
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, PeerId};
+use tagmatch_device::{DownReason, Flush, PeerId};
 
 /// How long messages of a peer that is gone are still received: at least the first time, then until
 /// UCX finds nothing for this many polls, at most the second time.
@@ -35,7 +35,7 @@ impl Ucx {
         let is_in_order = reason == DownReason::Gone && entry.says_bye;
         let reason = if is_in_order { DownReason::Left } else { reason };
         let was_connected = entry.endpoint.is_some() && peer != PeerId::ONESELF;
-        let (has_sent, connection) = (entry.has_sent, entry.connection);
+        let (has_sent, connection) = (entry.sent != Sent::Nothing, entry.connection);
         self.peers.leaving.push(peer);
         if reason == DownReason::Disconnected {
             // Sent first: the peer may notice the end of the endpoint before the end of the
@@ -145,8 +145,51 @@ impl Ucx {
         if entry.draining.is_some_and(|request| !self.worker.has_ended(request)) {
             return false;
         }
-        entry.draining = entry.endpoint.and_then(|endpoint| self.worker.flush(endpoint));
+        let Some(endpoint) = entry.endpoint else { return true };
+        entry.draining = None;
+        match self.worker.flush(endpoint) {
+            sys::Started::Request(request) => entry.draining = Some(request),
+            sys::Started::Complete if entry.sent == Sent::Unflushed => entry.sent = Sent::Flushed,
+            // The endpoint has failed: UCX sends nothing on it any more.
+            sys::Started::Complete | sys::Started::Failed(_) => {}
+        }
         entry.draining.is_none()
+    }
+
+    /// See [`MatchingDevice::flush`](tagmatch_device::matching::MatchingDevice::flush).
+    pub(super) fn flush_peer(&mut self, peer: PeerId) -> Flush {
+        let Some(entry) = self.peers.find(peer).filter(|_| peer != PeerId::ONESELF) else {
+            return Flush::Done;
+        };
+        let Peer { state, sent, lost, live, .. } = *entry;
+        // An endpoint that is asked although sends are under way flushes meanwhile.
+        if state == PeerState::Up && sent == Sent::Unflushed && self.is_drained(peer) {
+            let has_failed = |entry: &Peer| entry.sent == Sent::Unflushed;
+            if self.peers.find(peer).is_some_and(has_failed) {
+                self.break_with(peer, DownReason::Gone);
+            }
+        }
+        let sends = if live == 0 { 0 } else { self.sends_of(peer) };
+        let is_unflushed = self.peers.find(peer).is_some_and(|entry| match entry.state {
+            PeerState::Down => false,
+            // Its end tells which messages are lost.
+            PeerState::Leaving { .. } | PeerState::Ending { .. } if live > 0 || lost > 0 => true,
+            _ => entry.sent == Sent::Unflushed,
+        });
+        match state {
+            PeerState::Down if lost > 0 => Flush::Lost { messages: lost },
+            _ if is_unflushed || sends > 0 => Flush::Pending { messages: sends.max(1) },
+            _ => Flush::Done,
+        }
+    }
+
+    /// Sends to a peer whose ends were not reported.
+    fn sends_of(&self, peer: PeerId) -> usize {
+        let is_send = |operation: &&Operation| {
+            matches!(operation.kind.get(), Kind::Send | Kind::Inject)
+                && operation.peer.get() == Some(peer)
+        };
+        self.operations.used().filter(is_send).count()
     }
 
     /// See [`MatchingDevice::has_unsent`](tagmatch_device::matching::MatchingDevice::has_unsent).
@@ -162,7 +205,8 @@ impl Ucx {
         // flushed at the same time.
         let mut holds = false;
         for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
-            let has_sent = |entry: &Peer| entry.has_sent && entry.state == PeerState::Up;
+            let has_sent =
+                |entry: &Peer| entry.sent != Sent::Nothing && entry.state == PeerState::Up;
             if self.peers.find(peer).is_some_and(has_sent) {
                 holds |= !self.is_drained(peer);
             }
@@ -174,7 +218,12 @@ impl Ucx {
     /// after UCX has closed the endpoint.
     fn end(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Down);
-        if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        // A peer that left in order takes no messages any more, so none is missed there.
+        if entry.sent == Sent::Unflushed && reason != DownReason::Left {
+            entry.lost = entry.lost.max(1);
+        }
+        if let Some(id) = entry.connection.take() {
             self.hang_up(id);
         }
         self.events.push_back(MatchingEvent::PeerDown { peer, reason });

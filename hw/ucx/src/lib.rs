@@ -112,7 +112,7 @@ use tagmatch_device::matching::{
     Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
 };
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, InCall, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, PeerId};
 use tagmatch_os::random;
 
 /// The UCX device. See the [module](self) for how it works.
@@ -336,6 +336,10 @@ impl MatchingDevice for Ucx {
 
     fn has_unsent(&mut self) -> bool {
         self.holds_messages()
+    }
+
+    fn flush(&mut self, peer: PeerId) -> Flush {
+        self.flush_peer(peer)
     }
 }
 

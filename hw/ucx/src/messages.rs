@@ -4,7 +4,7 @@ use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
 use super::operations::{Canceller, Index, Kind};
-use super::peers::PeerState;
+use super::peers::{PeerState, Sent};
 use super::worker::Found;
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
@@ -53,7 +53,7 @@ impl Ucx {
     fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
-        entry.has_sent = true;
+        entry.sent = Sent::Unflushed;
         if !matches!(entry.state, PeerState::Up) || !entry.waiting.is_empty() {
             entry.waiting.push_back(index);
             return Ok(None);
@@ -125,7 +125,7 @@ impl Ucx {
             && entry.waiting.is_empty()
             && let Some(endpoint) = entry.endpoint
         {
-            entry.has_sent = true;
+            entry.sent = Sent::Unflushed;
             let wire = self.carrier.send(tag, immediate, entry.our_number);
             if self.worker.inject(endpoint, wire, payload) {
                 return Ok(());
@@ -293,8 +293,13 @@ impl Ucx {
         let (wire, length) = (operation.tag.get(), operation.length.get());
         let buffer = self.retire(index);
         match kind {
-            Kind::Inject | Kind::Discard => None,
+            Kind::Discard => None,
+            Kind::Inject => {
+                self.count_lost(status, peer);
+                None
+            }
             Kind::Send => {
+                self.count_lost(status, peer);
                 let result = match (status, peer) {
                     (sys::UCS_OK, _) => Ok(()),
                     (_, Some(peer)) => Err(OperationError::PeerDown(peer)),
@@ -322,6 +327,16 @@ impl Ucx {
                 }
                 Some(received)
             }
+        }
+    }
+
+    /// A send has ended: without success if its peer has, too.
+    #[inline]
+    fn count_lost(&mut self, status: sys::ucs_status_t, peer: Option<PeerId>) {
+        if status != sys::UCS_OK
+            && let Some(entry) = peer.and_then(|peer| self.peers.find_mut(peer))
+        {
+            entry.lost += 1;
         }
     }
 

@@ -262,8 +262,13 @@ impl Operations {
         !self.ends().first.get().is_null()
     }
 
-    /// The slots of all operations that have not ended.
+    /// All operations that have not ended.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &Operation> {
+        self.used().filter(|operation| !operation.has_ended.get())
+    }
+
+    /// All operations that have not ended, or whose end was not reported.
+    pub(super) fn used(&self) -> impl Iterator<Item = &Operation> {
         let mut is_free = vec![false; self.chunks.len() * CHUNK];
         for index in &self.free {
             is_free[*index as usize] = true;
@@ -271,7 +276,7 @@ impl Operations {
         let all = (0..self.chunks.len() * CHUNK).zip(is_free);
         let used = all.filter(|(_, is_free)| !is_free);
         let indices = used.filter_map(|(index, _)| u32::try_from(index).ok());
-        indices.map(|index| self.at(Index(index))).filter(|operation| !operation.has_ended.get())
+        indices.map(|index| self.at(Index(index)))
     }
 
     /// The argument for the callback of an endpoint's failure.

@@ -42,6 +42,17 @@ pub(super) struct Attempt {
     pub(super) is_crossed: bool,
 }
 
+/// What is known of the messages that were sent to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// There are none.
+    Nothing,
+    /// UCX may still hold some.
+    Unflushed,
+    /// UCX has sent all of them.
+    Flushed,
+}
+
 pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) state: PeerState,
@@ -50,8 +61,9 @@ pub(super) struct Peer {
     pub(super) connection: Option<u32>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) fault: Option<NonNull<Fault>>,
-    /// Messages were sent to the peer.
-    pub(super) has_sent: bool,
+    pub(super) sent: Sent,
+    /// It is going down or down, and so many messages may not have reached it.
+    pub(super) lost: usize,
     /// The peer has said that it leaves.
     pub(super) says_bye: bool,
     /// UCX's request that flushes the messages sent to the peer.
@@ -118,7 +130,8 @@ impl Peers {
             connection: None,
             endpoint: None,
             fault: None,
-            has_sent: false,
+            sent: Sent::Nothing,
+            lost: 0,
             says_bye: false,
             draining: None,
             our_number: 0,

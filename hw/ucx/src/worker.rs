@@ -229,11 +229,11 @@ impl Worker {
         request_of(started)
     }
 
-    /// Flushes an endpoint: all messages leave this process. `None` if they have left.
-    pub(super) fn flush(&self, endpoint: Endpoint) -> Option<*mut c_void> {
+    /// Flushes an endpoint: complete once all messages have left this process.
+    pub(super) fn flush(&self, endpoint: Endpoint) -> sys::Started {
         let param = sys::ucp_request_param_t::zeroed();
         // SAFETY: an endpoint that isn't closed, and fields as the mask says.
-        request_of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
+        sys::Started::of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
     }
 
     /// Frees a request that has no callback, if it has ended.

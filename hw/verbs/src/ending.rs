@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, PeerId, ReadError};
+use tagmatch_device::{DownReason, Event, Flush, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
+use super::calls::errno;
 use super::context::AsyncEvent;
 use super::peer::{Ending, PeerState};
 use super::wire::Signal;
@@ -123,6 +124,28 @@ impl Verbs {
         }
     }
 
+    /// See [`Device::flush`](tagmatch_device::Device::flush).
+    pub(super) fn flush_peer(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return Flush::Done };
+        let pending = |messages| {
+            if messages == 0 { Flush::Done } else { Flush::Pending { messages } }
+        };
+        match &mut peer_record.state {
+            PeerState::Up(link) => match link.flush(peer, mark, &mut self.outbox) {
+                Ok(messages) => pending(messages),
+                Err(error) => {
+                    self.lose_peer(peer, errno(&error));
+                    // Its end tells which messages have not arrived.
+                    Flush::Pending { messages: 1 }
+                }
+            },
+            PeerState::Ending(ending) => pending(ending.link.unacknowledged()),
+            PeerState::Down if peer_record.lost > 0 => Flush::Lost { messages: peer_record.lost },
+            // A device that is not connected has taken no messages.
+            PeerState::Connecting(_) | PeerState::Down | PeerState::Oneself => Flush::Done,
+        }
+    }
+
     /// Reports the peers whose connections have ended. Must be called when no completion is
     /// waiting, so that their messages are delivered first.
     pub(super) fn finish_ended(&mut self) {
@@ -150,6 +173,10 @@ impl Verbs {
             return;
         };
         let Ending { link, reason, first_read, .. } = *ending;
+        // A peer that left in order takes no messages any more, so none is missed there.
+        if reason != DownReason::Left {
+            peer_record.lost = link.unacknowledged();
+        }
         self.forget(&link);
         self.fins.spare(link.fins);
         // A queue pair can't be destroyed before its asynchronous events are acknowledged

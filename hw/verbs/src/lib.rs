@@ -93,8 +93,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, InCall,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
+    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
@@ -320,7 +320,7 @@ impl Verbs {
         let number = u32::try_from(self.peers.len()).ok();
         let number = number.filter(|number| (*number as usize) < limit);
         let peer = PeerId(number.ok_or(none_left)?);
-        self.peers.push(Peer { address, state });
+        self.peers.push(Peer { address, state, lost: 0 });
         self.by_address.insert(address, peer);
         Ok(peer)
     }
@@ -405,6 +405,10 @@ impl Device for Verbs {
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         self.list.as_mut().map(|list| list as &mut dyn TagList)
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        self.flush_peer(peer, mark)
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -68,6 +68,9 @@ pub(super) struct Link {
     posted: u32,
     completed: u32,
     last_signalled: u32,
+    /// The newest run of work requests that are no messages: the request before the run, and its
+    /// last one.
+    without_message: (u32, u32),
     resources: VecDeque<(u32, Resource)>,
     /// Reads, in the order of their requests. They also end in this order.
     pub(super) reads: VecDeque<Read>,
@@ -103,6 +106,7 @@ impl Link {
             posted: 0,
             completed: 0,
             last_signalled: 0,
+            without_message: (0, 0),
             resources: VecDeque::new(),
             reads: VecDeque::new(),
             reads_posted: 0,
@@ -127,6 +131,51 @@ impl Link {
     fn has_signalled(&self) -> bool {
         let signalled = self.last_signalled.wrapping_sub(self.completed);
         signalled != 0 && signalled <= self.under_way()
+    }
+
+    /// Notes that the newest work request is no message.
+    fn note_without_message(&mut self) {
+        let before = self.posted.wrapping_sub(1);
+        if self.without_message.1 != before {
+            self.without_message.0 = before;
+        }
+        self.without_message.1 = self.posted;
+    }
+
+    /// The number of the newest message, or of a request after it that has completed.
+    fn last_message(&self) -> u32 {
+        if self.without_message.1 == self.posted { self.without_message.0 } else { self.posted }
+    }
+
+    /// How many work requests, up to this one, are under way as far as is known.
+    fn left_of(&self, number: u32) -> u32 {
+        let left = number.wrapping_sub(self.completed);
+        if left <= self.under_way() { left } else { 0 }
+    }
+
+    /// How many messages the peer's device has not acknowledged, as far as is known. Unsignalled
+    /// ones count until a later request completes.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.left_of(self.last_message()) as usize
+    }
+
+    /// See [`Device::flush`](tagmatch_device::Device::flush). Returns how many messages the peer's
+    /// device has not acknowledged. Posts a signalled request if none after the last message is
+    /// under way: its completion tells of all earlier ones.
+    pub(super) fn flush(
+        &mut self,
+        peer: PeerId,
+        mark: &mut Option<u64>,
+        outbox: &mut Outbox,
+    ) -> io::Result<usize> {
+        let mark = *mark.get_or_insert(self.last_message().into());
+        let left = self.left_of(u32::try_from(mark).unwrap_or(0));
+        let signalled = self.last_signalled.wrapping_sub(self.completed);
+        let is_signalled = (left..=self.under_way()).contains(&signalled);
+        if left > 0 && !is_signalled {
+            self.probe(peer, outbox)?;
+        }
+        Ok(left as usize)
     }
 
     /// Free entries of the send queue that messages and READs may use.
@@ -271,6 +320,7 @@ impl Link {
                 // SAFETY: no memory is named.
                 unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
             }
+            self.note_without_message();
             self.pending_signals.pop_front();
         }
         Ok(())
@@ -299,7 +349,9 @@ impl Link {
         wr.opcode = sys::IBV_WR_RDMA_WRITE;
         wr.send_flags = sys::IBV_SEND_SIGNALED;
         // SAFETY: no memory is named.
-        unsafe { self.post(peer, wr, &mut [], None, outbox) }
+        unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
+        self.note_without_message();
+        Ok(())
     }
 
     /// Whether a read has parts for which no READ request was posted yet.
@@ -326,6 +378,7 @@ impl Link {
         let resource = Resource::Read { is_last };
         // SAFETY: the caller's promise.
         unsafe { self.post(peer, wr, &mut [part], Some(resource), outbox) }?;
+        self.note_without_message();
         self.reads_under_way += 1;
         Ok(())
     }

@@ -14,6 +14,8 @@ use super::wire::End;
 pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) state: PeerState,
+    /// It is down, and so many messages may not have reached it.
+    pub(super) lost: usize,
 }
 
 /// The state of a peer. A peer only moves down this list.

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 
 /// A message that is about to arrive.
@@ -85,6 +85,10 @@ impl Device for HandWire {
         self.current = bytes;
         let (immediate, bytes) = (Some(immediate), Bytes::from_slice(&self.current));
         Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }))
+    }
+
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        Flush::Done
     }
 
     fn disconnect(&mut self, _: PeerId) {}

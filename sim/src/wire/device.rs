@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use tagmatch_device::tm::Opcode;
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 
 use super::net::{Link, Net, Ready};
@@ -136,6 +136,10 @@ impl Device for Wire {
             }
             Ready::Down(peer, reason) => Event::PeerDown { peer: PeerId(peer), reason },
         })
+    }
+
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        Flush::Done
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, Incoming, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagAdd, TagEvent, TagHandle,
-    TagRefused,
+    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, Flush, Incoming,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagAdd, TagEvent,
+    TagHandle, TagRefused,
 };
 use tagmatch_model::{Knobs, Model, ModelConfig};
 
@@ -183,6 +183,10 @@ impl Device for Script {
             DeviceEvent::Up(peer) => Event::PeerUp { peer, limits: self.limits() },
             DeviceEvent::Down(peer, reason) => Event::PeerDown { peer, reason },
         })
+    }
+
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        Flush::Done
     }
 
     fn disconnect(&mut self, peer: PeerId) {

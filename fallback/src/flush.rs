@@ -1,0 +1,202 @@
+//! Which of the accepted messages have not left this process yet, and which never will.
+//!
+//! A message has left once it reaches its peer, if the peer lives, whatever this process does next:
+//! 1. It was sent from its peer's backlog, behind which it had to wait for a connection, for credit
+//!    or for room.
+//! 2. If the peer reads its payload out of this process's memory (a rendezvous), the FIN has come.
+//! 3. The device says that it has left ([`Device::flush`]), which may take an acknowledgement.
+//!
+//! Messages to oneself don't count, nor do acknowledgements of messages that have left.
+
+use tagmatch_device::matching::MatchingDevice;
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Device, PeerId};
+
+use crate::core::Core;
+use crate::delegated::Delegated;
+use crate::engine::Engine;
+use crate::error::PeerFault;
+
+/// Messages to one peer that have not left this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// The peer.
+    pub peer: PeerId,
+    /// How many messages, at least 1.
+    pub messages: usize,
+    /// What they wait for, or why they are lost.
+    pub why: WhyUnsent,
+}
+
+/// Why messages have not left this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyUnsent {
+    /// The peer is not connected yet.
+    #[error("not connected yet")]
+    NotConnected,
+    /// The peer is connected. It has not made room for the messages, has not received and read the
+    /// large ones, or its transport has not acknowledged them.
+    #[error("connected, but has not taken them")]
+    NotTaken,
+    /// The peer is down: the messages are lost, or it isn't known whether they arrived.
+    #[error("down: {0}")]
+    Down(PeerFault),
+}
+
+/// A flush that is under way: for each peer, the messages that were accepted before it began.
+#[derive(Clone, Debug)]
+pub struct Flushing {
+    peers: Vec<PeerFlush>,
+}
+
+/// The part of a flush that concerns one peer.
+#[derive(Clone, Debug)]
+struct PeerFlush {
+    peer: PeerId,
+    /// What [`Peer::departed`] will be once the backlog of the beginning is empty.
+    departed: u64,
+    /// The rendezvous that have to end; `None` until the backlog of the beginning is empty.
+    operations: Option<Vec<Key>>,
+    /// See [`Device::flush`].
+    mark: Option<u64>,
+}
+
+impl Core {
+    /// The rendezvous that peers have not read yet, those of one peer or all.
+    fn unread(&self, peer: Option<PeerId>) -> Vec<Key> {
+        self.operations.keys_where(|operation| {
+            operation.is_unread() && peer.is_none_or(|peer| operation.status.source == peer)
+        })
+    }
+}
+
+fn others(peers: usize) -> impl Iterator<Item = PeerId> {
+    (1..peers).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
+}
+
+impl<D: Device> Engine<D> {
+    /// Begins a flush of everything that was accepted by now.
+    pub fn begin_flush(&mut self) -> Flushing {
+        let peers = &self.core.receiver.peers;
+        let begin = |peer: PeerId| {
+            let waiting = peers.get(peer.index())?;
+            let departed = waiting.departed + waiting.backlog.len() as u64;
+            let operations = waiting.backlog.is_empty().then(Vec::new);
+            Some(PeerFlush { peer, departed, operations, mark: None })
+        };
+        let mut flushing = Flushing { peers: others(peers.len()).filter_map(begin).collect() };
+        for key in self.core.unread(None) {
+            let Some(operation) = self.core.operations.get(key) else { continue };
+            // Number 0 is oneself, which is not in this list.
+            let at = operation.status.source.index().wrapping_sub(1);
+            let of = flushing.peers.get_mut(at).and_then(|of| of.operations.as_mut());
+            of.into_iter().for_each(|operations| operations.push(key));
+        }
+        flushing
+    }
+
+    /// Whether everything that was accepted before the flush began has left, or is lost. Makes no
+    /// progress by itself.
+    pub fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+        flushing.peers.retain_mut(|flush| !self.has_left(flush));
+        flushing.peers.is_empty()
+    }
+
+    fn has_left(&mut self, flush: &mut PeerFlush) -> bool {
+        let Engine { device, core, .. } = self;
+        let Some(peer) = core.receiver.peers.get(flush.peer.index()) else { return true };
+        if peer.departed < flush.departed || !peer.controls.is_empty() {
+            return false;
+        }
+        let unread = flush.operations.get_or_insert_with(|| core.unread(Some(flush.peer)));
+        unread.retain(|key| core.operations.get(*key).is_some());
+        let is_read = unread.is_empty();
+        // Asked while reads are under way as well, so that the transport acknowledges meanwhile.
+        device.flush(flush.peer, &mut flush.mark).pending() == 0 && is_read
+    }
+
+    /// The messages that have not left yet, by peer. Looks at all peers and operations.
+    pub fn unsent(&mut self) -> Vec<Unsent> {
+        let Engine { device, core, .. } = self;
+        let mut unread = vec![0; core.receiver.peers.len()];
+        for key in core.unread(None) {
+            let source = core.operations.get(key).map(|operation| operation.status.source);
+            if let Some(count) = source.and_then(|source| unread.get_mut(source.index())) {
+                *count += 1;
+            }
+        }
+        let peers = others(unread.len()).map(|id| {
+            let peer = core.receiver.peer_mut(id);
+            let why = match peer.fault() {
+                Some(fault) => WhyUnsent::Down(fault),
+                None if peer.is_connected() => WhyUnsent::NotTaken,
+                None => WhyUnsent::NotConnected,
+            };
+            let with_device = device.flush(id, &mut None).pending();
+            Unsent {
+                peer: id,
+                messages: peer.backlog.len() + unread[id.index()] + with_device,
+                why,
+            }
+        });
+        peers.filter(|unsent| unsent.messages > 0).collect()
+    }
+
+    /// The messages that were lost because their peer went down. Each peer is told of once.
+    pub fn take_lost(&mut self) -> Vec<Unsent> {
+        let Engine { device, core, .. } = self;
+        let peers = &mut core.receiver.peers;
+        let lost = others(peers.len()).filter_map(|id| {
+            let peer = peers.get_mut(id.index())?;
+            let fault = peer.fault()?;
+            let messages = peer.lost_sends + device.flush(id, &mut None).lost();
+            let is_news = messages > 0 && !std::mem::replace(&mut peer.is_loss_told, true);
+            is_news.then_some(Unsent { peer: id, messages, why: WhyUnsent::Down(fault) })
+        });
+        lost.collect()
+    }
+}
+
+impl<D: MatchingDevice> Delegated<D> {
+    fn others(&self) -> Vec<PeerId> {
+        let is_known = |peer: &PeerId| self.device.peer_address(*peer).is_some();
+        others(usize::MAX).take_while(is_known).collect()
+    }
+
+    /// Begins a flush of everything that was accepted by now.
+    pub fn begin_flush(&mut self) -> Flushing {
+        let begin = |peer| PeerFlush { peer, departed: 0, operations: None, mark: None };
+        Flushing { peers: self.others().into_iter().map(begin).collect() }
+    }
+
+    /// Whether everything that was accepted before the flush began has left, or is lost. Waits for
+    /// later messages, too, as long as the device always has some. Makes no progress by itself.
+    pub fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+        flushing.peers.retain(|flush| self.device.flush(flush.peer).pending() > 0);
+        flushing.peers.is_empty()
+    }
+
+    /// The messages that have not left yet, by peer.
+    pub fn unsent(&mut self) -> Vec<Unsent> {
+        let unsent = self.others().into_iter().map(|peer| {
+            let why = match self.peer_fault(peer) {
+                Some(fault) => WhyUnsent::Down(fault),
+                None if self.flush_note(peer).is_up => WhyUnsent::NotTaken,
+                None => WhyUnsent::NotConnected,
+            };
+            Unsent { peer, messages: self.device.flush(peer).pending(), why }
+        });
+        unsent.filter(|unsent| unsent.messages > 0).collect()
+    }
+
+    /// The messages that were lost because their peer went down. Each peer is told of once.
+    pub fn take_lost(&mut self) -> Vec<Unsent> {
+        let lost = self.others().into_iter().filter_map(|peer| {
+            let (fault, messages) = (self.peer_fault(peer)?, self.device.flush(peer).lost());
+            let is_news =
+                messages > 0 && !std::mem::replace(&mut self.flush_note(peer).is_loss_told, true);
+            is_news.then_some(Unsent { peer, messages, why: WhyUnsent::Down(fault) })
+        });
+        lost.collect()
+    }
+}
