@@ -12,8 +12,8 @@ use tagmatch_fallback::Delegated;
 #[cfg(any(feature = "shm", feature = "verbs"))]
 use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, End, Ended, Fault, MessageId, PeerFault, Posted, RequestId, SendMode,
-    Started, Status,
+    Completion, Counters, End, Ended, Fault, Flushing, MessageId, PeerFault, Posted, RequestId,
+    SendMode, Started, Status, Unsent,
 };
 use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
@@ -149,6 +149,22 @@ impl WorkerEngine {
 
     pub(crate) fn has_unsent(&mut self) -> bool {
         on!(self, engine => engine.has_unsent())
+    }
+
+    pub(crate) fn begin_flush(&mut self) -> Flushing {
+        on!(self, engine => engine.begin_flush())
+    }
+
+    pub(crate) fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+        on!(self, engine => engine.is_flushed(flushing))
+    }
+
+    pub(crate) fn unsent(&mut self) -> Vec<Unsent> {
+        on!(self, engine => engine.unsent())
+    }
+
+    pub(crate) fn take_lost(&mut self) -> Vec<Unsent> {
+        on!(self, engine => engine.take_lost())
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -28,6 +28,7 @@
 //! | wait for one of several requests, or for all | [`WorkerOf::wait_any`], [`WorkerOf::wait_all`] |
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
+//! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
@@ -49,6 +50,7 @@
 
 mod access;
 mod awaited;
+mod close;
 mod config;
 #[cfg(any(feature = "shm", feature = "verbs"))]
 mod device;
@@ -57,6 +59,7 @@ mod engine;
 mod envelope;
 mod error;
 mod interrupt;
+mod leave;
 #[cfg(all(loom, test))]
 mod loom_model;
 mod message;
@@ -77,13 +80,14 @@ pub use end::{End, QueuedRequest, QueuedSend};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};
 pub use interrupt::Interrupter;
+pub use leave::{NotFlushed, Unsent};
 pub use message::Message;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, PeerId, ReadMode};
 pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
-pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
+pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[cfg(feature = "model")]
 pub use tagmatch_model as model;
 #[cfg(feature = "shm")]

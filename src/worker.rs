@@ -13,6 +13,7 @@ use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
 use crate::awaited::Awaited;
+use crate::close::Close;
 use crate::config::Config;
 use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
@@ -21,7 +22,7 @@ use crate::interrupt::Interrupter;
 use crate::message::Message;
 use crate::progress_thread::ProgressThread;
 use crate::request::Request;
-use crate::wait::{Limit, Sleeper, drain, wait_within};
+use crate::wait::{Limit, Sleeper, wait_within};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.
 static WORKERS: AtomicU32 = AtomicU32::new(0);
@@ -59,7 +60,8 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// - Two workers of one thread: while one is being dropped, nothing makes progress for the other.
 /// - While a thread panics, and in a child after fork(2), dropping a worker waits for nothing. A
 ///   process that ends without dropping its worker loses what [`send`](Self::send) and
-///   [`inject`](Self::inject) could not hand over at once.
+///   [`inject`](Self::inject) could not hand over at once, unless it has [flushed](Self::flush).
+/// - [`close`](Self::close) ends a worker and tells what was lost.
 ///
 /// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It
 /// may drop it, and what belongs to it, which does nothing, or call exec.
@@ -78,7 +80,7 @@ pub type SharedWorker = WorkerOf<Shared>;
 pub struct WorkerOf<A: Access> {
     pub(crate) access: A,
     /// Shared by the clones; the last one to go closes the worker.
-    handle: Arc<Close<A>>,
+    pub(crate) handle: Arc<Close<A>>,
 }
 
 impl<A: Access> WorkerOf<A> {
@@ -102,7 +104,8 @@ impl<A: Access> WorkerOf<A> {
         let (process, interrupter) = (std::process::id(), Interrupter::new());
         let fixed = Fixed { worker, address, wait, drain_timeout, process, interrupter, events };
         let access = A::new(State::new(engine), fixed);
-        Ok(WorkerOf { handle: Arc::new(Close(access.clone())), access })
+        let close = Close { access: access.clone(), drains: true };
+        Ok(WorkerOf { handle: Arc::new(close), access })
     }
 
     /// Where peers reach this worker. To be handed to them by any means.
@@ -538,29 +541,6 @@ impl SharedWorker {
 impl Clone for SharedWorker {
     fn clone(&self) -> Self {
         WorkerOf { access: self.access.clone(), handle: self.handle.clone() }
-    }
-}
-
-/// Ends a worker: requests and messages may outlive its handles, their operations don't.
-struct Close<A: Access>(A);
-
-impl<A: Access> Drop for Close<A> {
-    fn drop(&mut self) {
-        /// Closes the engine, also if a waker panics during the drain.
-        struct Closing<'a, A: Access>(&'a A);
-        impl<A: Access> Drop for Closing<'_, A> {
-            fn drop(&mut self) {
-                self.0.with(|state| state.engine.close());
-            }
-        }
-        if self.0.fixed().is_forked() {
-            // Not freed either: memory of the device may be shared with the parent.
-            return std::mem::forget(self.0.clone());
-        }
-        let closing = Closing(&self.0);
-        if !std::thread::panicking() {
-            drain(closing.0);
-        }
     }
 }
 

@@ -241,6 +241,14 @@ impl Other {
         self.child.wait().unwrap();
     }
 
+    /// Whether it has ended, in whatever way.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for its end.
     ///
     /// # Panics

@@ -8,6 +8,7 @@ mod buffers;
 mod common;
 mod ends;
 mod fork;
+mod leaving;
 mod matching;
 mod messages;
 mod pair;

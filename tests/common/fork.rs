@@ -1,4 +1,4 @@
-//! Forked children.
+//! Forked children, and how processes end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -27,4 +27,16 @@ pub(crate) fn ends_in_a_forked_child(program: impl FnOnce()) -> bool {
         std::thread::sleep(Duration::from_millis(1));
     }
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+/// Sends a signal to a process of these tests.
+pub(crate) fn signal(process: u32, signal: i32) {
+    // SAFETY: the call takes no pointers.
+    assert_eq!(unsafe { libc::kill(process as libc::pid_t, signal) }, 0);
+}
+
+/// Ends this process without running anything else.
+pub(crate) fn exit_at_once() -> ! {
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::_exit(0) }
 }

@@ -1,0 +1,32 @@
+//! The end of a worker.
+
+use crate::access::Access;
+use crate::wait::drain;
+
+/// Ends a worker when it is dropped: requests and messages may outlive the worker's handles, their
+/// operations don't.
+pub(crate) struct Close<A: Access> {
+    pub(crate) access: A,
+    /// Messages that have not left are waited for first; see [`drain`].
+    pub(crate) drains: bool,
+}
+
+impl<A: Access> Drop for Close<A> {
+    fn drop(&mut self) {
+        /// Closes the engine, also if a waker panics during the drain.
+        struct Closing<'a, A: Access>(&'a A);
+        impl<A: Access> Drop for Closing<'_, A> {
+            fn drop(&mut self) {
+                self.0.with(|state| state.engine.close());
+            }
+        }
+        if self.access.fixed().is_forked() {
+            // Not freed either: memory of the device may be shared with the parent.
+            return std::mem::forget(self.access.clone());
+        }
+        let closing = Closing(&self.access);
+        if self.drains && !std::thread::panicking() {
+            drain(closing.0);
+        }
+    }
+}
