@@ -71,14 +71,14 @@ fn measure(rank: u32) -> Result<(), Error> {
             println!("{name:30} {:8.2} {:8.2}", us(times[times.len() / 2]), us(times[0]));
         }
     };
-    print("barrier", times(&world, || world.barrier())?);
-    print("broadcast of 8 bytes", times(&world, || world.broadcast(0, vec![0; 8]))?);
-    print("allreduce of 8 bytes", times(&world, || world.allreduce(vec![0; 8], &sum))?);
+    print("barrier", times(&world, || world.barrier().wait())?);
+    print("broadcast of 8 bytes", times(&world, || world.broadcast(0, vec![0; 8]).wait())?);
+    print("allreduce of 8 bytes", times(&world, || world.allreduce(vec![0; 8], &sum).wait())?);
     print(
         "alltoall of 8 bytes each",
-        times(&world, || world.alltoall(vec![0; 8 * world.size() as usize]))?,
+        times(&world, || world.alltoall(vec![0; 8 * world.size() as usize]).wait())?,
     );
-    print("dup and free", times(&world, || world.dup())?);
+    print("dup and free", times(&world, || world.dup().wait())?);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn times<T>(
 ) -> Result<Vec<Duration>, Error> {
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..WARM_UP + ROUNDS {
-        world.barrier()?;
+        world.barrier().wait()?;
         let start = Instant::now();
         drop(call()?);
         if round >= WARM_UP {

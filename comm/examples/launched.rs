@@ -16,16 +16,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = Runtime::new(net, Config::default())?.world();
 
     // Even ranks and odd ones, each among themselves.
-    let half = world.split(Some(world.rank() % 2), 0)?.ok_or("no half")?;
+    let half = world.split(Some(world.rank() % 2), 0).wait()?.ok_or("no half")?;
     let own = to_bytes(&[u64::from(world.rank())]);
-    let sum = from_bytes::<u64>(&half.allreduce(own.clone(), &Op::sum::<u64>())?)[0];
-    let all = from_bytes::<u64>(&world.allreduce(own, &Op::sum::<u64>())?)[0];
+    let sum = from_bytes::<u64>(&half.allreduce(own.clone(), &Op::sum::<u64>()).wait()?)[0];
+    let all = from_bytes::<u64>(&world.allreduce(own, &Op::sum::<u64>()).wait()?)[0];
     if world.rank() == 0 {
         let (launcher, size) = (job.launcher(), world.size());
         println!("{size} ranks by {launcher}: {sum} over the even ones, {all} over all");
     }
     // Nobody goes before all are done with each other.
-    world.barrier()?;
+    world.barrier().wait()?;
     job.leave()?;
     Ok(())
 }

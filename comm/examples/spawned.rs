@@ -19,20 +19,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (is_child, others) = if let Some(word) = job.parent() {
         // Its parents are at the port of which they have told it the name.
-        (true, world.connect(Uniformity::Strict, 0, Some(word.parse()?))?)
+        (true, world.connect(Uniformity::Strict, 0, Some(word.parse()?)).wait()?)
     } else {
         let more = Spawn { command: vec![env::current_exe()?.into()], size: 3 };
         let start = |port: &PortName| job.spawn(&more, &port.to_string());
-        (false, world.spawn(Uniformity::Strict, 0, (world.rank() == 0).then_some(start))?)
+        (false, world.spawn(Uniformity::Strict, 0, (world.rank() == 0).then_some(start)).wait()?)
     };
-    let all = others.merge(is_child)?;
+    let all = others.merge(is_child).wait()?;
     let own = to_bytes(&[u64::from(all.rank())]);
-    let sum = from_bytes::<u64>(&all.allreduce(own, &Op::sum::<u64>())?)[0];
+    let sum = from_bytes::<u64>(&all.allreduce(own, &Op::sum::<u64>()).wait()?)[0];
     if all.rank() == 0 {
         let (before, more) = (world.size(), others.remote_size());
         println!("{before} ranks have started {more}; the ranks of all make {sum}");
     }
-    all.barrier()?;
+    all.barrier().wait()?;
     job.leave()?;
     Ok(())
 }

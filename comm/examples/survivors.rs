@@ -20,20 +20,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     // Even ranks and odd ones, each in a ring. A matched probe takes a message; then its buffer is
     // made.
-    let ring = world.split(Some(world.rank() % 2), 0)?.ok_or("no ring")?;
+    let ring = world.split(Some(world.rank() % 2), 0).wait()?.ok_or("no ring")?;
     let sent = ring.send((ring.rank() + 1) % ring.size(), 7, vec![1; 1000 * ring.size() as usize]);
     let received = ring.mprobe_blocking(Source::Any, 7)?.recv_whole().wait()?.data().len() as u64;
     sent.wait()?;
     if world.rank() == 1 {
         Command::new("sh").args(["-c", "kill -9 $PPID"]).status()?;
     }
-    while world.barrier().is_ok() {} // until somebody misses it ...
+    while world.barrier().wait().is_ok() {} // until somebody misses it ...
     world.revoke(); // ... and tells everybody
-    let living = world.shrink()?;
-    let sum = from_bytes::<u64>(&living.allreduce(to_bytes(&[received]), &Op::sum::<u64>())?)[0];
+    let living = world.shrink().wait()?;
+    let sum =
+        from_bytes::<u64>(&living.allreduce(to_bytes(&[received]), &Op::sum::<u64>()).wait()?)[0];
     if living.rank() == 0 {
         println!("{} of {} go on; together they received {sum} bytes", living.size(), world.size());
     }
-    living.barrier()?; // nobody goes while others need it
+    living.barrier().wait()?; // nobody goes while others need it
     Ok(job.leave()?)
 }

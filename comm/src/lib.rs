@@ -16,13 +16,13 @@
 //! let runtime = Runtime::new(WorkerNet::new(worker, addresses, 0)?, Config::default())?;
 //! let world = runtime.world();
 //!
-//! let part = world.split(Some(7), 0)?.expect("this process has given a colour");
+//! let part = world.split(Some(7), 0).wait()?.expect("this process has given a colour");
 //! let hello = part.send(0, 1, b"hello".to_vec());
 //! let message = part.mprobe_blocking(Source::Any, 1)?;
 //! let room = vec![0; usize::try_from(message.status().length)?];
 //! assert_eq!(message.recv(room).wait()?.data(), b"hello");
 //! hello.wait()?;
-//! let sum = part.allreduce(to_bytes(&[42u64]), &Op::sum::<u64>())?;
+//! let sum = part.allreduce(to_bytes(&[42u64]), &Op::sum::<u64>()).wait()?;
 //! assert_eq!(from_bytes::<u64>(&sum), [42]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -45,7 +45,9 @@
 //! | run it on another transport | [`net::Net`] |
 //! | wrap a transport | [`forward_net!`] |
 //!
-//! Everything is a state machine that progress drives; a blocking call begins one and waits.
+//! Sends and receives return a [`Request`]. Calls of several processes together return a
+//! [`Collective`], which is waited for, started or awaited. Each operation is a state machine that
+//! progress drives.
 
 #![forbid(unsafe_code)]
 
@@ -64,12 +66,12 @@ pub mod net;
 mod remote;
 mod runtime;
 
-pub use comm::{Comm, CommInfo, CommRequest, DupRequest, ErrorHandler, Keyval, Message};
+pub use coll::{CollRequest, Collective};
+pub use comm::{Comm, CommInfo, ErrorHandler, Keyval, Message};
 pub use comm::{Destination, Received, RecvRequest, SendRequest, Source, Status, TagChoice};
 pub use driver::{Pending, Request};
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
-pub use inter::{InterAgreed, InterComm, InterRequest, InterRoot, InterShrinkRequest};
-pub use inter::{MergeRequest, OpenPort, PortName, Uniformity};
+pub use inter::{InterAgreed, InterComm, InterRoot, OpenPort, PortName, Uniformity};
 pub use runtime::{Config, Runtime};
 pub use tagmatch::ProgressThread;

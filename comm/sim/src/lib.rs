@@ -14,7 +14,7 @@
 //! let sim = Sim::new(SimConfig { processes: 5, seed: 1, ..SimConfig::default() });
 //! let program = |rank: u32| {
 //!     let net = sim.net(rank);
-//!     async move { Runtime::new(net, Config::default())?.world().ibarrier().await }
+//!     async move { Runtime::new(net, Config::default())?.world().barrier().await }
 //! };
 //! for end in sim.run((0..5).map(program), &[])?.ends {
 //!     assert!(end.is_some_and(|result| result.is_ok()));

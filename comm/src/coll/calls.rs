@@ -1,5 +1,4 @@
-//! The collective operations as methods of a communicator. Each one has a blocking form and a form
-//! that returns a request.
+//! The collective operations as methods of a communicator.
 
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use crate::net::Net;
 
 use super::algorithms;
 use super::call::{Call, Coll};
+use super::collective::Collective;
 use super::exchange::Exchange;
 use super::op::Op;
 use super::table::{CollRequest, CollTable};
@@ -19,180 +19,112 @@ impl<N: Net> Comm<N> {
         &self.inner.bound.table
     }
 
-    /// Blocks until all members have called `barrier`.
+    /// Waits until all members have begun the barrier.
     ///
     /// # Errors
     /// A member on which this one depends is down. As in all collective operations, another member
     /// may have succeeded.
-    pub fn barrier(&self) -> Result<(), Error> {
-        self.table().run(self, Call::new(Coll::Barrier, 0, Vec::new())).map(drop)
-    }
-
-    /// As [`barrier`](Self::barrier), without blocking.
-    pub fn ibarrier(&self) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Barrier, 0, Vec::new()))
+    pub fn barrier(&self) -> Collective<'_, N, ()> {
+        Collective::without_result(self, Call::new(Coll::Barrier, 0, Vec::new()))
     }
 
     /// Copies the root's bytes to all members. Each other member passes as many bytes, whose
-    /// contents are ignored. Blocks.
+    /// contents are ignored.
     ///
     /// # Errors
     /// A member is down; the communicator has no rank `root`; the lengths differ.
-    pub fn broadcast(&self, root: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Broadcast, root, data))
-    }
-
-    /// As [`broadcast`](Self::broadcast), without blocking.
-    pub fn ibroadcast(&self, root: u32, data: Vec<u8>) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Broadcast, root, data))
+    pub fn broadcast(&self, root: u32, data: Vec<u8>) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Broadcast, root, data))
     }
 
     /// Combines the values of all members. The root gets the result, the other members get nothing.
-    /// Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn reduce(&self, root: u32, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Reduce, root, data).with(op))
+    pub fn reduce(&self, root: u32, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Reduce, root, data).with(op))
     }
 
-    /// As [`reduce`](Self::reduce), without blocking.
-    pub fn ireduce(&self, root: u32, data: Vec<u8>, op: &Op) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Reduce, root, data).with(op))
-    }
-
-    /// Combines the values of all members. All members get the result. Blocks.
+    /// Combines the values of all members. All members get the result.
     ///
     /// # Errors
     /// A member is down; the lengths differ.
-    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Allreduce, 0, data).with(op))
-    }
-
-    /// As [`allreduce`](Self::allreduce), without blocking.
-    pub fn iallreduce(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Allreduce, 0, data).with(op))
+    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Allreduce, 0, data).with(op))
     }
 
     /// Collects the bytes of all members at the root, in the order of ranks. The other members get
-    /// nothing. Blocks.
+    /// nothing.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gather(&self, root: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Gather, root, data))
-    }
-
-    /// As [`gather`](Self::gather), without blocking.
-    pub fn igather(&self, root: u32, data: Vec<u8>) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Gather, root, data))
+    pub fn gather(&self, root: u32, data: Vec<u8>) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Gather, root, data))
     }
 
     /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that
-    /// the other members pass is ignored. Blocks.
+    /// the other members pass is ignored.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn scatter(&self, root: u32, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
+    pub fn scatter(&self, root: u32, data: Vec<u8>, block: usize) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
-    /// As [`scatter`](Self::scatter), without blocking.
-    pub fn iscatter(&self, root: u32, data: Vec<u8>, block: usize) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
-    }
-
-    /// Collects the bytes of all members at each member, in the order of ranks. Blocks.
+    /// Collects the bytes of all members at each member, in the order of ranks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgather(&self, data: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Allgather, 0, data))
-    }
-
-    /// As [`allgather`](Self::allgather), without blocking.
-    pub fn iallgather(&self, data: Vec<u8>) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Allgather, 0, data))
+    pub fn allgather(&self, data: Vec<u8>) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Allgather, 0, data))
     }
 
     /// Each member passes one block for each rank, and gets the blocks that all members have passed
-    /// for its own rank, in the order of ranks. Blocks.
+    /// for its own rank, in the order of ranks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn alltoall(&self, data: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Alltoall, 0, data))
-    }
-
-    /// As [`alltoall`](Self::alltoall), without blocking.
-    pub fn ialltoall(&self, data: Vec<u8>) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Alltoall, 0, data))
+    pub fn alltoall(&self, data: Vec<u8>) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Alltoall, 0, data))
     }
 
     /// Combines, in the order of ranks, the values of all members up to and including this one.
-    /// Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn scan(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Scan, 0, data).with(op))
-    }
-
-    /// As [`scan`](Self::scan), without blocking.
-    pub fn iscan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Scan, 0, data).with(op))
+    pub fn scan(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Scan, 0, data).with(op))
     }
 
     /// Combines, in the order of ranks, the values of all members before this one. Rank 0 gets
-    /// nothing. Blocks.
+    /// nothing.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn exclusive_scan(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
-    }
-
-    /// As [`exclusive_scan`](Self::exclusive_scan), without blocking.
-    pub fn iexclusive_scan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
+    pub fn exclusive_scan(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
     }
 
     /// Combines the values of all members, and sends each member its block of the result. `lengths`
-    /// has the bytes of each rank's block. Blocks.
+    /// has the bytes of each rank's block.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn reduce_scatter(
-        &self,
-        data: Vec<u8>,
-        lengths: &[usize],
-        op: &Op,
-    ) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
-    }
-
-    /// As [`reduce_scatter`](Self::reduce_scatter), without blocking.
-    pub fn ireduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
+    pub fn reduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
     /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of
-    /// each rank's block; it is read at the root alone. Blocks.
+    /// each rank's block; it is read at the root alone.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
-    }
-
-    /// As [`gatherv`](Self::gatherv), without blocking.
-    pub fn igatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
+    pub fn gatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
     /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of
     /// each rank's block; it is read at the root alone. `own` is the length of this member's block.
-    /// Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -202,39 +134,22 @@ impl<N: Net> Comm<N> {
         data: Vec<u8>,
         lengths: &[usize],
         own: usize,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Collective<'_, N> {
         let call = Call::new(Coll::Scatterv, root, data).sending(lengths).receiving(&[own]);
-        self.table().run(self, call)
-    }
-
-    /// As [`scatterv`](Self::scatterv), without blocking.
-    pub fn iscatterv(
-        &self,
-        root: u32,
-        data: Vec<u8>,
-        lengths: &[usize],
-        own: usize,
-    ) -> CollRequest<N> {
-        let call = Call::new(Coll::Scatterv, root, data).sending(lengths).receiving(&[own]);
-        self.table().start(self, call)
+        Collective::call(self, call)
     }
 
     /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes
-    /// of each rank's block. Blocks.
+    /// of each rank's block.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
-    }
-
-    /// As [`allgatherv`](Self::allgatherv), without blocking.
-    pub fn iallgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
-        self.table().start(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
+    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+        Collective::call(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
     }
 
     /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of
-    /// the block for each rank, `receives` the bytes of the block from each rank. Blocks.
+    /// the block for each rank, `receives` the bytes of the block from each rank.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -243,15 +158,9 @@ impl<N: Net> Comm<N> {
         data: Vec<u8>,
         sends: &[usize],
         receives: &[usize],
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Collective<'_, N> {
         let call = Call::new(Coll::Alltoallv, 0, data).sending(sends).receiving(receives);
-        self.table().run(self, call)
-    }
-
-    /// As [`alltoallv`](Self::alltoallv), without blocking.
-    pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
-        let call = Call::new(Coll::Alltoallv, 0, data).sending(sends).receiving(receives);
-        self.table().start(self, call)
+        Collective::call(self, call)
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {

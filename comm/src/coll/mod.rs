@@ -1,7 +1,7 @@
 //! Collective operations, and the table in which layers override them.
 //!
-//! All members of a communicator call the collective operations in the same order, blocking or not.
-//! The messages of these operations are in the communicator's collective context, so no receive of
+//! A collective call returns a [`Collective`], which is waited for, started or awaited. All members
+//! of a communicator begin the operations in the same order. The messages of these operations are in the communicator's collective context, so no receive of
 //! the program matches them.
 //!
 //! A call goes through the communicator's table (`table.rs`). At the bottom of the table an
@@ -12,6 +12,7 @@
 pub(crate) mod algorithms;
 mod call;
 mod calls;
+mod collective;
 mod exchange;
 mod op;
 mod plan;
@@ -20,6 +21,7 @@ mod table;
 
 pub use algorithms::Algorithms;
 pub use call::{Call, Coll};
+pub use collective::Collective;
 pub use op::{Element, Op, from_bytes, to_bytes};
 pub use table::{Attached, CollLayer, CollRequest, CollTable, Run, Start, TableBuilder};
 

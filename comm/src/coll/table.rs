@@ -12,8 +12,8 @@ use crate::net::Net;
 
 use super::call::{COLLS, Call, Coll};
 
-/// A collective operation under way. Its result is this member's bytes.
-pub type CollRequest<N> = Request<N, Running<N, Vec<u8>>>;
+/// A collective operation under way. Its result is this member's bytes, or a `T`.
+pub type CollRequest<N, T = Vec<u8>> = Request<N, Running<N, T>>;
 
 /// An entry that begins an operation.
 pub type Start<N> = Arc<dyn Fn(&Comm<N>, Call) -> CollRequest<N> + Send + Sync>;

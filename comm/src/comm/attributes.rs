@@ -36,7 +36,7 @@ struct Callbacks<T> {
 /// let depth = Keyval::new(|_, depth: &u32| Ok(Some(depth + 1)), |_, _| ());
 /// let comm = runtime.oneself();
 /// comm.set_attribute(&depth, 0);
-/// let copy = comm.dup()?.dup()?;
+/// let copy = comm.dup().wait()?.dup().wait()?;
 /// assert_eq!(copy.attribute(&depth).as_deref(), Some(&2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

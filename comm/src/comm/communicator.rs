@@ -216,19 +216,31 @@ impl<N: Net> Comm<N> {
         M: Machine<N> + 'static,
         M::Output: 'static,
     {
-        let slot = self.driver().start(machine);
-        Request::new(Running { slot, comm: self.clone() })
+        self.request(Outcome::Slot(self.driver().start(machine)))
+    }
+
+    /// Begins a state machine. `finish` makes the result of its output, in the thread that takes
+    /// the result. It may call the program's functions, which a machine must not.
+    pub(crate) fn start_then<M, T>(
+        &self,
+        machine: M,
+        finish: impl FnOnce(&Comm<N>, M::Output) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Request<N, Running<N, T>>
+    where
+        M: Machine<N> + 'static,
+        M::Output: 'static,
+    {
+        self.request(Outcome::Slot(self.driver().start(machine)).then(finish))
     }
 
     /// A request that has ended with this result. It is for layers that carry out an operation at
     /// once.
     pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
-        Request::new(Running { slot: ResultSlot::new(Some(result)), comm: self.clone() })
+        self.request(Outcome::Slot(ResultSlot::new(Some(result))))
     }
 
-    /// Drives a state machine until it has ended. Blocks.
-    pub(crate) fn run<M: Machine<N>>(&self, machine: M) -> Result<M::Output, Error> {
-        self.raise(self.driver().run(machine))
+    fn request<T>(&self, outcome: Outcome<N, T>) -> Request<N, Running<N, T>> {
+        Request::new(Running { outcome, comm: self.clone(), _peer: None })
     }
 
     /// Passes an error to the error handler, and returns the result. The handler is not called for
@@ -249,10 +261,47 @@ impl<N: Net> Comm<N> {
     }
 }
 
-/// A state machine under way.
+/// A collective operation under way.
 pub struct Running<N: Net, T> {
-    slot: Arc<ResultSlot<T>>,
+    outcome: Outcome<N, T>,
     comm: Comm<N>,
+    /// Another communicator that must not be freed meanwhile.
+    _peer: Option<Comm<N>>,
+}
+
+/// Makes the result of an operation, once it has ended.
+type Make<N, T> = dyn FnMut(&Comm<N>) -> Option<Result<T, Error>> + Send + Sync;
+
+/// The place of an operation's result.
+enum Outcome<N: Net, T> {
+    /// A state machine leaves it here.
+    Slot(Arc<ResultSlot<T>>),
+    /// This function makes it of a state machine's output.
+    Made(Box<Make<N, T>>),
+}
+
+impl<N: Net, T> Outcome<N, T> {
+    fn take(&mut self, comm: &Comm<N>) -> Option<Result<T, Error>> {
+        match self {
+            Outcome::Slot(slot) => slot.take(),
+            Outcome::Made(make) => make(comm),
+        }
+    }
+
+    fn then<R>(
+        mut self,
+        finish: impl FnOnce(&Comm<N>, T) -> Result<R, Error> + Send + Sync + 'static,
+    ) -> Outcome<N, R>
+    where
+        T: Send + 'static,
+    {
+        let mut finish = Some(finish);
+        Outcome::Made(Box::new(move |comm| {
+            let result = self.take(comm)?;
+            let finish = finish.take()?;
+            Some(result.and_then(|output| finish(comm, output)))
+        }))
+    }
 }
 
 impl<N: Net, T> Pending<N> for Running<N, T> {
@@ -263,8 +312,25 @@ impl<N: Net, T> Pending<N> for Running<N, T> {
     }
 
     fn test(&mut self) -> Option<Self::Output> {
-        let result = self.slot.take()?;
+        let result = self.outcome.take(&self.comm)?;
         Some(self.comm.raise(result))
+    }
+}
+
+impl<N: Net, T: Send + 'static> Request<N, Running<N, T>> {
+    /// This request with another result.
+    pub(crate) fn map<R: 'static>(self, result: fn(T) -> R) -> Request<N, Running<N, R>> {
+        let Running { outcome, comm, _peer } = self.pending;
+        let outcome = outcome.then(move |_, output| Ok(result(output)));
+        Request::new(Running { outcome, comm, _peer })
+    }
+}
+
+impl<N: Net, T> Request<N, Running<N, T>> {
+    /// This request, which keeps another communicator from being freed.
+    pub(crate) fn keeping(mut self, peer: Option<Comm<N>>) -> Self {
+        self.pending._peer = peer;
+        self
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::coll::{Exchange, algorithms};
-use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, numbers};
+use crate::coll::{CollRequest, Collective, Exchange, algorithms};
+use crate::driver::{Channel, Machine, MachineIo, numbers};
 use crate::error::Error;
 use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
@@ -13,107 +13,91 @@ use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
 
 use super::allocating::Allocating;
-use super::attributes::Attributes;
 use super::communicator::Comm;
 use super::info::CommInfo;
 
-/// A request for a new communicator. The result is `None` in a process that is not a member of it.
-pub type CommRequest<N> = Request<N, Creation<N>>;
-
-/// A request for a new communicator of which this process is a member.
-pub type DupRequest<N> = Request<N, Duplication<N>>;
-
 impl<N: Net> Comm<N> {
     /// Makes a communicator of the same members, with a context id of its own: its messages match
-    /// no others. Collective; blocks.
+    /// no others.
     ///
     /// # Errors
     /// No context id is left, which all members report alike; a member is down.
-    pub fn dup(&self) -> Result<Comm<N>, Error> {
-        self.idup().wait()
-    }
-
-    /// As [`dup`](Self::dup), without blocking.
-    pub fn idup(&self) -> DupRequest<N> {
-        let attributes = Some(self.copy_attributes());
-        let members = Some(Arc::clone(&self.inner.info.group));
-        let creation = self.create_from(self.channel(), 0, members);
-        Request::new(Duplication { creation, attributes })
+    pub fn dup(&self) -> Collective<'_, N, Comm<N>> {
+        Collective::begun_by(|| {
+            let attributes = self.copy_attributes();
+            let members = Some(Arc::clone(&self.inner.info.group));
+            self.create_from(self.channel(), 0, members, |made| {
+                let made: Comm<N> = made.ok_or(Error::Group)?;
+                made.take_attributes(attributes?);
+                Ok(made)
+            })
+        })
     }
 
     /// Makes one communicator for each colour, of the members that have passed this colour. Its
     /// ranks are ordered by key, then by the rank in this communicator. A member that passes no
-    /// colour gets no communicator, and uses up no context id. Collective; blocks.
+    /// colour gets no communicator, and uses up no context id.
     ///
     /// # Errors
     /// As for [`dup`](Self::dup).
-    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Comm<N>>, Error> {
-        self.isplit(color, key).wait()
-    }
-
-    /// As [`split`](Self::split), without blocking.
-    pub fn isplit(&self, color: Option<u32>, key: i32) -> CommRequest<N> {
-        let channel = self.channel();
-        let own = SplitChoice { color, key };
-        let gather =
-            Exchange::new(channel.clone(), algorithms::allgather(&channel, own.to_bytes()), None);
-        let parent = self.begin(&channel, 0);
-        Request::new(self.creation(parent, channel, CreatingCommStage::Choosing(gather)))
+    pub fn split(&self, color: Option<u32>, key: i32) -> Collective<'_, N, Option<Comm<N>>> {
+        Collective::begun_by(move || {
+            let channel = self.channel();
+            let own = SplitChoice { color, key };
+            let plan = algorithms::allgather(&channel, own.to_bytes());
+            let gather = CreatingCommStage::Choosing(Exchange::new(channel.clone(), plan, None));
+            self.creation(self.begin(&channel, 0), channel, gather, Ok)
+        })
     }
 
     /// Makes a communicator of the members that are in `group`. All members of a group pass the
     /// same group. A member that is not in the group that it passes gets no communicator.
-    /// Collective over this communicator; blocks.
+    /// Collective over this communicator.
     ///
     /// # Errors
     /// As for [`dup`](Self::dup); [`Error::Group`] if the group has a process that is not a member
     /// of this communicator.
-    pub fn create(&self, group: &Group) -> Result<Option<Comm<N>>, Error> {
-        self.icreate(group)?.wait()
-    }
-
-    /// As [`create`](Self::create), without blocking.
-    ///
-    /// # Errors
-    /// [`Error::Group`], as for [`create`](Self::create).
-    pub fn icreate(&self, group: &Group) -> Result<CommRequest<N>, Error> {
-        self.check(group)?;
+    pub fn create(&self, group: &Group) -> Collective<'_, N, Option<Comm<N>>> {
         let own = self.group().process(self.rank());
         let is_member = own.is_some_and(|own| group.rank(own).is_some());
         let members = is_member.then(|| Arc::new(group.clone()));
-        let creation = self.create_from(self.channel(), 0, members);
-        Ok(Request::new(creation))
+        let checked = self.check(group);
+        Collective::begun_by(move || match checked {
+            Ok(()) => self.create_from(self.channel(), 0, members, Ok),
+            Err(error) => self.ended(Err(error)),
+        })
     }
 
     /// Makes a communicator of a group of members. Only the members of the group call this, so it
-    /// is collective over the group alone. Blocks. Two threads that do this at the same time, with
-    /// groups that have a process in common, must pass different tags.
+    /// is collective over the group alone. Two threads that do this at the same time, with groups
+    /// that have a process in common, must pass different tags.
     ///
     /// # Errors
     /// As for [`create`](Self::create); [`Error::Group`] also if the caller is not in the group.
-    pub fn create_group(&self, group: &Group, tag: u32) -> Result<Comm<N>, Error> {
-        self.icreate_group(group, tag)?.wait()
+    /// [`Error::Tag`]: the tag is too large.
+    pub fn create_group(&self, group: &Group, tag: u32) -> Collective<'_, N, Comm<N>> {
+        let channel = self.channel_of(group, tag);
+        Collective::begun_by(move || match channel {
+            Ok(channel) => {
+                let group = Arc::clone(&channel.group);
+                let made = self.inner.life.made(&group, tag);
+                self.create_from(channel, made, Some(group), |made| made.ok_or(Error::Group))
+            }
+            Err(error) => self.ended(Err(error)),
+        })
     }
 
-    /// As [`create_group`](Self::create_group), without blocking.
-    ///
-    /// # Errors
-    /// [`Error::Group`], as for [`create_group`](Self::create_group). [`Error::Tag`]: the tag is too large.
-    pub fn icreate_group(&self, group: &Group, tag: u32) -> Result<DupRequest<N>, Error> {
+    /// The channel in which the members of a group make a communicator.
+    fn channel_of(&self, group: &Group, tag: u32) -> Result<Channel, Error> {
         self.check(group)?;
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
-        let rank = group.rank(own).ok_or(Error::Group)?;
+        let own = group.rank(own).ok_or(Error::Group)?;
         // The tags of these messages have a bit set that no number of a collective operation has.
         let bit = numbers(self.driver().settings.tags);
         if tag >= bit {
             return Err(Error::Tag { tag, max: bit - 1 });
         }
-        let group = Arc::new(group.clone());
-        let made = self.inner.life.made(&group, tag);
-        let members = Arc::clone(&group);
-        let channel = Channel { group: members, own: rank, ..self.outside(tag | bit) };
-        let creation = self.create_from(channel, made, Some(group));
-        Ok(Request::new(Duplication { creation, attributes: None }))
+        Ok(Channel { group: Arc::new(group.clone()), own, ..self.outside(tag | bit) })
     }
 
     fn check(&self, group: &Group) -> Result<(), Error> {
@@ -124,10 +108,16 @@ impl<N: Net> Comm<N> {
     /// Begins to allocate the context id of a communicator with these members; `None`: this process
     /// is not a member. `made`: how many communicators were made before over an equal channel, if
     /// the channel has no number.
-    fn create_from(&self, channel: Channel, made: u64, members: Option<Arc<Group>>) -> Creation<N> {
+    fn create_from<T>(
+        &self,
+        channel: Channel,
+        made: u64,
+        members: Option<Arc<Group>>,
+        finish: impl FnOnce(Option<Comm<N>>) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> CollRequest<N, T> {
         let parent = self.begin(&channel, made);
         let stage = parent.allocate(&channel, members, None);
-        self.creation(parent, channel, stage)
+        self.creation(parent, channel, stage, finish)
     }
 
     fn begin(&self, channel: &Channel, made: u64) -> Parent {
@@ -136,10 +126,22 @@ impl<N: Net> Comm<N> {
         Parent { allocator, id: self.id(), group: Arc::clone(&self.inner.info.group), origin }
     }
 
-    fn creation(&self, parent: Parent, channel: Channel, stage: CreatingCommStage) -> Creation<N> {
+    /// Begins a creation. `finish` gets the communicator; `None` in a process that is not a member.
+    fn creation<T>(
+        &self,
+        parent: Parent,
+        channel: Channel,
+        stage: CreatingCommStage,
+        finish: impl FnOnce(Option<Comm<N>>) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> CollRequest<N, T> {
         let origin = parent.origin;
-        let slot = self.driver().start(CreatingComm { parent, channel, stage });
-        Creation { slot, origin, parent: self.clone() }
+        self.start_then(CreatingComm { parent, channel, stage }, move |parent, created| {
+            let Some(created) = created else { return finish(None) };
+            let own = parent.group().process(parent.rank());
+            let made = created.finish(parent, own, &origin, parent.group())?;
+            made.set_error_handler(parent.error_handler());
+            finish(Some(made))
+        })
     }
 }
 
@@ -282,62 +284,5 @@ impl Created {
         let info = CommInfo { id: id.id(), group: members, rank };
         let life = Life::new(info.id, epoch, &info.group, rank);
         parent.make(info, life, Some(Arc::new(id)))
-    }
-}
-
-/// A communicator that is being made. A [`CommRequest`] waits for it.
-pub struct Creation<N: Net> {
-    slot: Arc<ResultSlot<Option<Created>>>,
-    /// Numbers from which the new communicator's epoch is computed.
-    origin: [u64; 3],
-    parent: Comm<N>,
-}
-
-impl<N: Net> Pending<N> for Creation<N> {
-    type Output = Result<Option<Comm<N>>, Error>;
-
-    fn driver(&self) -> &Arc<Driver<N>> {
-        self.parent.driver()
-    }
-
-    fn test(&mut self) -> Option<Self::Output> {
-        let created = self.slot.take()?;
-        let parent = &self.parent;
-        let own = parent.group().process(parent.rank());
-        let finish = |created: Created| created.finish(parent, own, &self.origin, parent.group());
-        let made = created.and_then(|created| created.map(finish).transpose());
-        if let Ok(Some(made)) = &made {
-            made.set_error_handler(parent.error_handler());
-        }
-        Some(parent.raise(made))
-    }
-}
-
-/// A communicator that is being made, and has this process as a member. A [`DupRequest`] waits for
-/// it.
-pub struct Duplication<N: Net> {
-    creation: Creation<N>,
-    /// The copies of the parent's attributes, made when the duplication began. `None`: the new
-    /// communicator gets none.
-    attributes: Option<Result<Attributes, Error>>,
-}
-
-impl<N: Net> Pending<N> for Duplication<N> {
-    type Output = Result<Comm<N>, Error>;
-
-    fn driver(&self) -> &Arc<Driver<N>> {
-        self.creation.driver()
-    }
-
-    fn test(&mut self) -> Option<Self::Output> {
-        let made = self.creation.test()?;
-        let inherit = |comm: Comm<N>| match self.attributes.take() {
-            None => Ok(comm),
-            Some(copied) => {
-                comm.take_attributes(self.creation.parent.raise(copied)?);
-                Ok(comm)
-            }
-        };
-        Some(made.and_then(|comm| comm.ok_or(Error::Group)).and_then(inherit))
     }
 }

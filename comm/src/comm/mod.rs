@@ -27,12 +27,10 @@ mod send_recv;
 mod transfer;
 
 pub(crate) use allocating::{conclude, round};
-pub(crate) use attributes::Attributes;
 pub use attributes::Keyval;
 pub use communicator::Comm;
 pub(crate) use communicator::Running;
 pub(crate) use create::Created;
-pub use create::{CommRequest, DupRequest};
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use error_handler::ErrorHandler;
 pub use info::CommInfo;

@@ -1,7 +1,8 @@
 //! The calls of a communicator about failures, except shrinking.
 
-use crate::comm::{Comm, Running};
-use crate::driver::{DriverState, Machine, MachineIo, Request};
+use crate::coll::Collective;
+use crate::comm::Comm;
+use crate::driver::{DriverState, Machine, MachineIo};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;
@@ -18,9 +19,6 @@ pub struct Agreed {
     /// process-failed.
     pub unacknowledged: Vec<u32>,
 }
-
-/// An agreement under way.
-pub type AgreeRequest<N> = Request<N, Running<N, Agreed>>;
 
 impl<N: Net> Comm<N> {
     /// The members that this process knows to have failed, in the order in which that became known.
@@ -74,21 +72,15 @@ impl<N: Net> Comm<N> {
 
     /// Agrees on the bitwise AND of flags, and on which members have failed. The result is the same
     /// at all living members, even if members die during the call. Also works on a revoked
-    /// communicator. Collective; blocks. Without failures, the time grows with the logarithm of the
-    /// size.
+    /// communicator. Without failures, the time grows with the logarithm of the size.
     ///
     /// A member that dies as soon as it has the result may have had another result than the living
     /// members.
     ///
     /// # Errors
     /// A failure is no error: see [`Agreed::unacknowledged`].
-    pub fn agree(&self, flags: u64) -> Result<Agreed, Error> {
-        self.run(Agreeing(Agree::new(&self.inner.life, flags)))
-    }
-
-    /// The non-blocking form of [`agree`](Self::agree).
-    pub fn iagree(&self, flags: u64) -> AgreeRequest<N> {
-        self.start(Agreeing(Agree::new(&self.inner.life, flags)))
+    pub fn agree(&self, flags: u64) -> Collective<'_, N, Agreed> {
+        Collective::of_machine(self, move || Ok(Agreeing(Agree::new(&self.inner.life, flags))))
     }
 }
 

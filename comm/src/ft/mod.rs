@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`Comm::failed`], [`Comm::acknowledge`], [`Comm::acknowledged`] | `MPIX_Comm_get_failed`, `_ack_failed` |
 //! | [`Comm::revoke`], [`Comm::is_revoked`] | `MPIX_Comm_revoke`, `_is_revoked` |
-//! | [`Comm::agree`], [`Comm::iagree`] | `MPIX_Comm_agree`, `_iagree` |
-//! | [`Comm::shrink`], [`Comm::ishrink`] | `MPIX_Comm_shrink`, `_ishrink` |
+//! | [`Comm::agree`] | `MPIX_Comm_agree`, `_iagree` |
+//! | [`Comm::shrink`] | `MPIX_Comm_shrink`, `_ishrink` |
 //!
 //! Each process has its own knowledge of failures. So errors are not the same at all members; only
 //! the result of an agreement is. It is assumed that a process that is reported as down stays down,
@@ -17,9 +17,7 @@
 //! [`Comm::revoke`]: crate::Comm::revoke
 //! [`Comm::is_revoked`]: crate::Comm::is_revoked
 //! [`Comm::agree`]: crate::Comm::agree
-//! [`Comm::iagree`]: crate::Comm::iagree
 //! [`Comm::shrink`]: crate::Comm::shrink
-//! [`Comm::ishrink`]: crate::Comm::ishrink
 
 mod agree;
 mod agreeing;
@@ -44,10 +42,9 @@ mod wire;
 
 pub(crate) use agree::Value;
 pub(crate) use agreeing::Agree;
-pub use calls::{AgreeRequest, Agreed};
+pub use calls::Agreed;
 pub(crate) use control::Invitation;
 pub(crate) use key::{Key, epoch};
 pub(crate) use life::Life;
 pub(crate) use service::Service;
 pub(crate) use shrink::number;
-pub use shrink::{ShrinkRequest, Shrinking};

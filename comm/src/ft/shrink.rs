@@ -6,35 +6,31 @@ use std::sync::Arc;
 use tagmatch::TagLayout;
 
 use crate::alloc::{Allocation, Allocator, Progress, Role};
-use crate::coll::Exchange;
+use crate::coll::{CollRequest, Collective, Exchange};
 use crate::comm::{Comm, Created, conclude, round};
-use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, Settings};
+use crate::driver::{Channel, Machine, MachineIo, Settings};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::Sub;
-use crate::net::{Net, ProcessId};
+use crate::net::Net;
 
 use super::agree::Value;
 use super::agreeing::Agree;
 use super::key::epoch;
 use super::life::Life;
 
-/// A communicator of the living members that is being created.
-pub type ShrinkRequest<N> = Request<N, Shrinking<N>>;
-
 impl<N: Net> Comm<N> {
     /// Creates a communicator of the living members, in their order. It has no process whose
     /// failure any member had seen before. The result is the same at all living members. The call
-    /// also works on a revoked communicator, and after more failures. Collective; blocks.
+    /// also works on a revoked communicator, and after more failures.
     ///
     /// # Errors
     /// [`Error::Exhausted`] or [`Error::Fragmented`], the same at all living members.
-    pub fn shrink(&self) -> Result<Comm<N>, Error> {
-        self.ishrink().wait()
+    pub fn shrink(&self) -> Collective<'_, N, Comm<N>> {
+        Collective::begun_by(|| self.start_shrink())
     }
 
-    /// The non-blocking form of [`shrink`](Self::shrink).
-    pub fn ishrink(&self) -> ShrinkRequest<N> {
+    fn start_shrink(&self) -> CollRequest<N, Comm<N>> {
         let Settings { ids, tags, .. } = self.driver().settings;
         // The shrink has agreements of its own, beside those that the members have under way.
         let life = &self.inner.life;
@@ -58,35 +54,11 @@ impl<N: Net> Comm<N> {
         let allocator = self.driver().allocator.clone();
         let shrink = ShrinkMachine { life, allocator, channel, attempts: 0, stage };
         let own = self.group().process(self.rank());
-        let slot = self.driver().start(shrink);
-        Request::new(Shrinking { slot, own, origin, parent: self.clone() })
-    }
-}
-
-/// What a [`ShrinkRequest`] waits for.
-pub struct Shrinking<N: Net> {
-    slot: Arc<ResultSlot<Created>>,
-    own: Option<ProcessId>,
-    origin: [u64; 3],
-    parent: Comm<N>,
-}
-
-impl<N: Net> Pending<N> for Shrinking<N> {
-    type Output = Result<Comm<N>, Error>;
-
-    fn driver(&self) -> &Arc<Driver<N>> {
-        self.parent.driver()
-    }
-
-    fn test(&mut self) -> Option<Self::Output> {
-        let created = self.slot.take()?;
-        let whole = self.parent.group();
-        let finish = |created: Created| created.finish(&self.parent, self.own, &self.origin, whole);
-        let made = created.and_then(finish);
-        if let Ok(made) = &made {
-            made.set_error_handler(self.parent.error_handler());
-        }
-        Some(self.parent.raise(made))
+        self.start_then(shrink, move |parent, created| {
+            let made = created.finish(parent, own, &origin, parent.group())?;
+            made.set_error_handler(parent.error_handler());
+            Ok(made)
+        })
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::comm::{Attributes, Comm, ErrorHandler, Keyval};
-use crate::error::Error;
+use crate::comm::{Comm, ErrorHandler, Keyval};
 use crate::net::Net;
 
-use super::intercomm::InterComm;
+use super::intercomm::{HandlerSlot, InterComm};
 
 impl<N: Net> InterComm<N> {
     /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). A duplicate and a shrunk
@@ -17,9 +16,8 @@ impl<N: Net> InterComm<N> {
         let place = Arc::clone(&self.handler);
         self.comm.set_error_handler(ErrorHandler::calls(move |comm: &Comm<N>, error| {
             let Some(remote) = comm.inner.remote.clone() else { return };
-            let handler = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let inter = InterComm { comm: comm.clone(), remote, handler: Arc::clone(&place) };
-            handler.hear(&inter, error);
+            inter.error_handler().hear(&inter, error);
         }));
         let mut place = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, handler);
@@ -30,7 +28,7 @@ impl<N: Net> InterComm<N> {
 
     /// The error handler.
     pub fn error_handler(&self) -> ErrorHandler<InterComm<N>> {
-        self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        handler_in(&self.handler)
     }
 
     /// As [`Comm::set_attribute`](crate::Comm::set_attribute). The functions of the key get the
@@ -50,23 +48,7 @@ impl<N: Net> InterComm<N> {
     }
 }
 
-/// What a duplicate inherits from its parent: the error handler, and the attributes, which were
-/// copied when the duplication began.
-pub(super) struct Inherited<N: Net> {
-    parent: InterComm<N>,
-    attributes: Result<Attributes, Error>,
-}
-
-impl<N: Net> Inherited<N> {
-    pub(super) fn of(parent: &InterComm<N>) -> Self {
-        Inherited { parent: parent.clone(), attributes: parent.comm.copy_attributes() }
-    }
-
-    pub(super) fn give(self, made: Result<InterComm<N>, Error>) -> Result<InterComm<N>, Error> {
-        let both = made.and_then(|made| Ok((made, self.attributes?)));
-        let (made, attributes) = self.parent.comm.raise(both)?;
-        made.comm.take_attributes(attributes);
-        made.set_error_handler(self.parent.error_handler());
-        Ok(made)
-    }
+/// The error handler in this place.
+pub(super) fn handler_in<N: Net>(place: &HandlerSlot<N>) -> ErrorHandler<InterComm<N>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::coll::{CollRequest, Collective};
 use crate::comm::Comm;
 use crate::driver::Driver;
 use crate::error::Error;
@@ -18,7 +19,7 @@ use crate::net::{Net, ProcessName};
 use crate::runtime::Runtime;
 
 use super::accepting::Accepting;
-use super::create::{AttemptStart, InterRequest};
+use super::create::AttemptStart;
 use super::intercomm::InterComm;
 use super::leader_link::{LeaderLink, PortLine};
 use super::uniformity::Uniformity;
@@ -57,7 +58,7 @@ impl FromStr for PortName {
 #[derive(Debug)]
 pub struct OpenPort {
     name: PortName,
-    mailbox: Arc<Opened>,
+    pub(super) mailbox: Arc<Opened>,
 }
 
 impl OpenPort {
@@ -87,7 +88,7 @@ impl<N: Net> Runtime<N> {
 
 impl<N: Net> Comm<N> {
     /// Creates an intercommunicator of this communicator's group and a group that
-    /// [connects](Self::connect) to a port. Collective; blocks until a group connects.
+    /// [connects](Self::connect) to a port. Ends when a group has connected.
     ///
     /// `leader` is the same rank at all members. The leader has opened the port, and gives it.
     /// Calls are accepted in the order in which they arrived. A call whose process has given up is
@@ -98,44 +99,41 @@ impl<N: Net> Comm<N> {
     /// up should accept on a duplicate.
     ///
     /// # Errors
-    /// As for [`create_inter_as`](Self::create_inter_as).
+    /// As for [`create_inter`](Self::create_inter).
     pub fn accept(
         &self,
         uniformity: Uniformity,
         leader: u32,
         port: Option<&OpenPort>,
-    ) -> Result<InterComm<N>, Error> {
-        self.iaccept(uniformity, leader, port).wait()
-    }
-
-    /// The non-blocking form of the call.
-    pub fn iaccept(
-        &self,
-        uniformity: Uniformity,
-        leader: u32,
-        port: Option<&OpenPort>,
-    ) -> InterRequest<N> {
-        let accepts = port.map(|port| Accepting {
-            port: Arc::clone(&port.mailbox),
-            life: Arc::clone(self.life()),
-        });
-        self.begin_inter(leader, None, |channel| AttemptStart {
-            uniformity,
-            leader,
-            link: Err(Error::NoPeer),
-            accepts,
-            channel,
+    ) -> Collective<'_, N, InterComm<N>> {
+        let port = port.map(|port| Arc::clone(&port.mailbox));
+        Collective::begun_by(move || {
+            self.start_accept(uniformity, leader, port.ok_or(Error::NoPeer))
         })
     }
 
+    /// Begins to accept a call, or tells the other members why there is no port.
+    pub(super) fn start_accept(
+        &self,
+        uniformity: Uniformity,
+        leader: u32,
+        port: Result<Arc<Opened>, Error>,
+    ) -> CollRequest<N, InterComm<N>> {
+        let (accepts, error) = match port {
+            Ok(port) => (Some(Accepting { port, life: Arc::clone(self.life()) }), Error::NoPeer),
+            Err(error) => (None, error),
+        };
+        self.begin_inter(AttemptStart { uniformity, leader, link: Err(error), accepts })
+    }
+
     /// Creates an intercommunicator of this communicator's group and the group that
-    /// [accepts](Self::accept) at a port. Collective; blocks until the call is accepted.
+    /// [accepts](Self::accept) at a port. Ends when the call is accepted.
     ///
     /// `leader` is the same rank at all members. The leader gives the name of the port. The other
     /// group may belong to another job, as for [`accept`](Self::accept).
     ///
     /// # Errors
-    /// As for [`create_inter_as`](Self::create_inter_as). The process in the port's name is down,
+    /// As for [`create_inter`](Self::create_inter). The process in the port's name is down,
     /// or does not exist. [`Error::Port`]: that process has no such port, or has closed it; it has
     /// to make progress to answer so. [`Error::Members`]: both groups together have more processes
     /// than the source field of a tag can name.
@@ -144,25 +142,10 @@ impl<N: Net> Comm<N> {
         uniformity: Uniformity,
         leader: u32,
         port: Option<PortName>,
-    ) -> Result<InterComm<N>, Error> {
-        self.iconnect(uniformity, leader, port).wait()
-    }
-
-    /// The non-blocking form of the call.
-    pub fn iconnect(
-        &self,
-        uniformity: Uniformity,
-        leader: u32,
-        port: Option<PortName>,
-    ) -> InterRequest<N> {
-        let link = port.ok_or(Error::NoPeer).and_then(|name| self.link_to(name));
-        let accepts = None;
-        self.begin_inter(leader, None, |channel| AttemptStart {
-            uniformity,
-            leader,
-            link,
-            accepts,
-            channel,
+    ) -> Collective<'_, N, InterComm<N>> {
+        Collective::begun_by(move || {
+            let link = port.ok_or(Error::NoPeer).and_then(|name| self.link_to(name));
+            self.begin_inter(AttemptStart { uniformity, leader, link, accepts: None })
         })
     }
 
@@ -180,24 +163,21 @@ impl<N: Net> Comm<N> {
 }
 
 impl<N: Net> InterComm<N> {
-    /// Waits until all members of both groups have called this, so that no operation of the
-    /// intercommunicator is under way anywhere, and then frees it. Collective over both groups;
-    /// blocks. The handle is dropped even if there is an error.
+    /// Waits until all members of both groups have begun this, so that no operation of the
+    /// intercommunicator is under way anywhere, and then frees it. Collective over both groups. The
+    /// handle is dropped even if there is an error.
     ///
     /// # Errors
     /// [`Error::InUse`]: a clone, a request or a held message is left. A process is down.
-    pub fn disconnect(self) -> Result<(), Error> {
-        self.idisconnect()?.wait().map(drop)
-    }
-
-    /// The non-blocking form of the call.
-    ///
-    /// # Errors
-    /// [`Error::InUse`].
-    pub fn idisconnect(self) -> Result<crate::coll::CollRequest<N>, Error> {
-        if Arc::strong_count(&self.comm.inner) > 1 {
-            return Err(Error::InUse);
-        }
-        Ok(self.ibarrier())
+    pub fn disconnect(self) -> Collective<'static, N, ()>
+    where
+        N: 'static,
+    {
+        Collective::begun_by(move || {
+            if Arc::strong_count(&self.comm.inner) > 1 {
+                return self.comm.ended(Err(Error::InUse));
+            }
+            self.start_barrier()
+        })
     }
 }

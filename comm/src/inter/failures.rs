@@ -1,5 +1,6 @@
 //! The calls of an intercommunicator about failures of either group, except shrinking.
 
+use crate::coll::Collective;
 use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Agree;
@@ -47,20 +48,17 @@ impl<N: Net> InterComm<N> {
     }
 
     /// As [`Comm::agree`](crate::Comm::agree), for both groups: each group gets the flags of the
-    /// other one (ULFM). Blocks.
+    /// other one (ULFM).
     ///
     /// # Errors
     /// A failure is no error: see [`InterAgreed::unacknowledged`].
-    pub fn agree(&self, flags: u32) -> Result<InterAgreed, Error> {
-        self.iagree(flags).wait()
-    }
-
-    /// The non-blocking form of [`agree`](Self::agree).
-    pub fn iagree(&self, flags: u32) -> crate::Request<N, crate::comm::Running<N, InterAgreed>> {
+    pub fn agree(&self, flags: u32) -> Collective<'_, N, InterAgreed> {
         let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
         let flags = u64::from(flags) << own | u64::from(u32::MAX) << others;
-        let agree = Agree::new(self.life(), flags);
-        self.comm.start(Agreeing { agree, own, group: Group::clone(&self.life().group) })
+        Collective::of_machine(&self.comm, move || {
+            let agree = Agree::new(self.life(), flags);
+            Ok(Agreeing { agree, own, group: Group::clone(&self.life().group) })
+        })
     }
 }
 

@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use crate::alloc::Role;
+use crate::coll::{CollRequest, Collective};
 use crate::comm::{Comm, Created};
-use crate::driver::{Driver, Machine, MachineIo, Pending, Request, ResultSlot};
+use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::Sub;
-use crate::net::{Net, ProcessId};
+use crate::net::Net;
 
 use super::allocate::AgreedAllocation;
 use super::intercomm::InterComm;
-
-/// A communicator of both groups that is being created.
-pub type MergeRequest<N> = Request<N, Merging<N>>;
 
 /// A value in the epochs of merges: it tells them from the epochs of duplicates.
 const MERGE: u64 = u64::MAX - 2;
@@ -23,17 +21,16 @@ const MERGE: u64 = u64::MAX - 2;
 impl<N: Net> InterComm<N> {
     /// Creates a communicator of both groups. The group that gives `high` as `false` comes first.
     /// If both groups give the same, they stand in the order of the intercommunicator. All members
-    /// of a group must give the same. Collective over both groups; blocks.
+    /// of a group must give the same. Collective over both groups.
     ///
     /// # Errors
     /// No context id is free in all members of both groups, or a process is down. The error is the
     /// same at all living members of both groups.
-    pub fn merge(&self, high: bool) -> Result<Comm<N>, Error> {
-        self.imerge(high).wait()
+    pub fn merge(&self, high: bool) -> Collective<'_, N, Comm<N>> {
+        Collective::begun_by(move || self.start_merge(high))
     }
 
-    /// The non-blocking form of [`merge`](Self::merge).
-    pub fn imerge(&self, high: bool) -> MergeRequest<N> {
+    fn start_merge(&self, high: bool) -> CollRequest<N, Comm<N>> {
         let driver = self.comm.driver();
         let channel = self.channel();
         let (both, life) = (&channel.group, self.life());
@@ -54,10 +51,10 @@ impl<N: Net> InterComm<N> {
         let split = if self.is_first() { sizes[0] } else { sizes[1] };
         let members = Arc::clone(both);
         let allocate = AgreedAllocation::new(&attempt, channel, allocation, flags);
-        let slot = driver.start(MergeMachine { allocate, members, split });
         let own = self.group().process(self.rank());
-        let merging = Merging { slot, own, origin, parent: self.clone() };
-        Request::new(merging)
+        self.comm.start_then(MergeMachine { allocate, members, split }, move |parent, created| {
+            created.finish(parent, own, &origin, &parent.inner.life.group)
+        })
     }
 }
 
@@ -83,29 +80,5 @@ impl<N: Net> Machine<N> for MergeMachine {
             members.rotate_left(self.split as usize);
         }
         Some(Ok(Created { id, members: Arc::new(Group::new(members)) }))
-    }
-}
-
-/// What a [`MergeRequest`] waits for.
-pub struct Merging<N: Net> {
-    slot: Arc<ResultSlot<Created>>,
-    own: Option<ProcessId>,
-    origin: [u64; 3],
-    parent: InterComm<N>,
-}
-
-impl<N: Net> Pending<N> for Merging<N> {
-    type Output = Result<Comm<N>, Error>;
-
-    fn driver(&self) -> &Arc<Driver<N>> {
-        self.parent.comm.driver()
-    }
-
-    fn test(&mut self) -> Option<Self::Output> {
-        let created = self.slot.take()?;
-        let parent = &self.parent;
-        let whole = &parent.life().group;
-        let finish = |created: Created| created.finish(&parent.comm, self.own, &self.origin, whole);
-        Some(created.and_then(finish))
     }
 }

@@ -34,9 +34,6 @@ mod uniformity;
 
 pub use coll::InterRoot;
 pub use connect::{OpenPort, PortName};
-pub use create::InterRequest;
 pub use failures::InterAgreed;
 pub use intercomm::InterComm;
-pub use merge::MergeRequest;
-pub use shrink::InterShrinkRequest;
 pub use uniformity::Uniformity;

@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, Settings};
+use crate::coll::{CollRequest, Collective};
+use crate::driver::{Channel, Machine, MachineIo, Settings};
 use crate::error::Error;
 use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
@@ -20,10 +21,8 @@ use crate::net::Net;
 use crate::remote::{RemoteGroup, RemoteRanks};
 
 use super::allocate::AgreedAllocation;
+use super::attributes::handler_in;
 use super::intercomm::{InterComm, InterParts};
-
-/// An intercommunicator of the living members that is being created.
-pub type InterShrinkRequest<N> = Request<N, InterShrinking<N>>;
 
 /// A value in the epochs of shrinks: it tells them from everything else that is made of an
 /// intercommunicator.
@@ -33,18 +32,17 @@ impl<N: Net> InterComm<N> {
     /// Creates an intercommunicator of the living members of both groups, in their order. It has no
     /// process whose failure any of them had seen before. The result is the same at all living
     /// members. The call also works on a revoked intercommunicator, and after more failures.
-    /// Collective over both groups; blocks.
+    /// Collective over both groups.
     ///
     /// # Errors
     /// [`Error::GroupFailed`]: no member of the remote group lives. [`Error::Exhausted`] or
     /// [`Error::Fragmented`] in one of the groups. The error is the same at all living members of
     /// both groups.
-    pub fn shrink(&self) -> Result<InterComm<N>, Error> {
-        self.ishrink().wait()
+    pub fn shrink(&self) -> Collective<'_, N, InterComm<N>> {
+        Collective::begun_by(|| self.start_shrink())
     }
 
-    /// The non-blocking form of [`shrink`](Self::shrink).
-    pub fn ishrink(&self) -> InterShrinkRequest<N> {
+    fn start_shrink(&self) -> CollRequest<N, InterComm<N>> {
         let Settings { ids, tags, .. } = self.comm.driver().settings;
         let (union, group) = (self.life(), &self.comm.inner.info.group);
         // The shrink has agreements of its own, beside those that the members have under way.
@@ -79,30 +77,12 @@ impl<N: Net> InterComm<N> {
             attempts: 0,
             stage,
         };
-        let slot = self.comm.driver().start(shrink);
-        Request::new(InterShrinking { slot, parent: self.clone() })
-    }
-}
-
-/// What an [`InterShrinkRequest`] waits for.
-pub struct InterShrinking<N: Net> {
-    slot: Arc<ResultSlot<InterParts>>,
-    parent: InterComm<N>,
-}
-
-impl<N: Net> Pending<N> for InterShrinking<N> {
-    type Output = Result<InterComm<N>, Error>;
-
-    fn driver(&self) -> &Arc<Driver<N>> {
-        self.parent.comm.driver()
-    }
-
-    fn test(&mut self) -> Option<Self::Output> {
-        let made = self.slot.take()?.map(|made| InterComm::new(&self.parent.comm, made));
-        if let Ok(made) = &made {
-            made.set_error_handler(self.parent.error_handler());
-        }
-        Some(self.parent.comm.raise(made))
+        let handler = Arc::clone(&self.handler);
+        self.comm.start_then(shrink, move |parent, made| {
+            let made = InterComm::new(parent, made);
+            made.set_error_handler(handler_in(&handler));
+            Ok(made)
+        })
     }
 }
 

@@ -2,18 +2,18 @@
 
 use std::fmt::Display;
 
+use crate::coll::Collective;
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;
 
 use super::connect::{OpenPort, PortName};
-use super::create::{AttemptStart, InterRequest};
 use super::intercomm::InterComm;
 use super::uniformity::Uniformity;
 
 impl<N: Net> Comm<N> {
     /// Creates an intercommunicator of this communicator's group and the processes that `start`
-    /// starts (`MPI_Comm_spawn`). Collective; blocks.
+    /// starts (`MPI_Comm_spawn`). Collective.
     ///
     /// `root` is the same rank at all members. The root gives `start`, which gets the name of a
     /// port. `start` starts a job by any means, and passes the name to its processes. All of them
@@ -31,12 +31,12 @@ impl<N: Net> Comm<N> {
     ///         let mut solver = std::process::Command::new("solver");
     ///         solver.env("PARENT_PORT", port.to_string()).spawn().map(drop)
     ///     };
-    ///     world.spawn(Uniformity::Strict, 0, (world.rank() == 0).then_some(start))
+    ///     world.spawn(Uniformity::Strict, 0, (world.rank() == 0).then_some(start)).wait()
     /// }
     ///
     /// fn child(world: &World) -> Result<Inter, Box<dyn std::error::Error>> {
     ///     let port = std::env::var("PARENT_PORT")?.parse()?;
-    ///     Ok(world.connect(Uniformity::Strict, 0, Some(port))?)
+    ///     Ok(world.connect(Uniformity::Strict, 0, Some(port)).wait()?)
     /// }
     /// ```
     ///
@@ -50,40 +50,22 @@ impl<N: Net> Comm<N> {
     /// message. [`Error::NoPeer`]: the root gave no `start`. With a uniformity other than `None`,
     /// these are the cause in [`Error::NotCreated`]. Otherwise the errors of
     /// [`accept`](Comm::accept).
-    pub fn spawn<E: Display>(
-        &self,
+    pub fn spawn<'a, E: Display>(
+        &'a self,
         uniformity: Uniformity,
         root: u32,
-        start: Option<impl FnOnce(&PortName) -> Result<(), E>>,
-    ) -> Result<InterComm<N>, Error> {
-        self.ispawn(uniformity, root, start).wait()
-    }
-
-    /// The non-blocking form of [`spawn`](Self::spawn). Only `start` blocks: it is called at once.
-    pub fn ispawn<E: Display>(
-        &self,
-        uniformity: Uniformity,
-        root: u32,
-        start: Option<impl FnOnce(&PortName) -> Result<(), E>>,
-    ) -> InterRequest<N> {
-        let start = start.filter(|_| self.rank() == root).ok_or(Error::NoPeer);
-        let started = start.and_then(|start| {
-            // No job is started if the intercommunicator is impossible.
-            self.driver().settings.ids.localcomm(self.id())?;
-            let port = OpenPort::open(self.driver())?;
-            let not_started = |why: E| Error::NotStarted { why: Some(why.to_string()) };
-            start(&port.name()).map_err(not_started).map(|()| port)
-        });
-        match started {
-            Ok(port) => self.iaccept(uniformity, root, Some(&port)),
-            // The other members wait to be told.
-            Err(error) => self.begin_inter(root, None, |channel| AttemptStart {
-                uniformity,
-                leader: root,
-                link: Err(error),
-                accepts: None,
-                channel,
-            }),
-        }
+        start: Option<impl FnOnce(&PortName) -> Result<(), E> + 'a>,
+    ) -> Collective<'a, N, InterComm<N>> {
+        Collective::begun_by(move || {
+            let start = start.filter(|_| self.rank() == root).ok_or(Error::NoPeer);
+            let started = start.and_then(|start| {
+                // No job is started if the intercommunicator is impossible.
+                self.driver().settings.ids.localcomm(self.id())?;
+                let port = OpenPort::open(self.driver())?;
+                let not_started = |why: E| Error::NotStarted { why: Some(why.to_string()) };
+                start(&port.name()).map_err(not_started).map(|()| port.mailbox)
+            });
+            self.start_accept(uniformity, root, started)
+        })
     }
 }

@@ -23,10 +23,10 @@ fn is_failure(error: &Error) -> bool {
 async fn create(runtime: Sims) -> Outcome {
     let world = runtime.world();
     let rank = world.rank();
-    let in_group = || world.icreate_group(world.group(), 1).unwrap();
+    let in_group = || world.create_group(world.group(), 1).start();
     let early = (rank % 2 == 1).then(in_group);
-    let copy = world.idup();
-    let part = world.isplit((rank != 1).then_some(rank % 2), 0);
+    let copy = world.dup().start();
+    let part = world.split((rank != 1).then_some(rank % 2), 0).start();
     let group = early.unwrap_or_else(in_group);
     let (copy, group, part) = (copy.await, group.await, part.await);
     for error in [copy.as_ref().err(), group.as_ref().err(), part.as_ref().err()] {
@@ -34,13 +34,13 @@ async fn create(runtime: Sims) -> Outcome {
     }
     drop((copy, group, part));
     assert_eq!(runtime.free_ids(), 2046);
-    let small = world.ishrink().await.unwrap();
+    let small = world.shrink().await.unwrap();
     let living = small.group().clone();
-    let again = world.icreate_group(&living, 1).unwrap().await;
+    let again = world.create_group(&living, 1).await;
     // Whether all have it is not uniform: that takes agreement.
-    let have_all = small.iagree(u64::from(again.is_ok())).await.unwrap().flags == 1;
+    let have_all = small.agree(u64::from(again.is_ok())).await.unwrap().flags == 1;
     let again = match again {
-        Ok(again) if have_all => again.ibarrier().await.map(|_| again.id().bits()),
+        Ok(again) if have_all => again.barrier().await.map(|_| again.id().bits()),
         other => other.map(|again| again.id().bits()),
     };
     drop(small);

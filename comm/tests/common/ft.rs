@@ -12,8 +12,8 @@ pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let own = !(1 << world.rank());
-        let first = world.iagree(own);
-        let second = world.iagree(own << 1);
+        let first = world.agree(own).start();
+        let second = world.agree(own << 1).start();
         let ends = (first.await.unwrap(), second.await.unwrap());
         // What has failed to contribute is known to have failed.
         let failed = world.failed();
@@ -56,10 +56,10 @@ pub(crate) fn revocations(deaths: Deaths, processes: u32, seeds: u64) {
         let is_end = |error: Error| matches!(error, Error::Revoked | Error::ProcessFailed { .. });
         assert!(is_end(named.await.unwrap_err().error));
         assert!(is_end(sync.await.unwrap_err().error));
-        assert_eq!(world.ibarrier().await, Err(Error::Revoked));
+        assert_eq!(world.barrier().await, Err(Error::Revoked));
         assert_eq!(world.probe(Source::Any, 1), Err(Error::Revoked));
         // It ends no agreement.
-        world.iagree(1 << rank).await.unwrap()
+        world.agree(1 << rank).await.unwrap()
     };
     kill(deaths, processes, seeds, program, |kills, ends| {
         let ends: Vec<_> = ends.into_iter().flatten().collect();
@@ -93,17 +93,17 @@ pub(crate) fn late_revocations(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let taken = resting::leave(&runtime, 1);
-        let first = world.idup().await.unwrap();
+        let first = world.dup().await.unwrap();
         let id = first.id();
         if world.rank() == 0 {
             first.revoke();
         }
         drop(first);
         for _ in 0..3 {
-            let next = world.idup().await.unwrap();
+            let next = world.dup().await.unwrap();
             assert_eq!(next.id(), id);
             for _ in 0..10 {
-                next.ibarrier().await.unwrap();
+                next.barrier().await.unwrap();
             }
         }
         assert!(!world.is_revoked());
@@ -156,11 +156,11 @@ pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
         if world.rank() == 1 {
             world.revoke();
         }
-        let Ok(small) = world.ishrink().await else { return None };
+        let Ok(small) = world.shrink().await else { return None };
         assert_eq!(small.group().intersection(&seen).size(), 0);
-        let works = small.ibarrier().await;
+        let works = small.barrier().await;
         // Two at once.
-        let (again, other) = (small.ishrink(), world.ishrink());
+        let (again, other) = (small.shrink().start(), world.shrink().start());
         let (again, other) = (again.await.unwrap(), other.await.unwrap());
         assert_ne!(again.id(), other.id());
         let ids = [small.id(), again.id(), other.id()];

@@ -4,9 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use tagmatch_comm::{
-    Comm, Config, Error, ErrorClass, InterComm, InterRequest, Runtime, Uniformity,
-};
+use tagmatch_comm::{CollRequest, Comm, Config, Error, ErrorClass, InterComm, Runtime, Uniformity};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Deaths, Sims, turn};
@@ -32,12 +30,12 @@ pub(crate) struct Member {
 
 impl Member {
     /// Leaders are the last of the first group and the first of the second.
-    pub(crate) fn create(&self, uniformity: Uniformity) -> InterRequest<SimNet> {
+    pub(crate) fn create(&self, uniformity: Uniformity) -> CollRequest<SimNet, InterComm<SimNet>> {
         let world = self.runtime.world();
         let (leader, remote) =
             if self.is_first { (self.sizes[0] - 1, self.sizes[0]) } else { (0, self.sizes[0] - 1) };
         let peer = (self.part.rank() == leader).then_some(&world);
-        self.part.icreate_inter_as(uniformity, leader, peer, remote, 3)
+        self.part.create_inter(uniformity, leader, peer, remote, 3).start()
     }
 }
 
@@ -56,15 +54,15 @@ pub(crate) async fn meet(
             let name = port.name().to_string();
             world.send(leaders[1], 1, name.into_bytes()).await.map_err(|failed| failed.error)?;
         }
-        return member.part.iaccept(uniformity, leader, port.as_ref()).await;
+        return member.part.accept(uniformity, leader, port.as_ref()).await;
     }
     if world.rank() != leaders[1] {
-        return member.part.iconnect(uniformity, 0, None).await;
+        return member.part.connect(uniformity, 0, None).await;
     }
     // Who never hears of it tells its group of no port.
     let heard = world.recv(leaders[0], 1, vec![0; 20]).await;
     let name = heard.ok().map(|name| str::from_utf8(name.data()).unwrap().parse().unwrap());
-    member.part.iconnect(uniformity, 0, name).await
+    member.part.connect(uniformity, 0, name).await
 }
 
 /// Groups that meet at a port have the same result, at all who live. The one who calls lives: that
@@ -78,7 +76,7 @@ pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
         let made = meet(&member, Uniformity::Strict).await;
         let made = match made {
             Ok(inter) => {
-                let _works = inter.idisconnect().unwrap().await;
+                let _works = inter.disconnect().await;
                 Ok(())
             }
             Err(error) => Err(error.class()),
@@ -103,7 +101,7 @@ impl Groups {
             let runtime = Runtime::new(groups.sim.net(rank), Config::default()).unwrap();
             let is_first = rank < sizes[0];
             async move {
-                let part = runtime.world().isplit(Some(u32::from(is_first)), 0).await.unwrap();
+                let part = runtime.world().split(Some(u32::from(is_first)), 0).await.unwrap();
                 Member { runtime, part: part.unwrap(), is_first, sizes }
             }
         };
@@ -193,7 +191,7 @@ pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
         let made = match made {
             Ok(inter) => {
                 assert_eq!(member.runtime.free_ids(), before - 1);
-                let _works = inter.ibarrier().await;
+                let _works = inter.barrier().await;
                 Ok(())
             }
             Err(error) => Err(error.class()),
@@ -221,7 +219,7 @@ pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
         let strict = member.create(Uniformity::Strict).await.ok();
         let merged = match &strict {
             Some(inter) => {
-                let (merge, copy) = (inter.imerge(false), inter.idup());
+                let (merge, copy) = (inter.merge(false).start(), inter.dup().start());
                 let _same_or_not = copy.await;
                 let merged = merge.await;
                 Some(merged.map(|comm| (comm.id(), comm.group().clone())).ok())

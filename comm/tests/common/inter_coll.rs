@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use tagmatch_comm::coll::{CollRequest, Op};
+use tagmatch_comm::coll::{Collective, Op};
 use tagmatch_comm::ids::ContextId;
 use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Error, ErrorClass, Group, InterComm, InterRoot, Uniformity};
@@ -136,23 +136,20 @@ fn compose() -> Op {
     .unwrap()
 }
 
-type Start<N> = Box<dyn Fn(&InterComm<N>) -> CollRequest<N>>;
-type Run<N> = Box<dyn Fn(&InterComm<N>) -> Result<Vec<u8>, Error>>;
+type CallOf<N> = Box<dyn for<'a> Fn(&'a InterComm<N>) -> Collective<'a, N>>;
 
-/// An operation in both its forms, and what it gives.
+/// An operation, and what it gives.
 pub(crate) struct Case<N: Net> {
     pub(crate) name: String,
-    pub(crate) start: Start<N>,
-    pub(crate) run: Run<N>,
+    pub(crate) call: CallOf<N>,
     pub(crate) expected: Vec<u8>,
 }
 
 macro_rules! case {
-    ($expected:expr, $run:ident, $start:ident, $($argument:expr),*) => {
+    ($expected:expr, $call:ident, $($argument:expr),*) => {
         Case {
-            name: stringify!($run).to_owned(),
-            start: Box::new(move |inter| inter.$start($($argument),*)),
-            run: Box::new(move |inter| inter.$run($($argument),*)),
+            name: stringify!($call).to_owned(),
+            call: Box::new(move |inter| inter.$call($($argument),*)),
             expected: $expected,
         }
     };
@@ -184,28 +181,13 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
     let gathered = v.ranks(other).flat_map(|from| given(other, from)).collect();
     let uneven = v.ranks(other).flat_map(|from| v.uneven(other, from, root.1)).collect();
     vec![
-        case!(heard, broadcast, ibroadcast, v.root(root), broadcast(own, rank)),
-        case!(
-            at_root(v.composed(other)),
-            reduce,
-            ireduce,
-            v.root(root),
-            v.values(own, rank),
-            &compose()
-        ),
-        case!(
-            at_root(v.added(other)),
-            reduce,
-            ireduce,
-            v.root(root),
-            v.values(own, rank),
-            &Op::sum::<u8>()
-        ),
-        case!(at_root(gathered), gather, igather, v.root(root), given(own, rank), v.block(other)),
+        case!(heard, broadcast, v.root(root), broadcast(own, rank)),
+        case!(at_root(v.composed(other)), reduce, v.root(root), v.values(own, rank), &compose()),
+        case!(at_root(v.added(other)), reduce, v.root(root), v.values(own, rank), &Op::sum::<u8>()),
+        case!(at_root(gathered), gather, v.root(root), given(own, rank), v.block(other)),
         case!(
             at_root(uneven),
             gatherv,
-            igatherv,
             v.root(root),
             v.uneven(own, rank, root.1),
             &v.lengths_to(rank)
@@ -213,7 +195,6 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
         case!(
             across(bytes(root.0, root.1, 50 + rank, v.block(1))),
             scatter,
-            iscatter,
             v.root(root),
             blocks((own, rank)),
             v.block(1)
@@ -221,7 +202,6 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
         case!(
             across(v.uneven(root.0, root.1, rank)),
             scatterv,
-            iscatterv,
             v.root(root),
             unevens((own, rank)),
             &v.lengths_from(rank),
@@ -243,36 +223,32 @@ fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
     let first = move |from: u32| v.uneven(other, from, 0);
     let firsts = move || -> Vec<usize> { v.ranks(other).map(|from| first(from).len()).collect() };
     vec![
-        case!(Vec::new(), allreduce, iallreduce, Vec::new(), &compose()),
-        case!(v.composed(other), allreduce, iallreduce, v.values(own, rank), &compose()),
-        case!(v.added(other), allreduce, iallreduce, v.values(own, rank), &Op::sum::<u8>()),
+        case!(Vec::new(), allreduce, Vec::new(), &compose()),
+        case!(v.composed(other), allreduce, v.values(own, rank), &compose()),
+        case!(v.added(other), allreduce, v.values(own, rank), &Op::sum::<u8>()),
         case!(
             v.own_part(&v.composed(other)),
             reduce_scatter,
-            ireduce_scatter,
             v.values(own, rank),
             &v.parts(),
             &compose()
         ),
-        case!(gathered, allgather, iallgather, given(own, rank), v.block(other)),
+        case!(gathered, allgather, given(own, rank), v.block(other)),
         case!(
             v.ranks(other).flat_map(first).collect(),
             allgatherv,
-            iallgatherv,
             v.uneven(own, rank, 0),
             &firsts()
         ),
         case!(
             v.ranks(other).flat_map(|from| for_each(other, from, rank)).collect(),
             alltoall,
-            ialltoall,
             sends(),
             v.block(other)
         ),
         case!(
             v.ranks(other).flat_map(|from| v.uneven(other, from, rank)).collect(),
             alltoallv,
-            ialltoallv,
             unevens(),
             &v.lengths_from(rank),
             &v.lengths_to(rank)
@@ -309,7 +285,7 @@ pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let scale = if seed.is_multiple_of(2) { 1 } else { 1000 };
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
         let cases: Vec<Case<SimNet>> = cases(View::new(&inter, member.is_first, scale));
-        let begun: Vec<_> = cases.iter().map(|case| (case.start)(&inter)).collect();
+        let begun: Vec<_> = cases.iter().map(|case| (case.call)(&inter).start()).collect();
         for (Case { name, expected, .. }, request) in cases.iter().zip(begun) {
             match request.await {
                 Ok(data) => assert_eq!(data, *expected, "{name}"),
@@ -329,15 +305,15 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
         if member.is_first && inter.rank() == 0 {
             inter.revoke();
         }
-        let first = inter.ishrink().await;
+        let first = inter.shrink().await;
         let works = match &first {
-            Ok(small) => small.ibarrier().await.is_ok(),
+            Ok(small) => small.barrier().await.is_ok(),
             Err(_) => false,
         };
         let mut made = vec![first];
         // Two at once, one of them of the new one.
-        let again = made[0].as_ref().ok().map(InterComm::ishrink);
-        made.push(inter.ishrink().await);
+        let again = made[0].as_ref().ok().map(|inter| inter.shrink().start());
+        made.push(inter.shrink().await);
         if let Some(again) = again {
             made.push(again.await);
         }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::{Config, Error, InterComm, InterRequest, PortName, Runtime, Uniformity};
+use tagmatch_comm::{CollRequest, Config, Error, InterComm, PortName, Runtime, Uniformity};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Sims, linger, turn};
@@ -96,10 +96,10 @@ impl Party {
         }
         let name = *self.board.borrow();
         let name = name.filter(|_| world.rank() == self.leader());
-        Some(world.iconnect(uniformity, self.leader(), name).await)
+        Some(world.connect(uniformity, self.leader(), name).await)
     }
 
-    fn first(&self, uniformity: Uniformity, by: By) -> InterRequest<SimNet> {
+    fn first(&self, uniformity: Uniformity, by: By) -> CollRequest<SimNet, InterComm<SimNet>> {
         let (world, leader) = (self.runtime.world(), self.leader());
         let is_leader = world.rank() == leader;
         let publish = |name: &PortName| {
@@ -107,13 +107,13 @@ impl Party {
             Ok::<(), Error>(())
         };
         if by == By::Spawn {
-            return world.ispawn(uniformity, leader, is_leader.then_some(publish));
+            return world.spawn(uniformity, leader, is_leader.then_some(publish)).start();
         }
         let port = is_leader.then(|| self.runtime.open_port().unwrap());
         if let Some(port) = &port {
             publish(&port.name()).unwrap();
         }
-        world.iaccept(uniformity, leader, port.as_ref())
+        world.accept(uniformity, leader, port.as_ref()).start()
     }
 
     /// Until all who live have done with meeting, and what was on its way then has come.
@@ -131,7 +131,7 @@ impl Party {
     /// Until it ends, or nobody is left who would call: then the first rank that lives revokes.
     async fn wait_for(
         &self,
-        mut request: InterRequest<SimNet>,
+        mut request: CollRequest<SimNet, InterComm<SimNet>>,
     ) -> Result<InterComm<SimNet>, Error> {
         let world = self.runtime.world();
         loop {
@@ -167,16 +167,16 @@ pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u6
             return Outcome { has_met: false, merged: None, shrunk: None };
         };
         let (mut merged, mut shrunk) = (None, None);
-        if let Ok(all) = inter.imerge(!party.is_first).await {
-            let sum = all.iallreduce(vec![1], &Op::sum::<u8>()).await;
-            let flags = all.iagree(!(1 << all.rank())).await.unwrap().flags;
+        if let Ok(all) = inter.merge(!party.is_first).await {
+            let sum = all.allreduce(vec![1], &Op::sum::<u8>()).await;
+            let flags = all.agree(!(1 << all.rank())).await.unwrap().flags;
             assert!(sum.is_ok() || !party.kills.is_empty());
             merged = Some((all.id().bits(), all.size(), flags));
-            let small = all.ishrink().await.unwrap();
+            let small = all.shrink().await.unwrap();
             shrunk = Some((small.id().bits(), small.size()));
-            let _works = small.ibarrier().await;
+            let _works = small.barrier().await;
         }
-        let _works = inter.idisconnect().unwrap().await;
+        let _works = inter.disconnect().await;
         assert_eq!(runtime.free_ids(), before);
         Outcome { has_met: true, merged, shrunk }
     };

@@ -50,7 +50,7 @@ fn run<F: Future>(
 pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
     let mut taken = Vec::new();
     while runtime.free_ids() > left {
-        let mut copy = runtime.oneself().idup();
+        let mut copy = runtime.oneself().dup().start();
         while copy.test().is_none_or(|copy| {
             taken.push(copy.unwrap());
             false
@@ -80,8 +80,8 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let _taken = leave(&runtime, 2);
-        let first = world.idup().await;
-        let have_all = world.iagree(u64::from(first.is_ok())).await.unwrap().flags == 1;
+        let first = world.dup().await;
+        let have_all = world.agree(u64::from(first.is_ok())).await.unwrap().flags == 1;
         let Some(first) = first.ok().filter(|_| have_all) else { return };
         let id = first.id();
         if first.rank() == 0 {
@@ -92,12 +92,12 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
         if first.rank() == 1 {
             first.revoke();
         }
-        let Ok(second) = first.ishrink().await else { return };
+        let Ok(second) = first.shrink().await else { return };
         drop(first);
         if second.rank() == 0 {
             second.revoke();
         }
-        let third = second.ishrink().await.unwrap();
+        let third = second.shrink().await.unwrap();
         assert_eq!(third.id(), id);
         drop(second);
         // Something is there to be received if nothing else is.
@@ -142,13 +142,13 @@ pub(crate) fn random(processes: u32, seeds: u64) {
                 let (comm, named) = comms[at].clone();
                 let receives = comm.rank() == to && kind == 3;
                 match kind {
-                    0 | 1 if comms.len() < 4 => comms.push((comm.idup().await.unwrap(), name)),
+                    0 | 1 if comms.len() < 4 => comms.push((comm.dup().await.unwrap(), name)),
                     // Nobody receives it.
                     2 if comm.rank() == from && at > 0 => drop(comm.send(to, 1, vec![named])),
                     3 if comm.rank() == from => drop(comm.send(to, 1, vec![named])),
                     4 if at > 0 => drop(comms.remove(at)),
                     5 if at > 0 => {
-                        let mut small = comm.ishrink();
+                        let mut small = comm.shrink().start();
                         if comm.rank() == whose {
                             comm.revoke();
                         }
@@ -172,7 +172,7 @@ pub(crate) fn late(seeds: u64) {
         let world = runtime.world();
         let _taken = leave(&runtime, 3);
         let pair = (world.rank() < 2).then(|| world.group().include(&[0, 1]).unwrap());
-        let (mut first, second) = (world.idup(), world.idup());
+        let (mut first, second) = (world.dup().start(), world.dup().start());
         if world.rank() == 2 {
             let second = second.await.unwrap();
             // Until the others have made others of the ids that they have freed.
@@ -189,8 +189,8 @@ pub(crate) fn late(seeds: u64) {
             return;
         }
         drop(((&mut first).await.unwrap(), second.await.unwrap()));
-        let third = world.icreate_group(&pair.unwrap(), 1).unwrap().await.unwrap();
-        let fourth = world.icreate_group(third.group(), 1).unwrap().await;
+        let third = world.create_group(&pair.unwrap(), 1).await.unwrap();
+        let fourth = world.create_group(third.group(), 1).await;
         assert!(fourth.is_err(), "ids that the other process uses are taken");
         world.send(2, 9, vec![]).await.unwrap();
         world.recv(2, 8, vec![]).await.unwrap();
@@ -198,7 +198,7 @@ pub(crate) fn late(seeds: u64) {
         any(&third, 3).await;
         let fourth = loop {
             // The other one has freed them, sooner or later.
-            match world.icreate_group(third.group(), 1).unwrap().await {
+            match world.create_group(third.group(), 1).await {
                 Ok(fourth) => break fourth,
                 Err(error) => {
                     assert!(matches!(error, Error::Exhausted { .. } | Error::Fragmented { .. }))
@@ -226,7 +226,7 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             let is_first = world.rank() < sizes[0];
-            let part = world.isplit(Some(is_first.into()), 0).await.unwrap().unwrap();
+            let part = world.split(Some(is_first.into()), 0).await.unwrap().unwrap();
             let _taken = leave(&runtime, 4);
             let mut choices = Choices(seed);
             let mut copies = Vec::new();
@@ -239,18 +239,17 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                     }
                 };
                 let peer = (part.rank() == 0).then_some(&world);
-                let inter =
-                    part.icreate_inter_as(Uniformity::None, 0, peer, remote, 3).await.unwrap();
+                let inter = part.create_inter(Uniformity::None, 0, peer, remote, 3).await.unwrap();
                 to_all(&inter, name);
                 any_of(&inter, name).await;
                 match kind {
                     0 => {
-                        let copy = inter.idup().await.unwrap();
+                        let copy = inter.dup().await.unwrap();
                         to_all(&copy, name + 1);
                         any_of(&copy, name + 1).await;
                     }
                     1 => {
-                        let merged = inter.imerge(is_first).await.unwrap();
+                        let merged = inter.merge(is_first).await.unwrap();
                         drop(merged.send(0, 1, vec![name + 1]));
                         drop(merged.send(merged.rank(), 1, vec![name + 1]));
                         any(&merged, name + 1).await;
@@ -260,9 +259,9 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                         drop(local.send(0, 1, vec![name + 1]));
                         // All have received what they wait for; another one may have revoked it
                         // already.
-                        let _ended = inter.ibarrier().await;
+                        let _ended = inter.barrier().await;
                         inter.revoke();
-                        let small = inter.ishrink().await.unwrap();
+                        let small = inter.shrink().await.unwrap();
                         to_all(&small, name + 2);
                         any_of(&small, name + 2).await;
                     }
@@ -270,7 +269,7 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                     _ if is_first => {
                         drop(inter);
                         while copies.len() < 4 {
-                            let copy = match part.idup().await {
+                            let copy = match part.dup().await {
                                 Ok(copy) => copy,
                                 // The second group uses the last one.
                                 Err(error) => {
@@ -305,7 +304,7 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
 pub(crate) fn leftovers(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
-        let (copy, kept) = (world.idup().await.unwrap(), world.idup().await.unwrap());
+        let (copy, kept) = (world.dup().await.unwrap(), world.dup().await.unwrap());
         for _ in 0..100 {
             for to in 0..processes {
                 drop(copy.send(to, 1, vec![1; 8]));
@@ -336,7 +335,7 @@ pub(crate) fn exhaustion(seeds: u64) {
         let world = runtime.world();
         let mut all = Vec::new();
         let error = loop {
-            match world.idup().await {
+            match world.dup().await {
                 Ok(comm) => all.push(comm),
                 Err(error) => break error,
             }
@@ -345,18 +344,18 @@ pub(crate) fn exhaustion(seeds: u64) {
         for _ in 0..10 {
             // All have freed it before they ask for another one.
             all.remove(0);
-            all.push(world.idup().await.unwrap());
+            all.push(world.dup().await.unwrap());
         }
-        let others: Vec<_> = (0..3).map(|_| world.idup()).collect();
+        let others: Vec<_> = (0..3).map(|_| world.dup().start()).collect();
         for other in others {
             assert_eq!(other.await.map(drop), Err(Error::Exhausted { ids: 64 }));
         }
         all.truncate(20);
-        let again: Vec<_> = (0..13).map(|_| world.idup()).collect();
+        let again: Vec<_> = (0..13).map(|_| world.dup().start()).collect();
         for comm in again {
             all.push(comm.await.unwrap());
         }
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
     };
     for seed in 0..seeds {
         run(3, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
@@ -383,13 +382,13 @@ pub(crate) fn calls_in_vain(seeds: u64) {
             names.push(str::from_utf8(name.data()).unwrap().parse().unwrap());
         }
         let callers = world.group().include(&[1, 2]).unwrap();
-        let part = world.icreate_group(&callers, 1).unwrap().await.unwrap();
+        let part = world.create_group(&callers, 1).await.unwrap();
         for _ in 0..IDS {
-            let closed = part.iconnect(Uniformity::None, 0, names.first().copied());
+            let closed = part.connect(Uniformity::None, 0, names.first().copied()).start();
             assert_eq!(closed.await.err(), Some(Error::Port));
             if let Some(open) = names.get(1) {
-                let alone = runtime.oneself().idup().await.unwrap();
-                let given_up = alone.iconnect(Uniformity::None, 0, Some(*open));
+                let alone = runtime.oneself().dup().await.unwrap();
+                let given_up = alone.connect(Uniformity::None, 0, Some(*open)).start();
                 for _ in 0..9 {
                     runtime.progress();
                     turn().await;

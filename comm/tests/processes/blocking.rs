@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Barrier, Mutex};
@@ -64,7 +65,7 @@ fn run_on<A: Access + 'static, N: Net>(
         let net = WorkerNet::new(worker, all, rank).unwrap();
         let runtime = Runtime::new(transport(net), Config::default()).unwrap();
         program(runtime.clone());
-        runtime.world().barrier().unwrap();
+        runtime.world().barrier().wait().unwrap();
         done.wait();
     };
     thread::scope(|scope| {
@@ -86,24 +87,24 @@ fn the_same_call_again_and_again() {
             let (root, values) = (round / 7 % RANKS, 1 + round / 50 * 9);
             let own = |rank: u32| -> Vec<u32> { (0..values).map(|at| rank * at + round).collect() };
             let total: Vec<u32> = (0..values).map(|at| 10 * at + RANKS * round).collect();
-            world.barrier().unwrap();
+            world.barrier().wait().unwrap();
             let at_root = |all: Vec<u32>| if rank == root { all } else { Vec::new() };
             let numbers = |bytes: Vec<u8>| from_bytes::<u32>(&bytes);
             let mine = || to_bytes(&own(rank));
-            assert_eq!(numbers(world.broadcast(root, mine()).unwrap()), own(root));
-            assert_eq!(numbers(world.allreduce(mine(), &sum).unwrap()), total);
-            let least = world.allreduce(mine(), &Op::min::<u32>()).unwrap();
+            assert_eq!(numbers(world.broadcast(root, mine()).wait().unwrap()), own(root));
+            assert_eq!(numbers(world.allreduce(mine(), &sum).wait().unwrap()), total);
+            let least = world.allreduce(mine(), &Op::min::<u32>()).wait().unwrap();
             assert_eq!(numbers(least), own(0));
-            assert_eq!(numbers(world.reduce(root, mine(), &sum).unwrap()), at_root(total));
+            assert_eq!(numbers(world.reduce(root, mine(), &sum).wait().unwrap()), at_root(total));
             let all: Vec<u32> = (0..RANKS).flat_map(own).collect();
-            assert_eq!(numbers(world.allgather(mine()).unwrap()), all);
-            assert_eq!(numbers(world.gather(root, mine()).unwrap()), at_root(all));
+            assert_eq!(numbers(world.allgather(mine()).wait().unwrap()), all);
+            assert_eq!(numbers(world.gather(root, mine()).wait().unwrap()), at_root(all));
             let upto: Vec<u32> =
                 (0..values).map(|at| (0..=rank).map(|rank| rank * at + round).sum()).collect();
-            assert_eq!(numbers(world.scan(mine(), &sum).unwrap()), upto);
+            assert_eq!(numbers(world.scan(mine(), &sum).wait().unwrap()), upto);
             let blocks: Vec<u32> = (0..RANKS).map(|to| 100 * rank + to + round).collect();
             let came: Vec<u32> = (0..RANKS).map(|from| 100 * from + rank + round).collect();
-            assert_eq!(numbers(world.alltoall(to_bytes(&blocks)).unwrap()), came);
+            assert_eq!(numbers(world.alltoall(to_bytes(&blocks)).wait().unwrap()), came);
         }
     });
 }
@@ -115,7 +116,7 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
         let world = runtime.world();
         let other = 1 - world.rank();
         let threads = 4u32;
-        let comms: Vec<_> = (0..threads).map(|_| world.dup().unwrap()).collect();
+        let comms: Vec<_> = (0..threads).map(|_| world.dup().wait().unwrap()).collect();
         thread::scope(|scope| {
             for (number, comm) in (0..threads).zip(&comms) {
                 scope.spawn(move || {
@@ -124,11 +125,11 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
                         if (round + number) % 3 == comm.rank() {
                             thread::sleep(Duration::from_millis(20));
                         }
-                        comm.barrier().unwrap();
+                        comm.barrier().wait().unwrap();
                         let receive = comm.recv(other, round, vec![0; 4]);
                         comm.send(other, round, number.to_le_bytes().to_vec()).wait().unwrap();
                         assert_eq!(receive.wait().unwrap().data(), number.to_le_bytes());
-                        comm.ibarrier().wait().unwrap();
+                        comm.barrier().wait().unwrap();
                     }
                 });
             }
@@ -165,7 +166,7 @@ fn a_thread_that_is_woken_wakes_the_others() {
 #[test]
 fn a_thread_that_sleeps_learns_of_what_another_one_does() {
     run_asleep(1, Moves::Always, |runtime| {
-        let part = runtime.world().dup().unwrap();
+        let part = runtime.world().dup().wait().unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| part.recv(Source::Any, 1, vec![]).wait());
             thread::sleep(Duration::from_millis(200));
@@ -226,9 +227,9 @@ fn threads_that_sleep_meet_at_a_port() {
             }
             let [closed, port] = ports;
             drop(closed);
-            let inter = own.accept(Uniformity::Eventual, 0, Some(&port)).unwrap();
+            let inter = own.accept(Uniformity::Eventual, 0, Some(&port)).wait().unwrap();
             thread::sleep(Duration::from_millis(100));
-            inter.disconnect().unwrap();
+            inter.disconnect().wait().unwrap();
         } else {
             let names = [(); 2].map(|()| {
                 let name = world.recv(0, 1, vec![0; 200]).wait().unwrap();
@@ -236,11 +237,11 @@ fn threads_that_sleep_meet_at_a_port() {
             });
             // Long enough for the other one to fall asleep.
             thread::sleep(Duration::from_millis(100));
-            let closed = own.connect(Uniformity::None, 0, Some(names[0]));
+            let closed = own.connect(Uniformity::None, 0, Some(names[0])).wait();
             assert_eq!(closed.err(), Some(Error::Port));
             thread::sleep(Duration::from_millis(100));
-            let inter = own.connect(Uniformity::Eventual, 0, Some(names[1])).unwrap();
-            inter.disconnect().unwrap();
+            let inter = own.connect(Uniformity::Eventual, 0, Some(names[1])).wait().unwrap();
+            inter.disconnect().wait().unwrap();
         }
     });
 }
@@ -278,19 +279,19 @@ fn a_future_is_woken_by_what_it_waits_for() {
         if world.rank() == 0 {
             thread::sleep(Duration::from_millis(300));
             world.send(1, 7, vec![5; 100_000]).wait().unwrap();
-            world.barrier().unwrap();
+            world.barrier().wait().unwrap();
             return;
         }
         let polls = Cell::new(0);
         let mut receive = world.recv(Source::Any, 7, vec![0; 100_000]);
         let counted = poll_fn(|context| {
             polls.set(polls.get() + 1);
-            let poll = Future::poll(std::pin::Pin::new(&mut receive), context);
+            let poll = Future::poll(Pin::new(&mut receive), context);
             poll.map(|ended| ended.unwrap().data().to_vec())
         });
         assert_eq!(runtime.block_on(counted), [5; 100_000]);
         assert!(polls.get() < 100, "{} polls", polls.get());
-        runtime.block_on(world.ibarrier()).unwrap();
+        runtime.block_on(world.barrier().start()).unwrap();
     });
 }
 
@@ -310,19 +311,18 @@ fn a_progress_thread_drives_what_another_thread_awaits() {
         let waker = Arc::new(Unpark(thread::current())).into();
         let mut context = std::task::Context::from_waker(&waker);
         for round in 0..20u32 {
-            let mut copy = Box::pin(world.idup());
-            let copy = loop {
-                if let Poll::Ready(copy) = copy.as_mut().poll(&mut context) {
-                    break copy.unwrap();
+            // An executor may move such a future to another thread.
+            let mut work: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> =
+                Box::pin(async { world.dup().await?.barrier().await });
+            loop {
+                if let Poll::Ready(ended) = work.as_mut().poll(&mut context) {
+                    break ended.unwrap();
                 }
                 thread::park();
-            };
-            let mut barrier = copy.ibarrier();
-            while Future::poll(std::pin::Pin::new(&mut barrier), &mut context).is_pending() {
-                thread::park();
             }
+            drop(work);
             let own = to_bytes(&[round + world.rank()]);
-            let sum = world.allreduce(own, &Op::sum::<u32>()).unwrap();
+            let sum = world.allreduce(own, &Op::sum::<u32>()).wait().unwrap();
             assert_eq!(from_bytes::<u32>(&sum), [2 * round + 1]);
         }
     });
@@ -338,7 +338,7 @@ fn a_waker_may_panic_in_the_progress_thread_or_drop_it() {
     }
     run::<Shared>(2, |runtime| {
         let world = runtime.world();
-        world.barrier().unwrap();
+        world.barrier().wait().unwrap();
         if world.rank() == 1 {
             for tag in 1..=3 {
                 world.recv(0, 0, vec![]).wait().unwrap();
@@ -357,7 +357,7 @@ fn a_waker_may_panic_in_the_progress_thread_or_drop_it() {
             })));
             let mut context = std::task::Context::from_waker(&waker);
             let mut receive = world.recv(1, tag, vec![0; 1]);
-            assert!(Future::poll(std::pin::Pin::new(&mut receive), &mut context).is_pending());
+            assert!(Future::poll(Pin::new(&mut receive), &mut context).is_pending());
             // Rank 1 answers this message. Only the progress thread takes in the answer.
             world.send(1, 0, vec![]).wait().unwrap();
             told.recv_timeout(Duration::from_secs(20)).expect("nothing makes progress");

@@ -29,7 +29,9 @@ pub(crate) fn play(role: &str) {
 }
 
 fn count(comm: &Comm<WorkerNet<Local>>) -> Result<u64, Error> {
-    comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).map(|sum| from_bytes::<u64>(&sum)[0])
+    comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>())
+        .wait()
+        .map(|sum| from_bytes::<u64>(&sum)[0])
 }
 
 /// Adds up, over and over, with those who live; and a hundred times more once nobody else is to
@@ -39,13 +41,13 @@ fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
     let own = world.rank();
     let left = world.size() - u32::try_from(dying.len()).unwrap();
     let mut comm = world;
-    comm.barrier().unwrap();
+    comm.barrier().wait().unwrap();
     say("met", "");
     let (mut turn, mut last) = (0, 0);
     while last < 100 {
         turn += 1;
         if exits && dying.contains(&own) && turn > 20 + own {
-            let _under_way = comm.iallreduce(to_bytes(&[1u64]), &Op::sum::<u64>());
+            let _under_way = comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).start();
             std::process::exit(1);
         }
         match count(&comm) {
@@ -58,19 +60,19 @@ fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
                     matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
                 assert!(is_failure, "rank {own}: {error:?}");
                 comm.revoke();
-                let agreed = comm.agree(!(1 << own)).unwrap();
+                let agreed = comm.agree(!(1 << own)).wait().unwrap();
                 assert_eq!(agreed.flags & 1 << own, 0);
                 assert!(agreed.unacknowledged.iter().all(|rank| *rank < comm.size()));
-                comm = comm.shrink().unwrap();
+                comm = comm.shrink().wait().unwrap();
             }
         }
     }
     drop(comm);
     assert_eq!(runtime.free_ids(), 2046);
     // A process that leaves its job is down for those that still ask it.
-    let end = runtime.world().shrink().unwrap();
-    end.barrier().unwrap();
-    end.barrier().unwrap();
+    let end = runtime.world().shrink().wait().unwrap();
+    end.barrier().wait().unwrap();
+    end.barrier().wait().unwrap();
 }
 
 /// Every two of some ranks die, killed at about the same time or by their own exit.
@@ -129,9 +131,9 @@ fn cycles(runtime: &Process) {
     let world = runtime.world();
     let cycle = |times: u32| {
         for _ in 0..times {
-            drop(world.dup().unwrap());
+            drop(world.dup().wait().unwrap());
         }
-        world.barrier().unwrap();
+        world.barrier().wait().unwrap();
     };
     cycle(10_000);
     let before = resident();
@@ -147,12 +149,12 @@ fn cycles(runtime: &Process) {
 fn leftovers(runtime: &Process) {
     let world = runtime.world();
     for _ in 0..130 {
-        let copy = world.dup().unwrap();
+        let copy = world.dup().wait().unwrap();
         if copy.rank() == 0 {
             (0..1000).for_each(|_| drop(copy.send(1, 1, vec![1; 64])));
         }
         copy.revoke();
-        copy.shrink().unwrap().barrier().unwrap();
+        copy.shrink().wait().unwrap().barrier().wait().unwrap();
     }
     for tag in 0..1000 {
         let hello = (world.rank() == 0).then(|| world.send(1, tag, vec![2; 64]));
@@ -162,7 +164,7 @@ fn leftovers(runtime: &Process) {
         }
         hello.map(|hello| hello.wait().unwrap());
     }
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
 }
 
 #[test]

@@ -31,29 +31,29 @@ type Process<A> = Runtime<WorkerNet<A>>;
 fn everything<A: Access + 'static>(runtime: &Process<A>) {
     let world = runtime.world();
     let (rank, size) = (world.rank(), world.size());
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
     let sum = |comm: &tagmatch_comm::Comm<WorkerNet<A>>, value: u64| {
-        from_bytes::<u64>(&comm.allreduce(to_bytes(&[value]), &Op::sum::<u64>()).unwrap())[0]
+        from_bytes::<u64>(&comm.allreduce(to_bytes(&[value]), &Op::sum::<u64>()).wait().unwrap())[0]
     };
     assert_eq!(sum(&world, u64::from(rank)), u64::from(size * (size - 1) / 2));
     let large = if rank == 1 { vec![9; 1 << 20] } else { vec![0; 1 << 20] };
-    assert_eq!(world.broadcast(1, large).unwrap(), vec![9; 1 << 20]);
+    assert_eq!(world.broadcast(1, large).wait().unwrap(), vec![9; 1 << 20]);
     let byte = u8::try_from(rank).unwrap();
     assert_eq!(
-        world.allgather(vec![byte]).unwrap(),
+        world.allgather(vec![byte]).wait().unwrap(),
         (0..=u8::MAX).take(size as usize).collect::<Vec<_>>()
     );
-    let part = world.split((rank != 0).then_some(7), -rank.cast_signed()).unwrap();
+    let part = world.split((rank != 0).then_some(7), -rank.cast_signed()).wait().unwrap();
     assert_eq!(part.as_ref().map(|part| part.rank()), (rank != 0).then(|| size - 1 - rank));
     for _ in 0..200 {
-        let copy = world.dup().unwrap();
+        let copy = world.dup().wait().unwrap();
         assert_eq!(sum(&copy, 1), u64::from(size));
     }
     drop(part);
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
     assert_eq!(runtime.free_ids(), 2046);
     point_to_point(runtime);
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
 }
 
 /// A ring: each to its right, small and large, probed and not.
@@ -80,7 +80,7 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
         sync.wait().unwrap();
         standard.wait().unwrap();
         // All have what they wait for, so that the next round's messages are not theirs.
-        world.barrier().unwrap();
+        world.barrier().wait().unwrap();
     }
     runtime.attach_buffer(10_000).unwrap();
     world.send_buffered(right, 3, &[3; 5000]).unwrap();
@@ -92,31 +92,31 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
 /// 2046 live duplicates, then the error, then recovery.
 fn exhaust(runtime: &Process<Local>) {
     let world = runtime.world();
-    let copies: Vec<_> = (0..2046).map(|_| world.dup().unwrap()).collect();
-    assert!(matches!(world.dup(), Err(Error::Exhausted { ids: 2048 })));
-    copies[2045].barrier().unwrap();
+    let copies: Vec<_> = (0..2046).map(|_| world.dup().wait().unwrap()).collect();
+    assert!(matches!(world.dup().wait(), Err(Error::Exhausted { ids: 2048 })));
+    copies[2045].barrier().wait().unwrap();
     drop(copies);
-    world.dup().unwrap().barrier().unwrap();
-    world.barrier().unwrap();
+    world.dup().wait().unwrap().barrier().wait().unwrap();
+    world.barrier().wait().unwrap();
 }
 
 /// Four threads, each on a communicator of its own, in an order of their own.
 fn threads(runtime: &Process<Shared>) {
     let world = runtime.world();
-    let mut own: Vec<_> = (0..4).map(|_| world.dup().unwrap()).collect();
+    let mut own: Vec<_> = (0..4).map(|_| world.dup().wait().unwrap()).collect();
     if world.rank() % 2 == 1 {
         own.reverse();
     }
     let work = |comm: tagmatch_comm::Comm<WorkerNet<Shared>>| {
         move || {
             for _ in 0..50 {
-                comm.dup().unwrap().barrier().unwrap();
+                comm.dup().wait().unwrap().barrier().wait().unwrap();
             }
         }
     };
     let threads: Vec<_> = own.into_iter().map(|comm| thread::spawn(work(comm))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
     assert_eq!(runtime.free_ids(), 2046);
 }
 
@@ -124,7 +124,7 @@ fn threads(runtime: &Process<Shared>) {
 fn victim(runtime: &Process<Local>) {
     let world = runtime.world();
     let last = world.size() - 1;
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
     say("met", "");
     if world.rank() == last {
         let _never_read = world.send(0, 9, vec![1; LARGE]);
@@ -144,13 +144,13 @@ fn victim(runtime: &Process<Local>) {
     }
     let named = world.recv(last, 1, vec![0; 8]).wait().unwrap_err();
     assert_eq!(named.error, Error::ProcessFailed { rank: Some(last) });
-    let failed = world.allreduce(vec![1; 8], &Op::bor()).unwrap_err();
+    let failed = world.allreduce(vec![1; 8], &Op::bor()).wait().unwrap_err();
     assert_eq!(failed.class(), ErrorClass::ProcessFailed);
     assert!(world.probe_blocking(last, TagChoice::Any).is_err());
     // Those who live go on.
     let living = world.group().exclude(&[last]).unwrap();
-    let next = world.create_group(&living, 1).unwrap();
-    next.barrier().unwrap();
+    let next = world.create_group(&living, 1).wait().unwrap();
+    next.barrier().wait().unwrap();
     assert_eq!(next.size(), last);
 }
 
@@ -159,7 +159,7 @@ fn survivor(runtime: &Process<Local>) {
     let world = runtime.world();
     let (rank, last) = (world.rank(), world.size() - 1);
     assert_eq!(
-        world.agree(!(1 << rank)).unwrap(),
+        world.agree(!(1 << rank)).wait().unwrap(),
         Agreed { flags: !((1 << world.size()) - 1), unacknowledged: Vec::new() }
     );
     say("met", "");
@@ -183,20 +183,20 @@ fn survivor(runtime: &Process<Local>) {
         let named = world.recv(rank - 1, 1, vec![0; 8]);
         assert_eq!(named.wait().unwrap_err().error, Error::Revoked);
     }
-    assert_eq!(world.barrier(), Err(Error::Revoked));
-    assert_eq!(world.agree(rank.into()).unwrap().unacknowledged, [last]);
+    assert_eq!(world.barrier().wait(), Err(Error::Revoked));
+    assert_eq!(world.agree(rank.into()).wait().unwrap().unacknowledged, [last]);
     assert_eq!(world.acknowledge(1), 1);
-    let agreed = world.agree(u64::MAX).unwrap();
+    let agreed = world.agree(u64::MAX).wait().unwrap();
     assert_eq!(agreed, Agreed { flags: u64::MAX, unacknowledged: Vec::new() });
-    let next = world.shrink().unwrap();
+    let next = world.shrink().wait().unwrap();
     assert_eq!((next.size(), next.rank()), (last, rank));
-    let sum = next.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).unwrap();
+    let sum = next.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).wait().unwrap();
     assert_eq!(from_bytes::<u64>(&sum), [u64::from(last)]);
     drop((any, next));
     // A process that leaves its job is down for those that still ask it.
-    let end = world.shrink().unwrap();
-    end.barrier().unwrap();
-    end.barrier().unwrap();
+    let end = world.shrink().wait().unwrap();
+    end.barrier().wait().unwrap();
+    end.barrier().wait().unwrap();
 }
 
 #[test]

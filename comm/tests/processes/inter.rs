@@ -3,7 +3,7 @@
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, ErrorClass, InterComm, InterRequest, InterRoot, Runtime, Source};
+use tagmatch_comm::{CollRequest, Comm, ErrorClass, InterComm, InterRoot, Runtime, Source};
 use tagmatch_comm::{TagChoice, Uniformity};
 
 use crate::common::inter_coll::{Case, View, cases};
@@ -26,43 +26,43 @@ fn create(
     world: &Comm<WorkerNet<Local>>,
     part: &Comm<WorkerNet<Local>>,
     uniformity: Uniformity,
-) -> InterRequest<WorkerNet<Local>> {
-    part.icreate_inter_as(uniformity, 0, Some(world), 1 - world.rank() % 2, 1)
+) -> CollRequest<WorkerNet<Local>, InterComm<WorkerNet<Local>>> {
+    part.create_inter(uniformity, 0, Some(world), 1 - world.rank() % 2, 1).start()
 }
 
 fn everything(runtime: &Process) {
     let world = runtime.world();
     let (is_even, rank) = (world.rank().is_multiple_of(2), world.rank());
-    let part = world.split(Some(rank % 2), 0).unwrap().unwrap();
+    let part = world.split(Some(rank % 2), 0).wait().unwrap().unwrap();
     let before = runtime.free_ids();
     for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
         let inter = create(&world, &part, uniformity).wait().unwrap();
         assert_eq!((inter.rank(), inter.size()), (part.rank(), part.size()));
         traffic(&inter);
-        let copy = inter.dup().unwrap();
+        let copy = inter.dup().wait().unwrap();
         traffic(&copy);
         collectives(&inter, is_even);
-        copy.barrier().unwrap();
+        copy.barrier().wait().unwrap();
         let own = vec![u8::from(is_even); 5000];
         let root = match (is_even, inter.rank() == 0) {
             (true, true) => InterRoot::Own,
             (true, false) => InterRoot::Local,
             (false, _) => InterRoot::Remote(0),
         };
-        assert_eq!(inter.broadcast(root, own).unwrap(), vec![1; 5000]);
-        let merged = inter.merge(is_even).unwrap();
-        let number = merged.allgather(to_bytes(&[rank])).unwrap();
+        assert_eq!(inter.broadcast(root, own).wait().unwrap(), vec![1; 5000]);
+        let merged = inter.merge(is_even).wait().unwrap();
+        let number = merged.allgather(to_bytes(&[rank])).wait().unwrap();
         let all: Vec<u32> = (0..world.size()).collect();
         let (even, odd): (Vec<u32>, Vec<u32>) = all.iter().partition(|rank| *rank % 2 == 0);
         assert_eq!(from_bytes::<u32>(&number), [odd, even].concat());
         let local = inter.local().unwrap();
-        let sum = local.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).unwrap();
+        let sum = local.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).wait().unwrap();
         assert_eq!(from_bytes::<u32>(&sum), [part.size()]);
-        inter.barrier().unwrap();
+        inter.barrier().wait().unwrap();
     }
     meet(runtime, &part);
     assert_eq!(runtime.free_ids(), before);
-    world.barrier().unwrap();
+    world.barrier().wait().unwrap();
 }
 
 /// All collective operations, blocking and then all at once.
@@ -70,9 +70,9 @@ fn collectives(inter: &InterComm<WorkerNet<Local>>, is_first: bool) {
     for scale in [1, 1000] {
         let cases: Vec<Case<_>> = cases(View::new(inter, is_first, scale));
         for case in &cases {
-            assert_eq!((case.run)(inter).unwrap(), case.expected, "{}", case.name);
+            assert_eq!((case.call)(inter).wait().unwrap(), case.expected, "{}", case.name);
         }
-        let begun: Vec<_> = cases.iter().map(|case| (case.start)(inter)).collect();
+        let begun: Vec<_> = cases.iter().map(|case| (case.call)(inter).start()).collect();
         for (case, request) in cases.iter().zip(begun) {
             assert_eq!(request.wait().unwrap(), case.expected, "{}", case.name);
         }
@@ -93,12 +93,12 @@ fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
     });
     for uniformity in [Uniformity::None, Uniformity::Strict] {
         let inter = if world.rank().is_multiple_of(2) {
-            part.accept(uniformity, 0, port.as_ref()).unwrap()
+            part.accept(uniformity, 0, port.as_ref()).wait().unwrap()
         } else {
-            part.connect(uniformity, 0, name).unwrap()
+            part.connect(uniformity, 0, name).wait().unwrap()
         };
         traffic(&inter);
-        inter.disconnect().unwrap();
+        inter.disconnect().wait().unwrap();
     }
 }
 
@@ -115,17 +115,17 @@ fn traffic(inter: &InterComm<WorkerNet<Local>>) {
         assert_eq!(message.status().length, length);
         assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![7; length]);
         sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
-        inter.barrier().unwrap();
+        inter.barrier().wait().unwrap();
     }
 }
 
 /// The leader of the odd ones dies before it has told them anything, or after some creations.
 fn leader_dies(runtime: &Process) {
     let world = runtime.world();
-    let part = world.split(Some(world.rank() % 2), 0).unwrap().unwrap();
+    let part = world.split(Some(world.rank() % 2), 0).wait().unwrap().unwrap();
     let before = runtime.free_ids();
     let made = create(&world, &part, Uniformity::Strict).wait().unwrap();
-    assert_eq!(made.agree(u32::MAX).unwrap().unacknowledged.size(), 0);
+    assert_eq!(made.agree(u32::MAX).wait().unwrap().unacknowledged.size(), 0);
     say("made", "");
     let mut count = 0;
     let class = loop {
@@ -138,15 +138,15 @@ fn leader_dies(runtime: &Process) {
     assert_eq!(runtime.free_ids(), before - 1);
     // All who live have failed at the same one: how many came before is what all of them say.
     say("failed", count);
-    let agreed = made.agree(count).unwrap();
+    let agreed = made.agree(count).wait().unwrap();
     assert_eq!((agreed.flags, agreed.unacknowledged.size()), (count, 1));
-    let small = made.shrink().unwrap();
+    let small = made.shrink().wait().unwrap();
     assert_eq!(small.size() + small.remote_size(), 3);
     traffic(&small);
     collectives(&small, world.rank().is_multiple_of(2));
-    let end = world.shrink().unwrap();
-    end.barrier().unwrap();
-    end.barrier().unwrap();
+    let end = world.shrink().wait().unwrap();
+    end.barrier().wait().unwrap();
+    end.barrier().wait().unwrap();
 }
 
 #[test]

@@ -32,13 +32,13 @@ fn accept(runtime: &Process, uniformity: Uniformity) -> Inter {
     if let Some(port) = &port {
         say("port", port.name());
     }
-    world.accept(uniformity, leader, port.as_ref()).unwrap()
+    world.accept(uniformity, leader, port.as_ref()).wait().unwrap()
 }
 
 fn connect(runtime: &Process, uniformity: Uniformity) -> Inter {
     let world = runtime.world();
     let name: Option<PortName> = (world.rank() == 0).then(|| told().parse().unwrap());
-    world.connect(uniformity, 0, name).unwrap()
+    world.connect(uniformity, 0, name).wait().unwrap()
 }
 
 fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
@@ -54,45 +54,45 @@ fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
                 assert_eq!(received.wait().unwrap().data(), vec![7; length]);
             }
             sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
-            inter.barrier().unwrap();
+            inter.barrier().wait().unwrap();
         }
-        let all = inter.merge(false).unwrap();
-        inter.disconnect().unwrap();
+        let all = inter.merge(false).wait().unwrap();
+        inter.disconnect().wait().unwrap();
         count(&all);
-        let part = all.split(Some(all.rank() % 2), 0).unwrap().unwrap();
+        let part = all.split(Some(all.rank() % 2), 0).wait().unwrap().unwrap();
         count(&part);
         // Nothing is under way on it that this could end.
-        let copy = part.dup().unwrap();
+        let copy = part.dup().wait().unwrap();
         copy.revoke();
-        let again = copy.shrink().unwrap();
+        let again = copy.shrink().wait().unwrap();
         count(&again);
     }
     // They are let go of together.
-    runtime.world().barrier().unwrap();
+    runtime.world().barrier().wait().unwrap();
     assert_eq!(runtime.free_ids(), before);
 }
 
 /// All members are heard, and have been when the last one returns.
 fn count(all: &Comm<WorkerNet<Local>>) {
-    assert_eq!(all.agree(!(1 << all.rank())).unwrap().flags, !((1 << all.size()) - 1));
-    let sum = all.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).unwrap();
+    assert_eq!(all.agree(!(1 << all.rank())).wait().unwrap().flags, !((1 << all.size()) - 1));
+    let sum = all.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).wait().unwrap();
     assert_eq!(from_bytes::<u32>(&sum), [all.size()]);
 }
 
 /// One dies by the test's hand; the others go on without it.
 fn survive(inter: &Inter) {
-    let all = inter.merge(false).unwrap();
+    let all = inter.merge(false).wait().unwrap();
     count(&all);
     say("merged", "");
-    while all.barrier().is_ok() {}
+    while all.barrier().wait().is_ok() {}
     all.revoke();
-    let small = all.shrink().unwrap();
+    let small = all.shrink().wait().unwrap();
     assert_eq!(small.size(), all.size() - 1);
     count(&small);
     // Both groups know it.
-    let agreed = inter.agree(u32::MAX).unwrap();
+    let agreed = inter.agree(u32::MAX).wait().unwrap();
     assert_eq!(agreed.unacknowledged.size(), 1);
-    small.barrier().unwrap();
+    small.barrier().wait().unwrap();
 }
 
 fn spawn(runtime: &Process) {
@@ -104,30 +104,31 @@ fn spawn(runtime: &Process) {
         children = Some(job);
         Ok::<(), std::io::Error>(())
     };
-    let inter = world.spawn(Uniformity::Strict, 1, (world.rank() == 1).then_some(start)).unwrap();
+    let inter =
+        world.spawn(Uniformity::Strict, 1, (world.rank() == 1).then_some(start)).wait().unwrap();
     assert_eq!(inter.remote_size(), 2);
-    let all = inter.merge(false).unwrap();
+    let all = inter.merge(false).wait().unwrap();
     count(&all);
-    inter.disconnect().unwrap();
-    all.barrier().unwrap();
+    inter.disconnect().wait().unwrap();
+    all.barrier().wait().unwrap();
     if let Some(job) = children {
         job.finish(&[]);
     }
     let fail = |_: &PortName| Err(std::io::Error::other("nothing to start"));
-    let error = world.spawn(Uniformity::None, 1, (world.rank() == 1).then_some(fail));
+    let error = world.spawn(Uniformity::None, 1, (world.rank() == 1).then_some(fail)).wait();
     let text = error.unwrap_err().to_string();
     assert_eq!(text.contains("nothing to start"), world.rank() == 1, "{text}");
 }
 
 fn child(runtime: &Process) {
     let world = runtime.world();
-    let inter = world.connect(Uniformity::Strict, 0, Some(told().parse().unwrap())).unwrap();
+    let inter = world.connect(Uniformity::Strict, 0, Some(told().parse().unwrap())).wait().unwrap();
     assert_eq!((world.size(), inter.remote_size()), (2, 3));
-    let all = inter.merge(true).unwrap();
+    let all = inter.merge(true).wait().unwrap();
     assert_eq!(all.rank(), 3 + world.rank());
     count(&all);
-    inter.disconnect().unwrap();
-    all.barrier().unwrap();
+    inter.disconnect().wait().unwrap();
+    all.barrier().wait().unwrap();
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn run_on_nics(
         let net = WorkerNet::new(worker.clone(), addresses.clone(), rank).unwrap();
         let runtime = Runtime::new(net, Config::default()).unwrap();
         program(runtime.clone(), worker);
-        runtime.world().barrier().unwrap();
+        runtime.world().barrier().wait().unwrap();
         done.wait();
     };
     thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn matched(slots: u32, from: Source) -> u64 {
     run_on_nics(2, slots, |runtime, worker| {
         let world = runtime.world();
         if world.rank() == 0 {
-            world.barrier().unwrap();
+            world.barrier().wait().unwrap();
             for tag in (0..RECEIVES).rev() {
                 world.send(1, tag, vec![u8::try_from(tag).unwrap(); LENGTH]).wait().unwrap();
             }
@@ -62,7 +62,7 @@ fn matched(slots: u32, from: Source) -> u64 {
             (0..RECEIVES).map(|tag| world.recv(from, tag, vec![0; LENGTH])).collect();
         // Until the NIC has taken up what it has room for.
         while (0..1000).any(|_| worker.progress() > 0) {}
-        world.barrier().unwrap();
+        world.barrier().wait().unwrap();
         for (receive, tag) in receives.into_iter().zip(0..) {
             assert_eq!(receive.wait().unwrap().data(), [tag; LENGTH]);
         }
@@ -84,11 +84,11 @@ fn the_nic_matches_what_collective_operations_receive() {
         let world = runtime.world();
         let value = |rank: u32| vec![u8::try_from(rank).unwrap(); 4096];
         for _ in 0..100 {
-            let sum = world.allreduce(value(world.rank()), &Op::bor()).unwrap();
+            let sum = world.allreduce(value(world.rank()), &Op::bor()).wait().unwrap();
             assert_eq!(sum, vec![3; 4096]);
-            assert_eq!(world.broadcast(1, value(world.rank())).unwrap(), value(1));
+            assert_eq!(world.broadcast(1, value(world.rank())).wait().unwrap(), value(1));
         }
-        world.barrier().unwrap();
+        world.barrier().wait().unwrap();
         let counters = worker.counters();
         let (matched, named) = (counters.hardware, counters.not_offloaded.source);
         assert!(matched > 0 && named == 0, "rank {}: {counters:?}", world.rank());

@@ -4,7 +4,10 @@ use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::run;
-use tagmatch_comm::{Comm, Config, Error, ErrorClass, ErrorHandler, Keyval, Runtime, Source};
+use tagmatch_comm::net::ProcessId;
+use tagmatch_comm::{
+    Comm, Config, Error, ErrorClass, ErrorHandler, Group, Keyval, Runtime, Source, Uniformity,
+};
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -38,11 +41,11 @@ fn attributes_are_copied_in_order_and_deleted_in_reverse() {
     let lines = Lines::default();
     let said = || -> Vec<String> { lines.lock().unwrap().drain(..).collect() };
     let (a, b, c) = (diary("a", &lines), diary("b", &lines), diary("c", &lines));
-    let comm = runtime.oneself().dup().unwrap();
+    let comm = runtime.oneself().dup().wait().unwrap();
     comm.set_attribute(&a, 2);
     comm.set_attribute(&b, 3);
     comm.set_attribute(&c, 4);
-    let copy = comm.dup().unwrap();
+    let copy = comm.dup().wait().unwrap();
     assert_eq!(said(), ["copy a 2 of 0x1f0", "copy b 3 of 0x1f0", "copy c 4 of 0x1f0"]);
     let of = |comm: &Comm<SimNet>| [&a, &b, &c].map(|key| comm.attribute(key).map(|value| *value));
     assert_eq!(of(&comm), [Some(2), Some(3), Some(4)]);
@@ -65,11 +68,11 @@ fn an_attribute_that_can_not_be_copied_ends_the_duplication() {
     let runtime = alone();
     let lines = Lines::default();
     let (a, b) = (diary("a", &lines), diary("b", &lines));
-    let comm = runtime.oneself().dup().unwrap();
+    let comm = runtime.oneself().dup().wait().unwrap();
     comm.set_attribute(&a, 2);
     comm.set_attribute(&b, 13);
     let free = runtime.free_ids();
-    assert!(matches!(comm.dup(), Err(Error::Layer { .. })));
+    assert!(matches!(comm.dup().wait(), Err(Error::Layer { .. })));
     assert_eq!(runtime.free_ids(), free);
     let said: Vec<String> = lines.lock().unwrap().drain(..).collect();
     assert_eq!(said, ["copy a 2 of 0x1f0", "copy b 13 of 0x1f0", "delete a 4 of 0x1f0"]);
@@ -82,16 +85,16 @@ fn only_duplicates_have_attributes_of_their_parent() {
         let (inherited, own) = (Keyval::<String>::inherited(), Keyval::<u8>::own());
         world.set_attribute(&inherited, "text".to_owned());
         world.set_attribute(&own, 1);
-        let copy = world.idup().await.unwrap();
+        let copy = world.dup().await.unwrap();
         // An attribute that is set after a duplication was begun is not copied.
-        let late = world.idup();
+        let late = world.dup().start();
         world.set_attribute(&inherited, "other".to_owned());
         let late = late.await.unwrap();
         for comm in [&copy, &late] {
             assert_eq!(comm.attribute(&inherited).unwrap().as_str(), "text");
             assert!(comm.attribute(&own).is_none());
         }
-        let part = world.isplit(Some(0), 0).await.unwrap().unwrap();
+        let part = world.split(Some(0), 0).await.unwrap().unwrap();
         assert!(part.attribute(&inherited).is_none());
     });
 }
@@ -103,24 +106,31 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         let heard: Arc<Mutex<Vec<(u32, ErrorClass)>>> = Arc::default();
         let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };
         let hears = Arc::clone(&heard);
-        let parent = world.idup().await.unwrap();
+        let parent = world.dup().await.unwrap();
         parent.set_error_handler(ErrorHandler::calls(move |comm: &Comm<SimNet>, error| {
             hears.lock().unwrap().push((comm.id().bits(), error.class()));
         }));
-        let copy = parent.idup().await.unwrap();
-        let part = parent.isplit(Some(0), 0).await.unwrap().unwrap();
+        let copy = parent.dup().await.unwrap();
+        let part = parent.split(Some(0), 0).await.unwrap().unwrap();
         assert_eq!(said(), []);
-        let small = parent.ishrink().await.unwrap();
+        let small = parent.shrink().await.unwrap();
         for comm in [&parent, &copy, &part, &small, &copy.intranode().unwrap()] {
             let id = comm.id().bits();
-            assert!(comm.ibroadcast(9, vec![]).await.is_err());
+            assert!(comm.broadcast(9, vec![]).await.is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
             assert!(comm.send(9, 1, vec![]).await.is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
             assert!(comm.probe(9, 1).is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
-            // A simulated process can't block, so this call must end without waiting.
-            assert!(comm.broadcast(9, vec![]).is_err());
+            // A simulated process can't block, so these calls must end without waiting.
+            assert!(comm.broadcast(9, vec![]).wait().is_err());
+            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            let elsewhere = Group::new([ProcessId(9)]);
+            assert!(comm.create(&elsewhere).wait().is_err());
+            assert!(comm.create_group(&elsewhere, 1).wait().is_err());
+            let no_leader = comm.create_inter(Uniformity::None, 9, None, 0, 0);
+            assert_eq!(said().len(), 2);
+            assert!(no_leader.wait().is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
         }
         // A cancelled receive is no error for the handler. A message that is too long is one.
@@ -133,15 +143,15 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         assert!(parent.recv(other, 5, vec![0; 4]).await.is_err());
         assert_eq!(said(), [(parent.id().bits(), ErrorClass::Truncate)]);
         copy.set_error_handler(ErrorHandler::Returns);
-        assert!(copy.ibroadcast(9, vec![]).await.is_err());
+        assert!(copy.broadcast(9, vec![]).await.is_err());
         assert_eq!(said(), []);
         // A handler may use the communicator that has the error.
         part.set_error_handler(ErrorHandler::calls(|comm: &Comm<SimNet>, _| comm.revoke()));
         if part.rank() == 0 {
-            assert!(part.ibroadcast(9, vec![]).await.is_err());
+            assert!(part.broadcast(9, vec![]).await.is_err());
             assert!(part.is_revoked());
         }
-        assert_eq!(part.ibarrier().await, Err(Error::Revoked));
+        assert_eq!(part.barrier().await, Err(Error::Revoked));
     });
 }
 
@@ -155,7 +165,7 @@ fn the_parts_on_a_machine_and_across_machines() {
                 let runtime = Runtime::new(net, Config::default()).unwrap();
                 let world = runtime.world();
                 // Ranks 6, 5 .. 0, on machines 2, 1, 1, 1, 0, 0, 0.
-                let comm = world.isplit(Some(0), -rank.cast_signed()).await.unwrap().unwrap();
+                let comm = world.split(Some(0), -rank.cast_signed()).await.unwrap().unwrap();
                 let free = runtime.free_ids();
                 let (near, far) = (comm.intranode().unwrap(), comm.internode().unwrap());
                 let members = |comm: &Comm<SimNet>| -> Vec<u32> {
@@ -166,12 +176,12 @@ fn the_parts_on_a_machine_and_across_machines() {
                 assert_eq!(far.is_some(), [2, 5, 6].contains(&rank));
                 assert!(near.is(&comm.intranode().unwrap()));
                 let own = vec![u8::try_from(rank).unwrap()];
-                let mut all = near.igather(0, own.clone()).await.unwrap();
+                let mut all = near.gather(0, own.clone()).await.unwrap();
                 if let Some(far) = &far {
                     assert_eq!(members(far), [6, 5, 2]);
                     assert!(matches!(far.intranode(), Err(Error::NoChildren)));
                     let lengths = [1, 3, 3];
-                    all = far.igatherv(0, all, &lengths).await.unwrap();
+                    all = far.gatherv(0, all, &lengths).await.unwrap();
                     if far.rank() == 0 {
                         assert_eq!(all, [6, 5, 4, 3, 2, 1, 0]);
                     }
@@ -181,14 +191,14 @@ fn the_parts_on_a_machine_and_across_machines() {
                 // use.
                 assert_eq!(runtime.free_ids(), free);
                 comm.free();
-                near.ibarrier().await.unwrap();
+                near.barrier().await.unwrap();
                 assert_eq!(runtime.free_ids(), free);
                 drop(far);
                 near.free();
                 assert_eq!(runtime.free_ids(), free + 1);
                 let everybody = world.intranode().unwrap();
                 assert_eq!(everybody.size(), if rank == 6 { 1 } else { 3 });
-                everybody.ibarrier().await.unwrap();
+                everybody.barrier().await.unwrap();
             }
         };
         sim.run((0..7).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));

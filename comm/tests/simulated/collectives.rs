@@ -26,27 +26,28 @@ fn every_operation_gives_what_it_is_defined_to_give() {
             let rank = world.rank();
             for root in [0, size / 2, size - 1] {
                 let given = if rank == root { vec![7, 8, 9] } else { vec![0; 3] };
-                assert_eq!(world.ibroadcast(root, given).await.unwrap(), [7, 8, 9]);
+                assert_eq!(world.broadcast(root, given).await.unwrap(), [7, 8, 9]);
                 let sum =
-                    world.ireduce(root, to_bytes(&[rank, 1]), &Op::sum::<u32>()).await.unwrap();
+                    world.reduce(root, to_bytes(&[rank, 1]), &Op::sum::<u32>()).await.unwrap();
                 let expected =
                     if rank == root { vec![size * (size - 1) / 2, size] } else { vec![] };
                 assert_eq!(from_bytes::<u32>(&sum), expected);
-                let gathered = world.igather(root, block(rank, 0)).await.unwrap();
+                let gathered = world.gather(root, block(rank, 0)).await.unwrap();
                 let all = blocks(size, |from| block(from, 0));
                 assert_eq!(gathered, if rank == root { all } else { vec![] });
                 let given = if rank == root { blocks(size, |to| block(root, to)) } else { vec![] };
-                assert_eq!(world.iscatter(root, given, 12).await.unwrap(), block(root, rank));
+                assert_eq!(world.scatter(root, given, 12).await.unwrap(), block(root, rank));
             }
-            let min = world.iallreduce(to_bytes(&[f64::from(rank) - 1.5]), &Op::min::<f64>());
+            let min =
+                world.allreduce(to_bytes(&[f64::from(rank) - 1.5]), &Op::min::<f64>()).start();
             assert_eq!(from_bytes::<f64>(&min.await.unwrap()), [-1.5]);
-            let all = world.iallgather(block(rank, 1)).await.unwrap();
+            let all = world.allgather(block(rank, 1)).await.unwrap();
             assert_eq!(all, blocks(size, |from| block(from, 1)));
-            let to_me = world.ialltoall(blocks(size, |to| block(rank, to))).await.unwrap();
+            let to_me = world.alltoall(blocks(size, |to| block(rank, to))).await.unwrap();
             assert_eq!(to_me, blocks(size, |from| block(from, rank)));
-            let sum = world.iscan(to_bytes(&[u64::from(rank)]), &Op::sum::<u64>()).await.unwrap();
+            let sum = world.scan(to_bytes(&[u64::from(rank)]), &Op::sum::<u64>()).await.unwrap();
             assert_eq!(from_bytes::<u64>(&sum), [u64::from(rank * (rank + 1) / 2)]);
-            world.ibarrier().await.unwrap();
+            world.barrier().await.unwrap();
         });
     }
 }
@@ -63,18 +64,18 @@ fn blocks_may_differ_in_length() {
             let lengths = |to| (0..size).map(|from| length(from, to)).collect::<Vec<_>>();
             for root in [0, size - 1] {
                 let gathered =
-                    world.igatherv(root, block(rank, root), &lengths(root)).await.unwrap();
+                    world.gatherv(root, block(rank, root), &lengths(root)).await.unwrap();
                 let all = blocks(size, |from| block(from, root));
                 assert_eq!(gathered, if rank == root { all.clone() } else { vec![] });
                 let given = if rank == root { all } else { vec![] };
-                let own = world.iscatterv(root, given, &lengths(root), length(rank, root));
+                let own = world.scatterv(root, given, &lengths(root), length(rank, root)).start();
                 assert_eq!(own.await.unwrap(), block(rank, root));
             }
-            let all = world.iallgatherv(block(rank, 2), &lengths(2)).await.unwrap();
+            let all = world.allgatherv(block(rank, 2), &lengths(2)).await.unwrap();
             assert_eq!(all, blocks(size, |from| block(from, 2)));
             let sends: Vec<_> = (0..size).map(|to| length(rank, to)).collect();
             let given = blocks(size, |to| block(rank, to));
-            let to_me = world.ialltoallv(given, &sends, &lengths(rank)).await.unwrap();
+            let to_me = world.alltoallv(given, &sends, &lengths(rank)).await.unwrap();
             assert_eq!(to_me, blocks(size, |from| block(from, rank)));
             // Rank r gets r values; the others' order shows.
             let lengths: Vec<_> = (0..size as usize).map(|rank| 2 * rank).collect();
@@ -82,11 +83,11 @@ fn blocks_may_differ_in_length() {
                 let [a, b] = of(rank);
                 [a, b].repeat((size * (size - 1) / 2) as usize)
             };
-            let own = world.ireduce_scatter(given(), &lengths, &compose()).await.unwrap();
+            let own = world.reduce_scatter(given(), &lengths, &compose()).await.unwrap();
             assert_eq!(own, fold(size - 1).repeat(rank as usize));
-            let before = world.iexclusive_scan(of(rank).to_vec(), &compose()).await.unwrap();
+            let before = world.exclusive_scan(of(rank).to_vec(), &compose()).await.unwrap();
             assert_eq!(before, if rank == 0 { vec![] } else { fold(rank - 1) });
-            let wrong = world.igatherv(rank, vec![0; 9], &lengths).await;
+            let wrong = world.gatherv(rank, vec![0; 9], &lengths).await;
             assert!(matches!(wrong, Err(Error::Length { .. })));
         });
     }
@@ -124,10 +125,10 @@ fn an_operation_that_does_not_commute_is_applied_in_the_order_of_ranks() {
             let rank = world.rank();
             let all = fold(size - 1);
             let given = || of(rank).to_vec();
-            assert_eq!(world.iallreduce(given(), &compose()).await.unwrap(), all);
-            assert_eq!(world.iscan(given(), &compose()).await.unwrap(), fold(rank));
+            assert_eq!(world.allreduce(given(), &compose()).await.unwrap(), all);
+            assert_eq!(world.scan(given(), &compose()).await.unwrap(), fold(rank));
             let root = size / 2;
-            let reduced = world.ireduce(root, given(), &compose()).await.unwrap();
+            let reduced = world.reduce(root, given(), &compose()).await.unwrap();
             assert_eq!(reduced, if rank == root { all } else { vec![] });
         });
     }
@@ -143,10 +144,10 @@ fn many_at_once_do_not_mix() {
             let mut any =
                 world.recv(tagmatch_comm::Source::Any, tagmatch_comm::TagChoice::Any, vec![0; 64]);
             let sums: Vec<_> = (0..10u32)
-                .map(|i| world.iallreduce(to_bytes(&[rank * i]), &Op::sum::<u32>()))
+                .map(|i| world.allreduce(to_bytes(&[rank * i]), &Op::sum::<u32>()).start())
                 .collect();
-            let barrier = world.ibarrier();
-            let large = world.ibroadcast(3, vec![u8::try_from(rank).unwrap(); 100_000]);
+            let barrier = world.barrier().start();
+            let large = world.broadcast(3, vec![u8::try_from(rank).unwrap(); 100_000]).start();
             barrier.await.unwrap();
             assert_eq!(large.await.unwrap(), vec![3; 100_000]);
             // The results are awaited in another order than the operations were begun.
@@ -154,6 +155,30 @@ fn many_at_once_do_not_mix() {
                 assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [21 * i]);
             }
             assert!(any.test().is_none());
+        });
+    }
+}
+
+/// The members make the values in different orders, and begin the operations in one order.
+#[test]
+fn the_order_in_which_operations_begin_counts() {
+    for seed in 0..20 {
+        run(3, seed, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            if rank == 1 {
+                drop(world.broadcast(0, vec![9; 4]));
+                drop(world.dup());
+            }
+            let barrier = world.barrier();
+            let byte = u8::try_from(rank).unwrap();
+            let all = if rank == 0 { Some(world.allgather(vec![byte])) } else { None };
+            let copy = world.dup();
+            let all = all.unwrap_or_else(|| world.allgather(vec![byte]));
+            let (all, copy) = (all.start(), copy.start());
+            barrier.await.unwrap();
+            assert_eq!(all.await.unwrap(), [0, 1, 2]);
+            copy.await.unwrap().barrier().await.unwrap();
         });
     }
 }
@@ -166,9 +191,9 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
         let world = runtime.world();
         let rank = world.rank();
         let sums: Vec<_> = (0..400u32)
-            .map(|i| world.iallreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()))
+            .map(|i| world.allreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()).start())
             .collect();
-        let mut copies: Vec<_> = (0..40).map(|_| world.idup()).collect();
+        let mut copies: Vec<_> = (0..40).map(|_| world.dup().start()).collect();
         // The last requests are awaited first, and some are dropped. The operations of dropped
         // requests end, too.
         copies.truncate(30);
@@ -178,7 +203,7 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
         for (i, sum) in (0..400u32).zip(sums).rev().step_by(3) {
             assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [3 * i + 3]);
         }
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
     };
     try_run(3, 1, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
 }
@@ -188,20 +213,20 @@ fn what_cannot_be_is_an_error() {
     run(2, 5, |runtime| async move {
         let world = runtime.world();
         let rank = world.rank();
-        let wrong = world.ibroadcast(2, vec![]).await;
+        let wrong = world.broadcast(2, vec![]).await;
         assert_eq!(wrong, Err(Error::Rank { rank: 2, size: 2 }));
-        let wrong = world.iallreduce(vec![0; 7], &Op::sum::<u32>()).await;
+        let wrong = world.allreduce(vec![0; 7], &Op::sum::<u32>()).await;
         assert!(matches!(wrong, Err(Error::Length { length: 7, .. })));
-        let wrong = world.ialltoall(vec![0; 3]).await;
+        let wrong = world.alltoall(vec![0; 3]).await;
         assert!(matches!(wrong, Err(Error::Length { length: 3, .. })));
         assert!(Op::new(0, true, |_, _| ()).is_err());
         // One rank passes more bytes than the other.
-        let lengths = world.iallreduce(vec![0; 4 + 4 * rank as usize], &Op::sum::<u32>()).await;
+        let lengths = world.allreduce(vec![0; 4 + 4 * rank as usize], &Op::sum::<u32>()).await;
         assert!(matches!(
             lengths,
             Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })
         ));
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
     });
 }
 
@@ -213,14 +238,14 @@ fn a_call_that_is_refused_counts_for_nothing() {
         let world = runtime.world();
         let rank = world.rank();
         if rank == 0 {
-            assert!(world.ibroadcast(3, vec![]).await.is_err());
-            assert!(world.broadcast(3, vec![]).is_err());
-            assert!(world.allreduce(vec![0; 7], &Op::sum::<u32>()).is_err());
-            assert!(world.iscatter(0, vec![0; 5], 2).await.is_err());
+            assert!(world.broadcast(3, vec![]).await.is_err());
+            assert!(world.broadcast(3, vec![]).wait().is_err());
+            assert!(world.allreduce(vec![0; 7], &Op::sum::<u32>()).wait().is_err());
+            assert!(world.scatter(0, vec![0; 5], 2).await.is_err());
         }
-        let sum = world.iallreduce(to_bytes(&[rank]), &Op::sum::<u32>()).await.unwrap();
+        let sum = world.allreduce(to_bytes(&[rank]), &Op::sum::<u32>()).await.unwrap();
         assert_eq!(from_bytes::<u32>(&sum), [3]);
-        world.idup().await.unwrap().ibarrier().await.unwrap();
+        world.dup().await.unwrap().barrier().await.unwrap();
     });
 }
 
@@ -228,10 +253,10 @@ fn a_call_that_is_refused_counts_for_nothing() {
 fn a_hundred_processes_in_one_thread() {
     run(100, 1, |runtime| async move {
         let world = runtime.world();
-        let sum = world.iallreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>());
+        let sum = world.allreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>()).start();
         assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), [4950]);
-        let half = world.isplit(Some(world.rank() % 2), 0).await.unwrap().unwrap();
-        let sum = half.iallreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>());
+        let half = world.split(Some(world.rank() % 2), 0).await.unwrap().unwrap();
+        let sum = half.allreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>()).start();
         assert_eq!(
             from_bytes::<u64>(&sum.await.unwrap()),
             [if world.rank() % 2 == 0 { 2450 } else { 2500 }]

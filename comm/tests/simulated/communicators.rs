@@ -12,11 +12,11 @@ fn predefined_ones() {
         let (world, oneself) = (runtime.world(), runtime.oneself());
         assert_eq!((world.size(), world.id().bits(), world.name().as_str()), (3, 0, "world"));
         assert_eq!((oneself.size(), oneself.rank(), oneself.id().bits()), (1, 0, 16));
-        let copy = oneself.idup().await.unwrap();
+        let copy = oneself.dup().await.unwrap();
         assert_eq!(copy.compare(&oneself), Likeness::Identical);
         assert!(!copy.is(&oneself) && oneself.is(&runtime.oneself()));
         assert_eq!((copy.id().bits(), copy.name().as_str()), (496, ""));
-        oneself.ibarrier().await.unwrap();
+        oneself.barrier().await.unwrap();
     });
 }
 
@@ -25,7 +25,7 @@ fn a_duplicate_has_messages_of_its_own() {
     for seed in 0..30 {
         run(4, seed, |runtime| async move {
             let world = runtime.world();
-            let copy = world.idup().await.unwrap();
+            let copy = world.dup().await.unwrap();
             copy.set_name("copy");
             assert_eq!((copy.id().bits(), copy.name().as_str()), (496, "copy"));
             let (right, left) = ((world.rank() + 1) % 4, (world.rank() + 3) % 4);
@@ -48,7 +48,7 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
             let color = (rank != 6).then_some(rank % 2);
             // One colour has descending keys, the other one equal keys.
             let key = if rank.is_multiple_of(2) { -rank.cast_signed() } else { 5 };
-            let part = world.isplit(color, key).await.unwrap();
+            let part = world.split(color, key).await.unwrap();
             let Some(part) = part else {
                 assert_eq!(rank, 6);
                 return (runtime.free_ids(), runtime.free_ids());
@@ -58,7 +58,7 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
             assert_eq!(members, if rank.is_multiple_of(2) { [4, 2, 0] } else { [1, 3, 5] });
             // The communicators of all colours have the same context id.
             assert_eq!(part.id().bits(), 496);
-            part.ibarrier().await.unwrap();
+            part.barrier().await.unwrap();
             let with = runtime.free_ids();
             part.free();
             (with, runtime.free_ids())
@@ -78,8 +78,8 @@ fn parts_that_are_made_one_after_the_other_may_have_one_tag() {
             let last = world.group().include(&[2]).unwrap();
             for other in (0..2).filter(|other| world.rank() == 2 || world.rank() == *other) {
                 let part = world.group().include(&[other]).unwrap().union(&last);
-                let part = world.icreate_group(&part, 5).unwrap().await.unwrap();
-                part.ibarrier().await.unwrap();
+                let part = world.create_group(&part, 5).await.unwrap();
+                part.barrier().await.unwrap();
             }
         });
     }
@@ -92,7 +92,7 @@ fn create_and_create_group() {
             let world = runtime.world();
             let rank = world.rank();
             let odd = world.group().include(&[3, 1]).unwrap();
-            let created = world.icreate(&odd).unwrap().await.unwrap();
+            let created = world.create(&odd).await.unwrap();
             assert_eq!(
                 created.as_ref().map(|comm| comm.rank()),
                 [None, Some(1), None, Some(0), None][rank as usize]
@@ -104,26 +104,26 @@ fn create_and_create_group() {
                     Group::new(world.group().processes()[..2].to_vec()),
                     world.group().include(&[2, 1]).unwrap(),
                 );
-                let a = (rank < 2).then(|| world.icreate_group(&first, 1).unwrap());
-                let b = (rank > 0).then(|| world.icreate_group(&both, 2).unwrap());
+                let a = (rank < 2).then(|| world.create_group(&first, 1).start());
+                let b = (rank > 0).then(|| world.create_group(&both, 2).start());
                 if let Some(b) = b {
-                    b.await.unwrap().ibarrier().await.unwrap();
+                    b.await.unwrap().barrier().await.unwrap();
                 }
                 if let Some(a) = a {
                     let a = a.await.unwrap();
                     assert_eq!((a.rank(), a.size()), (rank, 2));
-                    a.ibarrier().await.unwrap();
+                    a.barrier().await.unwrap();
                 }
             } else {
                 assert!(matches!(
-                    world.icreate_group(&odd.include(&[1]).unwrap(), 0),
+                    world.create_group(&odd.include(&[1]).unwrap(), 0).await,
                     Err(Error::Group)
                 ));
-                let wrong = world.icreate_group(&odd, 1 << 22);
+                let wrong = world.create_group(&odd, 1 << 22).await;
                 assert_eq!(matches!(wrong, Err(Error::Tag { .. })), rank == 3);
             }
             let elsewhere = Group::new([tagmatch_comm::net::ProcessId(9)]);
-            assert!(matches!(world.icreate(&elsewhere), Err(Error::Group)));
+            assert!(matches!(world.create(&elsewhere).await, Err(Error::Group)));
         });
     }
 }
@@ -133,9 +133,9 @@ fn many_duplicates_at_once_in_whatever_order() {
     for seed in 0..30 {
         let free = run(3, seed, |runtime| async move {
             let world = runtime.world();
-            let other = world.idup().await.unwrap();
-            let mut of_world: Vec<_> = (0..5).map(|_| world.idup()).collect();
-            let mut of_other: Vec<_> = (0..5).map(|_| other.idup()).collect();
+            let other = world.dup().await.unwrap();
+            let mut of_world: Vec<_> = (0..5).map(|_| world.dup().start()).collect();
+            let mut of_other: Vec<_> = (0..5).map(|_| other.dup().start()).collect();
             if world.rank() == 1 {
                 std::mem::swap(&mut of_world, &mut of_other);
             }
@@ -152,7 +152,7 @@ fn many_duplicates_at_once_in_whatever_order() {
             apart.dedup();
             assert_eq!(apart.len(), 10);
             for comm in comms {
-                comm.ibarrier().await.unwrap();
+                comm.barrier().await.unwrap();
             }
             drop(other);
             (ids, runtime.free_ids())
@@ -170,10 +170,10 @@ fn an_allocation_of_one_process_lets_others_have_their_turn() {
     for seed in 0..30 {
         let config = || Config { eager_words: 0, ..Config::default() };
         let program = |runtime: common::Sims| async move {
-            let of_all: Vec<_> = (0..3).map(|_| runtime.world().idup()).collect();
-            let own: Vec<_> = (0..3).map(|_| runtime.oneself().idup()).collect();
+            let of_all: Vec<_> = (0..3).map(|_| runtime.world().dup().start()).collect();
+            let own: Vec<_> = (0..3).map(|_| runtime.oneself().dup().start()).collect();
             for request in own.into_iter().chain(of_all) {
-                request.await.unwrap().ibarrier().await.unwrap();
+                request.await.unwrap().barrier().await.unwrap();
             }
         };
         try_run(3, seed, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
@@ -191,7 +191,7 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
         let world = runtime.world();
         let mut comms = Vec::new();
         let error = loop {
-            match world.idup().await {
+            match world.dup().await {
                 Ok(comm) => comms.push(comm),
                 Err(error) => break error,
             }
@@ -199,19 +199,19 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
         assert_eq!((comms.len(), error.class()), (62, ErrorClass::Resource));
         assert_eq!(error, Error::Exhausted { ids: 64 });
         comms.truncate(60);
-        let again = world.idup().await.unwrap();
-        again.ibarrier().await.unwrap();
+        let again = world.dup().await.unwrap();
+        again.barrier().await.unwrap();
         // No id is free at all members: each member has kept a different one.
         drop(again);
-        let kept: Vec<_> = (0..2).map(|_| runtime.oneself().idup()).collect();
+        let kept: Vec<_> = (0..2).map(|_| runtime.oneself().dup().start()).collect();
         for one in kept {
             comms.push(one.await.unwrap());
         }
         let dropped = comms.remove(world.rank() as usize);
         drop(dropped);
-        world.ibarrier().await.unwrap();
-        let error = world.idup().await.map(drop);
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
+        let error = world.dup().await.map(drop);
+        world.barrier().await.unwrap();
         drop(comms);
         (error, runtime.free_ids())
     };
@@ -232,16 +232,16 @@ fn an_allocation_does_not_wait_for_one_that_others_have_yet_to_begin() {
         taken.drain(..30);
         if world.rank() == 1 {
             world.recv(0, 1, vec![]).await.unwrap();
-            world.idup().await.unwrap().ibarrier().await.unwrap();
+            world.dup().await.unwrap().barrier().await.unwrap();
             return;
         }
-        let both = world.idup();
-        let alone: Vec<_> = (0..5).map(|_| oneself.idup()).collect();
+        let both = world.dup().start();
+        let alone: Vec<_> = (0..5).map(|_| oneself.dup().start()).collect();
         for request in alone {
             taken.push(request.await.unwrap());
         }
         world.send(1, 1, vec![]).await.unwrap();
-        both.await.unwrap().ibarrier().await.unwrap();
+        both.await.unwrap().barrier().await.unwrap();
     };
     for seed in 0..20 {
         try_run(2, seed, &[], small, program).unwrap_or_else(|stuck| panic!("{stuck}"));
@@ -253,11 +253,11 @@ fn nothing_leaks_in_many_cycles() {
     run(2, 3, |runtime| async move {
         let world = runtime.world();
         for _ in 0..10_000 {
-            let comm = world.idup().await.unwrap();
+            let comm = world.dup().await.unwrap();
             // The first ids can't be reused while others are in use.
             assert!(comm.id().bits() > 16);
             drop(comm);
-            world.ibarrier().await.unwrap();
+            world.barrier().await.unwrap();
         }
         assert_eq!((runtime.free_ids(), runtime.tables()), (2046, 0));
     });
@@ -267,7 +267,7 @@ fn nothing_leaks_in_many_cycles() {
 fn what_is_under_way_keeps_its_communicator() {
     run(2, 8, |runtime| async move {
         let world = runtime.world();
-        let comm = world.idup().await.unwrap();
+        let comm = world.dup().await.unwrap();
         let other = 1 - world.rank();
         comm.send(other, 3, vec![5; 10]).await.unwrap();
         let message = loop {
@@ -286,7 +286,7 @@ fn what_is_under_way_keeps_its_communicator() {
         assert_eq!(runtime.free_ids(), 2045);
         assert_eq!(received.await.unwrap().data(), [5; 10]);
         assert_eq!(runtime.free_ids(), 2046);
-        world_again.ibarrier().await.unwrap();
+        world_again.barrier().await.unwrap();
     });
 }
 

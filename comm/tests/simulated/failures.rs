@@ -39,9 +39,9 @@ fn collective_operations_end_at_all_who_live() {
     for processes in [2, 3, 5, 8] {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
-            let sum = world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
-            let barrier = world.ibarrier();
-            let large = world.ibroadcast(0, vec![1; 10_000]);
+            let sum = world.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).start();
+            let barrier = world.barrier().start();
+            let large = world.broadcast(0, vec![1; 10_000]).start();
             (sum.await, barrier.await, large.await)
         };
         kill_everywhere(processes, 6, program, |_, ends| {
@@ -61,8 +61,8 @@ fn collective_operations_end_at_all_who_live() {
 #[test]
 fn a_seed_says_all_that_happens() {
     let program = |runtime: common::Sims| async move {
-        let part = runtime.world().isplit(Some(0), 0).await;
-        let sum = runtime.world().iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
+        let part = runtime.world().split(Some(0), 0).await;
+        let sum = runtime.world().allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
         (part.map(|part| part.map(|part| part.rank())), sum)
     };
     let mut steps = Vec::new();
@@ -82,8 +82,8 @@ fn two_deaths_at_any_steps() {
     for processes in [4, 7] {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
-            let sum = world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
-            let all = world.iallgather(vec![1; 5000]);
+            let sum = world.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).start();
+            let all = world.allgather(vec![1; 5000]).start();
             (sum.await, all.await)
         };
         let whole = try_run(processes, 0, &[], Config::default, program).unwrap();
@@ -113,7 +113,7 @@ fn a_split_ends_at_all_who_live() {
     for processes in [3, 5, 8] {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
-            let part = world.isplit(Some(world.rank() % 2), 0).await;
+            let part = world.split(Some(world.rank() % 2), 0).await;
             let free = runtime.free_ids();
             (part.map(|part| part.map(|part| part.size())), free)
         };
@@ -258,8 +258,8 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged()
         assert_eq!(world.acknowledged(), world.failed());
         assert!(world.mprobe(Source::Any, 1).unwrap().is_none());
         // Operations that depend on no other process go on.
-        let copy = runtime.oneself().idup().await.unwrap();
-        copy.ibarrier().await.unwrap();
+        let copy = runtime.oneself().dup().await.unwrap();
+        copy.barrier().await.unwrap();
         error
     };
     let kills = [Kill { rank: 1, step: 3 }];
@@ -275,15 +275,15 @@ fn an_allocation_that_fails_leaves_nothing_held() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         let rank = world.rank();
-        let made = world.idup().await;
+        let made = world.dup().await;
         let survivors = world.group().exclude(&[2]).unwrap();
         if rank == 2 {
             return None;
         }
         let failed = made.as_ref().map_or_else(is_failure, |_| false);
         drop(made);
-        let next = world.icreate_group(&survivors, 1).unwrap().await.unwrap();
-        next.ibarrier().await.unwrap();
+        let next = world.create_group(&survivors, 1).await.unwrap();
+        next.barrier().await.unwrap();
         let id = next.id();
         drop(next);
         Some((id, failed, runtime.free_ids()))

@@ -71,7 +71,7 @@ fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
     for seed in 0..20 {
         common::run(3, seed, |runtime| async move {
             let world = runtime.world();
-            let copy = world.idup();
+            let copy = world.dup().start();
             if world.rank() == 0 {
                 copy.await.unwrap().revoke();
                 for to in 1..3 {

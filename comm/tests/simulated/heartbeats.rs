@@ -26,8 +26,9 @@ async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
     let world = runtime.world();
     // A failure ends the operation at members that depend on the dead one. These members revoke the
     // communicator, which ends it at the others.
-    let count =
-        |comm: &tagmatch_comm::Comm<_>| comm.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
+    let count = |comm: &tagmatch_comm::Comm<_>| {
+        comm.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).start()
+    };
     for _ in 0..rounds {
         if let Err(error) = count(&world).await {
             assert!(matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked));
@@ -36,10 +37,10 @@ async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
         }
     }
     loop {
-        let living = world.ishrink().await.unwrap();
+        let living = world.shrink().await.unwrap();
         let sum = count(&living).await;
         let is_whole = u64::from(sum.is_ok());
-        if living.iagree(is_whole).await.unwrap().flags == 1 {
+        if living.agree(is_whole).await.unwrap().flags == 1 {
             return (living.size(), from_bytes::<u32>(&sum.unwrap())[0]);
         }
     }

@@ -68,16 +68,21 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
         each(sizes, 20, |member| async move {
             let before = member.runtime.free_ids();
             let inter = member.create(Uniformity::None).await.unwrap();
-            let copy = inter.idup().await.unwrap();
+            let copy = inter.dup().await.unwrap();
             assert_ne!(copy.id(), inter.id());
             let (local, of_copy) = (inter.local().unwrap(), copy.local().unwrap());
             assert!(local.is(&inter.local().unwrap()) && !local.is(&of_copy));
             // All at the same time, each with its own intercommunicator.
             let mine = inter.recv(0, 1, vec![0; 1]);
             let of_dup = copy.recv(0, 1, vec![0; 1]);
-            let (merged, again) = (inter.imerge(!member.is_first), inter.imerge(member.is_first));
-            let barriers =
-                [inter.ibarrier(), copy.ibarrier(), local.ibarrier(), of_copy.ibarrier()];
+            let (merged, again) =
+                (inter.merge(!member.is_first).start(), inter.merge(member.is_first).start());
+            let barriers = [
+                inter.barrier().start(),
+                copy.barrier().start(),
+                local.barrier().start(),
+                of_copy.barrier().start(),
+            ];
             if inter.rank() == 0 {
                 for to in 0..inter.remote_size() {
                     copy.send(to, 1, vec![2]).await.unwrap();
@@ -95,13 +100,13 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
             let second = if member.is_first { inter.remote_group() } else { inter.group() };
             assert_eq!(*merged.group(), first.union(second));
             assert_eq!(*again.group(), second.union(first));
-            merged.ibarrier().await.unwrap();
-            again.ibarrier().await.unwrap();
-            assert_eq!(inter.imerge(false).await.unwrap().group(), merged.group());
+            merged.barrier().await.unwrap();
+            again.barrier().await.unwrap();
+            assert_eq!(inter.merge(false).await.unwrap().group(), merged.group());
             // The context id is free when the last communicator that uses it is dropped.
             drop((copy, merged, again, inter));
             assert_eq!(member.runtime.free_ids(), before - 2);
-            local.ibarrier().await.unwrap();
+            local.barrier().await.unwrap();
             drop((local, of_copy));
             assert_eq!(member.runtime.free_ids(), before);
         });
@@ -120,13 +125,13 @@ fn each_group_gets_what_the_other_gives() {
                     (false, _) => InterRoot::Remote(root),
                 };
                 let own = if root == InterRoot::Own { vec![5; 100] } else { vec![0; 100] };
-                let all = inter.ibroadcast(root, own).await.unwrap();
+                let all = inter.broadcast(root, own).await.unwrap();
                 assert_eq!(all[0], if root == InterRoot::Local { 0 } else { 5 });
             }
-            inter.ibarrier().await.unwrap();
+            inter.barrier().await.unwrap();
             let own = if member.is_first { !1 << 8 } else { !2 };
             let flags = if member.is_first { !2 } else { !1 << 8 };
-            let agreed = inter.iagree(own).await.unwrap();
+            let agreed = inter.agree(own).await.unwrap();
             assert_eq!(agreed, InterAgreed { flags, unacknowledged: inter.failed() });
             assert_eq!(inter.failed().size(), 0);
             let any = inter.recv(Source::Any, 1, vec![0; 1]);
@@ -138,7 +143,7 @@ fn each_group_gets_what_the_other_gives() {
             // The next intercommunicator may have the same context ids.
             drop(inter);
             let next = member.create(Uniformity::Eventual).await.unwrap();
-            next.ibarrier().await.unwrap();
+            next.barrier().await.unwrap();
             assert!(!next.is_revoked());
         });
     }
@@ -187,11 +192,10 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
             // Each process connects alone, in any order.
             let mut met = Vec::new();
             for _ in 1..4 {
-                let inter =
-                    member.part.iaccept(Uniformity::Eventual, 0, Some(&port)).await.unwrap();
+                let inter = member.part.accept(Uniformity::Eventual, 0, Some(&port)).await.unwrap();
                 inter.send(0, 1, vec![8]).await.unwrap();
                 met.push(inter.remote_group().process(0).unwrap().0);
-                inter.idisconnect().unwrap().await.unwrap();
+                inter.disconnect().await.unwrap();
             }
             met.sort_unstable();
             assert_eq!(met, [1, 2, 3]);
@@ -200,12 +204,12 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         let own = member.runtime.oneself();
         let name = world.recv(0, 1, vec![0; 20]).await.unwrap();
         let name: PortName = str::from_utf8(name.data()).unwrap().parse().unwrap();
-        let inter = own.iconnect(Uniformity::Eventual, 0, Some(name)).await.unwrap();
+        let inter = own.connect(Uniformity::Eventual, 0, Some(name)).await.unwrap();
         assert_eq!(inter.recv(0, 1, vec![0; 1]).await.unwrap().data(), [8]);
         let any = inter.recv(Source::Any, 2, vec![]);
-        assert!(inter.clone().idisconnect().is_err_and(|error| error == Error::InUse));
+        assert!(inter.clone().disconnect().await == Err(Error::InUse));
         drop(any);
-        inter.idisconnect().unwrap().await.unwrap();
+        inter.disconnect().await.unwrap();
         for name in
             ["", "0a", "0a:", ":1", "0a:x", "0a:+1", "0a:2:3", "1:0", "0a:18446744073709551616"]
         {
@@ -219,10 +223,10 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         let others = others.map(|name| name.parse().unwrap());
         for name in others.into_iter().chain([mine]) {
             let name = Some(name);
-            let error = own.iconnect(Uniformity::None, 0, name).await.unwrap_err();
+            let error = own.connect(Uniformity::None, 0, name).await.unwrap_err();
             assert_eq!(error, Error::Port);
         }
-        let lost = own.iconnect(Uniformity::Strict, 0, None).await.unwrap_err();
+        let lost = own.connect(Uniformity::Strict, 0, None).await.unwrap_err();
         assert_eq!(lost, Error::NotCreated { cause: Box::new(Error::NoPeer) });
     });
 }
@@ -232,11 +236,11 @@ fn groups_meet_whatever_their_sizes() {
     for sizes in SIZES {
         each(sizes, 20, |member| async move {
             let inter = meet(&member, Uniformity::None).await.unwrap();
-            let copy = inter.idup().await.unwrap();
-            copy.ibarrier().await.unwrap();
-            let merged = inter.imerge(member.is_first).await.unwrap();
+            let copy = inter.dup().await.unwrap();
+            copy.barrier().await.unwrap();
+            let merged = inter.merge(member.is_first).await.unwrap();
             assert_eq!(merged.size(), sizes[0] + sizes[1]);
-            inter.idisconnect().unwrap().await.unwrap();
+            inter.disconnect().await.unwrap();
         });
     }
 }
@@ -268,7 +272,7 @@ fn a_caller_at_a_closed_port_has_an_error() {
                     turn().await;
                 }
                 drop(closing);
-                member.part.iaccept(uniformity, 0, Some(&open)).await.unwrap();
+                member.part.accept(uniformity, 0, Some(&open)).await.unwrap();
                 return;
             }
             let mut names = Vec::new();
@@ -280,7 +284,8 @@ fn a_caller_at_a_closed_port_has_an_error() {
                 Uniformity::None => Error::Port,
                 _ => Error::NotCreated { cause: Box::new(Error::Port) },
             };
-            let connect = |at: usize| member.part.iconnect(uniformity, 0, names.get(at).copied());
+            let connect =
+                |at: usize| member.part.connect(uniformity, 0, names.get(at).copied()).start();
             assert_eq!(connect(0).await.err(), Some(expected.clone()));
             let closing = connect(1);
             if member.part.rank() == 0 {
@@ -302,15 +307,15 @@ fn a_caller_that_has_given_up_is_not_accepted() {
                 world.send(to, 1, port.name().to_string().into_bytes()).await.unwrap();
             }
             world.recv(1, 2, vec![]).await.unwrap();
-            let met = own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap();
+            let met = own.accept(Uniformity::None, 0, Some(&port)).await.unwrap();
             assert_eq!(met.remote_group().processes(), [ProcessId(2)]);
             return;
         }
         let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
         let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
-        let own = own.idup().await.unwrap();
+        let own = own.dup().await.unwrap();
         if world.rank() == 1 {
-            let request = own.iconnect(Uniformity::None, 0, Some(name));
+            let request = own.connect(Uniformity::None, 0, Some(name)).start();
             for _ in 0..30 {
                 member.runtime.progress();
                 turn().await;
@@ -321,7 +326,7 @@ fn a_caller_that_has_given_up_is_not_accepted() {
             world.send(0, 2, vec![]).await.unwrap();
         } else {
             world.recv(1, 3, vec![]).await.unwrap();
-            own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap();
+            own.connect(Uniformity::None, 0, Some(name)).await.unwrap();
         }
     });
 }
@@ -341,13 +346,13 @@ fn groups_meet_though_their_cards_come_late() {
                 if rank == 0 {
                     let port = runtime.open_port().unwrap();
                     world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
-                    own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap();
+                    own.accept(Uniformity::None, 0, Some(&port)).await.unwrap();
                 } else {
                     let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
                     let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
-                    own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap();
+                    own.connect(Uniformity::None, 0, Some(name)).await.unwrap();
                 }
-                world.ibarrier().await.unwrap();
+                world.barrier().await.unwrap();
             }
         };
         sim.run((0..2).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
@@ -409,14 +414,14 @@ fn calls_that_can_not_be_are_dropped() {
                     let port = runtime.open_port().unwrap();
                     world.recv(2, 1, vec![]).await.unwrap();
                     world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
-                    own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap()
+                    own.accept(Uniformity::None, 0, Some(&port)).await.unwrap()
                 } else {
                     let name = world.recv(0, 1, vec![0; 20]).await.unwrap();
                     let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
-                    own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap()
+                    own.connect(Uniformity::None, 0, Some(name)).await.unwrap()
                 };
                 assert_eq!(inter.remote_group().processes(), [ProcessId(1 - rank)]);
-                inter.idisconnect().unwrap().await.unwrap();
+                inter.disconnect().await.unwrap();
                 if rank == 0 {
                     world.send(2, 1, vec![]).await.unwrap();
                 }

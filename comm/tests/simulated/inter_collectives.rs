@@ -11,17 +11,17 @@ fn run(sizes: [u32; 2], scale: usize) {
     let seed = u64::from(sizes[0] * 10 + sizes[1]);
     let ran = Groups::new(sizes, seed).run(&[], |member| async move {
         let inter = member.create(Uniformity::None).await.unwrap();
-        let copy = inter.idup().await.unwrap();
+        let copy = inter.dup().await.unwrap();
         let view = View::new(&inter, member.is_first, scale);
         // First one operation after the other. Then all at the same time on both
         // intercommunicators, awaited in another order than they were begun.
         let cases: Vec<Case<SimNet>> = cases(view);
         for case in &cases {
-            assert_eq!((case.start)(&inter).await.unwrap(), case.expected, "{}", case.name);
+            assert_eq!((case.call)(&inter).await.unwrap(), case.expected, "{}", case.name);
         }
-        let begin = |case: &Case<SimNet>| [(case.start)(&inter), (case.start)(&copy)];
+        let begin = |case: &Case<SimNet>| [(case.call)(&inter).start(), (case.call)(&copy).start()];
         let begun: Vec<_> = cases.iter().map(begin).collect();
-        inter.ibarrier().await.unwrap();
+        inter.barrier().await.unwrap();
         for (case, both) in cases.iter().zip(begun).rev() {
             for request in both {
                 assert_eq!(request.await.unwrap(), case.expected, "{}", case.name);
@@ -65,7 +65,7 @@ fn all_who_live_have_one_result_of_a_shrink() {
 fn who_is_down_is_said_by_remote_rank() {
     let kills = [Kill { rank: 2, step: 0 }];
     let ran = run_on([2, 2], 3, &kills, |_, inter| async move {
-        inter.iallreduce(vec![1], &Op::sum::<u8>()).await
+        inter.allreduce(vec![1], &Op::sum::<u8>()).await
     });
     let failed = |rank| Some(Err(Error::ProcessFailed { rank }));
     assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
@@ -79,19 +79,19 @@ fn a_shrink_without_ids_is_the_same_error_everywhere() {
         let (before, oneself) = (member.runtime.free_ids(), member.runtime.oneself());
         let mut taken = Vec::new();
         while !member.is_first
-            && let Ok(copy) = oneself.idup().await
+            && let Ok(copy) = oneself.dup().await
         {
             taken.push(copy);
         }
         let ids = 2048;
-        assert_eq!(inter.ishrink().await.err(), Some(Error::Exhausted { ids }));
+        assert_eq!(inter.shrink().await.err(), Some(Error::Exhausted { ids }));
         // One member keeps the first half of the ids, the other member the second half.
         let half = taken.len() / 2;
         taken.drain(if inter.rank() == 0 { half..taken.len() } else { 0..half });
-        assert_eq!(inter.ishrink().await.err(), Some(Error::Fragmented { ids }));
+        assert_eq!(inter.shrink().await.err(), Some(Error::Fragmented { ids }));
         drop(taken);
         assert_eq!(member.runtime.free_ids(), before);
-        assert!(inter.ishrink().await.is_ok());
+        assert!(inter.shrink().await.is_ok());
     });
 }
 
@@ -103,35 +103,35 @@ fn what_cannot_be_is_an_error() {
         let remote = InterRoot::Remote(size);
         let beyond = Err(Error::Rank { rank: size, size });
         let (sum, word) = (Op::sum::<u32>(), vec![0; 4]);
-        assert_eq!(inter.ibroadcast(remote, vec![]).await, beyond);
-        assert_eq!(inter.ireduce(remote, word.clone(), &sum).await, beyond);
-        assert_eq!(inter.igather(remote, vec![], 0).await, beyond);
-        assert_eq!(inter.iscatterv(remote, vec![], &[], 0).await, beyond);
+        assert_eq!(inter.broadcast(remote, vec![]).await, beyond);
+        assert_eq!(inter.reduce(remote, word.clone(), &sum).await, beyond);
+        assert_eq!(inter.gather(remote, vec![], 0).await, beyond);
+        assert_eq!(inter.scatterv(remote, vec![], &[], 0).await, beyond);
         let wrong = [
-            inter.iallreduce(vec![0; 7], &sum),
-            inter.ireduce(InterRoot::Own, vec![0; 7], &sum),
-            inter.ireduce_scatter(vec![0; 8], &[5, 3], &sum),
-            inter.ireduce_scatter(vec![0; 8], &[4; 3], &sum),
-            inter.igather(InterRoot::Own, vec![], usize::MAX),
-            inter.igatherv(InterRoot::Own, vec![], &[1; 9]),
-            inter.iscatter(InterRoot::Own, vec![0; 3], 2),
-            inter.iallgather(vec![0; 3], usize::MAX),
-            inter.iallgatherv(vec![0; 3], &[usize::MAX; 9]),
-            inter.ialltoallv(vec![0; 3], &[1; 9], &[1; 9]),
+            inter.allreduce(vec![0; 7], &sum).start(),
+            inter.reduce(InterRoot::Own, vec![0; 7], &sum).start(),
+            inter.reduce_scatter(vec![0; 8], &[5, 3], &sum).start(),
+            inter.reduce_scatter(vec![0; 8], &[4; 3], &sum).start(),
+            inter.gather(InterRoot::Own, vec![], usize::MAX).start(),
+            inter.gatherv(InterRoot::Own, vec![], &[1; 9]).start(),
+            inter.scatter(InterRoot::Own, vec![0; 3], 2).start(),
+            inter.allgather(vec![0; 3], usize::MAX).start(),
+            inter.allgatherv(vec![0; 3], &[usize::MAX; 9]).start(),
+            inter.alltoallv(vec![0; 3], &[1; 9], &[1; 9]).start(),
         ];
         for (at, wrong) in wrong.into_iter().enumerate() {
             let error = wrong.await.err();
             assert!(matches!(error, Some(Error::Length { .. })), "{at}: {error:?}");
         }
         // The two groups pass different lengths.
-        let mine = inter.iallreduce(vec![0; 4 + 4 * usize::from(member.is_first)], &sum).await;
+        let mine = inter.allreduce(vec![0; 4 + 4 * usize::from(member.is_first)], &sum).await;
         assert!(matches!(mine, Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })));
-        inter.ibarrier().await.unwrap();
+        inter.barrier().await.unwrap();
         // A call that one process refuses has no effect on the other processes.
         if member.is_first && inter.rank() == 0 {
-            assert!(inter.iallreduce(vec![0; 7], &sum).await.is_err());
+            assert!(inter.allreduce(vec![0; 7], &sum).await.is_err());
         }
-        inter.ibarrier().await.unwrap();
+        inter.barrier().await.unwrap();
     });
     ran.unwrap_or_else(|stuck| panic!("{stuck}"));
 }

@@ -20,10 +20,10 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
             hears.lock().unwrap().push((ids.0, ids.1, error.class()));
         }));
         assert!(matches!(inter.error_handler(), ErrorHandler::Calls(_)));
-        let (copy, small) = (inter.idup().await.unwrap(), inter.ishrink().await.unwrap());
+        let (copy, small) = (inter.dup().await.unwrap(), inter.shrink().await.unwrap());
         for inter in [&inter, &copy, &small] {
             let due = [(inter.id().bits(), inter.remote_id().bits(), ErrorClass::Argument)];
-            assert!(inter.ibroadcast(InterRoot::Remote(9), vec![]).await.is_err());
+            assert!(inter.broadcast(InterRoot::Remote(9), vec![]).await.is_err());
             assert_eq!(said(), due);
             assert!(inter.send(9, 1, vec![]).await.is_err());
             assert_eq!(said(), due);
@@ -32,12 +32,12 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         }
         // The local communicator has an error handler of its own, and none at the beginning.
         let local = inter.local().unwrap();
-        assert!(local.ibroadcast(9, vec![]).await.is_err());
+        assert!(local.broadcast(9, vec![]).await.is_err());
         assert_eq!(said(), []);
         copy.set_error_handler(ErrorHandler::Returns);
         assert!(copy.send(9, 1, vec![]).await.is_err());
         assert_eq!(said(), []);
-        inter.ibarrier().await.unwrap();
+        inter.barrier().await.unwrap();
         // A handler may use the intercommunicator that has the error.
         small.set_error_handler(ErrorHandler::calls(|inter: &InterComm<SimNet>, _| inter.revoke()));
         if member.is_first && small.rank() == 0 {
@@ -47,7 +47,7 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
             small.failed();
             common::turn().await;
         }
-        assert_eq!(small.ibarrier().await, Err(Error::Revoked));
+        assert_eq!(small.barrier().await, Err(Error::Revoked));
     });
 }
 
@@ -61,9 +61,9 @@ fn attributes_go_to_duplicates_alone_and_are_deleted() {
             move |info, depth| deletes.lock().unwrap().push((info.id.bits(), *depth)),
         );
         inter.set_attribute(&depth, 0);
-        let copy = inter.idup().await.unwrap();
-        let small = inter.ishrink().await.unwrap();
-        let again = copy.idup().await.unwrap().idup().await.unwrap();
+        let copy = inter.dup().await.unwrap();
+        let small = inter.shrink().await.unwrap();
+        let again = copy.dup().await.unwrap().dup().await.unwrap();
         let values = [&inter, &copy, &small, &again].map(|inter| inter.attribute(&depth));
         assert_eq!(values.map(|value| value.as_deref().copied()), [Some(0), Some(1), None, None]);
         // The one in between is gone.
@@ -84,7 +84,7 @@ fn attributes_go_to_duplicates_alone_and_are_deleted() {
         );
         let fails = copy.rank() == 1;
         copy.set_attribute(&refuses, fails);
-        let made = copy.idup().await;
+        let made = copy.dup().await;
         assert_eq!(made.err(), fails.then_some(refused));
     });
 }

@@ -49,15 +49,15 @@ fn two_jobs_meet_and_become_one_whatever_was_promised() {
                 for send in sends {
                     send.await.unwrap();
                 }
-                let copy = inter.idup().await.unwrap();
-                copy.ibarrier().await.unwrap();
-                inter.local().unwrap().ibarrier().await.unwrap();
-                let flags = inter.iagree(if party.is_first { 5 } else { 6 }).await.unwrap().flags;
+                let copy = inter.dup().await.unwrap();
+                copy.barrier().await.unwrap();
+                inter.local().unwrap().barrier().await.unwrap();
+                let flags = inter.agree(if party.is_first { 5 } else { 6 }).await.unwrap().flags;
                 assert_eq!(flags, if party.is_first { 6 } else { 5 });
-                let all = inter.imerge(!party.is_first).await.unwrap();
+                let all = inter.merge(!party.is_first).await.unwrap();
                 assert_eq!(all.rank() < sizes[0], party.is_first);
                 drop(copy);
-                inter.idisconnect().unwrap().await.unwrap();
+                inter.disconnect().await.unwrap();
                 as_one(&all).await;
                 drop(all);
                 assert_eq!(party.runtime.free_ids(), before);
@@ -69,21 +69,21 @@ fn two_jobs_meet_and_become_one_whatever_was_promised() {
 /// A communicator of two jobs works like any other.
 async fn as_one(all: &Comm<SimNet>) {
     let (rank, size) = (all.rank(), all.size());
-    let numbers = all.iallgather(to_bytes(&[rank])).await.unwrap();
+    let numbers = all.allgather(to_bytes(&[rank])).await.unwrap();
     assert_eq!(from_bytes::<u32>(&numbers), (0..size).collect::<Vec<_>>());
     let any = all.recv(Source::Any, 3, vec![0; 1]);
     all.send((rank + 1) % size, 3, vec![1]).await.unwrap();
     assert_eq!(any.await.unwrap().status.source, Some((rank + size - 1) % size));
     // Communicators with members of both jobs.
-    let copy = all.idup().await.unwrap();
-    let part = copy.isplit(Some(rank % 2), -1).await.unwrap().unwrap();
-    let sum = part.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
+    let copy = all.dup().await.unwrap();
+    let part = copy.split(Some(rank % 2), -1).await.unwrap().unwrap();
+    let sum = part.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
     assert_eq!(from_bytes::<u32>(&sum), [(size + 1 - rank % 2) / 2]);
     let ranks: Vec<u32> = (0..size).rev().collect();
-    let back = all.icreate_group(&all.group().include(&ranks).unwrap(), 1).unwrap();
+    let back = all.create_group(&all.group().include(&ranks).unwrap(), 1).start();
     let back = back.await.unwrap();
     assert_eq!(back.rank(), size - 1 - rank);
-    assert_eq!(back.iagree(!(1 << rank)).await.unwrap().flags, !((1 << size) - 1));
+    assert_eq!(back.agree(!(1 << rank)).await.unwrap().flags, !((1 << size) - 1));
     // Machines are numbered within a job only.
     assert_eq!(all.intranode().unwrap().size(), 1);
     assert_eq!(all.internode().unwrap().unwrap().group(), all.group());
@@ -97,10 +97,10 @@ async fn as_one(all: &Comm<SimNet>) {
         back.failed();
         turn().await;
     }
-    assert_eq!(back.ibarrier().await, Err(Error::Revoked));
-    let again = back.ishrink().await.unwrap();
+    assert_eq!(back.barrier().await, Err(Error::Revoked));
+    let again = back.shrink().await.unwrap();
     assert_eq!(again.group(), back.group());
-    again.ibarrier().await.unwrap();
+    again.barrier().await.unwrap();
 }
 
 #[test]
@@ -137,16 +137,16 @@ fn all_know_that_nobody_could_be_started() {
         let before = party.runtime.free_ids();
         let fail = |_: &PortName| Err("no such command");
         let start = (world.rank() == 1).then_some(fail);
-        let error = world.ispawn(Uniformity::None, 1, start).await.unwrap_err();
+        let error = world.spawn(Uniformity::None, 1, start).await.unwrap_err();
         let why = (world.rank() == 1).then(|| "no such command".to_owned());
         assert_eq!(error, Error::NotStarted { why });
         assert_eq!(error.class(), ErrorClass::NotStarted);
         // The root passes no function that starts a job.
         let none = None::<fn(&PortName) -> Result<(), Error>>;
-        let error = world.ispawn(Uniformity::Strict, 2, none).await.unwrap_err();
+        let error = world.spawn(Uniformity::Strict, 2, none).await.unwrap_err();
         assert_eq!(error, Error::NotCreated { cause: Box::new(Error::NoPeer) });
         assert_eq!(party.runtime.free_ids(), before);
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
     });
 }
 
@@ -167,23 +167,24 @@ fn a_job_meets_several_others() {
                         board.set(Some(port.name()));
                     }
                     for _ in 0..3 {
-                        let next = world.iaccept(Uniformity::Strict, 0, port.as_ref()).await;
+                        let next = world.accept(Uniformity::Strict, 0, port.as_ref()).await;
                         met.push(next.unwrap());
                     }
                 } else {
                     while board.get().is_none() {
                         turn().await;
                     }
-                    let inter = world.iconnect(Uniformity::Strict, 0, board.get()).await;
+                    let inter = world.connect(Uniformity::Strict, 0, board.get()).await;
                     met.push(inter.unwrap());
                 }
                 let others: u32 = met.iter().map(InterComm::remote_size).sum();
                 assert_eq!(others, if number < 2 { 4 } else { 2 });
                 // All at the same time.
-                let merges: Vec<_> = met.iter().map(|inter| inter.imerge(number >= 2)).collect();
+                let merges: Vec<_> =
+                    met.iter().map(|inter| inter.merge(number >= 2).start()).collect();
                 for merge in merges {
                     let merged = merge.await.unwrap();
-                    merged.ibarrier().await.unwrap();
+                    merged.barrier().await.unwrap();
                 }
             }
         };
@@ -208,17 +209,17 @@ fn groups_too_large_for_a_tag_do_not_meet() {
                     if let Some(port) = &port {
                         board.set(Some(port.name()));
                     }
-                    world.iaccept(Uniformity::Strict, 0, port.as_ref()).await
+                    world.accept(Uniformity::Strict, 0, port.as_ref()).await
                 } else {
                     while board.get().is_none() {
                         turn().await;
                     }
-                    world.iconnect(Uniformity::Strict, 0, board.get()).await
+                    world.connect(Uniformity::Strict, 0, board.get()).await
                 };
                 match met {
                     Ok(inter) => {
                         assert!(fits);
-                        inter.imerge(false).await.unwrap().ibarrier().await.unwrap();
+                        inter.merge(false).await.unwrap().barrier().await.unwrap();
                     }
                     Err(error) => {
                         assert!(!fits);
@@ -263,7 +264,7 @@ fn a_stranger_revokes_nothing() {
             }
             let world = Runtime::new(net, Config::default()).unwrap().world();
             for _ in 0..100 {
-                world.ibarrier().await.unwrap();
+                world.barrier().await.unwrap();
                 world.failed();
             }
             assert!(!world.is_revoked());
@@ -296,7 +297,7 @@ fn a_stranger_gives_nobody_up() {
             let net = Heartbeats::with_clock(net, config, clock).unwrap();
             let world = Runtime::new(net, Config::default()).unwrap().world();
             for _ in 0..100 {
-                world.ibarrier().await.unwrap();
+                world.barrier().await.unwrap();
             }
         }
     };

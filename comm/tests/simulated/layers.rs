@@ -126,10 +126,10 @@ fn one_that_counts_under_one_that_offloads() {
         };
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
-            world.ibarrier().await.unwrap();
-            world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
-            let part = world.isplit(Some(world.rank() / 2), 0).await.unwrap().unwrap();
-            part.ibarrier().await.unwrap();
+            world.barrier().await.unwrap();
+            world.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
+            let part = world.split(Some(world.rank() / 2), 0).await.unwrap().unwrap();
+            part.barrier().await.unwrap();
             // The world's, its two layers or one; self and the parts have the same as each other.
             let layers = [world.table().layer().to_owned(), part.table().layer().to_owned()];
             (runtime.tables(), layers)
@@ -158,8 +158,8 @@ fn tables_are_shared_by_those_that_were_patched_alike() {
         let world = runtime.world();
         let mut comms = Vec::new();
         for _ in 0..20 {
-            comms.push(world.idup().await.unwrap());
-            comms.push(world.isplit(Some(world.rank() % 2), 0).await.unwrap().unwrap());
+            comms.push(world.dup().await.unwrap());
+            comms.push(world.split(Some(world.rank() % 2), 0).await.unwrap().unwrap());
         }
         assert!(Arc::ptr_eq(comms[0].table(), comms[2].table()));
         assert!(Arc::ptr_eq(comms[1].table(), comms[3].table()));
@@ -180,7 +180,7 @@ fn tables_over_other_tables_are_not_shared() {
     };
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
-        let part = world.isplit(Some(world.rank() / 2), 0).await.unwrap().unwrap();
+        let part = world.split(Some(world.rank() / 2), 0).await.unwrap().unwrap();
         assert_eq!(world.table().beneath().unwrap().layer(), "offload");
         assert_eq!(part.table().layer(), "counts");
         assert!(!Arc::ptr_eq(world.table(), part.table()));
@@ -206,7 +206,7 @@ fn dup_self(fails: Option<u32>) -> (Vec<String>, Vec<Result<(), Error>>, usize) 
     let runtime = Runtime::new(sim.net(0), Config { layers, ..Config::default() }).unwrap();
     let before = runtime.free_ids();
     let oneself = runtime.oneself();
-    let made: Vec<_> = (0..2).map(|_| oneself.dup()).collect();
+    let made: Vec<_> = (0..2).map(|_| oneself.dup().wait()).collect();
     let results = made.iter().map(|made| made.as_ref().map(drop).map_err(Clone::clone)).collect();
     drop(made);
     assert_eq!(runtime.free_ids(), before);

@@ -36,25 +36,25 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
     for count in counts(&[broadcast_long, reduce_long, allreduce_long]) {
         let own = || to_bytes(&values(rank, count));
         let total: Vec<u32> = (0..count).map(|at| sum(size, at)).collect();
-        let all = world.iallreduce(own(), &plus).await.unwrap();
+        let all = world.allreduce(own(), &plus).await.unwrap();
         assert_eq!(from_bytes::<u32>(&all), total, "allreduce, {size} ranks, {count} values");
         for root in BTreeSet::from([0, 1 % size, size - 1]) {
-            let came = world.ibroadcast(root, own()).await.unwrap();
+            let came = world.broadcast(root, own()).await.unwrap();
             assert_eq!(from_bytes::<u32>(&came), values(root, count), "broadcast, {size} ranks");
-            let reduced = world.ireduce(root, own(), &plus).await.unwrap();
+            let reduced = world.reduce(root, own(), &plus).await.unwrap();
             let due = if rank == root { total.clone() } else { Vec::new() };
             assert_eq!(from_bytes::<u32>(&reduced), due, "reduce to {root} of {size}, {count}");
         }
     }
     for count in counts(&[algorithms.allgather_long.div_ceil(size as usize)]) {
-        let came = world.iallgather(to_bytes(&values(rank, count))).await.unwrap();
+        let came = world.allgather(to_bytes(&values(rank, count))).await.unwrap();
         let due: Vec<u32> = (0..size).flat_map(|rank| values(rank, count)).collect();
         assert_eq!(from_bytes::<u32>(&came), due, "allgather, {size} ranks, {count} values");
     }
     for count in counts(&[algorithms.alltoall_long]) {
         let given: Vec<u32> = (0..size).flat_map(|to| values(100 * rank + to, count)).collect();
         let due: Vec<u32> = (0..size).flat_map(|from| values(100 * from + rank, count)).collect();
-        let came = world.ialltoall(to_bytes(&given)).await.unwrap();
+        let came = world.alltoall(to_bytes(&given)).await.unwrap();
         assert_eq!(from_bytes::<u32>(&came), due, "alltoall, {size} ranks, {count} values");
     }
     for count in counts(&[algorithms.reduce_scatter_long]) {
@@ -65,7 +65,7 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
         parts[size as usize - 1] += count - parts.iter().sum::<usize>();
         let lengths: Vec<usize> = parts.iter().map(|values| 4 * values).collect();
         let given = to_bytes(&values(rank, count));
-        let own = world.ireduce_scatter(given, &lengths, &plus).await.unwrap();
+        let own = world.reduce_scatter(given, &lengths, &plus).await.unwrap();
         let start: usize = parts[..rank as usize].iter().sum();
         let due: Vec<u32> = (start..start + parts[rank as usize]).map(|at| sum(size, at)).collect();
         assert_eq!(from_bytes::<u32>(&own), due, "reduce-scatter, {size} ranks, {count} values");
@@ -117,12 +117,12 @@ fn what_does_not_commute_is_not_reordered() {
             let world = runtime.world();
             let own = [u8::try_from(world.rank()).unwrap(); 2].repeat(4000);
             let due = [0, size - 1].repeat(4000);
-            assert_eq!(world.iallreduce(own.clone(), &ends()).await.unwrap(), due);
-            let reduced = world.ireduce(0, own.clone(), &ends()).await.unwrap();
+            assert_eq!(world.allreduce(own.clone(), &ends()).await.unwrap(), due);
+            let reduced = world.reduce(0, own.clone(), &ends()).await.unwrap();
             assert_eq!(reduced, if world.rank() == 0 { due.clone() } else { Vec::new() });
             let lengths = vec![0; usize::from(size) - 1].into_iter().chain([8000]);
             let lengths: Vec<usize> = lengths.collect();
-            let part = world.ireduce_scatter(own, &lengths, &ends()).await.unwrap();
+            let part = world.reduce_scatter(own, &lengths, &ends()).await.unwrap();
             assert_eq!(part, if world.rank() == u32::from(size) - 1 { due } else { Vec::new() });
         });
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));

@@ -167,7 +167,7 @@ fn a_receive_can_be_cancelled_until_it_is_matched() {
         assert_eq!((failed.error, failed.buffer.len()), (Error::Cancelled, 4));
         let mut receive = world.recv(other, 1, vec![0; 4]);
         world.send(other, 1, vec![1]).await.unwrap();
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
         let matched = receive.test();
         receive.cancel();
         let ended = match matched {
@@ -177,7 +177,7 @@ fn a_receive_can_be_cancelled_until_it_is_matched() {
         assert!(ended.is_ok_and(|received| received.data() == [1]));
         // After the drop another receive gets the message.
         drop(world.recv(other, 2, vec![0; 4]));
-        world.ibarrier().await.unwrap();
+        world.barrier().await.unwrap();
         world.send(other, 2, vec![2]).await.unwrap();
         assert_eq!(world.recv(other, 2, vec![0; 4]).await.unwrap().data(), [2]);
     });

@@ -87,15 +87,15 @@ impl Pair {
         for _ in 0..count {
             let data = mem::take(&mut self.buffer);
             self.buffer = match operation {
-                Operation::Barrier => self.world.barrier().map(|()| data),
-                Operation::Bcast => self.world.broadcast(root, data),
-                Operation::Allreduce => self.world.allreduce(data, &self.sum),
-                Operation::Alltoall => self.world.alltoall(data),
-                Operation::Dup => self.world.dup().map(|copy| {
+                Operation::Barrier => self.world.barrier().wait().map(|()| data),
+                Operation::Bcast => self.world.broadcast(root, data).wait(),
+                Operation::Allreduce => self.world.allreduce(data, &self.sum).wait(),
+                Operation::Alltoall => self.world.alltoall(data).wait(),
+                Operation::Dup => self.world.dup().wait().map(|copy| {
                     copy.free();
                     data
                 }),
-                Operation::Agree => self.world.agree(u64::MAX).map(|_| data),
+                Operation::Agree => self.world.agree(u64::MAX).wait().map(|_| data),
             }?;
             root ^= 1;
         }
@@ -126,7 +126,7 @@ impl Pair {
             }
             Operation::Barrier | Operation::Dup => check(Vec::new(), Vec::new(), 0),
             Operation::Agree => {
-                let agreed = self.world.agree(!(1 << rank))?;
+                let agreed = self.world.agree(!(1 << rank)).wait()?;
                 if agreed.flags == !3 { Ok(()) } else { Err("wrong flags".into()) }
             }
         }

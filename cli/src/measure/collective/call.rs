@@ -123,15 +123,15 @@ impl<'a> Call<'a> {
         let (world, data) = (self.world, mem::take(&mut self.buffer));
         let start = Instant::now();
         let done = match self.operation {
-            Operation::Barrier => world.barrier().map(|()| data),
-            Operation::Bcast => world.broadcast(self.root(), data),
-            Operation::Allreduce => world.allreduce(data, &self.sum),
-            Operation::Alltoall => world.alltoall(data),
-            Operation::Dup => world.dup().map(|copy| {
+            Operation::Barrier => world.barrier().wait().map(|()| data),
+            Operation::Bcast => world.broadcast(self.root(), data).wait(),
+            Operation::Allreduce => world.allreduce(data, &self.sum).wait(),
+            Operation::Alltoall => world.alltoall(data).wait(),
+            Operation::Dup => world.dup().wait().map(|copy| {
                 copy.free();
                 data
             }),
-            Operation::Agree => world.agree(u64::MAX).map(|_| data),
+            Operation::Agree => world.agree(u64::MAX).wait().map(|_| data),
         };
         let took = start.elapsed();
         self.buffer = done?;
@@ -152,17 +152,17 @@ impl<'a> Call<'a> {
         match self.operation {
             Operation::Barrier if one_clock => {
                 let came = now_ns();
-                world.barrier().map_err(said)?;
+                world.barrier().wait().map_err(said)?;
                 let left = now_ns();
-                let all = world.allgather(to_bytes(&[came])).map_err(said)?;
+                let all = world.allgather(to_bytes(&[came])).wait().map_err(said)?;
                 let last = from_bytes::<u64>(&all).into_iter().max();
                 right(last.is_some_and(|last| last <= left), "left before the last rank had come")
             }
-            Operation::Barrier => world.barrier().map_err(said),
+            Operation::Barrier => world.barrier().wait().map_err(said),
             Operation::Bcast => {
                 let root = self.root();
                 let given = pattern(if own == root { root } else { own }, 0, size);
-                let got = world.broadcast(root, given).map_err(said)?;
+                let got = world.broadcast(root, given).wait().map_err(said)?;
                 right(got == pattern(root, 0, size), "other bytes than the root's")
             }
             Operation::Allreduce => {
@@ -171,7 +171,8 @@ impl<'a> Call<'a> {
                         &(0..size as u64 / VALUE).map(|i| (i + 1) * factor).collect::<Vec<_>>(),
                     )
                 };
-                let got = world.allreduce(values(u64::from(own) + 1), &self.sum).map_err(said)?;
+                let got =
+                    world.allreduce(values(u64::from(own) + 1), &self.sum).wait().map_err(said)?;
                 let ranks = u64::from(ranks);
                 right(got == values(ranks * (ranks + 1) / 2), "a wrong sum")
             }
@@ -179,17 +180,17 @@ impl<'a> Call<'a> {
                 let to_all =
                     |of: &dyn Fn(u32) -> Vec<u8>| (0..ranks).flat_map(of).collect::<Vec<_>>();
                 let given = to_all(&|to| pattern(own, to, size));
-                let got = world.alltoall(given).map_err(said)?;
+                let got = world.alltoall(given).wait().map_err(said)?;
                 right(got == to_all(&|from| pattern(from, own, size)), "other bytes than were sent")
             }
             Operation::Dup => {
-                let copy = world.dup().map_err(said)?;
+                let copy = world.dup().wait().map_err(said)?;
                 right(copy.id() != world.id(), "the context id of its parent")?;
                 works(&copy)
             }
             Operation::Agree => {
                 let flag = 1 << (own % u64::BITS);
-                let agreed = world.agree(!flag).map_err(said)?;
+                let agreed = world.agree(!flag).wait().map_err(said)?;
                 let all =
                     (0..ranks).fold(u64::MAX, |flags, rank| flags & !(1 << (rank % u64::BITS)));
                 right(agreed.flags == all, "flags that are not the AND of all")?;
@@ -201,7 +202,7 @@ impl<'a> Call<'a> {
 
 /// Checks that a communicator works: its members sum up their ranks.
 pub(super) fn works(comm: &World) -> Result<(), String> {
-    let sum = comm.allreduce(to_bytes(&[u64::from(comm.rank())]), &Op::sum::<u64>());
+    let sum = comm.allreduce(to_bytes(&[u64::from(comm.rank())]), &Op::sum::<u64>()).wait();
     let (sum, size) = (sum.map_err(|error| error.to_string())?, u64::from(comm.size()));
     right(from_bytes::<u64>(&sum) == [size * (size - 1) / 2], "a wrong sum of its ranks")
 }

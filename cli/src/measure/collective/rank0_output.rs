@@ -62,7 +62,7 @@ impl Rank0Output {
             0 => Self::begin(ranks, common, subject, columns).map(Some),
             _ => Ok(None),
         };
-        let told = world.broadcast(0, vec![u8::from(opened.is_ok())]);
+        let told = world.broadcast(0, vec![u8::from(opened.is_ok())]).wait();
         let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
         match told.map_err(failed)?[..] {
             [1] => opened,

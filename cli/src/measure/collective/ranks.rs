@@ -72,7 +72,7 @@ pub(super) fn refused(rank: u32, why: String) -> Failure {
 /// Waits until no rank needs another one any more.
 pub(super) fn last_barrier(world: &World) {
     // An error means that another rank has passed the barrier and left.
-    let _ = world.barrier();
+    let _ = world.barrier().wait();
 }
 
 /// Starts this command line as the ranks of a job, and waits for their end.

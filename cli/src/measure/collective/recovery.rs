@@ -43,7 +43,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         if !args.common.no_validate {
             works(&next).map_err(|why| failed(&why))?;
         }
-        let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
+        let all = next.allgather(to_bytes(&own)).wait().map_err(|error| failed(&error))?;
         // The survivors need rank 0 even if its output has lost its reader.
         if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
@@ -72,10 +72,10 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
 /// ns.
 fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
     let victim = comm.size() - 1;
-    comm.barrier()?;
+    comm.barrier().wait()?;
     // After this the victim has heard of all ranks, and no rank waits for a message that its death
     // could destroy.
-    comm.gather(victim, vec![1])?;
+    comm.gather(victim, vec![1]).wait()?;
     let mut last = Instant::now();
     let mut step = || {
         let (now, before) = (Instant::now(), last);
@@ -87,15 +87,15 @@ fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
         let _ = kill_process(getpid(), Signal::KILL);
     }
     // A barrier fails once the death is known.
-    while comm.barrier().is_ok() {}
+    while comm.barrier().wait().is_ok() {}
     let noticed = step();
     comm.revoke();
     let revoke = step();
-    comm.agree(1)?;
+    comm.agree(1).wait()?;
     let agree = step();
-    let next = comm.shrink()?;
+    let next = comm.shrink().wait()?;
     let shrink = step();
-    next.barrier()?;
+    next.barrier().wait()?;
     Ok((next, [noticed, revoke, agree, shrink, step()]))
 }
 

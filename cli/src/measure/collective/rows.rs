@@ -146,7 +146,7 @@ impl CallTimes {
             let mut done = 0;
             loop {
                 let wanted = if world.rank() == 0 { next(done, counts) } else { 0 };
-                let told = world.broadcast(0, to_bytes(&[wanted]));
+                let told = world.broadcast(0, to_bytes(&[wanted])).wait();
                 let told = told.map_err(|error| call.failed(error))?;
                 let [count] = from_bytes::<u64>(&told)[..] else { break };
                 if count == 0 {
@@ -154,7 +154,7 @@ impl CallTimes {
                 }
                 times.clear();
                 for _ in 0..count {
-                    let made = world.barrier().and_then(|()| call.make());
+                    let made = world.barrier().wait().and_then(|()| call.make());
                     times.push(made.map_err(|error| call.failed(error))?);
                 }
                 done += count;
@@ -176,7 +176,7 @@ impl CallTimes {
     /// The mean times of all ranks.
     fn means(&self, call: &Call<'_>, world: &World) -> Result<Means, Failure> {
         let mean = self.took.as_secs_f64() * 1e9 / self.samples.count().max(1) as f64;
-        let all = world.allgather(to_bytes(&[mean])).map_err(|error| call.failed(error))?;
+        let all = world.allgather(to_bytes(&[mean])).wait().map_err(|error| call.failed(error))?;
         Ok(Means::of(&from_bytes::<f64>(&all)))
     }
 

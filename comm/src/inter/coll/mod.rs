@@ -14,7 +14,7 @@ use crate::coll::algorithms::{
     self,
     blocks::{LENGTH_MAX, check, end, places},
 };
-use crate::coll::{Call, Coll, CollRequest, Exchange, Op};
+use crate::coll::{Call, Coll, CollRequest, Collective, Exchange, Op};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -34,35 +34,29 @@ pub enum InterRoot {
 }
 
 impl<N: Net> InterComm<N> {
-    /// Blocks until all processes of both groups have called `barrier`.
+    /// Waits until all processes of both groups have begun the barrier.
     ///
     /// # Errors
     /// A process of either group on which this one depends is down. As in all collective
     /// operations, the error has the rank of the failed process only if that is a remote one, and
     /// another process may have succeeded.
-    pub fn barrier(&self) -> Result<(), Error> {
-        self.ibarrier().wait().map(drop)
+    pub fn barrier(&self) -> Collective<'_, N, ()> {
+        Collective::begun_by(|| self.start_barrier())
     }
 
-    /// As [`barrier`](Self::barrier), without blocking.
-    pub fn ibarrier(&self) -> CollRequest<N> {
+    pub(super) fn start_barrier(&self) -> CollRequest<N, ()> {
         let channel = self.channel();
         let plan = algorithms::barrier(&channel);
-        self.comm.start(Exchange::new(channel, plan, None))
+        self.comm.start(Exchange::new(channel, plan, None)).map(drop)
     }
 
     /// Copies the root's bytes to all processes of the other group, which pass as many bytes. The
-    /// root and the other processes of its group get their own bytes back. Blocks.
+    /// root and the other processes of its group get their own bytes back.
     ///
     /// # Errors
     /// A process on which this one depends is down; the remote group has no rank `root`; the
     /// lengths differ.
-    pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.ibroadcast(root, data).wait()
-    }
-
-    /// As [`broadcast`](Self::broadcast), without blocking.
-    pub fn ibroadcast(&self, root: InterRoot, data: Vec<u8>) -> CollRequest<N> {
+    pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Collective<'_, N> {
         let length = data.len();
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
         if root == InterRoot::Local {
@@ -77,16 +71,11 @@ impl<N: Net> InterComm<N> {
     }
 
     /// Combines the values of all processes of the other group at the root. The other processes get
-    /// nothing. The root passes as many bytes as they, but their contents are ignored. Blocks.
+    /// nothing. The root passes as many bytes as they, but their contents are ignored.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn reduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.ireduce(root, data, op).wait()
-    }
-
-    /// As [`reduce`](Self::reduce), without blocking.
-    pub fn ireduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> CollRequest<N> {
+    pub fn reduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         self.rooted(root, data, |operation, root| {
@@ -99,16 +88,11 @@ impl<N: Net> InterComm<N> {
     }
 
     /// Combines the values of each group at all processes of the other group. All processes pass as
-    /// many values. Blocks.
+    /// many values.
     ///
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
-    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
-        self.iallreduce(data, op).wait()
-    }
-
-    /// As [`allreduce`](Self::allreduce), without blocking.
-    pub fn iallreduce(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
+    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
@@ -121,21 +105,11 @@ impl<N: Net> InterComm<N> {
 
     /// Combines the values of the remote group, and sends each local process its block of the
     /// result. `lengths` has the bytes of each local rank's block. All processes of both groups
-    /// pass as many values. Blocks. With equal lengths this is MPI's `MPI_Reduce_scatter_block`.
+    /// pass as many values. With equal lengths this is MPI's `MPI_Reduce_scatter_block`.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn reduce_scatter(
-        &self,
-        data: Vec<u8>,
-        lengths: &[usize],
-        op: &Op,
-    ) -> Result<Vec<u8>, Error> {
-        self.ireduce_scatter(data, lengths, op).wait()
-    }
-
-    /// As [`reduce_scatter`](Self::reduce_scatter), without blocking.
-    pub fn ireduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> CollRequest<N> {
+    pub fn reduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> Collective<'_, N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let scatter = Call::new(Coll::Scatterv, 0, Vec::new()).sending(lengths);
@@ -152,16 +126,11 @@ impl<N: Net> InterComm<N> {
 
     /// Collects the bytes of all processes of the other group at the root, in the order of ranks.
     /// The other processes get nothing. `block` is the number of bytes of each process; it is read
-    /// at the root alone. The root's own bytes are ignored. Blocks.
+    /// at the root alone. The root's own bytes are ignored.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.igather(root, data, block).wait()
-    }
-
-    /// As [`gather`](Self::gather), without blocking.
-    pub fn igather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> CollRequest<N> {
+    pub fn gather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
         self.rooted(root, data, |operation, root| match root {
@@ -174,21 +143,11 @@ impl<N: Net> InterComm<N> {
     }
 
     /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of
-    /// each remote rank's block; it is read at the root alone. Blocks.
+    /// each remote rank's block; it is read at the root alone.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gatherv(
-        &self,
-        root: InterRoot,
-        data: Vec<u8>,
-        lengths: &[usize],
-    ) -> Result<Vec<u8>, Error> {
-        self.igatherv(root, data, lengths).wait()
-    }
-
-    /// As [`gatherv`](Self::gatherv), without blocking.
-    pub fn igatherv(&self, root: InterRoot, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
+    pub fn gatherv(&self, root: InterRoot, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
         let length = data.len();
         let remote = self.remote_size();
         self.rooted(root, data, |operation, root| match root {
@@ -198,16 +157,11 @@ impl<N: Net> InterComm<N> {
     }
 
     /// Sends each process of the other group its block of the root's bytes. A block has `block`
-    /// bytes. The data that other processes pass is ignored. Blocks.
+    /// bytes. The data that other processes pass is ignored.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn scatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.iscatter(root, data, block).wait()
-    }
-
-    /// As [`scatter`](Self::scatter), without blocking.
-    pub fn iscatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> CollRequest<N> {
+    pub fn scatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
         let scatter = Call::new(Coll::Scatter, 0, Vec::new()).receiving(&[block]);
@@ -225,7 +179,7 @@ impl<N: Net> InterComm<N> {
 
     /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of
     /// each remote rank's block; it is read at the root alone. `own` is the length of this
-    /// process's block; it is read in the other group. Blocks.
+    /// process's block; it is read in the other group.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -235,18 +189,7 @@ impl<N: Net> InterComm<N> {
         data: Vec<u8>,
         lengths: &[usize],
         own: usize,
-    ) -> Result<Vec<u8>, Error> {
-        self.iscatterv(root, data, lengths, own).wait()
-    }
-
-    /// As [`scatterv`](Self::scatterv), without blocking.
-    pub fn iscatterv(
-        &self,
-        root: InterRoot,
-        data: Vec<u8>,
-        lengths: &[usize],
-        own: usize,
-    ) -> CollRequest<N> {
+    ) -> Collective<'_, N> {
         let length = data.len();
         let remote = self.remote_size();
         self.rooted(root, data, |operation, root| match root {
@@ -261,16 +204,11 @@ impl<N: Net> InterComm<N> {
 
     /// Collects the bytes of each group at all processes of the other group, in the order of ranks.
     /// `block` is the number of bytes of each remote process. All processes of one group pass as
-    /// many bytes; the two groups may pass different numbers. Blocks.
+    /// many bytes; the two groups may pass different numbers.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgather(&self, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.iallgather(data, block).wait()
-    }
-
-    /// As [`allgather`](Self::allgather), without blocking.
-    pub fn iallgather(&self, data: Vec<u8>, block: usize) -> CollRequest<N> {
+    pub fn allgather(&self, data: Vec<u8>, block: usize) -> Collective<'_, N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
         self.all(data, |operation| {
@@ -282,16 +220,11 @@ impl<N: Net> InterComm<N> {
     }
 
     /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes
-    /// of each remote rank's block. Blocks.
+    /// of each remote rank's block.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Result<Vec<u8>, Error> {
-        self.iallgatherv(data, lengths).wait()
-    }
-
-    /// As [`allgatherv`](Self::allgatherv), without blocking.
-    pub fn iallgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
+    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
         let remote = self.remote_size();
         self.all(data, |operation| {
             let places = places(remote, lengths, 0)?;
@@ -302,23 +235,18 @@ impl<N: Net> InterComm<N> {
 
     /// Each process passes one block for each remote process, and gets one block from each, in the
     /// order of ranks. `block` is the number of bytes of a received block. The blocks of the two
-    /// groups may have different lengths. Blocks.
+    /// groups may have different lengths.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn alltoall(&self, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.ialltoall(data, block).wait()
-    }
-
-    /// As [`alltoall`](Self::alltoall), without blocking.
-    pub fn ialltoall(&self, data: Vec<u8>, block: usize) -> CollRequest<N> {
+    pub fn alltoall(&self, data: Vec<u8>, block: usize) -> Collective<'_, N> {
         let remote = self.remote_size() as usize;
         let sends = vec![data.len() / remote; remote];
-        self.ialltoallv(data, &sends, &vec![block; remote])
+        self.alltoallv(data, &sends, &vec![block; remote])
     }
 
     /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of
-    /// the block for each remote process, `receives` the bytes of the block from each. Blocks.
+    /// the block for each remote process, `receives` the bytes of the block from each.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -327,12 +255,7 @@ impl<N: Net> InterComm<N> {
         data: Vec<u8>,
         sends: &[usize],
         receives: &[usize],
-    ) -> Result<Vec<u8>, Error> {
-        self.ialltoallv(data, sends, receives).wait()
-    }
-
-    /// As [`alltoallv`](Self::alltoallv), without blocking.
-    pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
+    ) -> Collective<'_, N> {
         let length = data.len();
         let remote = self.remote_size();
         let at_once =
@@ -345,27 +268,24 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Begins an operation without a root. `add_phases` checks the arguments and adds the phases.
+    /// An operation without a root. `add_phases` checks the arguments and adds the phases.
     fn all(
         &self,
         data: Vec<u8>,
         add_phases: impl FnOnce(InterOperation) -> Result<InterOperation, Error>,
-    ) -> CollRequest<N> {
-        match add_phases(InterOperation::new(self, data)) {
-            Ok(operation) => self.comm.start(operation.numbered(self)),
-            Err(error) => self.comm.ended(Err(error)),
-        }
+    ) -> Collective<'_, N> {
+        let operation = add_phases(InterOperation::new(self, data));
+        Collective::of_machine(&self.comm, || Ok(operation?.numbered(self)))
     }
 
-    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote
-    /// process, `None` if it is this process. The other processes of the root's group have nothing
-    /// to do.
+    /// An operation with a root. `add_phases` gets the root's rank if the root is a remote process,
+    /// `None` if it is this process. The other processes of the root's group have nothing to do.
     fn rooted(
         &self,
         root: InterRoot,
         data: Vec<u8>,
         add_phases: impl FnOnce(InterOperation, Option<u32>) -> Result<InterOperation, Error>,
-    ) -> CollRequest<N> {
+    ) -> Collective<'_, N> {
         let size = self.remote_size();
         self.all(data, |operation| match root {
             InterRoot::Own => add_phases(operation, None),

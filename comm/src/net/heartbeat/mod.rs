@@ -30,7 +30,7 @@
 //! let net = WorkerNet::new(worker, addresses, 0)?;
 //! let beating = HeartbeatConfig { timeout: Duration::from_secs(20), ..HeartbeatConfig::default() };
 //! let runtime = Runtime::new(Heartbeats::new(net, beating)?, Config::default())?;
-//! runtime.world().barrier()?;
+//! runtime.world().barrier().wait()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
