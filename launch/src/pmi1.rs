@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 
 use crate::inherit;
 use crate::spawn::{PARENT_KEY, SIZE_MAX};
@@ -105,18 +106,16 @@ impl Pmi1 {
     /// The environment is invalid, the launcher can't be reached or doesn't speak PMI-1.
     pub fn from_env() -> Result<Option<Self>, Pmi1Error> {
         if let Some(number) = variable("PMI_FD") {
-            let wanted = "the number of an open socket";
-            let fd = number.parse().ok().filter(|fd| *fd > 2);
-            let fd = fd.ok_or_else(|| wrong("PMI_FD", &number, wanted))?;
+            let fd = parsed("PMI_FD", "the number of an open socket", |fd| *fd > 2)?;
             let socket =
                 inherit::take(fd).map_err(|error| unreachable("PMI_FD", &number, error))?;
-            let wanted = "a number of processes";
-            let size = parsed("PMI_SIZE", wanted, |size| (1..=SIZE_MAX).contains(size))?;
+            let sizes = 1..=SIZE_MAX;
+            let size = parsed("PMI_SIZE", "a number of processes", |size| sizes.contains(size))?;
             let rank = parsed("PMI_RANK", "a number below PMI_SIZE", |rank| *rank < size)?;
             return Self::open(socket, rank, size).map(Some);
         }
         if let Some(place) = variable("PMI_PORT") {
-            let id: u32 = parsed("PMI_ID", "a number", |_| true)?;
+            let id = parsed("PMI_ID", "a number", |_: &u32| true)?;
             let stream = TcpStream::connect(&place)
                 .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
                 .map_err(|error| unreachable("PMI_PORT", &place, error))?;
@@ -163,10 +162,7 @@ impl Pmi1 {
             value: max("vallen_max")?.saturating_sub(1),
         };
         let answer = pmi.ask("get_my_kvsname", &[], "my_kvsname")?;
-        answer
-            .field("kvsname")
-            .ok_or(no_field("my_kvsname", "kvsname"))?
-            .clone_into(&mut pmi.kvsname);
+        pmi.kvsname = number(&answer, "my_kvsname", "kvsname")?;
         Ok(pmi)
     }
 
@@ -322,7 +318,7 @@ fn no_field(answer: &'static str, field: &'static str) -> Pmi1Error {
     Pmi1Error::Field { answer, field }
 }
 
-fn number<T: std::str::FromStr>(
+fn number<T: FromStr>(
     line: &PmiLine,
     answer: &'static str,
     field: &'static str,
@@ -335,21 +331,22 @@ fn variable(name: &str) -> Option<String> {
     env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-fn wrong(name: &'static str, value: &str, wanted: &'static str) -> Pmi1Error {
-    Pmi1Error::Environment { name, value: value.escape_debug().to_string(), wanted }
-}
-
 fn unreachable(name: &str, value: &str, error: io::Error) -> Pmi1Error {
     Pmi1Error::Unreachable { place: format!("{name}={}", value.escape_debug()), error }
 }
 
-fn parsed(
+/// The number in an environment variable.
+fn parsed<T: FromStr>(
     name: &'static str,
     wanted: &'static str,
-    is_right: impl FnOnce(&u32) -> bool,
-) -> Result<u32, Pmi1Error> {
+    is_right: impl FnOnce(&T) -> bool,
+) -> Result<T, Pmi1Error> {
     let value = variable(name).unwrap_or_default();
-    value.parse().ok().filter(is_right).ok_or_else(|| wrong(name, &value, wanted))
+    let wrong = || {
+        let value = value.escape_debug().to_string();
+        Pmi1Error::Environment { name, value, wanted }
+    };
+    value.parse().ok().filter(is_right).ok_or_else(wrong)
 }
 
 /// The ranks in a list such as `1,3-5`; `None` if the list is invalid or has a rank that is not
