@@ -64,3 +64,18 @@ impl StopWait {
         fds[0].revents == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropping_ends_a_thread_that_waits() {
+        let (sender, turns) = std::sync::mpsc::channel();
+        let turn = move |stop: &StopWait| sender.send(()).is_ok() && stop.wait(-1, -1);
+        let thread = ProgressThread::start(turn).unwrap();
+        turns.recv().unwrap();
+        drop(thread);
+        assert!(turns.recv().is_err(), "the thread has dropped its end");
+    }
+}

@@ -41,7 +41,7 @@ use std::sync::PoisonError;
 use std::thread;
 
 pub use scope::{Explored, Failure, Scope};
-use search::{Search, Shared};
+use search::{Search, SharedStates};
 
 impl Scope {
     /// Visits every state with this many threads.
@@ -49,7 +49,7 @@ impl Scope {
     /// # Errors
     /// The first violation, with the path to it.
     pub fn explore(&self, threads: usize) -> Result<Explored, Box<Failure>> {
-        let shared = Shared::new();
+        let shared = SharedStates::new();
         let found: Vec<_> = thread::scope(|scope| {
             let shared = &shared;
             let search = |turn| scope.spawn(move || Search::run(*self, turn, shared));

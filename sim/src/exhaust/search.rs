@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 200;
 type BuildFold = BuildHasherDefault<Fold>;
 
 /// The data that all threads share.
-pub(super) struct Shared {
+pub(super) struct SharedStates {
     /// Digests of the states that were reached, in parts with a lock each.
     seen: [Mutex<HashSet<u64, BuildFold>>; 64],
     /// Digests of the final states.
@@ -27,9 +27,9 @@ pub(super) struct Shared {
     has_failed: AtomicBool,
 }
 
-impl Shared {
+impl SharedStates {
     pub(super) fn new() -> Self {
-        Shared {
+        SharedStates {
             seen: std::array::from_fn(|_| Mutex::default()),
             ends: Mutex::default(),
             follow: Mutex::default(),
@@ -55,7 +55,7 @@ pub(super) struct Search<'a> {
     scope: Scope,
     /// The number by which the order of choices is rotated, so that threads take different paths.
     turn: usize,
-    shared: &'a Shared,
+    shared: &'a SharedStates,
     path: Vec<Choice>,
     explored: Explored,
 }
@@ -64,7 +64,7 @@ impl<'a> Search<'a> {
     pub(super) fn run(
         scope: Scope,
         turn: usize,
-        shared: &'a Shared,
+        shared: &'a SharedStates,
     ) -> Result<Explored, Box<Failure>> {
         let (path, explored) = (Vec::new(), Explored::default());
         let mut search = Search { scope, turn, shared, path, explored };

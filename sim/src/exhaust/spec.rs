@@ -26,7 +26,7 @@ pub(super) enum ReceiveKind {
 }
 
 impl ReceiveKind {
-    fn matches(self, message: Message) -> bool {
+    fn matches(self, message: ScopeMessage) -> bool {
         match self {
             ReceiveKind::Exact { sender, tag } => sender == message.sender() && tag == message.tag,
             ReceiveKind::AnySource { tag } => tag == message.tag,
@@ -37,15 +37,15 @@ impl ReceiveKind {
 
 /// A message. Each sender has a range of [`MANY`] numbers for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Message {
+pub(super) struct ScopeMessage {
     pub(super) number: u8,
     pub(super) tag: u8,
 }
 
-impl Message {
+impl ScopeMessage {
     /// The message that a sender sends after `sent` others.
     pub(super) fn new(sender: u8, sent: u8, tag: u8) -> Self {
-        Message { number: sender * MANY + sent, tag }
+        ScopeMessage { number: sender * MANY + sent, tag }
     }
 
     pub(super) fn sender(self) -> u8 {
@@ -55,17 +55,17 @@ impl Message {
 
 /// How a receive ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum End {
+pub(super) enum ReceiveEnd {
     Got(u8),
     Cancelled,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Receive {
+enum ReceiveProgress {
     #[default]
     Unposted,
     Pending,
-    Ended(End),
+    Ended(ReceiveEnd),
     /// The end was reported.
     Gone,
 }
@@ -73,22 +73,22 @@ enum Receive {
 /// One state of the plain lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Lists {
-    receives: [Receive; MANY as usize],
+    receives: [ReceiveProgress; MANY as usize],
     /// Messages that wait, oldest first.
-    waiting: [Option<Message>; MANY as usize],
+    waiting: [Option<ScopeMessage>; MANY as usize],
     /// Messages that were sent and have not taken effect, by sender, oldest first.
-    in_transit: [[Option<Message>; MANY as usize]; SENDERS as usize],
+    in_transit: [[Option<ScopeMessage>; MANY as usize]; SENDERS as usize],
     /// A bit for each receive whose cancel has not taken effect.
     cancels: u8,
 }
 
-fn push(queue: &mut [Option<Message>; MANY as usize], message: Message) {
+fn push(queue: &mut [Option<ScopeMessage>; MANY as usize], message: ScopeMessage) {
     if let Some(place) = queue.iter_mut().find(|place| place.is_none()) {
         *place = Some(message);
     }
 }
 
-fn remove(queue: &mut [Option<Message>; MANY as usize], at: usize) -> Option<Message> {
+fn remove(queue: &mut [Option<ScopeMessage>; MANY as usize], at: usize) -> Option<ScopeMessage> {
     let message = queue[at].take();
     queue[at..].rotate_left(1);
     message
@@ -98,27 +98,30 @@ impl Lists {
     /// One of a sender's messages takes effect; `None` if it can't before an older one.
     fn land(mut self, sender: usize, at: usize, kinds: &[ReceiveKind]) -> Option<Lists> {
         let message = remove(&mut self.in_transit[sender], at)?;
-        let takes = |(receive, kind): (&Receive, &ReceiveKind)| {
-            *receive == Receive::Pending && kind.matches(message)
+        let takes = |(receive, kind): (&ReceiveProgress, &ReceiveKind)| {
+            *receive == ReceiveProgress::Pending && kind.matches(message)
         };
         match self.receives.iter().zip(kinds).position(takes) {
             Some(index) if self.overtakes(message, kinds[index]) => return None,
-            Some(index) => self.receives[index] = Receive::Ended(End::Got(message.number)),
+            Some(index) => {
+                self.receives[index] = ReceiveProgress::Ended(ReceiveEnd::Got(message.number))
+            }
             None => self.wait(message),
         }
         Some(self)
     }
 
     /// Whether a message would be received before an older one of its sender that matches as well.
-    fn overtakes(&self, message: Message, kind: ReceiveKind) -> bool {
+    fn overtakes(&self, message: ScopeMessage, kind: ReceiveKind) -> bool {
         let of_sender = self.in_transit[usize::from(message.sender())].iter().flatten();
         of_sender.clone().any(|other| other.number < message.number && kind.matches(*other))
     }
 
     /// Puts a message behind all waiting messages, except younger ones of its sender.
-    fn wait(&mut self, message: Message) {
-        let is_younger =
-            |other: &Message| other.sender() == message.sender() && other.number > message.number;
+    fn wait(&mut self, message: ScopeMessage) {
+        let is_younger = |other: &ScopeMessage| {
+            other.sender() == message.sender() && other.number > message.number
+        };
         let at = self.waiting.iter().position(|place| place.as_ref().is_none_or(is_younger));
         if let Some(at) = at {
             self.waiting[at..].rotate_right(1);
@@ -132,22 +135,24 @@ impl Lists {
             return None;
         }
         self.cancels &= !(1 << index);
-        if self.receives[index] == Receive::Pending {
-            self.receives[index] = Receive::Ended(End::Cancelled);
+        if self.receives[index] == ReceiveProgress::Pending {
+            self.receives[index] = ReceiveProgress::Ended(ReceiveEnd::Cancelled);
         }
         Some(self)
     }
 
     /// A receive is posted; `None` if it would be given a message before an older one.
     fn post(mut self, index: usize, kind: ReceiveKind) -> Option<Lists> {
-        let takes = |place: &Option<Message>| place.is_some_and(|message| kind.matches(message));
+        let takes =
+            |place: &Option<ScopeMessage>| place.is_some_and(|message| kind.matches(message));
         let found =
             self.waiting.iter().position(takes).and_then(|at| remove(&mut self.waiting, at));
         if found.is_some_and(|message| self.overtakes(message, kind)) {
             return None;
         }
-        self.receives[index] =
-            found.map_or(Receive::Pending, |message| Receive::Ended(End::Got(message.number)));
+        self.receives[index] = found.map_or(ReceiveProgress::Pending, |message| {
+            ReceiveProgress::Ended(ReceiveEnd::Got(message.number))
+        });
         Some(self)
     }
 
@@ -156,8 +161,8 @@ impl Lists {
         let count = |of| self.receives.iter().filter(|receive| **receive == of).count();
         self.in_transit.iter().all(|queue| queue[0].is_none())
             && self.cancels == 0
-            && self.receives.iter().all(|receive| !matches!(receive, Receive::Ended(_)))
-            && count(Receive::Pending) == pending
+            && self.receives.iter().all(|receive| !matches!(receive, ReceiveProgress::Ended(_)))
+            && count(ReceiveProgress::Pending) == pending
             && self.waiting.iter().flatten().count() == waiting
     }
 }
@@ -189,7 +194,7 @@ impl Spec {
     }
 
     /// A message is sent.
-    pub(super) fn send(&mut self, message: Message) {
+    pub(super) fn send(&mut self, message: ScopeMessage) {
         self.each(|lists| push(&mut lists.in_transit[usize::from(message.sender())], message));
     }
 
@@ -199,11 +204,11 @@ impl Spec {
     }
 
     /// A receive was reported to have ended. Returns whether it can have ended like this.
-    pub(super) fn ended(&mut self, index: usize, end: End) -> bool {
+    pub(super) fn ended(&mut self, index: usize, end: ReceiveEnd) -> bool {
         self.spread();
-        self.states.retain(|lists| lists.receives[index] == Receive::Ended(end));
+        self.states.retain(|lists| lists.receives[index] == ReceiveProgress::Ended(end));
         self.each(|lists| {
-            lists.receives[index] = Receive::Gone;
+            lists.receives[index] = ReceiveProgress::Gone;
             lists.cancels &= !(1 << index);
         });
         !self.states.is_empty()
@@ -220,7 +225,8 @@ impl Spec {
     pub(super) fn hash_state(&self, state: &mut impl Hasher) {
         // Patterns of receives that have ended don't matter.
         for (index, kind) in self.kinds.iter().enumerate() {
-            let is_gone = self.states.iter().all(|lists| lists.receives[index] == Receive::Gone);
+            let is_gone =
+                self.states.iter().all(|lists| lists.receives[index] == ReceiveProgress::Gone);
             (!is_gone).then_some(kind).hash(state);
         }
         self.states.hash(state);
@@ -263,8 +269,8 @@ mod tests {
         ReceiveKind::AnySource { tag: 0 }
     }
 
-    fn sent(sender: u8, nth: u8) -> Message {
-        Message::new(sender, nth, 0)
+    fn sent(sender: u8, nth: u8) -> ScopeMessage {
+        ScopeMessage::new(sender, nth, 0)
     }
 
     #[test]
@@ -272,11 +278,11 @@ mod tests {
         let mut spec = Spec::new();
         (0..2).for_each(|_| spec.post(any()));
         (0..2).for_each(|nth| spec.send(sent(A, nth)));
-        assert!(!spec.clone().ended(0, End::Got(sent(A, 1).number)));
-        assert!(!spec.clone().ended(1, End::Got(sent(A, 0).number)));
-        assert!(spec.ended(1, End::Got(sent(A, 1).number)), "the first has ended, too");
-        assert!(!spec.clone().ended(0, End::Cancelled));
-        assert!(spec.ended(0, End::Got(sent(A, 0).number)) && spec.may_be_settled(0, 0));
+        assert!(!spec.clone().ended(0, ReceiveEnd::Got(sent(A, 1).number)));
+        assert!(!spec.clone().ended(1, ReceiveEnd::Got(sent(A, 0).number)));
+        assert!(spec.ended(1, ReceiveEnd::Got(sent(A, 1).number)), "the first has ended, too");
+        assert!(!spec.clone().ended(0, ReceiveEnd::Cancelled));
+        assert!(spec.ended(0, ReceiveEnd::Got(sent(A, 0).number)) && spec.may_be_settled(0, 0));
     }
 
     #[test]
@@ -285,9 +291,9 @@ mod tests {
         (0..2).for_each(|_| spec.post(any()));
         spec.send(sent(A, 0));
         spec.send(sent(B, 0));
-        assert!(spec.ended(0, End::Got(sent(B, 0).number)));
+        assert!(spec.ended(0, ReceiveEnd::Got(sent(B, 0).number)));
         assert!(!spec.may_be_settled(1, 1), "a pair that matches can't be left");
-        assert!(spec.ended(1, End::Got(sent(A, 0).number)));
+        assert!(spec.ended(1, ReceiveEnd::Got(sent(A, 0).number)));
     }
 
     #[test]
@@ -295,13 +301,15 @@ mod tests {
         let mut spec = Spec::new();
         let kinds = [0, 1].map(|tag| ReceiveKind::Exact { sender: A, tag });
         spec.post(kinds[1]);
-        spec.send(Message::new(A, 0, 0));
-        spec.send(Message::new(A, 1, 1));
-        assert!(spec.ended(0, End::Got(1)));
+        spec.send(ScopeMessage::new(A, 0, 0));
+        spec.send(ScopeMessage::new(A, 1, 1));
+        assert!(spec.ended(0, ReceiveEnd::Got(1)));
         // The older message still waits, and the receive of any tag gets it.
         spec.post(ReceiveKind::AnyTag { sender: A });
         assert!(
-            !spec.may_be_settled(1, 1) && spec.ended(1, End::Got(0)) && spec.may_be_settled(0, 0)
+            !spec.may_be_settled(1, 1)
+                && spec.ended(1, ReceiveEnd::Got(0))
+                && spec.may_be_settled(0, 0)
         );
     }
 
@@ -311,9 +319,9 @@ mod tests {
         (0..2).for_each(|_| spec.post(any()));
         spec.send(sent(A, 0));
         let mut late = spec.clone();
-        assert!(!late.ended(1, End::Got(0)));
+        assert!(!late.ended(1, ReceiveEnd::Got(0)));
         spec.cancel(0);
-        assert!(spec.ended(1, End::Got(0)) && spec.ended(0, End::Cancelled));
+        assert!(spec.ended(1, ReceiveEnd::Got(0)) && spec.ended(0, ReceiveEnd::Cancelled));
         assert!(
             spec.may_be_settled(0, 0) && !spec.may_be_settled(0, 1) && !spec.may_be_settled(1, 0)
         );

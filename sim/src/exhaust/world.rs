@@ -12,7 +12,7 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::fold::Fold;
 use super::scope::Scope;
-use super::spec::{End, Message, ReceiveKind, SENDERS, Spec};
+use super::spec::{ReceiveEnd, ReceiveKind, SENDERS, ScopeMessage, Spec};
 use super::wire::{Arriving, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
 
@@ -251,7 +251,7 @@ impl ScopeWorld {
     fn send(&mut self, sender: u8, tag: u8) {
         self.name(Some(sender), Some(tag));
         let sent = &mut self.sent[usize::from(sender)];
-        let message = Message::new(sender, *sent, tag);
+        let message = ScopeMessage::new(sender, *sent, tag);
         *sent += 1;
         self.spec.send(message);
         let tag = u64::from(sender + 1) << SOURCE_SHIFT | u64::from(tag);
@@ -382,9 +382,9 @@ fn engine_config(scope: &Scope) -> EngineConfig {
 }
 
 /// Checks how a receive ended, and all facts of its envelope.
-fn end_of(completion: &Completion) -> Result<End, Violation> {
+fn end_of(completion: &Completion) -> Result<ReceiveEnd, Violation> {
     let status = match &completion.result {
-        Err(Fault::Cancelled) => return Ok(End::Cancelled),
+        Err(Fault::Cancelled) => return Ok(ReceiveEnd::Cancelled),
         Err(fault) => {
             return Err(Violation::new(Rule::Fault, format!("a receive failed: {fault}")));
         }
@@ -394,7 +394,7 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     let Some(number) = number else {
         return Err(Violation::new(Rule::Status, format!("no such immediate data: {status:?}")));
     };
-    let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
+    let message = ScopeMessage { number, tag: (status.tag.0 & TAG_BITS) as u8 };
     let from = u32::from(message.sender()) + 1;
     let source = status.tag.0 >> SOURCE_SHIFT;
     if from > u32::from(SENDERS)
@@ -409,5 +409,5 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     if !is_complete || completion.buffer.iter().any(|byte| *byte != number + 1) {
         return Err(Violation::new(Rule::Payload, format!("wrong bytes of message {number}")));
     }
-    Ok(End::Got(number))
+    Ok(ReceiveEnd::Got(number))
 }

@@ -3,7 +3,7 @@
 use tagmatch_fallback::CreditConfig;
 
 use super::ledger::{self, Account};
-use super::net::{Frame, Link, Net, UNTAGGED, number};
+use super::net::{Frame, LinkState, Net, UNTAGGED, number};
 use super::wire_fault::WireFault;
 use crate::violation::{Verdict, ensure};
 
@@ -88,7 +88,7 @@ impl Net {
         config: &CreditConfig,
     ) -> Verdict {
         let peers = self.nodes[at as usize].peers.iter();
-        let up = peers.filter(|end| end.link == Link::Up && end.ends.is_none());
+        let up = peers.filter(|end| end.link == LinkState::Up && end.ends.is_none());
         let accounts: Vec<Account> = up.map(|end| end.account).collect();
         for account in &accounts {
             ensure!(account.is_covered(), Memory, "n{at}: a peer spent beyond {account:?}");

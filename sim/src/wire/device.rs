@@ -9,7 +9,7 @@ use tagmatch_device::{
     Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 
-use super::net::{Link, Net, Ready};
+use super::net::{LinkState, Net, Ready};
 
 /// A device of a simulated network.
 #[derive(Debug)]
@@ -70,9 +70,9 @@ impl Device for Wire {
         let (to, back) = (end.node, end.back);
         match end.link {
             _ if end.ends.is_some() => return Err(Refused::Down),
-            Link::Down => return Err(Refused::Down),
-            Link::Connecting => return Err(Refused::NotUp),
-            Link::Up => {}
+            LinkState::Down => return Err(Refused::Down),
+            LinkState::Connecting => return Err(Refused::NotUp),
+            LinkState::Up => {}
         }
         if header.len() + payload.len() > net.nodes[to as usize].message_max {
             return Err(Refused::TooLong);
@@ -110,7 +110,7 @@ impl Device for Wire {
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         let mut net = self.net.borrow_mut();
         let link = net.nodes[self.me as usize].peers.get(request.peer.index()).map(|end| end.link);
-        if link != Some(Link::Up) {
+        if link != Some(LinkState::Up) {
             return Err((request.into, ReadError::PeerDown));
         }
         net.read(self.me, request);

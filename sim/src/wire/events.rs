@@ -2,7 +2,7 @@
 
 use tagmatch_device::DownReason;
 
-use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
+use super::net::{Frame, LinkState, Net, Note, Reading, Ready, UNTAGGED, number};
 
 /// Keys of rendezvous requests that are remembered: more than one peer can have under way, which
 /// the number of the receiver's waiting messages bounds. Keys of discarded messages are never read.
@@ -52,8 +52,8 @@ impl Net {
         let me = &mut self.nodes[at as usize];
         let end = &mut me.peers[peer as usize];
         match end.link {
-            Link::Down => None,
-            Link::Connecting => {
+            LinkState::Down => None,
+            LinkState::Connecting => {
                 if let Some(reason) = end.ends.filter(|_| end.inbox.is_empty()) {
                     let is_asked_for = end.is_asked_for;
                     return is_asked_for.then(|| self.end_link(at, peer, reason));
@@ -61,10 +61,10 @@ impl Net {
                 if !hurry && end.up_at > now {
                     return None;
                 }
-                end.link = Link::Up;
+                end.link = LinkState::Up;
                 Some(Ready::Up(peer))
             }
-            Link::Up => {
+            LinkState::Up => {
                 if end.inbox.front().is_some_and(|frame| hurry || frame.ready <= now) {
                     let frame = end.inbox.pop_front()?;
                     let Frame { ordinal, eager, .. } = frame;
@@ -93,7 +93,7 @@ impl Net {
 
     fn end_link(&mut self, at: u32, peer: u32, reason: DownReason) -> Ready {
         let end = &mut self.nodes[at as usize].peers[peer as usize];
-        end.link = Link::Down;
+        end.link = LinkState::Down;
         let (from, tick) = (end.node, self.clock);
         self.notes.push(Note::Down { at, from, tick });
         Ready::Down(peer, reason)

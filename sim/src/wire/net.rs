@@ -46,7 +46,7 @@ pub(super) struct Frame {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum LinkState {
     Connecting,
     Up,
     Down,
@@ -58,7 +58,7 @@ pub(super) struct PeerEnd {
     pub(super) node: u32,
     /// The number that the peer knows this worker by.
     pub(super) back: u32,
-    pub(super) link: Link,
+    pub(super) link: LinkState,
     pub(super) up_at: u64,
     /// The worker has connected to this peer, so it must be told of its end even if it never was
     /// up.
@@ -201,7 +201,7 @@ impl Net {
         let end = PeerEnd {
             node,
             back,
-            link: Link::Connecting,
+            link: LinkState::Connecting,
             up_at,
             is_asked_for: false,
             ends: None,

@@ -2,7 +2,7 @@
 
 use tagmatch_device::{Buffer, ReadError, ReadRequest};
 
-use super::net::{Exposed, Link, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
+use super::net::{Exposed, LinkState, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
 use super::wire_fault::WireFault;
 
 impl Net {
@@ -53,7 +53,7 @@ impl Net {
         let me = &mut self.nodes[at as usize];
         let Reading { mut request, ordinal, .. } = me.reads.swap_remove(index);
         let end = &me.peers[request.peer.index()];
-        let (from, is_down) = (end.node, end.ends.is_some() || end.link == Link::Down);
+        let (from, is_down) = (end.node, end.ends.is_some() || end.link == LinkState::Down);
         let fails = !is_down && me.fail_reads > 0;
         me.fail_reads -= u32::from(fails);
         let outcome = if is_down {
