@@ -26,6 +26,10 @@ pub(crate) struct Worker<D: Device> {
     /// Workers that it has connected to.
     pub(crate) met: Vec<(u32, PeerId)>,
     pub(crate) requests: Requests,
+    /// Queued requests, by their contexts.
+    pub(crate) queued: HashMap<u64, RequestId>,
+    /// What the completion queue has told last of each peer: up or down.
+    pub(crate) told: HashMap<PeerId, bool>,
     /// Messages that matched probes took.
     pub(crate) held: Vec<(MessageId, u32)>,
     /// Requests whose end is not announced; the owner polls them.
@@ -45,6 +49,8 @@ impl<D: Device> Worker<D> {
             node,
             met: vec![],
             requests: Requests::default(),
+            queued: HashMap::new(),
+            told: HashMap::new(),
             held: vec![],
             unwatched: vec![],
             late: vec![],
@@ -53,9 +59,16 @@ impl<D: Device> Worker<D> {
         }
     }
 
+    /// Whether the completion queue of this worker tells of peers.
+    pub(crate) fn tells_peers(node: u32) -> bool {
+        node % 2 == 1
+    }
+
     /// Forgets all requests and messages.
     pub(crate) fn forget(&mut self) {
         self.requests = Requests::default();
+        self.queued.clear();
+        self.told.clear();
         self.held.clear();
         self.unwatched.clear();
         self.late.clear();

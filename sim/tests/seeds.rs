@@ -24,7 +24,7 @@ fn nothing_is_found() {
         // The runs must do something: a profile that does nothing finds nothing.
         assert!(counts.received > 200 * 10, "{}: {counts:?}", profile.name);
         // `graves` must make workers drop messages of peers that are down.
-        assert!(profile.name != "graves" || counts.lost > 10, "{}: {counts:?}", profile.name);
+        assert!(profile.name != "graves" || counts.lost > 4, "{}: {counts:?}", profile.name);
         // NICs must match receives: software alone would also match them right. The NICs of a
         // profile match about 300.
         assert!(profile.nic.is_none() || counts.hardware > 250, "{}: {counts:?}", profile.name);

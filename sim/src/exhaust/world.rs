@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use tagmatch_device::tm::{Opcode, Tmh};
 use tagmatch_device::{Buffer, DeviceError, PeerId};
-use tagmatch_fallback::{Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId};
+use tagmatch_fallback::{
+    self as fallback, Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId,
+};
 use tagmatch_model::{Handle, Knobs, Model, ModelConfig, NicStep};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
@@ -14,7 +16,7 @@ use super::fold::Fold;
 use super::scope::Scope;
 use super::spec::{ReceiveEnd, ReceiveKind, SENDERS, ScopeMessage, Spec};
 use super::wire::{Arriving, HandWire};
-use crate::violation::{Rule, Verdict, Violation};
+use crate::violation::{Rule, Verdict, Violation, ensure};
 
 /// Bytes of payload: at least the minimum of a NIC's entry, and more than fits into one packet with
 /// its header, so that a match and its data are separate events.
@@ -237,7 +239,13 @@ impl ScopeWorld {
             | tag.map_or(0, u64::from);
         let buffer = Buffer::zeroed(PAYLOAD_BYTES);
         match self.engine.receive(&Pattern::new(Tag(bits), TagMask(mask)), buffer) {
-            Ok(request) => self.requests.push(Some(request)),
+            Ok(request) => {
+                let index = self.requests.len();
+                self.requests.push(Some(request));
+                if is_queued(index) {
+                    self.engine.requests_mut().queue(request, index as u64);
+                }
+            }
             Err(refused) => {
                 return Err(Violation::new(
                     Rule::Fault,
@@ -263,19 +271,27 @@ impl ScopeWorld {
     }
 
     fn take_ends(&mut self) -> Verdict {
-        for index in 0..self.requests.len() {
-            let done =
-                self.requests[index].filter(|request| self.engine.requests().is_over(*request));
-            if let Some(completion) =
-                done.and_then(|request| self.engine.requests_mut().take(request))
-            {
-                self.requests[index] = None;
-                let end = end_of(&completion)?;
-                if !self.spec.ended(index, end) {
-                    let what = format!("receive {index} can't have ended with {end:?}");
-                    return Err(Violation::new(Rule::PostedOrder, what));
-                }
+        let mut ended = Vec::new();
+        let done = |ended: &mut Vec<_>, context, status, buffer| {
+            ended.push((context, Completion { result: Ok(status), buffer }));
+        };
+        self.engine.requests_mut().take_ends(usize::MAX, &mut ended, done, |ended, end| {
+            if let fallback::End::Operation { context, completion } = end {
+                ended.push((context, completion));
             }
+        });
+        for (index, request) in self.requests.iter().enumerate() {
+            let polled = request.filter(|_| !is_queued(index));
+            let completion = polled.and_then(|request| self.engine.requests_mut().take(request));
+            ended.extend(completion.map(|completion| (index as u64, completion)));
+        }
+        for (context, completion) in ended {
+            let index = usize::try_from(context).unwrap_or(usize::MAX);
+            let is_first = self.requests.get_mut(index).and_then(Option::take).is_some();
+            ensure!(is_first, Twice, "receive {context} has ended again, or was never posted");
+            let end = end_of(&completion)?;
+            let may_end = self.spec.ended(index, end);
+            ensure!(may_end, PostedOrder, "receive {index} can't have ended with {end:?}");
         }
         Ok(())
     }
@@ -365,6 +381,12 @@ impl ScopeWorld {
     fn requests_by_index(&self) -> Vec<Option<u32>> {
         self.requests.iter().map(|request| Some(request.as_ref()?.index())).collect()
     }
+}
+
+/// Whether the end of a receive is told by the completion queue, with the receive's index as the
+/// context. The other receives are asked.
+fn is_queued(index: usize) -> bool {
+    index.is_multiple_of(2)
 }
 
 fn engine_config(scope: &Scope) -> EngineConfig {

@@ -93,6 +93,10 @@ impl<A: Adapter> World<'_, A> {
         let is_new = worker.requests.insert(request, what);
         ensure!(is_new, Twice, "n{}: two requests of one name, {what:?}", worker.node);
         let Some(engine) = &mut worker.engine else { return Ok(()) };
+        if self.random.per_mille(250) {
+            self.queue(at, request);
+            return Ok(());
+        }
         if engine.requests().is_over(request) {
             if self.random.per_mille(40) {
                 worker.late.push(request);
@@ -231,6 +235,9 @@ impl<A: Adapter> World<'_, A> {
         let worker = &mut self.workers[at];
         let Some(request) = worker.requests.pick(which) else { return };
         let Some(engine) = &mut worker.engine else { return };
+        if worker.queued.values().any(|&queued| queued == request) {
+            return;
+        }
         let what = worker.requests.what(request);
         if engine.requests().is_over(request) && matches!(what, Some(Purpose::Receive(_))) {
             return;

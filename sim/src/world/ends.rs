@@ -11,11 +11,16 @@ use crate::worker::Purpose;
 impl<A: Adapter> World<'_, A> {
     /// Takes the results of requests that have ended.
     pub(super) fn take(&mut self, at: usize, over: &[RequestId]) -> Verdict {
+        let ended: Result<_, _> = over.iter().map(|&request| self.result(at, request)).collect();
+        self.check_ends(at, ended?)
+    }
+
+    /// Checks how requests have ended.
+    pub(super) fn check_ends(&mut self, at: usize, ended: Vec<(Purpose, Completion)>) -> Verdict {
         let now = self.net.borrow_mut().tick();
-        let mut received = Vec::with_capacity(over.len());
+        let mut received = Vec::with_capacity(ended.len());
         let mut others = Vec::new();
-        for &request in over {
-            let (what, completion) = self.result(at, request)?;
+        for (what, completion) in ended {
             match (what, completion.result) {
                 (Purpose::Receive(receive), Ok(status)) => {
                     let message = self.delivered(at, None, &status, completion.buffer)?;
@@ -45,7 +50,7 @@ impl<A: Adapter> World<'_, A> {
         Ok(())
     }
 
-    fn result(
+    pub(super) fn result(
         &mut self,
         at: usize,
         request: RequestId,
@@ -131,7 +136,7 @@ impl<A: Adapter> World<'_, A> {
     }
 
     /// Whether one of the two has ended, or broken with the other.
-    fn may_be_down(&self, at: usize, other: u32) -> bool {
+    pub(super) fn may_be_down(&self, at: usize, other: u32) -> bool {
         let node = self.workers[at].node;
         [node, other].iter().any(|node| self.ended.contains(node))
             || self.broken.contains(&(node, other))

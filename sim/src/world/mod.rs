@@ -2,6 +2,7 @@
 
 mod calls;
 mod ends;
+mod queue;
 mod settle;
 
 use std::cell::RefCell;
@@ -76,6 +77,8 @@ pub(crate) struct World<'a, A: Adapter> {
     ended: Vec<u32>,
     broken: Vec<(u32, u32)>,
     notes: Vec<Note>,
+    /// The context of the last queued operation.
+    contexts: u64,
     step: u32,
 }
 
@@ -101,6 +104,7 @@ impl<'a, A: Adapter> World<'a, A> {
             ended: vec![],
             broken: vec![],
             notes: vec![],
+            contexts: 0,
             step: 0,
         };
         for _ in 0..setup.workers {
@@ -122,8 +126,11 @@ impl<'a, A: Adapter> World<'a, A> {
             .device(wire, seed)
             .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no device: {error}")))?;
         let config = tagmatch_fallback::EngineConfig { seed, ..self.setup.engine };
-        let engine = Engine::new(device, &config)
+        let mut engine = Engine::new(device, &config)
             .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no engine: {error}")))?;
+        if Worker::<A::Device>::tells_peers(node) {
+            engine.requests_mut().tell_peers();
+        }
         Ok(Worker::new(engine, node))
     }
 
@@ -279,7 +286,11 @@ impl<'a, A: Adapter> World<'a, A> {
                 }
             }
         }
-        if over.is_empty() { Ok(()) } else { self.take(at, &over) }
+        let mut ended = self.queued_ends(at, all)?;
+        for request in over {
+            ended.push(self.result(at, request)?);
+        }
+        if ended.is_empty() { Ok(()) } else { self.check_ends(at, ended) }
     }
 
     /// Records whether an engine has dropped messages of peers that are down.

@@ -137,6 +137,7 @@ impl<A: Adapter> World<'_, A> {
         self.settle()?;
         for at in 0..self.workers.len() {
             self.all_over(at)?;
+            self.all_told(at)?;
             self.gives_memory_back(at)?;
             self.count_hardware(at);
         }
