@@ -11,7 +11,7 @@ use crate::args::report as args;
 use crate::failure::{Failure, one_line};
 use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
-use crate::saved_run::{Metric, SavedResult, SavedRun};
+use crate::saved_run::{Key, Metric, SavedResult, SavedRun};
 use crate::style::Style;
 use crate::units::{shorten, show_3, show_count};
 use interval::Ratio;
@@ -66,9 +66,8 @@ enum ResultVerdict {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct ComparedResult {
     what: String,
-    test: String,
-    size: u64,
-    parameters: BTreeMap<String, String>,
+    #[serde(flatten)]
+    key: Key,
     metric: &'static str,
     old: f64,
     new: f64,
@@ -111,9 +110,7 @@ impl ComparedResult {
         };
         Self {
             what: new.key.label(),
-            test: new.key.test.clone(),
-            size: new.key.size,
-            parameters: new.key.parameters.clone(),
+            key: new.key.clone(),
             metric: new.metric.name(),
             old: old.value,
             new: new.value,
@@ -126,16 +123,11 @@ impl ComparedResult {
     }
 
     fn cells(&self) -> [String; 5] {
-        let interval = self
-            .interval_percent
-            .map_or("-".into(), |ends| format!("{} .. {} %", change(ends[0]), change(ends[1])));
-        [
-            shorten(&self.what, WHAT_CHARS),
-            self.shown[0].clone(),
-            self.shown[1].clone(),
-            format!("{} %", change(self.time_change_percent)),
-            interval,
-        ]
+        let ends = self.interval_percent.map(|ends| ends.map(change));
+        let interval = ends.map_or("-".into(), |[low, high]| format!("{low} .. {high} %"));
+        let [old, new] = self.shown.clone();
+        let time = format!("{} %", change(self.time_change_percent));
+        [shorten(&self.what, WHAT_CHARS), old, new, time, interval]
     }
 }
 

@@ -179,15 +179,14 @@ fn load_average() -> Option<f64> {
 fn clock_cost_ns() -> f64 {
     const BLOCKS: usize = 101;
     const READINGS: u32 = 20;
-    let mut costs: Vec<f64> = (0..BLOCKS)
-        .map(|_| {
-            let start = Instant::now();
-            for _ in 1..READINGS {
-                std::hint::black_box(Instant::now());
-            }
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(READINGS)
-        })
-        .collect();
+    let reading_ns = |_| {
+        let start = Instant::now();
+        for _ in 1..READINGS {
+            std::hint::black_box(Instant::now());
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(READINGS)
+    };
+    let mut costs: Vec<f64> = (0..BLOCKS).map(reading_ns).collect();
     costs.sort_by(f64::total_cmp);
     (costs[BLOCKS / 2] * 10.0).round() / 10.0
 }

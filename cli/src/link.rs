@@ -66,13 +66,10 @@ impl From<Failed> for LinkError {
 /// The settings that bound a worker, in words.
 pub(crate) fn settings() -> Vec<String> {
     let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
+    let (messages, bytes) = (show_count(unexpected_messages), show_size(unexpected_bytes));
     vec![
         format!("sent at once: up to {}", show_size(eager_max as u64)),
-        format!(
-            "unexpected: up to {} messages, {} in all",
-            show_count(unexpected_messages),
-            show_size(unexpected_bytes),
-        ),
+        format!("unexpected: up to {messages} messages, {bytes} in all"),
     ]
 }
 
@@ -210,7 +207,7 @@ impl<A: Access> Link<A> {
         let tag = self.tags.tag(tag);
         let which = match any {
             true => Match::masked(tag, self.tags.any_source()),
-            false if self.tags.names_peers() => Match::tag(tag).from(self.peer),
+            false if !self.tags.source_in_tag => Match::tag(tag).from(self.peer),
             false => Match::tag(tag),
         };
         self.worker.recv(which, buffer)

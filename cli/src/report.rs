@@ -91,7 +91,7 @@ impl Report {
         let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
         let replaced = self.replaces_table() || to_stdout(common.json.as_ref());
         let people = if replaced { Output::nowhere() } else { Output::stdout() };
-        let goes_on = json.is_some() || self.goes_on();
+        let goes_on = json.is_some() || self.plot.is_some() || self.baseline.is_some();
         Ok((if goes_on { people.optional() } else { people }, json))
     }
 
@@ -151,11 +151,6 @@ impl Report {
     /// Prints a line of progress to the stream.
     pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
         self.out.print(line)
-    }
-
-    /// Whether there are outputs after the last row.
-    fn goes_on(&self) -> bool {
-        self.plot.is_some() || self.baseline.is_some()
     }
 
     /// Ends all tests: writes the charts, then the comparison, whose verdict comes last.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
@@ -43,9 +44,10 @@ const RECORD_FACTS: [&str; 7] = ["schema", "tool", "version", "record", "test", 
 
 /// The parameters of a result; only results with equal keys are compared. Parameters that are 0,
 /// off, or the default are absent, so a file from before a parameter existed still compares.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(crate) struct Key {
     pub(crate) test: String,
+    #[serde(skip)]
     pub(crate) device: String,
     pub(crate) size: u64,
     pub(crate) parameters: BTreeMap<String, String>,

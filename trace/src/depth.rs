@@ -77,7 +77,7 @@ pub struct MatchCounts {
 }
 
 /// Follows a run and counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DepthCounter<'a> {
     /// Lengths by id.
     lens: &'a [u64],
@@ -102,19 +102,7 @@ impl<'a> DepthCounter<'a> {
     /// For a run of `trace`.
     #[must_use]
     pub fn new(trace: &'a Trace) -> Self {
-        Self {
-            lens: &trace.lens,
-            posted_searches: Tally::default(),
-            unexpected_searches: Tally::default(),
-            posted: 0,
-            unexpected: 0,
-            unexpected_bytes: 0,
-            unexpected_bytes_max: 0,
-            probes: 0,
-            probes_missed: 0,
-            matches: MatchCounts::default(),
-            timeline: Timeline::new(trace.ops.len()),
-        }
+        Self { lens: &trace.lens, timeline: Timeline::new(trace.ops.len()), ..Self::default() }
     }
 
     /// Depths of the posted list and of the unexpected list now.

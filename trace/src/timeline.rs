@@ -23,7 +23,7 @@ impl Peak {
 }
 
 /// The greatest depth of each list in each stretch of the trace. All stretches are equally long.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Timeline {
     /// Operations of the whole trace.
     pub operations: u64,
@@ -50,9 +50,7 @@ impl Timeline {
             operations: operations as u64,
             posted_max: vec![0; points],
             unexpected_max: vec![0; points],
-            seen: 0,
-            posted: Peak::default(),
-            unexpected: Peak::default(),
+            ..Self::default()
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct TagScheme {
     /// Whether kinds stand elsewhere than above [`KIND_SHIFT`].
     moves_kinds: bool,
     /// Whether receives name their source in the tag, and not beside it.
-    source_in_tag: bool,
+    pub(super) source_in_tag: bool,
 }
 
 impl TagScheme {
@@ -58,12 +58,6 @@ impl TagScheme {
         let (kind, number) = (tag >> KIND_SHIFT, tag & ((1 << KIND_SHIFT) - 1));
         debug_assert_eq!(number & !self.layout.tag_mask().0, 0, "a number that doesn't fit");
         Tag(kind << self.layout.context_mask().0.trailing_zeros() | number)
-    }
-
-    /// Whether receives of one peer name it beside the tag.
-    #[inline]
-    pub(super) fn names_peers(&self) -> bool {
-        !self.source_in_tag
     }
 
     /// The mask of a receive from any source.
@@ -100,8 +94,8 @@ mod tests {
         // A drain's largest number.
         let tags = TagScheme::of(&device("ucx"), WorkerNeeds::default(), HwTagsArg::Auto);
         assert_eq!(tags.tag((1 << 50) - 1).0, (1 << 50) - 1);
-        assert!(tags.names_peers() && tags.any_source() == TagMask::EXACT);
+        assert!(!tags.source_in_tag && tags.any_source() == TagMask::EXACT);
         let nic = TagScheme::of(&device("shm"), WorkerNeeds::default(), HwTagsArg::Auto);
-        assert!(!nic.names_peers() && nic.any_source() != TagMask::EXACT);
+        assert!(nic.source_in_tag && nic.any_source() != TagMask::EXACT);
     }
 }

@@ -7,7 +7,7 @@ use super::drain::Drain;
 use super::error::MeasureError;
 use super::open_loop::{PlannedResult, PlannedSender};
 use super::participant::Participant;
-use super::thread::{Role, ThreadPart};
+use super::thread::Role;
 use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask};
 use crate::control::{Control, ControlError};
@@ -221,7 +221,8 @@ fn phase<A: RunThreads>(
                 let (whole, parts) = participant.batch(batch)?;
                 measured.add_batch(participant.case, batch, whole.took());
                 for (at, (part, span)) in participant.parts.iter().zip(parts).enumerate() {
-                    measured.add_part(at, batch, part, span.took());
+                    let times_ns: Vec<_> = part.times_ns().collect();
+                    measured.add_part(at, batch, &times_ns, span.took());
                 }
             }
         }
@@ -277,19 +278,13 @@ impl Measured {
         }
     }
 
-    fn add_part<A: RunThreads>(
-        &mut self,
-        at: usize,
-        batch: Batch,
-        part: &ThreadPart<A>,
-        took: Duration,
-    ) {
-        part.times_ns().for_each(|ns| self.samples.record(ns));
-        self.blocks.round_trips(part.times_ns());
+    fn add_part(&mut self, at: usize, batch: Batch, times_ns: &[u64], took: Duration) {
+        times_ns.iter().for_each(|&ns| self.samples.record(ns));
+        self.blocks.round_trips(times_ns.iter().copied());
         if let Some(thread) = self.threads.get_mut(at) {
             thread.iters += batch.messages;
             thread.took += took;
-            part.times_ns().for_each(|ns| thread.samples.record(ns));
+            times_ns.iter().for_each(|&ns| thread.samples.record(ns));
         }
     }
 

@@ -86,14 +86,10 @@ impl Drain {
     ) -> Result<(), MeasureError> {
         let order = self.sending_order(batch);
         self.fill(participant.case, &order);
-        let go = match self.queue {
-            Queue::Posted => Some(participant.link.receive(ANSWER, Buffer::default())),
-            Queue::Unexpected => None,
-        };
+        let go = (self.queue == Queue::Posted)
+            .then(|| participant.link.receive(ANSWER, Buffer::default()));
         participant.go(batch)?;
-        if let Some(go) = go {
-            participant.finish(go)?;
-        }
+        go.map(|go| participant.finish(go)).transpose()?;
         let mut sending = Vec::with_capacity(order.len());
         for &n in &order {
             let buffer = std::mem::take(&mut self.buffers[n]);

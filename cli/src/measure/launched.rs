@@ -4,6 +4,7 @@
 //! proves to rank 1 that the connection comes from rank 0. Then both leave the job and go on as
 //! with `serve`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -61,9 +62,7 @@ impl RankCpus {
 
     /// Number of this machine's CPUs that either rank may use.
     pub(super) fn cores(&self) -> usize {
-        let mut cpus: Vec<_> = self.own.iter().chain(self.other.iter().flatten()).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
+        let cpus: BTreeSet<_> = self.own.iter().chain(self.other.iter().flatten()).collect();
         cpus.len().max(1)
     }
 
@@ -72,15 +71,14 @@ impl RankCpus {
     pub(super) fn pin(&self) -> Option<PinChoice> {
         let here = *self.own.first()?;
         let others = self.other.as_ref()?;
-        let there = others.iter().find(|&&cpu| cpu != here);
-        // The other rank may only use this rank's first CPU: this rank takes another one of its
-        // own.
-        let pin = match (there, others.first()) {
-            (Some(&there), _) => Pin { here, there },
-            (None, Some(&there)) => {
+        let pin = match others.iter().find(|&&cpu| cpu != here) {
+            Some(&there) => Pin { here, there },
+            // The other rank may only use this rank's first CPU: this rank takes another one of its
+            // own.
+            None => {
+                let there = *others.first()?;
                 Pin { here: *self.own.iter().find(|&&cpu| cpu != there).unwrap_or(&here), there }
             }
-            (None, None) => return None,
         };
         Some(PinChoice::Ours(pin))
     }

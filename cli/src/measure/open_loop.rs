@@ -16,7 +16,7 @@ use super::participant::Participant;
 use super::threads::RunThreads;
 use crate::link::{Buffer, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::result::{PlannedRate, Samples};
+use crate::result::{PlannedRate, Samples, tenths};
 use crate::spec::bounds::ITERS_MAX;
 use crate::spec::{Case, Traffic};
 
@@ -159,14 +159,9 @@ impl PlannedSender {
         }
         self.done += sent;
         let samples = receive_samples(participant, sent)?;
-        let took = Duration::from_nanos(now.saturating_sub(start));
-        let pace = planned_rate(
-            participant.case,
-            sent,
-            last_planned - start,
-            now.saturating_sub(start),
-            late_max_ns,
-        );
+        let (planned_ns, took_ns) = (last_planned - start, now.saturating_sub(start));
+        let pace = planned_rate(participant.case, sent, planned_ns, took_ns, late_max_ns);
+        let took = Duration::from_nanos(took_ns);
         Ok(PlannedResult { sent, took, samples, pace, interrupted })
     }
 
@@ -217,10 +212,9 @@ fn planned_rate(
     let took = planned_ns.max(took_ns) as f64 + interval_ns;
     let share = (planned_ns as f64 + interval_ns) / took;
     let sent_per_s = if sent == 0 { 0.0 } else { planned_per_s * share };
-    let round = |rate: f64| (rate * 10.0).round() / 10.0;
     PlannedRate {
-        planned_per_s: round(planned_per_s),
-        sent_per_s: round(sent_per_s),
+        planned_per_s: tenths(planned_per_s),
+        sent_per_s: tenths(sent_per_s),
         held: share >= HELD,
         late_max_ns,
     }
@@ -261,11 +255,8 @@ impl<A: RunThreads> PlannedReceiver<A> {
                 }
                 participant.link.pause(&mut polls)?;
                 if polls.is_multiple_of(POLLS_PER_LOOK) && sent.is_none() {
-                    sent = participant
-                        .link
-                        .waiting(END)?
-                        .map(|sent| sent.ok_or(MeasureError::Token))
-                        .transpose()?;
+                    let last = participant.link.waiting(END)?;
+                    sent = last.map(|sent| sent.ok_or(MeasureError::Token)).transpose()?;
                 }
                 continue;
             };

@@ -196,17 +196,13 @@ fn serve(
             session.measuring.store(false, Ordering::SeqCst);
             return Ok(());
         };
-        let bad = match &answer {
-            Answer::Failed { why } => Some((&session.broken, why)),
-            Answer::Refused { why } => Some((&session.refused, why)),
-            _ => None,
-        };
-        match bad {
-            Some((bad, why)) => {
-                let _ = bad.set(why.clone());
-                silence = HELLO_TIME;
-            }
-            None => drop(session.cases.fetch_add(1, Ordering::SeqCst)),
+        match &answer {
+            Answer::Failed { why } => drop(session.broken.set(why.clone())),
+            Answer::Refused { why } => drop(session.refused.set(why.clone())),
+            _ => drop(session.cases.fetch_add(1, Ordering::SeqCst)),
+        }
+        if matches!(answer, Answer::Failed { .. } | Answer::Refused { .. }) {
+            silence = HELLO_TIME;
         }
         session.measuring.store(false, Ordering::SeqCst);
         control.send(&answer)?;
@@ -250,10 +246,8 @@ impl PeerSetup<'_> {
             None if self.terms.is_behind_serve => DeviceArg::served_unnamed(asked)?,
             None => asked.clone(),
         };
-        match FoundDevice::look(&device) {
-            Ok(found) => Ok(found.device),
-            Err(why) => Err(format!("{device}: {why}")),
-        }
+        let found = FoundDevice::look(&device).map_err(|why| format!("{device}: {why}"))?;
+        Ok(found.device)
     }
 }
 

@@ -15,10 +15,8 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
     let rate = |iters: u64, seconds: f64| {
         (seconds > 0.0).then(|| measured.ways as f64 * iters as f64 / seconds)
     };
-    let messages_per_s = match &measured.pace {
-        Some(pace) => Some(pace.sent_per_s),
-        None => rate(measured.iters, seconds),
-    };
+    let planned = measured.pace.map(|pace| pace.sent_per_s);
+    let messages_per_s = planned.or_else(|| rate(measured.iters, seconds));
     // The depth of a drain is the length of its round.
     let (posted, unexpected) = match case.traffic {
         Traffic::Drain { queue: Queue::Posted, .. } => (case.batch, 0),
@@ -30,6 +28,8 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         latency_ns: thread.samples.halved(),
         messages_per_s: rate(thread.iters, thread.took.as_secs_f64()).map_or(0, whole),
     });
+    let has_window =
+        matches!(case.traffic, Traffic::Stream | Traffic::Both | Traffic::Planned { .. });
     Row {
         size: case.size,
         posted_depth: posted,
@@ -42,7 +42,7 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         messages_per_s: messages_per_s.map(whole),
         more: More {
             queue: None,
-            window: has_window(case.traffic).then_some(case.window),
+            window: has_window.then_some(case.window),
             threads: case.threads,
             per_thread: per_thread.collect(),
             checked: measured.checked,
@@ -54,10 +54,6 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         blocks: measured.blocks.figures(),
         histogram: None,
     }
-}
-
-fn has_window(traffic: Traffic) -> bool {
-    matches!(traffic, Traffic::Stream | Traffic::Both | Traffic::Planned { .. })
 }
 
 fn drained(case: &Case, measured: &Measured) -> Option<Drained> {

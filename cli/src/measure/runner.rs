@@ -219,14 +219,10 @@ impl TestRunner {
             }
             let measured = match self.measure(&mut case, limits, go_on) {
                 Ok(measured) => measured,
-                // Interrupted in the set-up of a case.
-                Err(Failure::Interrupted) => {
-                    complete = false;
-                    break;
-                }
-                // Rows that were measured before are kept.
-                Err(failure) if rows > 0 => {
-                    self.failed = Some(failure);
+                // Rows that were measured before are kept, and so are those before ^C in the set-up
+                // of a case.
+                Err(failure) if rows > 0 || matches!(failure, Failure::Interrupted) => {
+                    self.failed = Some(failure).filter(|f| !matches!(f, Failure::Interrupted));
                     complete = false;
                     break;
                 }

@@ -30,6 +30,7 @@ impl Block {
 }
 
 /// Collects blocks while a measurement runs. Constant memory; not for the measured loop.
+#[derive(Default)]
 pub(crate) struct Blocks {
     done: Vec<Block>,
     current: Block,
@@ -42,13 +43,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     pub(crate) fn new() -> Self {
-        Self {
-            done: Vec::new(),
-            current: Block::default(),
-            full: 1,
-            waiting: Vec::new(),
-            is_latency: false,
-        }
+        Self { full: 1, ..Self::default() }
     }
 
     /// Takes round trips in ns, in order.
@@ -104,13 +99,10 @@ impl Blocks {
             (amount / of * 100.0).round() / 100.0
         };
         let figures: Vec<_> = done.chunks(pairs).map(figure).collect();
-        if figures.is_empty() {
-            None
-        } else if self.is_latency {
-            Some(BlockFigures { latency_ns: figures, messages_per_s: Vec::new() })
-        } else {
-            Some(BlockFigures { latency_ns: Vec::new(), messages_per_s: figures })
-        }
+        (!figures.is_empty()).then(|| match self.is_latency {
+            true => BlockFigures { latency_ns: figures, ..BlockFigures::default() },
+            false => BlockFigures { messages_per_s: figures, ..BlockFigures::default() },
+        })
     }
 }
 

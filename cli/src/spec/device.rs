@@ -119,19 +119,14 @@ impl DeviceArg {
 
     /// The settings of verbs, with this device's name.
     pub(crate) fn verbs(&self) -> VerbsConfig {
-        let name = match self {
-            DeviceArg::Verbs { name } => name.clone(),
-            _ => None,
-        };
+        let name = if let DeviceArg::Verbs { name } = self { name.clone() } else { None };
         VerbsConfig { device: name, ..VerbsConfig::default() }
     }
 
     /// The settings of UCX, with these transports.
     pub(crate) fn ucx(&self) -> UcxConfig {
-        let transports = match self {
-            DeviceArg::Ucx { transports } => transports.clone(),
-            _ => None,
-        };
+        let transports =
+            if let DeviceArg::Ucx { transports } = self { transports.clone() } else { None };
         UcxConfig { transports, ..UcxConfig::default() }
     }
 
