@@ -21,9 +21,12 @@ const VALUE: u64 = 0xffff_ffff << SHIFT;
 /// How tags are encoded. Both sides of a connection must encode them alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carrier {
-    used: u64,
-    source: u64,
-    own_source: Option<u64>,
+    /// All bits of the tag layout.
+    pub(super) used: u64,
+    /// The bits of the source field.
+    pub(super) source: u64,
+    /// The number of this worker, if the application's tags have it.
+    pub(super) own_source: Option<u64>,
     has_immediate: bool,
 }
 
@@ -59,19 +62,6 @@ impl Carrier {
             }
             _ => Ok(carrier),
         }
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(super) fn source(&self) -> u64 {
-        self.source
-    }
-
-    /// The number that the runtime puts into the source field, if it does.
-    pub(super) fn own_source(&self) -> Option<u64> {
-        self.own_source
     }
 
     /// The largest number that fits into the source field.

@@ -116,10 +116,10 @@ impl Ucx {
     pub(super) fn hello(&self, peer: PeerId) -> Hello {
         Hello {
             address: self.address,
-            used: self.carrier.used(),
-            source: self.carrier.source(),
-            own_source: self.carrier.own_source(),
-            number: if self.carrier.own_source().is_some() { 0 } else { peer.0.into() },
+            used: self.carrier.used,
+            source: self.carrier.source,
+            own_source: self.carrier.own_source,
+            number: if self.carrier.own_source.is_some() { 0 } else { peer.0.into() },
             worker: self.worker.address().to_vec(),
         }
     }
@@ -277,7 +277,7 @@ impl Ucx {
         });
         let pending = self.connections.values().filter(|other| other.owner.is_none());
         let pending = pending.map(|other| other.deadline);
-        attempts.chain(pending).chain(self.listeners.muted_until()).min()
+        attempts.chain(pending).chain(self.listeners.muted_until).min()
     }
 
     /// Whether a handshake is under way.

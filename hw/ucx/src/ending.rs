@@ -261,7 +261,7 @@ impl Ucx {
 
     /// Whether no operation is left whose memory UCX may still touch.
     fn is_over(&self) -> bool {
-        self.operations.live() == 0 && self.closing.is_empty() && self.peers.leaving.is_empty()
+        self.operations.live == 0 && self.closing.is_empty() && self.peers.leaving.is_empty()
     }
 }
 

@@ -47,15 +47,10 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 7] = [
-        Refusal::Crossed,
-        Refusal::Known,
-        Refusal::Full,
-        Refusal::Layout,
-        Refusal::SameNumber,
-        Refusal::NoTransport,
-        Refusal::Invalid,
-    ];
+    const ALL: [Refusal; 7] = {
+        use Refusal::*;
+        [Crossed, Known, Full, Layout, SameNumber, NoTransport, Invalid]
+    };
 }
 
 /// A packet of the handshake.
@@ -79,9 +74,9 @@ const BYE: u8 = 4;
 impl Hello {
     /// Whether both sides encode tags alike.
     pub(super) fn agrees_with(&self, carrier: &Carrier) -> bool {
-        self.used == carrier.used()
-            && self.source == carrier.source()
-            && self.own_source.is_some() == carrier.own_source().is_some()
+        self.used == carrier.used
+            && self.source == carrier.source
+            && self.own_source.is_some() == carrier.own_source.is_some()
     }
 }
 

@@ -168,7 +168,7 @@ impl Ucx {
         let alarm = Alarm::new(&listeners, worker.descriptor())?;
         let address = own.address()?;
         let mut ucx = Ucx {
-            peers: Peers::new(carrier.number_max(), carrier.own_source().is_some()),
+            peers: Peers::new(carrier.number_max(), carrier.own_source.is_some()),
             carrier,
             own,
             address,
@@ -189,7 +189,7 @@ impl Ucx {
         };
         ucx.peers.add(address);
         let oneself = PeerId::ONESELF;
-        if let Some(own_source) = carrier.own_source() {
+        if let Some(own_source) = carrier.own_source {
             ucx.peers.claim(oneself, own_source);
         }
         if let Some(peer) = ucx.peers.find_mut(oneself) {
@@ -223,7 +223,7 @@ impl fmt::Debug for Ucx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ucx")
             .field("address", &self.address)
-            .field("under_way", &self.operations.live())
+            .field("under_way", &self.operations.live)
             .finish_non_exhaustive()
     }
 }

@@ -22,7 +22,7 @@ const PORT_TRIALS: usize = 16;
 pub(super) struct Listeners {
     pub(super) epoll: Epoll,
     pub(super) listeners: Vec<Listener>,
-    muted_until: Option<Instant>,
+    pub(super) muted_until: Option<Instant>,
 }
 
 /// The number of a listener in the set of descriptors: its place, counted down from the highest
@@ -54,8 +54,7 @@ impl Listeners {
         }
         let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
         for (place, listener) in listeners.iter().enumerate() {
-            let watched = epoll.watch(listener.as_fd(), listener_number(place));
-            watched.in_call("epoll_ctl")?;
+            epoll.watch(listener.as_fd(), listener_number(place)).in_call("epoll_ctl")?;
         }
         Ok(Listeners { epoll, listeners, muted_until: None })
     }
@@ -73,10 +72,6 @@ impl Listeners {
         if self.muted_until.is_some_and(|until| until <= now) {
             self.mute(None);
         }
-    }
-
-    pub(super) fn muted_until(&self) -> Option<Instant> {
-        self.muted_until
     }
 
     /// Takes no more connections.

@@ -29,13 +29,11 @@ impl Ucx {
         if let Err(unfit) = self.check_send(peer, tag, immediate) {
             return Err((buffer, unfit));
         }
-        let Some(operation) = self.operations.take(Kind::Send, Some(peer), token) else {
-            return Err((buffer, Unfit::Exhausted));
-        };
+        let operation = self.operations.take(Kind::Send, Some(peer), token, buffer);
+        let operation = operation.map_err(|buffer| (buffer, Unfit::Exhausted))?;
         operation.tag.set(tag);
         operation.immediate.set(immediate);
         operation.is_synchronous.set(complete_when == CompleteWhen::Matched);
-        operation.hold(buffer);
         let index = operation.index();
         self.launch(peer, index)
     }
@@ -131,12 +129,12 @@ impl Ucx {
                 return Ok(());
             }
         }
-        let operation =
-            self.operations.take(Kind::Inject, Some(peer), 0).ok_or(Unfit::Exhausted)?;
+        let copy = payload.to_vec().into();
+        let operation = self.operations.take(Kind::Inject, Some(peer), 0, copy);
+        let operation = operation.map_err(|_| Unfit::Exhausted)?;
         operation.tag.set(tag);
         operation.immediate.set(immediate);
         operation.is_synchronous.set(false);
-        operation.hold(payload.to_vec().into());
         let index = operation.index();
         self.launch(peer, index).map(drop).map_err(|(_, unfit)| unfit)
     }
@@ -175,10 +173,8 @@ impl Ucx {
         if self.is_closed || is_down && self.worker.probe(wire, false).is_none() {
             return Err((buffer, Unfit::Down));
         }
-        let Some(operation) = self.operations.take(Kind::Receive, source, token) else {
-            return Err((buffer, Unfit::Exhausted));
-        };
-        operation.hold(buffer);
+        let operation = self.operations.take(Kind::Receive, source, token, buffer);
+        let operation = operation.map_err(|buffer| (buffer, Unfit::Exhausted))?;
         let started = self.worker.receive(operation, wire);
         let index = operation.index();
         self.posted(index, started)
@@ -259,10 +255,8 @@ impl Ucx {
         let Some(found) = self.held.get(Key::from_bits(message.0)).copied() else {
             return Err((buffer, Unfit::NoSuchMessage));
         };
-        let Some(operation) = self.operations.take(Kind::Receive, None, token) else {
-            return Err((buffer, Unfit::Exhausted));
-        };
-        operation.hold(buffer);
+        let operation = self.operations.take(Kind::Receive, None, token, buffer);
+        let operation = operation.map_err(|buffer| (buffer, Unfit::Exhausted))?;
         let started = self.worker.receive_taken(operation, found.message);
         let index = operation.index();
         self.posted(index, started)?;
@@ -273,8 +267,8 @@ impl Ucx {
     /// Receives a message without keeping its bytes, so that the message is freed and its send
     /// ends.
     pub(super) fn discard(&mut self, found: Found) {
-        let Some(operation) = self.operations.take(Kind::Discard, None, 0) else { return };
-        operation.hold(Buffer::default());
+        let taken = self.operations.take(Kind::Discard, None, 0, Buffer::default());
+        let Ok(operation) = taken else { return };
         let started = self.worker.receive_taken(operation, found.message);
         let index = operation.index();
         if let sys::Started::Failed(_) = started {

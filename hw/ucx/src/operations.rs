@@ -14,9 +14,9 @@ use tagmatch_ucx_sys as sys;
 use tagmatch_device::{Buffer, PeerId};
 
 /// Operations that are allocated at a time.
-const CHUNK: usize = 256;
+const CHUNK: u32 = 256;
 /// Most operations under way.
-const OPERATIONS_MAX: usize = 1 << 24;
+const OPERATIONS_MAX: u32 = 1 << 24;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Operation {
 
     /// Stores the buffer of the operation.
     #[inline]
-    pub(super) fn hold(&self, mut buffer: Buffer) {
+    fn hold(&self, mut buffer: Buffer) {
         let (start, room) = match buffer.as_mut_slice() {
             Some(bytes) => (bytes.as_mut_ptr().cast(), bytes.len()),
             None => (buffer.as_ptr().cast_mut().cast(), buffer.len()),
@@ -158,7 +158,8 @@ impl Operation {
 pub(super) struct Operations {
     chunks: Vec<NonNull<[Operation]>>,
     free: Vec<u32>,
-    live: usize,
+    /// Number of operations that are under way, or have ended and are still on the list.
+    pub(super) live: usize,
     ends: NonNull<Ends>,
     faults: Vec<NonNull<Fault>>,
 }
@@ -179,29 +180,26 @@ impl Operations {
         }
     }
 
-    /// Number of operations that are under way, or have ended and are still on the list.
-    pub(super) fn live(&self) -> usize {
-        self.live
-    }
-
     #[inline]
     pub(super) fn ends(&self) -> &Ends {
         // SAFETY: lives as long as the table.
         unsafe { self.ends.as_ref() }
     }
 
-    /// A free slot, or `None` when there are too many operations.
+    /// A free slot for an operation with this buffer. Returns the buffer if there are too many
+    /// operations.
     #[inline]
     pub(super) fn take(
         &mut self,
         kind: Kind,
         peer: Option<PeerId>,
         token: u64,
-    ) -> Option<&Operation> {
+        buffer: Buffer,
+    ) -> Result<&Operation, Buffer> {
         if self.free.is_empty() {
-            self.grow()?;
+            self.grow();
         }
-        let index = self.free.pop()?;
+        let Some(index) = self.free.pop() else { return Err(buffer) };
         self.live += 1;
         let operation = self.at(Index(index));
         operation.kind.set(kind);
@@ -210,30 +208,33 @@ impl Operations {
         operation.request.set(ptr::null_mut());
         operation.cancelled_by.set(Canceller::Nobody);
         operation.has_ended.set(false);
-        Some(operation)
+        operation.hold(buffer);
+        Ok(operation)
     }
 
     #[cold]
-    fn grow(&mut self) -> Option<()> {
-        let first = self.chunks.len() * CHUNK;
+    fn grow(&mut self) {
+        let first = self.room();
         if first >= OPERATIONS_MAX {
-            return None;
+            return;
         }
-        let first = u32::try_from(first).ok()?;
-        let indices = first..first + u32::try_from(CHUNK).ok()?;
+        let indices = first..first + CHUNK;
         let chunk: Box<[Operation]> =
             indices.clone().map(|index| Operation::new(index, self.ends)).collect();
         self.chunks.push(NonNull::from(Box::leak(chunk)));
         self.free.extend(indices.rev());
-        Some(())
+    }
+
+    /// Number of slots.
+    fn room(&self) -> u32 {
+        u32::try_from(self.chunks.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK)
     }
 
     #[inline]
     pub(super) fn at(&self, index: Index) -> &Operation {
-        let index = index.0 as usize;
         // SAFETY: allocated by `grow` and freed with the table; all is written through cells.
-        let chunk = unsafe { self.chunks[index / CHUNK].as_ref() };
-        &chunk[index % CHUNK]
+        let chunk = unsafe { self.chunks[(index.0 / CHUNK) as usize].as_ref() };
+        &chunk[(index.0 % CHUNK) as usize]
     }
 
     /// Frees a slot.
@@ -269,14 +270,12 @@ impl Operations {
 
     /// All operations that have not ended, or whose end was not reported.
     pub(super) fn used(&self) -> impl Iterator<Item = &Operation> {
-        let mut is_free = vec![false; self.chunks.len() * CHUNK];
+        let mut is_free = vec![false; self.room() as usize];
         for index in &self.free {
             is_free[*index as usize] = true;
         }
-        let all = (0..self.chunks.len() * CHUNK).zip(is_free);
-        let used = all.filter(|(_, is_free)| !is_free);
-        let indices = used.filter_map(|(index, _)| u32::try_from(index).ok());
-        indices.map(|index| self.at(Index(index)))
+        let used = (0..self.room()).zip(is_free).filter(|(_, is_free)| !is_free);
+        used.map(|(index, _)| self.at(Index(index)))
     }
 
     /// The argument for the callback of an endpoint's failure.
@@ -359,7 +358,7 @@ mod tests {
     fn ends_come_in_their_order_and_slots_are_used_again() {
         let mut table = Operations::new();
         let indices: Vec<Index> = (0..600u64)
-            .map(|token| table.take(Kind::Receive, None, token).unwrap().index())
+            .map(|token| table.take(Kind::Receive, None, token, Buffer::default()).unwrap().index())
             .collect();
         assert_eq!(table.under_way().count(), 600);
         for index in indices.iter().rev() {
@@ -376,8 +375,8 @@ mod tests {
             let index = ended.index();
             table.release(index);
         }
-        assert!(table.next_end().is_none() && !table.has_ends() && table.live() == 0);
-        let again = table.take(Kind::Send, Some(PeerId(1)), 9).unwrap();
+        assert!(table.next_end().is_none() && !table.has_ends() && table.live == 0);
+        let again = table.take(Kind::Send, Some(PeerId(1)), 9, Buffer::default()).unwrap();
         assert!(!again.has_ended.get() && table.chunks.len() == 3);
     }
 

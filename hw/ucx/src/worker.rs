@@ -111,7 +111,7 @@ impl Worker {
         if wakes {
             params.features |= sys::UCP_FEATURE_WAKEUP;
         }
-        params.tag_sender_mask = carrier.source();
+        params.tag_sender_mask = carrier.source;
         let (major, minor) = sys::load::VERSION_MIN;
         let mut context = ptr::null_mut();
         // SAFETY: fields as the mask says; settings that were read; a place for the result.
@@ -258,33 +258,35 @@ impl Worker {
         }
     }
 
-    /// Begins the send of an operation.
+    /// The parameters of an operation, but for its callback.
     #[inline]
-    pub(super) fn send(&self, endpoint: Endpoint, operation: &Operation) -> sys::Started {
+    fn param(operation: &Operation, flags: sys::ucp_op_attr_t) -> sys::ucp_request_param_t {
         let mut param = sys::ucp_request_param_t::zeroed();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
-            | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        param.cb.send = Some(sent);
+            | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
+            | flags;
         param.user_data = operation.user_data();
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        let (start, length) = operation.memory();
-        let tag = operation.tag.get();
+        param
+    }
+
+    /// Begins the send of an operation.
+    #[inline]
+    pub(super) fn send(&self, endpoint: Endpoint, operation: &Operation) -> sys::Started {
+        // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if
+        // the peer of a zero-copy synchronous send dies between two fragments.
+        let (send, flags) = if operation.is_synchronous.get() {
+            (self.ucp.ucp_tag_send_sync_nbx, sys::UCP_OP_ATTR_FLAG_FAST_CMPL)
+        } else {
+            (self.ucp.ucp_tag_send_nbx, 0)
+        };
+        let mut param = Self::param(operation, flags);
+        param.cb.send = Some(sent);
+        let ((start, length), tag) = (operation.memory(), operation.tag.get());
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
         // end.
-        let started = unsafe {
-            if operation.is_synchronous.get() {
-                // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process
-                // (`ucs_fatal`) if the peer of a zero-copy synchronous send dies between two
-                // fragments.
-                param.op_attr_mask |= sys::UCP_OP_ATTR_FLAG_FAST_CMPL;
-                let send = self.ucp.ucp_tag_send_sync_nbx;
-                send(endpoint.0, start, length, tag, &raw const param)
-            } else {
-                let send = self.ucp.ucp_tag_send_nbx;
-                send(endpoint.0, start, length, tag, &raw const param)
-            }
-        };
+        let started = unsafe { send(endpoint.0, start, length, tag, &raw const param) };
         self.started(started, operation)
     }
 
@@ -303,17 +305,12 @@ impl Worker {
         sys::Started::of(started) == sys::Started::Complete
     }
 
+    #[inline]
     fn receive_param(operation: &Operation) -> sys::ucp_request_param_t {
-        let mut param = sys::ucp_request_param_t::zeroed();
         // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is
         // complete at once.
-        param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
-            | sys::UCP_OP_ATTR_FIELD_USER_DATA
-            | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
-            | sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+        let mut param = Self::param(operation, sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
         param.cb.recv = Some(received);
-        param.user_data = operation.user_data();
-        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
         param
     }
 

@@ -12,9 +12,9 @@ use super::calls::{check, made, set_nonblocking};
 use super::config::VerbsConfig;
 
 pub(super) struct Context {
-    verbs: &'static Verbs,
+    pub(super) verbs: &'static Verbs,
     raw: NonNull<sys::ibv_context>,
-    name: String,
+    pub(super) name: String,
     process: u32,
 }
 
@@ -113,17 +113,8 @@ impl Context {
         self
     }
 
-    pub(super) fn verbs(&self) -> &'static Verbs {
-        self.verbs
-    }
-
     pub(super) fn raw(&self) -> *mut sys::ibv_context {
         self.raw.as_ptr()
-    }
-
-    /// The name of the device.
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     pub(super) fn is_own_process(&self) -> bool {

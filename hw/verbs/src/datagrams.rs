@@ -30,7 +30,6 @@ pub(super) struct Datagrams {
     outgoing: SendBuffers,
     /// The address handle of each datagram under way, kept until the datagram was sent.
     under_way: Vec<Option<Arc<Ah>>>,
-    qkey: u32,
 }
 
 impl Datagrams {
@@ -58,7 +57,6 @@ impl Datagrams {
             incoming: Slab::new(pd, HEADER + DATAGRAM, RECEIVES)?,
             outgoing: SendBuffers::new(pd, DATAGRAM, SENDS)?,
             under_way: (0..SENDS).map(|_| None).collect(),
-            qkey,
         };
         for at in 0..RECEIVES {
             datagrams.post(at)?;
@@ -68,10 +66,6 @@ impl Datagrams {
 
     pub(super) fn qp_num(&self) -> u32 {
         self.qp.number()
-    }
-
-    pub(super) fn qkey(&self) -> u32 {
-        self.qkey
     }
 
     fn post(&self, at: u32) -> io::Result<()> {

@@ -256,7 +256,7 @@ impl Verbs {
             lid: port.lid,
             gid: port.gid.gid,
             qp_num: datagrams.qp_num(),
-            qkey: datagrams.qkey(),
+            qkey,
             instance: random().in_call("getrandom")?,
             matches_tags: list.is_some(),
         };
@@ -265,7 +265,7 @@ impl Verbs {
             own,
             address: own.address()?,
             port,
-            device_name: context.name().to_owned(),
+            device_name: context.name.clone(),
             peers: Vec::new(),
             datagrams,
             receives,

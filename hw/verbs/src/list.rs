@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use tagmatch_device::slab::Slab;
 use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
 use tagmatch_rdma_core_sys as sys;
 
@@ -58,8 +59,7 @@ pub(super) struct List {
     // Drop order: the queue is destroyed before the entries' memory. The NIC writes none of it once
     // the queue and the queue pairs on it are destroyed.
     srq: Arc<Srq>,
-    entries: Vec<Option<Entry>>,
-    free: Vec<u32>,
+    entries: Slab<Entry>,
     events: Vec<TagEvent>,
     caps: TagCaps,
     is_broken: bool,
@@ -76,31 +76,23 @@ impl List {
             sync_every: SYNC_EVERY,
             first_count: 0,
         };
-        List {
-            srq,
-            entries: (0..slots).map(|_| None).collect(),
-            free: (0..slots).rev().collect(),
-            events: Vec::new(),
-            caps,
-            is_broken: false,
-            pd,
-        }
+        List { srq, entries: Slab::default(), events: Vec::new(), caps, is_broken: false, pd }
     }
 
     fn entry(&mut self, slot: u64) -> Option<&mut Entry> {
-        self.entries.get_mut(usize::try_from(slot).ok()?)?.as_mut()
+        let key = self.entries.key_at(u32::try_from(slot).ok()?)?;
+        self.entries.get_mut(key)
     }
 
     /// Frees the slot of an entry for which no completion will come any more.
     fn sweep(&mut self, slot: u64) {
-        let Ok(at) = usize::try_from(slot) else { return };
+        let Some(key) = u32::try_from(slot).ok().and_then(|slot| self.entries.key_at(slot)) else {
+            return;
+        };
         let is_over =
-            self.entries.get(at).and_then(Option::as_ref).is_some_and(|entry| {
-                entry.is_finished && !entry.awaits_added && !entry.awaits_deleted
-            });
-        if is_over && let Ok(slot) = u32::try_from(slot) {
-            self.entries[at] = None;
-            self.free.push(slot);
+            |entry: &Entry| entry.is_finished && !entry.awaits_added && !entry.awaits_deleted;
+        if self.entries.get(key).is_some_and(is_over) {
+            self.entries.remove(key);
         }
     }
 
@@ -227,7 +219,10 @@ impl TagList for List {
         if self.is_broken {
             return Err((buffer, TagRefused::Broken));
         }
-        let Some(slot) = self.free.pop() else { return Err((buffer, TagRefused::ListFull)) };
+        let Some(key) = self.entries.vacant(self.caps.slots) else {
+            return Err((buffer, TagRefused::ListFull));
+        };
+        let slot = key.index;
         let length = buffer.len();
         let is_fit = buffer.is_writable() && u32::try_from(length).is_ok();
         let region = is_fit.then(|| {
@@ -238,7 +233,6 @@ impl TagList for List {
         });
         let region = region.flatten();
         let Some(region) = region else {
-            self.free.push(slot);
             return Err((buffer, TagRefused::Buffer));
         };
         let mut part = sys::ibv_sge {
@@ -253,10 +247,9 @@ impl TagList for List {
         operation.tm.add.tag = tag;
         operation.tm.add.mask = mask;
         if let Err(refused) = self.post(&mut operation) {
-            self.free.push(slot);
             return Err((buffer, refused));
         }
-        self.entries[slot as usize] = Some(Entry {
+        let entry = Entry {
             name,
             handle: operation.tm.handle,
             region: Some(region),
@@ -266,7 +259,8 @@ impl TagList for List {
             awaits_added: true,
             awaits_deleted: false,
             is_finished: false,
-        });
+        };
+        self.entries.fill(key, entry);
         Ok(TagHandle(slot))
     }
 

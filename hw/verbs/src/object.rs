@@ -44,7 +44,7 @@ macro_rules! object {
                     // SAFETY: the object was created by the matching call, and is freed once,
                     // before the objects that it was created from. An error means that the kernel
                     // keeps it until the device is closed.
-                    unsafe { (context.verbs().$free)(self.raw.as_ptr()) };
+                    unsafe { (context.verbs.$free)(self.raw.as_ptr()) };
                 }
             }
         }
@@ -59,7 +59,7 @@ object! {
 impl Pd {
     pub(super) fn new(context: Arc<Context>) -> io::Result<Self> {
         // SAFETY: the context is open.
-        let raw = made(unsafe { (context.verbs().ibv_alloc_pd)(context.raw()) })?;
+        let raw = made(unsafe { (context.verbs.ibv_alloc_pd)(context.raw()) })?;
         Ok(Pd { raw, context })
     }
 }
@@ -72,7 +72,7 @@ object! {
 impl Channel {
     pub(super) fn new(context: Arc<Context>) -> io::Result<Self> {
         // SAFETY: the context is open.
-        let raw = made(unsafe { (context.verbs().ibv_create_comp_channel)(context.raw()) })?;
+        let raw = made(unsafe { (context.verbs.ibv_create_comp_channel)(context.raw()) })?;
         let channel = Channel { raw, context };
         set_nonblocking(channel.fd())?;
         Ok(channel)
@@ -110,7 +110,7 @@ impl Cq {
         let context = channel.context();
         // SAFETY: context and channel are open, and the queue keeps the channel.
         let raw = made(unsafe {
-            (context.verbs().ibv_create_cq)(
+            (context.verbs.ibv_create_cq)(
                 context.raw(),
                 entries,
                 null_mut(),
@@ -198,7 +198,7 @@ impl Cq {
 
     /// Takes and acknowledges the events that wait on the channel.
     pub(super) fn take_events(&self) {
-        let verbs = self.channel.context().verbs();
+        let verbs = self.channel.context().verbs;
         let (mut cq, mut context): (*mut sys::ibv_cq, *mut c_void) = (null_mut(), null_mut());
         // SAFETY: the channel exists and its descriptor doesn't block; each event is acknowledged
         // to the queue that it names.
@@ -224,7 +224,7 @@ impl Srq {
         attr.attr.max_sge = 1;
         // SAFETY: the protection domain exists.
         let raw =
-            made(unsafe { (pd.context().verbs().ibv_create_srq)(pd.raw.as_ptr(), &raw mut attr) })?;
+            made(unsafe { (pd.context().verbs.ibv_create_srq)(pd.raw.as_ptr(), &raw mut attr) })?;
         Ok(Srq { raw, pd, _cq: None })
     }
 
@@ -250,7 +250,7 @@ impl Srq {
         let context = pd.context();
         // SAFETY: domain and completion queue exist, and the queue keeps them.
         let raw =
-            made(unsafe { sys::ibv_create_srq_ex(context.verbs(), context.raw(), &raw mut attr) })?;
+            made(unsafe { sys::ibv_create_srq_ex(context.verbs, context.raw(), &raw mut attr) })?;
         Ok(Srq { raw, pd, _cq: Some(cq) })
     }
 
@@ -293,7 +293,7 @@ impl Ah {
     pub(super) fn new(pd: Arc<Pd>, mut attr: sys::ibv_ah_attr) -> io::Result<Self> {
         // SAFETY: the protection domain exists.
         let raw =
-            made(unsafe { (pd.context().verbs().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) })?;
+            made(unsafe { (pd.context().verbs.ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) })?;
         Ok(Ah { raw, pd })
     }
 
@@ -323,7 +323,7 @@ impl Mr {
         let access = access.cast_signed();
         // SAFETY: the domain exists; the memory is the caller's promise.
         let raw = made(unsafe {
-            (pd.context().verbs().ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
+            (pd.context().verbs.ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
         })?;
         Ok(Mr { raw, pd })
     }
@@ -382,8 +382,7 @@ impl Qp {
                 max_inline_data: inline_max,
             };
             // SAFETY: domain and queues exist, and the queue pair keeps them.
-            let raw =
-                unsafe { (pd.context().verbs().ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
+            let raw = unsafe { (pd.context().verbs.ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
             made(raw).map(|raw| (raw, attr.cap.max_inline_data))
         };
         let (raw, inline_max) = match create(shape.inline_max) {
@@ -404,7 +403,7 @@ impl Qp {
     }
 
     pub(super) fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
-        let modify = self.context().verbs().ibv_modify_qp;
+        let modify = self.context().verbs.ibv_modify_qp;
         // SAFETY: the queue pair exists.
         check(unsafe { modify(self.raw.as_ptr(), attr, mask.cast_signed()) })
     }
