@@ -147,15 +147,11 @@ impl Nic {
             flags = self.sync_request(is_apart);
         }
         let completion = Completion {
-            wr_id,
-            opcode,
-            status: WcStatus::Success,
             flags,
-            tm_info: TmInfo::default(),
             length,
             immediate: message.immediate,
             queue_pair: Some(message.queue_pair),
-            handle: None,
+            ..Completion::new(wr_id, opcode)
         };
         let due = self.due_after(self.knobs.receive);
         self.queues.push_receive(due, completion);
@@ -165,15 +161,13 @@ impl Nic {
     /// The completion of a match whose data is there.
     fn matched(message: &Arrival, tmh: Tmh, entry: &Entry, length: u64) -> Completion {
         Completion {
-            wr_id: entry.recv_wr_id,
-            opcode: WcOpcode::TmRecv,
-            status: WcStatus::Success,
             flags: WcFlags::MATCH | WcFlags::DATA_VALID,
             tm_info: TmInfo { tag: tmh.tag, app_ctx: tmh.app_ctx },
             length,
             immediate: message.immediate,
             queue_pair: Some(message.queue_pair),
             handle: Some(entry.handle),
+            ..Completion::new(entry.recv_wr_id, WcOpcode::TmRecv)
         }
     }
 

@@ -117,6 +117,21 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// A success that is about no message.
+    pub(crate) fn new(wr_id: u64, opcode: WcOpcode) -> Self {
+        Completion {
+            wr_id,
+            opcode,
+            status: WcStatus::Success,
+            flags: WcFlags::NONE,
+            tm_info: TmInfo::default(),
+            length: 0,
+            immediate: None,
+            queue_pair: None,
+            handle: None,
+        }
+    }
+
     /// Whether this is a message that matched no entry, and that the NIC has counted.
     pub fn is_unexpected(&self) -> bool {
         self.opcode == WcOpcode::TmRecv && self.handle.is_none()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
+use crate::completion::{Completion, QueuePair, WcFlags, WcOpcode, WcStatus};
 use crate::fault::{Fault, Faults};
 use crate::knobs::{Delay, Knobs, ModelConfig};
 use crate::list::{Entry, List};
@@ -249,17 +249,8 @@ impl Nic {
             WcOpcode::TmSync => WcFlags::NONE,
             _ => self.sync_request(self.list.distance() != 0),
         };
-        let completion = Completion {
-            wr_id: operation.wr_id,
-            opcode,
-            status,
-            flags,
-            tm_info: TmInfo::default(),
-            length: 0,
-            immediate: None,
-            queue_pair: None,
-            handle,
-        };
+        let answer = Completion::new(operation.wr_id, opcode);
+        let completion = Completion { status, flags, handle, ..answer };
         let due = self.due_after(self.knobs.answer);
         self.queues.push_answer(due, completion, number);
     }

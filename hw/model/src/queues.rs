@@ -70,13 +70,10 @@ impl Queues {
         if completion.is_unexpected() {
             self.last_unexpected = self.decided;
         }
-        self.receives.push_back(PendingCompletion {
-            due,
-            after: self.last_delete,
-            completion,
-            operation: None,
-            is_eager: false,
-        });
+        let after = self.last_delete;
+        let pending =
+            PendingCompletion { due, after, completion, operation: None, is_eager: false };
+        self.receives.push_back(pending);
         self.decided
     }
 
@@ -91,13 +88,8 @@ impl Queues {
             _ => 0,
         };
         let operation = Some(operation);
-        self.answers.push_back(PendingCompletion {
-            due,
-            after,
-            completion,
-            operation,
-            is_eager: false,
-        });
+        let pending = PendingCompletion { due, after, completion, operation, is_eager: false };
+        self.answers.push_back(pending);
     }
 
     pub(crate) fn push_data(

@@ -51,14 +51,12 @@ impl Reads {
             return Err((into, ReadError::BadSpan));
         }
         if !into.is_writable() {
-            let errno = libc::EINVAL;
-            return Err((into, ReadError::Failed { errno }));
+            return Err((into, ReadError::Failed { errno: libc::EINVAL }));
         }
         let connection = match peers.state_mut(peer) {
             Some(PeerState::Up(connection)) => connection,
             Some(PeerState::Connecting(_)) => {
-                let errno = libc::ENOTCONN;
-                return Err((into, ReadError::Failed { errno }));
+                return Err((into, ReadError::Failed { errno: libc::ENOTCONN }));
             }
             Some(PeerState::Draining(..) | PeerState::Down) | None => {
                 return Err((into, ReadError::PeerDown));
@@ -100,65 +98,61 @@ impl Reads {
             && let Some(mut read) = self.direct.pop_front()
         {
             match self.push_direct_read(peers, &mut read, &mut budget) {
-                Some(result) => {
-                    events.push_back(Event::ReadDone {
-                        token: read.token,
-                        into: read.into,
-                        result,
-                    });
+                Ok(false) => self.direct.push_back(read),
+                ended => {
+                    let (DirectRead { token, into, .. }, result) = (read, ended.map(drop));
+                    events.push_back(Event::ReadDone { token, into, result });
                     // A poll reports one event. The next read is for the next poll.
                     return;
                 }
-                None => self.direct.push_back(read),
             }
         }
     }
 
-    /// Continues one read; returns its result when it has ended.
+    /// Continues one read. Returns whether all its bytes are there.
     fn push_direct_read(
         &self,
         peers: &Peers,
         read: &mut DirectRead,
         budget: &mut usize,
-    ) -> Option<Result<(), ReadError>> {
+    ) -> Result<bool, ReadError> {
         let Some(PeerState::Up(connection)) = peers.state(read.peer) else {
-            return Some(Err(ReadError::PeerDown));
+            return Err(ReadError::PeerDown);
         };
         let Some(into) = read.into.as_mut_slice() else {
-            let errno = libc::EINVAL;
-            return Some(Err(ReadError::Failed { errno }));
+            return Err(ReadError::Failed { errno: libc::EINVAL });
         };
         let Some(process) = &connection.process else {
             // The peer is this worker itself: the buffer is in the table of exposed buffers.
             let Some(bytes) = self.exposures.bytes(read.remote) else {
-                return Some(Err(ReadError::BadSpan));
+                return Err(ReadError::BadSpan);
             };
             into[..read.length].copy_from_slice(bytes);
-            return Some(Ok(()));
+            return Ok(true);
         };
         let end = read.done + (read.length - read.done).min(*budget);
         while read.done < end {
             let address = read.remote.address + read.done as u64;
             match process::read_memory(process.pid, address, &mut into[read.done..end]) {
                 // No bytes and no error: the memory ends here.
-                Ok(0) => return Some(Err(ReadError::BadSpan)),
+                Ok(0) => return Err(ReadError::BadSpan),
                 Ok(count) => {
                     read.done += count;
                     *budget = budget.saturating_sub(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if process.has_ended() => return Some(Err(ReadError::PeerDown)),
+                Err(_) if process.has_ended() => return Err(ReadError::PeerDown),
                 Err(error) => {
-                    return Some(Err(match error.raw_os_error() {
+                    return Err(match error.raw_os_error() {
                         Some(libc::EFAULT) => ReadError::BadSpan,
                         Some(libc::ESRCH) => ReadError::PeerDown,
                         errno => ReadError::Failed { errno: errno.unwrap_or(0) },
-                    }));
+                    });
                 }
             }
         }
         if read.done < read.length {
-            return None;
+            return Ok(false);
         }
         // If the process and the socket are still there after the read, the process number has
         // meant this process all the time, and its worker still had the buffer: a worker shuts its
@@ -166,9 +160,9 @@ impl Reads {
         let closed =
             connection.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
         if closed || process.has_ended() {
-            return Some(Err(ReadError::PeerDown));
+            return Err(ReadError::PeerDown);
         }
-        Some(Ok(()))
+        Ok(true)
     }
 
     /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list

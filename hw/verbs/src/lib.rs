@@ -134,7 +134,6 @@ pub struct Verbs {
     own: VerbsAddress,
     address: Address,
     port: Port,
-    device_name: String,
 
     // Drop order: the queue pairs must be destroyed before the memory that they access.
     peers: Vec<Peer>,
@@ -265,7 +264,6 @@ impl Verbs {
             own,
             address: own.address()?,
             port,
-            device_name: context.name.clone(),
             peers: Vec::new(),
             datagrams,
             receives,
@@ -334,7 +332,7 @@ impl Verbs {
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verbs")
-            .field("device", &self.device_name)
+            .field("device", &self.context.name)
             .field("address", &self.address)
             .field("peers", &self.peers.len())
             .finish_non_exhaustive()

@@ -166,17 +166,16 @@ impl List {
     /// Fails the entries whose matched message a peer was still sending. Its queue pair is
     /// destroyed, so the data will never come.
     pub(super) fn fail_peer(&mut self, peer: PeerId) {
-        for slot in 0..self.caps.slots {
-            let Some(entry) = self.entry(slot.into()) else { continue };
-            if entry.matched == Some(peer) && !entry.is_finished {
-                entry.is_finished = true;
-                entry.region = None;
-                let name = entry.name;
-                if let Some(buffer) = entry.buffer.take() {
-                    self.events.push(TagEvent::Failed { entry: name, buffer });
-                }
-                self.sweep(slot.into());
+        let is_lost = |entry: &Entry| entry.matched == Some(peer) && !entry.is_finished;
+        for key in self.entries.keys_where(is_lost) {
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            entry.is_finished = true;
+            entry.region = None;
+            let name = entry.name;
+            if let Some(buffer) = entry.buffer.take() {
+                self.events.push(TagEvent::Failed { entry: name, buffer });
             }
+            self.sweep(key.index.into());
         }
     }
 
@@ -232,9 +231,7 @@ impl TagList for List {
             unsafe { Region::new(&self.pd, &mut buffer, length, access) }.ok()
         });
         let region = region.flatten();
-        let Some(region) = region else {
-            return Err((buffer, TagRefused::Buffer));
-        };
+        let Some(region) = region else { return Err((buffer, TagRefused::Buffer)) };
         let mut part = sys::ibv_sge {
             addr: buffer.as_ptr().expose_provenance() as u64,
             length: u32::try_from(length).unwrap_or(u32::MAX),

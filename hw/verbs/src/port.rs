@@ -12,14 +12,6 @@ use super::gid::{self, Chosen};
 use super::object::Qp;
 use super::wire::End;
 
-/// The timeouts and retry counts of queue pairs, from the settings.
-struct Retries {
-    ack_timeout: u8,
-    retry_count: u8,
-    rnr_retry: u8,
-    rnr_timer: u8,
-}
-
 /// A port of an open device.
 pub(super) struct Port {
     pub(super) number: u8,
@@ -34,9 +26,7 @@ pub(super) struct Port {
     pub(super) reads_served: u8,
     /// READs that a queue pair may have under way.
     pub(super) reads_asked: u8,
-    service_level: u8,
-    traffic_class: u8,
-    retries: Retries,
+    config: VerbsConfig,
 }
 
 /// The smaller of the device's limit and the one asked for, at least one.
@@ -80,14 +70,7 @@ impl Port {
             read_max: u64::from(port.max_msg_sz).clamp(1, 1 << 31),
             reads_served: limited(attr.max_qp_rd_atom, config.reads_max),
             reads_asked: limited(attr.max_qp_init_rd_atom, config.reads_max),
-            service_level: config.service_level,
-            traffic_class: config.traffic_class,
-            retries: Retries {
-                ack_timeout: config.ack_timeout,
-                retry_count: config.retry_count,
-                rnr_retry: config.rnr_retry,
-                rnr_timer: config.rnr_timer,
-            },
+            config: config.clone(),
         })
     }
 
@@ -95,14 +78,14 @@ impl Port {
     pub(super) fn path(&self, to: &VerbsAddress) -> sys::ibv_ah_attr {
         let mut attr = sys::ibv_ah_attr::zeroed();
         attr.dlid = to.lid;
-        attr.sl = self.service_level;
+        attr.sl = self.config.service_level;
         attr.port_num = self.number;
         if self.link_layer == sys::IBV_LINK_LAYER_ETHERNET || to.lid == 0 {
             attr.is_global = 1;
             attr.grh.dgid = to.gid.raw();
             attr.grh.sgid_index = self.gid.index;
             attr.grh.hop_limit = 64;
-            attr.grh.traffic_class = self.traffic_class;
+            attr.grh.traffic_class = self.config.traffic_class;
         }
         attr
     }
@@ -139,7 +122,7 @@ impl Port {
         attr.dest_qp_num = remote_qp_num;
         attr.rq_psn = remote_end.psn;
         attr.max_dest_rd_atomic = self.reads_served;
-        attr.min_rnr_timer = self.retries.rnr_timer;
+        attr.min_rnr_timer = self.config.rnr_timer;
         let mask = sys::IBV_QP_STATE
             | sys::IBV_QP_AV
             | sys::IBV_QP_PATH_MTU
@@ -150,9 +133,9 @@ impl Port {
         qp.modify(&mut attr, mask)?;
         attr.qp_state = sys::IBV_QPS_RTS;
         attr.sq_psn = psn;
-        attr.timeout = self.retries.ack_timeout;
-        attr.retry_cnt = self.retries.retry_count;
-        attr.rnr_retry = self.retries.rnr_retry;
+        attr.timeout = self.config.ack_timeout;
+        attr.retry_cnt = self.config.retry_count;
+        attr.rnr_retry = self.config.rnr_retry;
         attr.max_rd_atomic = self.reads_asked.min(remote_end.reads_max);
         let mask = sys::IBV_QP_STATE
             | sys::IBV_QP_SQ_PSN

@@ -158,10 +158,9 @@ pub(crate) fn receive_answer(
 /// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a
 /// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
-    let mut at = 0;
     let mut has_retries = false;
-    while let Some(peer) = connections.peers.connecting().get(at).copied() {
-        at += 1;
+    // A copy, since peers that are given up leave the list.
+    for peer in connections.peers.connecting().to_vec() {
         let Some(address) = connections.peers.address(peer) else { continue };
         let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         // A hello that waits for its answer has no deadline: the peer's process is there, and may
@@ -170,16 +169,12 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
             continue;
         }
         has_retries = true;
-        let before = connections.peers.connecting().len();
-        let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         if now >= connecting.deadline {
             let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
             connections.finish(peer, DownReason::Unreachable { errno });
         } else if !connecting.crossed && now >= connecting.retry_at {
             attempt(local, connections, peer, address, now);
         }
-        // A peer that was given up is no longer in the list.
-        at -= before - connections.peers.connecting().len();
     }
     has_retries
 }
