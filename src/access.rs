@@ -175,6 +175,7 @@ pub(crate) struct Fixed {
     pub(crate) address: Address,
     pub(crate) wait: WaitPolicy,
     pub(crate) drain_timeout: Duration,
+    pub(crate) inject_bytes_max: u64,
     /// The process that made the worker, rather than a child that it has forked.
     pub(crate) process: u32,
     pub(crate) interrupter: Interrupter,

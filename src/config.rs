@@ -75,7 +75,7 @@ pub enum DeviceConfig {
     #[cfg(feature = "verbs")]
     Verbs(VerbsConfig),
     /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the
-    /// settings `layout`, `hw_tags` and `wait` of the worker count. [`Config::layout`] replaces the
+    /// settings `layout`, `hw_tags`, `wait`, `drain_timeout` and `inject_bytes_max` of the worker count. [`Config::layout`] replaces the
     /// masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
@@ -104,6 +104,7 @@ impl Default for DeviceConfig {
 /// | `unexpected_bytes` | bytes | at least 64 KiB | 64 MiB |
 /// | `unexpected_messages` | messages | 1 to 2^30 | 2^18 |
 /// | `unexpected_peer_percent` | percent | 1 to 100 | 50 |
+/// | `inject_bytes_max` | bytes | any | 16 MiB |
 /// | `hw_tags` | | [`HwTags`] | off |
 /// | `hw_tags_threshold` | bytes | any | 1 KiB |
 /// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
@@ -139,6 +140,11 @@ pub struct Config {
     /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
     /// percent: 1 to 100; default: 50. Not used over UCX.
     pub unexpected_peer_percent: u32,
+    /// Bytes that messages which [`inject`](crate::WorkerOf::inject) has copied, and which wait to
+    /// be sent, may take before [`inject_with`](crate::WorkerOf::inject_with) takes no further one
+    /// that has to wait. A message counts with 64 bytes more than it has. One message may always
+    /// wait, and `inject` keeps no bound. Any number; default: 16 MiB.
+    pub inject_bytes_max: u64,
     /// Whether a NIC matches posted receives. Default: [`HwTags::Off`].
     pub hw_tags: HwTags,
     /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller ones
@@ -172,6 +178,7 @@ impl Default for Config {
             unexpected_bytes: 64 << 20,
             unexpected_messages: 1 << 18,
             unexpected_peer_percent: 50,
+            inject_bytes_max: 16 << 20,
             hw_tags: HwTags::Off,
             hw_tags_threshold: 1024,
             layout: TagLayout::MPI,

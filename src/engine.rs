@@ -235,9 +235,33 @@ impl WorkerEngine {
                 if engine.send_at_once(peer, tag, None, payload) {
                     return Ok(());
                 }
-                engine.inject_queued(peer, tag, None, payload)
+                engine.inject_queued(peer, tag, None, payload, u64::MAX)
             },
-            engine => out_of_line(|| engine.inject(peer, tag, None, payload))
+            engine => out_of_line(|| engine.inject(peer, tag, None, payload, u64::MAX))
+        );
+        sent.map(drop).map_err(Box::new)
+    }
+
+    /// As [`WorkerEngine::inject`]. `Ok(false)`: it was not taken, since the copies that wait take
+    /// `copies_max` bytes.
+    #[inline(never)]
+    pub(crate) fn inject_with(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+        copies_max: u64,
+    ) -> Result<bool, Box<Fault>> {
+        let sent = on!(
+            self,
+            engine => {
+                if engine.send_at_once(peer, tag, immediate, payload) {
+                    return Ok(true);
+                }
+                engine.inject_queued(peer, tag, immediate, payload, copies_max)
+            },
+            engine => out_of_line(|| engine.inject(peer, tag, immediate, payload, copies_max))
         );
         sent.map_err(Box::new)
     }

@@ -100,9 +100,18 @@ impl<A: Access> WorkerOf<A> {
         let events = events.map_err(|source| Error::Wait { address, source })?;
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
-        let (wait, drain_timeout) = (config.wait, config.drain_timeout);
+        let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
         let (process, interrupter) = (std::process::id(), Interrupter::new());
-        let fixed = Fixed { worker, address, wait, drain_timeout, process, interrupter, events };
+        let fixed = Fixed {
+            worker,
+            address,
+            wait,
+            drain_timeout,
+            inject_bytes_max,
+            process,
+            interrupter,
+            events,
+        };
         let access = A::new(State::new(engine), fixed);
         let close = Close { access: access.clone(), drains: true };
         Ok(WorkerOf { handle: Arc::new(close), access })
@@ -250,7 +259,7 @@ impl<A: Access> WorkerOf<A> {
 
     /// Sends a copy of `payload` and is done: the slice may be used again, and there is nothing to
     /// wait for. The fastest way for small messages. A message that can't go out at once waits in a
-    /// copy.
+    /// copy; [`inject_with`](Self::inject_with) bounds the memory that such copies take.
     ///
     /// # Errors
     /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that
@@ -260,6 +269,38 @@ impl<A: Access> WorkerOf<A> {
         let (id, tag) = (self.own(peer)?, tag.into());
         let sent = self.access.with(|state| state.engine.inject(id, tag, payload));
         sent.map_err(|fault| self.error(*fault))
+    }
+
+    /// As [`inject`](Self::inject), with immediate data if wanted, and with a bound on the copies
+    /// that wait: `Ok(false)` means that nothing was done, since the message can't go out at once
+    /// and its copy would exceed [`Config::inject_bytes_max`]. Make progress, and try again.
+    ///
+    /// ```
+    /// use tagmatch::{Config, Match, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// let me = worker.oneself();
+    /// while !worker.inject_with(me, 7, b"hello", Some(42))? {
+    ///     worker.progress();
+    /// }
+    /// let received = worker.recv(Match::tag(7), vec![0; 5]).wait()?;
+    /// assert_eq!((received.data(), received.status.immediate), (&b"hello"[..], Some(42)));
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`inject`](Self::inject). The device can't carry immediate data.
+    #[inline]
+    pub fn inject_with(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<bool, Error> {
+        let (id, tag, max) = (self.own(peer)?, tag.into(), self.access.fixed().inject_bytes_max);
+        let inject = |state: &mut State| state.engine.inject_with(id, tag, immediate, payload, max);
+        self.access.with(inject).map_err(|fault| self.error(*fault))
     }
 
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that

@@ -172,7 +172,8 @@ impl<D: MatchingDevice> Delegated<D> {
         request
     }
 
-    /// Sends a copy of `payload`, whose owner may use it again at once.
+    /// Sends a copy of `payload`, whose owner may use it again at once. `Ok(false)`: it was not
+    /// taken, by the rules of [`Engine::inject_queued`](crate::Engine::inject_queued).
     ///
     /// # Errors
     /// The peer is down, or the device can't carry the message.
@@ -182,11 +183,23 @@ impl<D: MatchingDevice> Delegated<D> {
         tag: Tag,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Fault> {
-        let sent = self.device.inject(peer, tag.0, immediate, payload);
-        sent.map_err(|unfit| self.fault(unfit, Some(peer)))?;
-        self.counters.sent_by_device += 1;
-        Ok(())
+        copies_max: u64,
+    ) -> Result<bool, Fault> {
+        let is_sent = self.device.inject(peer, tag.0, immediate, payload);
+        if is_sent.map_err(|unfit| self.fault(unfit, Some(peer)))? {
+            self.counters.sent_by_device += 1;
+            return Ok(true);
+        }
+        if !self.requests.allow_copy(payload.len(), copies_max) {
+            return Ok(false);
+        }
+        let buffer = Buffer::from(payload.to_vec());
+        match self.send(peer, tag, immediate, buffer, SendMode::Standard) {
+            Started::Sent(_) => {}
+            Started::Refused(refused) => return Err(refused.fault),
+            Started::Pending(request) => self.requests.detach_copy(request, payload.len()),
+        }
+        Ok(true)
     }
 
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that

@@ -74,7 +74,11 @@ impl<D: Device> Engine<D> {
 
     /// Why no further message of the peer that a pattern names will come, if none will.
     pub fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
-        let peer = PeerId(pattern.source()?.0);
+        self.fault_of(PeerId(pattern.source()?.0))
+    }
+
+    /// Why an operation with a peer fails, if it does.
+    fn fault_of(&self, peer: PeerId) -> Option<Fault> {
         match self.core.receiver.peers.get(peer.index()) {
             None => Some(Fault::NoSuchPeer { peer }),
             Some(known) => known.fault().map(|fault| Fault::PeerDown { peer, fault }),
@@ -262,6 +266,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// As [`Engine::send_queued`], of a copy of `payload`, whose owner may use it again at once.
+    /// `Ok(false)`: it was not taken, since the copies that wait, of messages to whatever peer,
+    /// would take more than `copies_max` bytes with it. One copy may always wait.
     #[cold]
     pub fn inject_queued(
         &mut self,
@@ -269,16 +275,20 @@ impl<D: Device> Engine<D> {
         tag: Tag,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Fault> {
+        copies_max: u64,
+    ) -> Result<bool, Fault> {
+        if !self.core.receiver.requests.allow_copy(payload.len(), copies_max) {
+            return self.fault_of(peer).map_or(Ok(false), Err);
+        }
         let buffer = Buffer::from(payload.to_vec());
         match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
-            Started::Sent(_) => Ok(()),
-            Started::Refused(refused) => Err(refused.fault),
+            Started::Sent(_) => {}
+            Started::Refused(refused) => return Err(refused.fault),
             Started::Pending(request) => {
-                self.detach(request);
-                Ok(())
+                self.core.receiver.requests.detach_copy(request, payload.len());
             }
         }
+        Ok(true)
     }
 
     /// Sends a message. Messages to one peer are matched in the order of these calls.
@@ -310,7 +320,7 @@ impl<D: Device> Engine<D> {
         if self.send_at_once(peer, tag, immediate, payload) {
             return Ok(());
         }
-        self.inject_queued(peer, tag, immediate, payload)
+        self.inject_queued(peer, tag, immediate, payload, u64::MAX).map(drop)
     }
 
     /// Takes the events that are there, at most 64 per call; returns how many.

@@ -11,6 +11,7 @@
 //! | `wire` | headers, byte for byte | what they are for |
 //! | `credit` | how much each peer may still send | messages |
 //! | `store` | where the bytes of unexpected messages are | whose they are |
+//! | `copies` | how many bytes wait in copies that `inject` has made | whose they are |
 //! | `line`, `requests`, `ends` | the table of requests, their owners, the completion queue, for both engines | devices, NICs |
 //! | `unexpected` | messages for which no receive was posted | requests |
 //! | `peer`, `todo` | plain data: a peer; what the device is to do | |
@@ -47,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod copies;
 mod core;
 mod counters;
 mod credit;

@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::PostedHandle;
 
+use crate::copies::Copies;
 use crate::ends::Ends;
 use crate::error::{Fault, PeerFault};
 use crate::line::{Line, NO_LINE, Owner, Phase};
@@ -31,6 +32,8 @@ pub struct Requests {
     faults: BTreeMap<u32, Fault>,
     /// Watched requests that are over.
     woken: Vec<RequestId>,
+    /// The messages of requests that nobody waits for.
+    copies: Copies,
     /// The completion queue.
     ends: Ends,
     /// Whether the completion queue also tells of peers.
@@ -245,6 +248,7 @@ impl Requests {
             len: 0,
             faults: BTreeMap::new(),
             woken: Vec::new(),
+            copies: Copies::default(),
             ends: Ends::new(),
             tells_peers: false,
         }
@@ -422,7 +426,20 @@ impl Requests {
         Some(Completion { result: Err(fault), buffer })
     }
 
+    /// Whether a copy of a message may wait; see [`Copies::allow`].
+    pub(crate) fn allow_copy(&self, length: usize, bytes_max: u64) -> bool {
+        self.copies.allow(length, bytes_max)
+    }
+
+    /// [`Requests::detach`] for a send whose message, of this length, the engine has copied.
+    pub(crate) fn detach_copy(&mut self, request: RequestId, length: usize) {
+        self.copies.add(request.index(), length);
+        let is_posted = self.detach(request);
+        debug_assert!(!is_posted, "a send");
+    }
+
     fn remove(&mut self, request: RequestId) {
+        self.copies.remove(request.index());
         self.faults.remove(&request.index());
         self.free_line(request.index());
     }

@@ -80,7 +80,7 @@ fn messages_arrive_with_all_their_facts() {
         }
     }
     assert!(matches!(send(&mut a, 4, b"x", SendMode::Standard), Started::Sent(_)));
-    a.inject(TO_B, Tag(4), None, b"y").unwrap();
+    a.inject(TO_B, Tag(4), None, b"y", 0).unwrap();
     let counters = b.counters();
     assert_eq!((counters.by_device, counters.truncated), (6, 2));
     assert_eq!((counters.posted_now, counters.unexpected_now), (0, 2));
@@ -93,8 +93,8 @@ fn what_the_device_refuses_comes_back_with_a_reason() {
     let wide = Fault::NotCarried { why: TOO_WIDE };
     let nobody = Fault::NoSuchPeer { peer: PeerId(9) };
     assert_eq!(refused(send(&mut a, 1 << 32, b"abc", SendMode::Standard)), (wide, 3));
-    assert_eq!(a.inject(TO_B, Tag(1 << 40), None, &[]), Err(wide));
-    assert_eq!(a.inject(PeerId(9), Tag(1), None, &[]), Err(nobody));
+    assert_eq!(a.inject(TO_B, Tag(1 << 40), None, &[], 0), Err(wide));
+    assert_eq!(a.inject(PeerId(9), Tag(1), None, &[], 0), Err(nobody));
     assert_eq!(refused(a.receive(&tag(1 << 32), Buffer::zeroed(2))), (wide, 2));
     assert_eq!(
         refused(a.receive(&tag(1).from_source(SourceId(9)), Buffer::zeroed(2))),
@@ -113,7 +113,7 @@ fn a_cancel_wins_or_comes_too_late() {
     let (mut a, mut b) = engines();
     let won = pending(b.receive(&tag(1), Buffer::zeroed(4)));
     let lost = pending(b.receive(&tag(2), Buffer::zeroed(4)));
-    a.inject(TO_B, Tag(2), None, b"2").unwrap();
+    a.inject(TO_B, Tag(2), None, b"2", 0).unwrap();
     b.cancel(won);
     b.cancel(lost);
     assert_eq!(end(&mut b, won), (Err(Fault::Cancelled), vec![0; 4]));
@@ -142,7 +142,7 @@ fn a_request_that_is_let_go_leaves_nothing_behind() {
     assert_eq!((a.requests().len(), b.requests().len()), (0, 0));
     assert_eq!(b.counters().posted_now, 0);
     let done = pending(b.receive(&tag(1), Buffer::zeroed(4)));
-    a.inject(TO_B, Tag(1), None, b"1").unwrap();
+    a.inject(TO_B, Tag(1), None, b"1", 0).unwrap();
     b.progress();
     b.detach(done);
     assert_eq!(b.requests().len(), 0);
@@ -177,7 +177,7 @@ fn what_a_peers_end_ends_says_why() {
     let named = pending(b.receive(&tag(1).from_source(SourceId(to_a.0)), Buffer::zeroed(5)));
     let any = pending(b.receive(&tag(1), Buffer::zeroed(6)));
     let sync = pending(b.send(to_a, Tag(1), None, Buffer::zeroed(7), SendMode::Synchronous));
-    a.inject(TO_B, Tag(8), None, b"last").unwrap();
+    a.inject(TO_B, Tag(8), None, b"last", 0).unwrap();
     a.device().die();
     let down = Fault::PeerDown { peer: to_a, fault: PeerFault::Gone };
     // The device reports the peer's end last, and the engine not before it.
@@ -185,7 +185,7 @@ fn what_a_peers_end_ends_says_why() {
     assert_eq!(end(&mut b, named), (Err(down), vec![0; 5]));
     assert_eq!(end(&mut b, sync), (Err(down), vec![0; 7]));
     assert_eq!(b.peer_fault(to_a), Some(PeerFault::Gone));
-    assert_eq!(b.inject(to_a, Tag(1), None, &[]), Err(down));
+    assert_eq!(b.inject(to_a, Tag(1), None, &[], 0), Err(down));
     let from_a = |t| tag(t).from_source(SourceId(to_a.0));
     assert_eq!(refused(b.receive(&from_a(9), Buffer::zeroed(1))), (down, 1));
     let words = pending(b.receive(&from_a(8), Buffer::zeroed(4)));
@@ -202,7 +202,7 @@ fn a_peer_that_this_side_disconnects_is_down_at_once() {
     a.disconnect(TO_B);
     a.disconnect(PeerId(5));
     assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
-    assert_eq!(a.inject(TO_B, Tag(1), None, &[]), Err(down));
+    assert_eq!(a.inject(TO_B, Tag(1), None, &[], 0), Err(down));
     assert_eq!(end(&mut a, named).0, Err(down));
     // A later reason changes nothing.
     b.device().die();
@@ -247,8 +247,8 @@ fn an_owner_that_watches_is_woken_once() {
     let (mut a, mut b) = engines();
     let receives = [1, 2].map(|t| pending(b.receive(&tag(t), Buffer::zeroed(1))));
     assert!(b.requests_mut().watch(receives[1]) && b.arm());
-    a.inject(TO_B, Tag(1), None, b"1").unwrap();
-    a.inject(TO_B, Tag(2), None, b"2").unwrap();
+    a.inject(TO_B, Tag(1), None, b"1", 0).unwrap();
+    a.inject(TO_B, Tag(2), None, b"2", 0).unwrap();
     assert!(b.has_work() && !b.arm());
     // Progress stops at the end of the first receive.
     assert_eq!(b.progress_until(receives[0]), (1, true));

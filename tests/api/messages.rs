@@ -110,6 +110,60 @@ fn unexpected_memory_is_bounded_and_nothing_is_lost() {
 }
 
 #[test]
+fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
+    let waiting = || Config { inject_bytes_max: 64 << 10, unexpected_bytes: 64 << 10, ..config() };
+    let (a, b) = (Worker::new(waiting()).unwrap(), Worker::new(waiting()).unwrap());
+    // Nothing goes out at once before the peers are connected, and nothing is received meanwhile.
+    let to_b = a.connect(&b.address()).unwrap();
+    let long = a.inject_with(to_b, 1, &bytes(100_000), Some(0)).unwrap();
+    assert!(long, "one message may always wait");
+    assert!(!a.inject_with(to_b, 1, &bytes(1), Some(1)).unwrap(), "longer than the bound already");
+    a.inject(to_b, 1, &bytes(5)).unwrap();
+    let receive = |length| {
+        let mut request = b.recv(Match::tag(1), vec![0; length]);
+        let start = Instant::now();
+        loop {
+            a.progress();
+            if let Some(received) = request.test() {
+                break received.unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "hangs");
+        }
+    };
+    let received = receive(100_000);
+    assert_eq!((received.data(), received.status.immediate), (&bytes(100_000)[..], Some(0)));
+    assert_eq!(receive(5).data(), bytes(5));
+    // While a small part of the messages is received, the bound is reached, and it is left again.
+    let (mut sent, mut came, mut refused) = (0, 0, 0);
+    let total = 600u32;
+    while came < total {
+        while sent < total {
+            if a.inject_with(to_b, 1, &bytes(7_000), Some(sent)).unwrap() {
+                sent += 1;
+            } else {
+                refused += 1;
+                break;
+            }
+        }
+        let received = receive(7_000);
+        assert_eq!((received.status.immediate, received.data()), (Some(came), &bytes(7_000)[..]));
+        came += 1;
+    }
+    if has(Ability::Bounds) {
+        assert!(refused > 0);
+    }
+    assert!(matches!(a.inject_with(b.oneself(), 1, &[], None), Err(Error::ForeignPeer { .. })));
+    drop(b);
+    let start = Instant::now();
+    while a.peer_fault(to_b).unwrap().is_none() {
+        a.progress();
+        assert!(start.elapsed() < Duration::from_secs(20), "not noticed");
+    }
+    let refusal = a.inject_with(to_b, 1, &[], None).unwrap_err();
+    assert!(matches!(refusal, Error::PeerDown { .. }), "{refusal}");
+}
+
+#[test]
 fn what_a_device_does_not_carry_is_refused_at_the_call() {
     let p = pair();
     if has(Ability::AllTags) {

@@ -286,10 +286,10 @@ impl MatchingDevice for Memory {
         tag: u64,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Unfit> {
+    ) -> Result<bool, Unfit> {
         let (buffer, complete_when) = (Buffer::from(payload.to_vec()), CompleteWhen::Reusable);
         let send = TagSend { peer, tag, immediate, buffer, complete_when, token: 0 };
-        self.send(send).map(drop).map_err(|(_, unfit)| unfit)
+        self.send(send).map(|_| true).map_err(|(_, unfit)| unfit)
     }
 
     fn receive(

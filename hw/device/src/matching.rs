@@ -169,7 +169,8 @@ pub trait MatchingDevice {
     /// Returns the buffer with the reason.
     fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)>;
 
-    /// Sends a copy of `payload`. No event reports its end.
+    /// Sends a copy of `payload` if that can be done at once; no event follows. `Ok(false)`:
+    /// nothing was done, and the message has to go by [`MatchingDevice::send`].
     ///
     /// # Errors
     /// The reason why nothing was sent.
@@ -179,7 +180,7 @@ pub trait MatchingDevice {
         tag: u64,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Unfit>;
+    ) -> Result<bool, Unfit>;
 
     /// Posts a receive, or matches it with the oldest unexpected message. An event reports its end,
     /// also if it has matched in this call.

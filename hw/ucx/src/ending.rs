@@ -186,8 +186,7 @@ impl Ucx {
     /// Sends to a peer whose ends were not reported.
     fn sends_of(&self, peer: PeerId) -> usize {
         let is_send = |operation: &&Operation| {
-            matches!(operation.kind.get(), Kind::Send | Kind::Inject)
-                && operation.peer.get() == Some(peer)
+            operation.kind.get() == Kind::Send && operation.peer.get() == Some(peer)
         };
         self.operations.used().filter(is_send).count()
     }
@@ -195,8 +194,7 @@ impl Ucx {
     /// See [`MatchingDevice::has_unsent`](tagmatch_device::matching::MatchingDevice::has_unsent).
     pub(super) fn holds_messages(&mut self) -> bool {
         let is_send = |operation: &Operation| {
-            matches!(operation.kind.get(), Kind::Send | Kind::Inject)
-                && operation.peer.get() != Some(PeerId::ONESELF)
+            operation.kind.get() == Kind::Send && operation.peer.get() != Some(PeerId::ONESELF)
         };
         if self.operations.under_way().any(is_send) {
             return true;

@@ -255,7 +255,7 @@ impl MatchingDevice for Ucx {
         tag: u64,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Unfit> {
+    ) -> Result<bool, Unfit> {
         self.alarm.work_begun();
         self.inject_message(peer, tag, immediate, payload)
     }

@@ -116,7 +116,7 @@ impl Ucx {
         tag: u64,
         immediate: Option<u32>,
         payload: &[u8],
-    ) -> Result<(), Unfit> {
+    ) -> Result<bool, Unfit> {
         self.check_send(peer, tag, immediate)?;
         if let Some(entry) = self.peers.find_mut(peer)
             && matches!(entry.state, PeerState::Up)
@@ -125,18 +125,9 @@ impl Ucx {
         {
             entry.sent = Sent::Unflushed;
             let wire = self.carrier.send(tag, immediate, entry.our_number);
-            if self.worker.inject(endpoint, wire, payload) {
-                return Ok(());
-            }
+            return Ok(self.worker.inject(endpoint, wire, payload));
         }
-        let copy = payload.to_vec().into();
-        let operation = self.operations.take(Kind::Inject, Some(peer), 0, copy);
-        let operation = operation.map_err(|_| Unfit::Exhausted)?;
-        operation.tag.set(tag);
-        operation.immediate.set(immediate);
-        operation.is_synchronous.set(false);
-        let index = operation.index();
-        self.launch(peer, index).map(drop).map_err(|(_, unfit)| unfit)
+        Ok(false)
     }
 
     /// Tag and mask on the wire for a pattern.
@@ -288,10 +279,6 @@ impl Ucx {
         let buffer = self.retire(index);
         match kind {
             Kind::Discard => None,
-            Kind::Inject => {
-                self.count_lost(status, peer);
-                None
-            }
             Kind::Send => {
                 self.count_lost(status, peer);
                 let result = match (status, peer) {

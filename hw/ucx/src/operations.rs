@@ -21,10 +21,8 @@ const OPERATIONS_MAX: u32 = 1 << 24;
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A send whose end is reported to the caller.
+    /// A send.
     Send,
-    /// A send whose end is not reported.
-    Inject,
     /// A receive.
     Receive,
     /// A receive that discards a message.
