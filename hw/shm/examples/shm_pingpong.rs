@@ -1,9 +1,10 @@
-//! Measures the device alone: half round trip, message rate, reads, and what single calls cost.
+//! Measures the device without the protocol above it: half round trips, message rates, reads, and
+//! the cost of single calls.
 //!
 //! ```sh
 //! cargo run --release -p tagmatch-shm --example shm_pingpong
 //! ```
-//! Two processes, pinned to processors 0 and 1. Rates are of what the receiver has seen.
+//! Two processes are pinned to the processors 0 and 1. The receiver counts the messages of a rate.
 
 #![allow(clippy::cast_possible_truncation, reason = "figures for people to read")]
 
@@ -22,13 +23,13 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const ROLE: &str = "PINGPONG_ROLE";
 const EXPOSED_BYTES: usize = 64 << 20;
-/// First byte of a message: what to do with it.
+/// The first byte of a message tells the receiver what to do with it.
 const ECHO: u8 = 0;
 const COUNT: u8 = 1;
 const REPORT: u8 = 2;
 
 fn pin(processor: usize) {
-    // SAFETY: an all-zero set is valid, and `processor` is 0 or 1.
+    // SAFETY: a set may be all zeros, and `processor` is 0 or 1.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);
@@ -78,7 +79,7 @@ fn serve() -> Outcome<()> {
 fn send(shm: &mut Shm, peer: PeerId, header: &[u8], payload: &[u8]) {
     let outgoing = Outgoing { header, payload, immediate: None };
     while shm.send(peer, outgoing).is_err() {
-        // Nothing comes in while we are the one who sends.
+        // No message arrives while this process sends.
         let _ = shm.poll();
     }
 }
@@ -99,7 +100,7 @@ fn latency(shm: &mut Shm, peer: PeerId, length: usize) {
     let payload = vec![ECHO; length];
     let (header, payload) = payload.split_at(16.min(length));
     let mut times = Vec::with_capacity(200_000);
-    // Ten exchanges per reading of the clock: its own cost would show.
+    // Ten exchanges for each reading of the clock, so that the cost of the reading doesn't count.
     for round in 0..20_000 {
         let start = Instant::now();
         for _ in 0..10 {
@@ -166,7 +167,7 @@ fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize)
         let from = span.address as usize + token * length % EXPOSED_BYTES;
         let local = libc::iovec { iov_base: bare.as_mut_ptr().cast(), iov_len: length };
         let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
-        // SAFETY: the local part is `bare`, the remote part is the kernel's to check.
+        // SAFETY: the local part is `bare`. The kernel checks the remote part.
         unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     }
     let theirs = start.elapsed().as_secs_f64();
@@ -185,7 +186,7 @@ fn each(name: &str, times: u32, mut call: impl FnMut()) {
     println!("{name:<28} {:>6.1} ns", start.elapsed().as_nanos() as f64 / f64::from(times));
 }
 
-/// What a cache line costs to go from one processor to the other: no device can be faster.
+/// The time in which a cache line goes from one processor to the other. No device can be faster.
 fn floor() {
     #[repr(align(128))]
     struct Line(AtomicU64);
@@ -230,7 +231,7 @@ fn calls(shm: &mut Shm, peer: PeerId) -> Outcome<()> {
         black_box(shm.poll().is_some());
     });
     drop(silent);
-    // Bursts shorter than the ring, so that what is measured is the call and not the wait.
+    // The bursts are shorter than the ring, so that the calls are measured without waits.
     let mut spent = Duration::ZERO;
     let bursts = 20_000;
     for _ in 0..bursts {
@@ -242,7 +243,7 @@ fn calls(shm: &mut Shm, peer: PeerId) -> Outcome<()> {
             shm.send(peer, outgoing).map_err(|refused| format!("{refused:?}"))?;
         }
         spent += start.elapsed();
-        // Until the other side has taken them all.
+        // Waits until the other side has received all of them.
         send(shm, peer, &[REPORT], &[]);
         wait_message(shm);
     }
@@ -272,7 +273,7 @@ fn main() -> Outcome<()> {
     let output = server.stdout.take().ok_or("no output")?;
     BufReader::new(output).read_line(&mut line)?;
     let mut words = line.split_whitespace();
-    let mut word = || words.next().ok_or("the server said too little");
+    let mut word = || words.next().ok_or("the server printed too few words");
     let address = word()?.parse()?;
     let span = RemoteSpan { address: word()?.parse()?, key: word()?.parse()?, length: 0 };
     let mut shm = Shm::new(config())?;

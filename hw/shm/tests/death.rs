@@ -1,4 +1,4 @@
-//! Peers that are killed, at every stage.
+//! Peers that are killed at different stages of a connection.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tagmatch_device::{
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
-/// How soon a death must be noticed.
+/// The time in which a death must be noticed.
 const SOON: Duration = Duration::from_secs(1);
 const EXPOSED: usize = 64 << 20;
 
@@ -20,7 +20,7 @@ fn config(role: &str) -> ShmConfig {
     ShmConfig { read, ..ShmConfig::default() }
 }
 
-/// What the other process does, until it is killed.
+/// The program of the other process, which runs until the process is killed.
 fn play(role: &str) -> ! {
     let mut shm = shm(config(role));
     let exposure = shm.expose(Buffer::zeroed(EXPOSED)).unwrap();
@@ -32,11 +32,11 @@ fn play(role: &str) -> ! {
         std::process::exit(0);
     }
     if role == "fork" {
-        // SAFETY: the child does nothing but wait.
+        // SAFETY: the child only waits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             loop {
-                // SAFETY: no memory is touched.
+                // SAFETY: the call accesses no memory.
                 unsafe { libc::pause() };
             }
         }
@@ -92,7 +92,7 @@ fn serve(test: &str, part: &str) -> Served {
     };
     let peer = shm.connect(&address).unwrap();
     if part != "mute" {
-        wait_for(&mut [&mut shm], "the peer", |_, event| match event {
+        wait_for(&mut [&mut shm], "the connection", |_, event| match event {
             Owned::Up(up, _) if up == peer => Some(()),
             other => panic!("{other:?}"),
         });
@@ -102,25 +102,26 @@ fn serve(test: &str, part: &str) -> Served {
 
 fn expect_down(shm: &mut Shm, peer: PeerId, why: DownReason) {
     let start = Instant::now();
-    wait_for(&mut [shm], "its death", |_, event| match event {
+    wait_for(&mut [shm], "the peer's death", |_, event| match event {
         Owned::Down(down, reason) if (down, reason) == (peer, why) => Some(()),
         other => panic!("{other:?}"),
     });
-    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "the death was noticed after {:?}", start.elapsed());
 }
 
 #[test]
-fn before_the_handshake_is_done() {
+fn a_peer_that_dies_before_it_answers_is_unreachable() {
     if role().is_some() {
         play("mute");
     }
-    let Served { mut other, mut shm, peer, .. } = serve("before_the_handshake_is_done", "mute");
+    let Served { mut other, mut shm, peer, .. } =
+        serve("a_peer_that_dies_before_it_answers_is_unreachable", "mute");
     for _ in 0..10_000 {
         assert!(shm.poll().is_none());
     }
     other.kill();
     let start = Instant::now();
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Down(down, DownReason::Unreachable { errno: libc::ECONNREFUSED })
             if down == peer =>
         {
@@ -132,15 +133,16 @@ fn before_the_handshake_is_done() {
 }
 
 #[test]
-fn in_the_middle_of_a_stream() {
+fn a_death_in_the_middle_of_a_stream_is_noticed() {
     if role().is_some() {
         play("flood");
     }
-    let Served { mut other, mut shm, peer, .. } = serve("in_the_middle_of_a_stream", "flood");
+    let Served { mut other, mut shm, peer, .. } =
+        serve("a_death_in_the_middle_of_a_stream_is_noticed", "flood");
     shm.send(peer, message(b"go")).unwrap();
     let mut next = 0;
     let mut killed = None;
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Message(_, _, bytes) => {
             assert!(bytes == pattern(next, next * 7 % 3000));
             next += 1;
@@ -170,7 +172,7 @@ fn complete_messages_are_delivered_after_the_death() {
     assert_eq!(other.hear(), "done");
     other.kill();
     let mut next = 0;
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Message(_, _, bytes) => {
             assert!(bytes == pattern(next, next * 5));
             next += 1;
@@ -185,16 +187,16 @@ fn complete_messages_are_delivered_after_the_death() {
 }
 
 #[test]
-fn a_worker_is_dropped_and_its_process_lives() {
+fn messages_of_a_dropped_worker_are_delivered() {
     if role().is_some() {
         play("close");
     }
-    let test = "a_worker_is_dropped_and_its_process_lives";
+    let test = "messages_of_a_dropped_worker_are_delivered";
     let Served { mut other, mut shm, peer, span } = serve(test, "close");
     shm.send(peer, message(b"go")).unwrap();
     assert_eq!(other.hear(), "done");
     let mut next = 0;
-    wait_for(&mut [&mut shm], "its end", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's end", |_, event| match event {
         Owned::Message(_, _, bytes) => {
             assert!(bytes == pattern(next, next * 5));
             next += 1;
@@ -210,7 +212,7 @@ fn a_worker_is_dropped_and_its_process_lives() {
     assert!(shm.read(ReadRequest { peer, remote: span, into, token: 0 }).is_err());
 }
 
-fn in_the_middle_of_a_read(test: &str, part: &str) {
+fn reads_end_when_the_peer_dies(test: &str, part: &str) {
     let Served { mut other, mut shm, peer, span } = serve(test, part);
     for token in 0..4 {
         let into = Buffer::zeroed(EXPOSED);
@@ -222,7 +224,7 @@ fn in_the_middle_of_a_read(test: &str, part: &str) {
     other.kill();
     let start = Instant::now();
     let mut back = 0;
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::ReadDone(_, into, result) => {
             assert!(result.is_err() && into.len() == EXPOSED);
             back += 1;
@@ -238,65 +240,65 @@ fn in_the_middle_of_a_read(test: &str, part: &str) {
 }
 
 #[test]
-fn in_the_middle_of_a_direct_read() {
+fn direct_reads_end_when_the_peer_dies() {
     if role().is_some() {
         play("read");
     }
-    in_the_middle_of_a_read("in_the_middle_of_a_direct_read", "read");
+    reads_end_when_the_peer_dies("direct_reads_end_when_the_peer_dies", "read");
 }
 
 #[test]
-fn in_the_middle_of_a_copied_read() {
+fn copied_reads_end_when_the_peer_dies() {
     if role().is_some() {
         play("copied");
     }
-    in_the_middle_of_a_read("in_the_middle_of_a_copied_read", "copied");
+    reads_end_when_the_peer_dies("copied_reads_end_when_the_peer_dies", "copied");
 }
 
 #[test]
-fn while_we_sleep() {
+fn a_death_wakes_a_sleeping_worker() {
     if role().is_some() {
         play("any");
     }
-    let Served { mut other, mut shm, peer, .. } = serve("while_we_sleep", "any");
+    let Served { mut other, mut shm, peer, .. } = serve("a_death_wakes_a_sleeping_worker", "any");
     while !shm.arm(&[]) {
         assert!(shm.poll().is_none());
     }
     other.kill();
     let fd = shm.event_descriptor().as_raw_fd();
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, as said.
+    // SAFETY: a valid pointer to one entry.
     let count = unsafe { libc::poll(&raw mut entry, 1, 1000) };
-    assert_eq!(count, 1, "not woken");
+    assert_eq!(count, 1, "the death woke nobody");
     shm.disarm();
     expect_down(&mut shm, peer, DownReason::Gone);
 }
 
-/// A forked child holds the sockets open: only the pidfd tells.
+/// A forked child holds the sockets open, so only the pidfd reports the death.
 #[test]
-fn with_a_forked_child_left() {
+fn a_death_is_noticed_while_a_forked_child_lives() {
     if role().is_some() {
         play("fork");
     }
     let Served { mut other, mut shm, peer, .. } = serve_forked();
     let child: i32 = other.hear().parse().unwrap();
-    // The child is told apart from the worker: it goes on living.
+    // The worker dies, and its child lives on.
     other.kill();
     expect_down(&mut shm, peer, DownReason::Gone);
-    // SAFETY: no pointers; the child is ours and nobody has waited for it.
+    // SAFETY: no pointers. The child is a child of this process, and nothing has waited for it.
     unsafe { libc::kill(child, libc::SIGKILL) };
 }
 
 fn serve_forked() -> Served {
-    serve("with_a_forked_child_left", "fork")
+    serve("a_death_is_noticed_while_a_forked_child_lives", "fork")
 }
 
 #[test]
-fn a_device_that_a_forked_child_drops_stays_its_parents() {
+fn a_forked_child_that_drops_a_device_disturbs_no_parent() {
     let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
     let (to_b, _) = connect(&mut a, &mut b);
     let mut devices = Some((a, b));
-    // SAFETY: the child drops its copies, with this thread alone, and ends by `_exit`.
+    // SAFETY: the child has this thread only. It drops its copies and ends by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -305,7 +307,7 @@ fn a_device_that_a_forked_child_drops_stays_its_parents() {
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: `status` lives through the call.
+    // SAFETY: `status` is valid during the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     let (mut a, mut b) = devices.unwrap();
@@ -317,7 +319,7 @@ fn a_device_that_a_forked_child_drops_stays_its_parents() {
         }
         other => panic!("{other:?}"),
     });
-    // Still reachable for others, and its end is still noticed.
+    // Other workers can still connect, and the end of a peer is still noticed.
     let mut c = shm(ShmConfig::default());
     connect(&mut c, &mut a);
     drop(b);

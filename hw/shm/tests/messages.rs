@@ -1,4 +1,4 @@
-//! Messages between workers of one process, and how they meet.
+//! Messages between workers of one process, and the ways in which workers connect.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
@@ -40,7 +40,7 @@ fn every_size_arrives_with_and_without_immediate() {
         let (header, payload) = bytes.split_at(length.min(length % 65));
         for immediate in [None, Some(length as u32)] {
             let outgoing = Outgoing { header, payload, immediate };
-            // Half of the ring at a time: the reader says only now and then what it has read.
+            // At most half of the ring is filled, since the reader publishes its progress in steps.
             send(&mut a, to_b, outgoing, || assert!(b.poll().is_none()));
             expect_message(&mut b, from_a, immediate, &bytes);
         }
@@ -53,7 +53,7 @@ fn every_size_arrives_with_and_without_immediate() {
 }
 
 #[test]
-fn a_full_ring_refuses_and_goes_on_in_order() {
+fn a_full_ring_refuses_messages_and_keeps_their_order() {
     let config =
         ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
@@ -83,7 +83,7 @@ fn a_full_ring_refuses_and_goes_on_in_order() {
 }
 
 #[test]
-fn both_ways_at_once_from_two_threads() {
+fn messages_go_both_ways_at_once() {
     let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
     let (to_b, to_a) = connect(&mut a, &mut b);
     let run = |mut shm: Shm, peer: PeerId| {
@@ -109,12 +109,12 @@ fn both_ways_at_once_from_two_threads() {
     };
     let other = std::thread::spawn(move || run(b, to_a));
     let _a = run(a, to_b);
-    // Neither is dropped before both are done.
+    // Both workers live until both are done.
     drop(other.join().unwrap());
 }
 
 #[test]
-fn one_can_send_to_oneself() {
+fn a_worker_sends_messages_to_itself() {
     let mut a = shm(ShmConfig::default());
     let address = a.address();
     assert_eq!(a.connect(&address).unwrap(), PeerId::ONESELF);
@@ -147,18 +147,18 @@ fn one_can_send_to_oneself() {
 }
 
 #[test]
-fn both_connect_at_once() {
+fn workers_that_connect_at_once_get_one_connection() {
     for round in 0..200 {
         let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
         let to_b = a.connect(&b.address()).unwrap();
-        // At various points of the other's handshake.
+        // The second worker connects at various points of the handshake.
         for _ in 0..round % 7 {
             assert!(a.poll().is_none());
         }
         let to_a = b.connect(&a.address()).unwrap();
         assert_eq!(a.connect(&b.address()).unwrap(), to_b);
         let mut ups = [0, 0];
-        wait_for(&mut [&mut a, &mut b], "both up", |index, event| match event {
+        wait_for(&mut [&mut a, &mut b], "both connections", |index, event| match event {
             Owned::Up(peer, 16448) => {
                 assert_eq!(peer, [to_b, to_a][index]);
                 ups[index] += 1;
@@ -177,14 +177,14 @@ fn both_connect_at_once() {
 }
 
 #[test]
-fn both_connect_at_once_from_two_threads() {
+fn workers_on_two_threads_may_connect_at_once() {
     for _ in 0..100 {
         let (a, b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
         let addresses = (a.address(), b.address());
         let meet = |mut shm: Shm, address| {
             let peer = shm.connect(&address).unwrap();
             let (mut is_up, mut has_heard) = (false, false);
-            wait_for(&mut [&mut shm], "a meeting", |_, event| {
+            wait_for(&mut [&mut shm], "the connection", |_, event| {
                 match event {
                     Owned::Up(up, _) if !is_up && up == peer => is_up = true,
                     Owned::Message(from, None, _) if is_up && from == peer => has_heard = true,
@@ -194,7 +194,7 @@ fn both_connect_at_once_from_two_threads() {
             });
             shm.send(peer, message(b"hello")).unwrap();
             if !has_heard {
-                wait_for(&mut [&mut shm], "a word", |_, event| match event {
+                wait_for(&mut [&mut shm], "a message", |_, event| match event {
                     Owned::Message(..) => Some(()),
                     other => panic!("{other:?}"),
                 });
@@ -208,7 +208,7 @@ fn both_connect_at_once_from_two_threads() {
 }
 
 #[test]
-fn forty_workers_all_to_all() {
+fn forty_workers_exchange_messages() {
     const COUNT: usize = 40;
     let small =
         ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 256, ..ShmConfig::default() };
@@ -223,7 +223,7 @@ fn forty_workers_all_to_all() {
     }
     let mut ups = 0;
     let mut all: Vec<&mut Shm> = workers.iter_mut().collect();
-    wait_for(&mut all, "all to be up", |_, event| match event {
+    wait_for(&mut all, "all connections", |_, event| match event {
         Owned::Up(..) => {
             ups += 1;
             (ups == COUNT * (COUNT - 1)).then_some(())
@@ -251,7 +251,7 @@ fn forty_workers_all_to_all() {
             (left == 0).then_some(())
         });
     }
-    // Those who talk go on doing so while one floods.
+    // A worker that floods its peer doesn't keep other workers' messages from arriving.
     let loud = workers[0].connect(&addresses[1]).unwrap();
     let quiet = workers[39].connect(&addresses[1]).unwrap();
     workers[39].send(quiet, message(b"quiet")).unwrap();
@@ -264,19 +264,19 @@ fn forty_workers_all_to_all() {
             break;
         }
         polls += 1;
-        assert!(polls < 1000, "one peer keeps others from being heard");
+        assert!(polls < 1000, "a flood keeps another worker's message from arriving");
     }
     drop(workers.pop());
     let mut downs = 0;
     let mut all: Vec<&mut Shm> = workers.iter_mut().collect();
-    wait_for(&mut all, "all to notice", |_, event| {
+    wait_for(&mut all, "all reports of the end", |_, event| {
         downs += usize::from(matches!(event, Owned::Down(_, DownReason::Left)));
         (downs == COUNT - 1).then_some(())
     });
 }
 
 #[test]
-fn disconnecting_is_seen_by_both_and_final() {
+fn both_sides_see_a_disconnect_and_it_is_final() {
     let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
     let (to_b, to_a) = connect(&mut a, &mut b);
     a.send(to_b, message(b"last")).unwrap();
@@ -284,7 +284,7 @@ fn disconnecting_is_seen_by_both_and_final() {
     a.disconnect(to_b);
     assert_eq!(a.send(to_b, message(b"later")), Err(Refused::Down));
     let mut events = Vec::new();
-    wait_for(&mut [&mut a, &mut b], "the end", |index, event| {
+    wait_for(&mut [&mut a, &mut b], "both ends", |index, event| {
         events.push((index, format!("{event:?}")));
         (events.len() == 3).then_some(())
     });
@@ -296,14 +296,14 @@ fn disconnecting_is_seen_by_both_and_final() {
 }
 
 #[test]
-fn refuses_addresses_of_others() {
+fn addresses_of_other_devices_are_refused() {
     let mut a = shm(ShmConfig::default());
     let other = tagmatch_device::Address::from_bytes(b"ucx:whatever").unwrap();
     assert!(matches!(a.connect(&other), Err(DeviceError::BadAddress { .. })));
 }
 
 #[test]
-fn no_more_peers_than_allowed() {
+fn the_limit_on_peers_holds() {
     let mut a = shm(ShmConfig { peers_max: 2, ..ShmConfig::default() });
     let mut others: Vec<Shm> = (0..3).map(|_| shm(ShmConfig::default())).collect();
     connect(&mut a, &mut others[0]);
@@ -315,16 +315,18 @@ fn no_more_peers_than_allowed() {
         (1, Owned::Down(peer, DownReason::Unreachable { .. })) if peer == refused => Some(()),
         other => panic!("{other:?}"),
     });
-    // Once one has gone there is room again.
+    // A peer that leaves makes room for another one.
     others[1].disconnect(second);
-    wait_for(&mut [&mut a], "its end", |_, event| matches!(event, Owned::Down(..)).then_some(()));
+    wait_for(&mut [&mut a], "the peer's end", |_, event| {
+        matches!(event, Owned::Down(..)).then_some(())
+    });
     let mut fourth = shm(ShmConfig::default());
     connect(&mut a, &mut fourth);
 }
 
 #[test]
-fn a_busy_listener_is_tried_again() {
-    // Nobody accepts for a while; all get in at last.
+fn a_connection_to_a_busy_listener_is_tried_again() {
+    // The server doesn't accept while the clients connect. All clients are accepted in the end.
     let mut server = shm(ShmConfig::default());
     let mut clients: Vec<Shm> = (0..100).map(|_| shm(ShmConfig::default())).collect();
     for client in &mut clients {
@@ -341,11 +343,12 @@ fn a_busy_listener_is_tried_again() {
     });
 }
 
-/// In a process of its own: other tests open descriptors as well.
+/// Runs in a process of its own, because other tests open descriptors as well.
 #[test]
-fn nothing_is_left_behind() {
+fn connections_that_end_leave_no_descriptors_or_mappings() {
     if role().is_none() {
-        common::Other::spawn("nothing_is_left_behind", "alone").wait();
+        common::Other::spawn("connections_that_end_leave_no_descriptors_or_mappings", "alone")
+            .wait();
         return;
     }
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
@@ -362,7 +365,7 @@ fn nothing_is_left_behind() {
         } else {
             a.disconnect(to_b);
         }
-        wait_for(&mut [&mut a], "its end", |_, event| {
+        wait_for(&mut [&mut a], "the peer's end", |_, event| {
             matches!(event, Owned::Down(..)).then_some(())
         });
         if round == 10 {

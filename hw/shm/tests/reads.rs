@@ -39,7 +39,7 @@ fn small() -> ShmConfig {
 }
 
 #[test]
-fn every_size_both_ways() {
+fn reads_of_every_size_arrive_direct_and_copied() {
     for config in [ShmConfig::default(), small()] {
         for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
             let (mut a, mut b, to_b, _) = pair(policy, &config);
@@ -62,7 +62,7 @@ fn every_size_both_ways() {
 }
 
 #[test]
-fn bad_spans_are_errors_of_the_read_alone() {
+fn a_bad_span_fails_its_read_and_no_other() {
     for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
         let (mut a, mut b, to_b, to_a) = pair(policy, &ShmConfig::default());
         let exposure = b.expose(Buffer::from(pattern(1, 1000))).unwrap();
@@ -98,7 +98,7 @@ fn bad_spans_are_errors_of_the_read_alone() {
 }
 
 #[test]
-fn reads_and_messages_at_once() {
+fn reads_and_messages_go_on_side_by_side() {
     for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
         for config in [ShmConfig::default(), small()] {
             let (a, b, to_b, to_a) = pair(policy, &config);
@@ -154,14 +154,14 @@ fn reads_and_messages_at_once() {
 }
 
 #[test]
-fn a_copied_read_ends_though_half_of_the_ring_is_always_in_use() {
+fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
     let (mut a, mut b, to_b, to_a) = pair(ReadPolicy::Copied, &small());
     let exposure = b.expose(Buffer::from(pattern(3, 10_000))).unwrap();
     let remote = exposure.span;
     a.read(ReadRequest { peer: to_b, remote, into: Buffer::zeroed(10_000), token: 5 }).unwrap();
     let mut under_way = 0;
     let is_done = (0..100_000).any(|_| {
-        // Five of eight slots.
+        // Messages always take five of the eight slots.
         while under_way < 5 && b.send(to_a, message(b"flood")).is_ok() {
             under_way += 1;
         }
@@ -177,11 +177,11 @@ fn a_copied_read_ends_though_half_of_the_ring_is_always_in_use() {
         }
         false
     });
-    assert!(is_done, "the read waits for ever");
+    assert!(is_done, "the read never ends");
 }
 
 #[test]
-fn withdrawn_in_the_middle_of_a_copy() {
+fn a_copied_read_of_a_withdrawn_buffer_fails() {
     let (mut a, mut b, to_b, _) = pair(ReadPolicy::Copied, &ShmConfig::default());
     let exposure = b.expose(Buffer::from(pattern(2, 4 << 20))).unwrap();
     let into = Buffer::zeroed(4 << 20);
@@ -200,7 +200,7 @@ fn withdrawn_in_the_middle_of_a_copy() {
 }
 
 #[test]
-fn every_read_comes_back_when_the_peer_goes() {
+fn every_read_ends_when_its_peer_leaves() {
     for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
         for by_disconnecting in [false, true] {
             let (mut a, mut b, to_b, to_a) = pair(policy, &ShmConfig::default());
@@ -221,7 +221,7 @@ fn every_read_comes_back_when_the_peer_goes() {
             } else {
                 drop(b);
             }
-            wait_for(&mut [&mut a], "the end", |_, event| match event {
+            wait_for(&mut [&mut a], "the peer's end", |_, event| match event {
                 Owned::ReadDone(_, into, _) => {
                     assert_eq!(into.len(), 4 << 20);
                     back += 1;
@@ -238,14 +238,14 @@ fn every_read_comes_back_when_the_peer_goes() {
                 Owned::Message(..) => None,
                 other @ Owned::Up(..) => panic!("{other:?}"),
             });
-            // A few may have ended while both were polled.
+            // A few reads may have ended while both workers were polled.
             assert!((190..=200).contains(&back), "{back}");
         }
     }
 }
 
 #[test]
-fn exposures_come_and_go() {
+fn withdrawn_buffers_are_returned_once() {
     let mut a = shm(ShmConfig::default());
     let mut kept = VecDeque::new();
     for number in 0..10_000usize {
@@ -260,7 +260,7 @@ fn exposures_come_and_go() {
 }
 
 #[test]
-fn a_read_from_a_peer_that_is_not_up() {
+fn a_read_from_a_peer_that_is_not_up_is_refused() {
     let mut a = shm(ShmConfig::default());
     let b = shm(ShmConfig::default());
     let to_b = a.connect(&b.address()).unwrap();

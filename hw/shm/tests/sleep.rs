@@ -13,29 +13,29 @@ use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
-/// Sleeps until the device has something to do; `false` if it had nothing for `limit`.
+/// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
 fn sleep(shm: &Shm, limit: Duration) -> bool {
     let fd = shm.event_descriptor().as_raw_fd();
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, as said.
+    // SAFETY: a valid pointer to one entry.
     unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
 }
 
-/// The next event, asleep in between.
+/// The next event. The worker sleeps until there is one.
 fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
     let start = Instant::now();
     loop {
         if let Some(event) = poll(shm) {
             return Some(event);
         }
-        // Arming what is armed changes nothing.
+        // Arming an armed device changes nothing.
         if shm.arm(waiting) && shm.arm(waiting) {
             let is_awake = sleep(shm, Duration::from_secs(5));
             shm.disarm();
-            assert!(is_awake, "slept for five seconds");
+            assert!(is_awake, "the worker slept for five seconds");
         }
         if !waiting.is_empty() {
-            // There may be room now.
+            // A ring may have room now.
             return poll(shm);
         }
         assert!(start.elapsed() < common::PATIENCE);
@@ -43,7 +43,7 @@ fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
 }
 
 #[test]
-fn nothing_to_do_is_quiet() {
+fn an_idle_worker_is_not_woken() {
     let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
     connect(&mut a, &mut b);
     while !a.arm(&[]) {
@@ -57,7 +57,7 @@ fn nothing_to_do_is_quiet() {
 }
 
 #[test]
-fn what_is_sent_to_oneself_wakes_whoever_is_armed() {
+fn a_message_to_oneself_wakes_a_sleeping_worker() {
     let mut a = shm(ShmConfig::default());
     let me = PeerId::ONESELF;
     for round in 0..3 {
@@ -66,7 +66,7 @@ fn what_is_sent_to_oneself_wakes_whoever_is_armed() {
         }
         assert!(!sleep(&a, Duration::from_millis(20)), "round {round}: nothing was sent");
         a.send(me, message(b"hello")).unwrap();
-        assert!(sleep(&a, common::PATIENCE), "round {round}: never woken");
+        assert!(sleep(&a, common::PATIENCE), "round {round}: the worker was not woken");
         a.disarm();
         let heard = poll(&mut a);
         assert!(
@@ -77,7 +77,7 @@ fn what_is_sent_to_oneself_wakes_whoever_is_armed() {
 }
 
 #[test]
-fn asleep_in_every_exchange() {
+fn every_exchange_wakes_a_sleeping_worker() {
     for membarrier in [true, false] {
         for read in [ReadPolicy::Auto, ReadPolicy::Copied] {
             let config = ShmConfig { membarrier, read, ..ShmConfig::default() };
@@ -129,7 +129,7 @@ fn asleep_in_every_exchange() {
 }
 
 #[test]
-fn woken_when_there_is_room() {
+fn room_in_a_ring_wakes_its_sender() {
     let config =
         ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
@@ -155,9 +155,9 @@ fn woken_when_there_is_room() {
 }
 
 #[test]
-fn woken_by_everything_else() {
+fn connections_messages_and_ends_wake_a_sleeping_worker() {
     let mut a = shm(ShmConfig::default());
-    // A connection from outside.
+    // Another worker connects, sends a message, and leaves.
     let address = a.address();
     let other = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -172,17 +172,17 @@ fn woken_by_everything_else() {
     assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
     assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Left))));
     other.join().unwrap();
-    // Messages to oneself, and events that were there already.
+    // A message to oneself that is there already keeps the device from being armed.
     a.send(PeerId::ONESELF, message(b"me")).unwrap();
     assert!(!a.arm(&[]));
     assert!(matches!(next(&mut a, &[]), Some(Owned::Message(PeerId::ONESELF, ..))));
 }
 
 #[test]
-fn woken_when_time_is_up() {
+fn the_connect_timeout_wakes_a_sleeping_worker() {
     let connect_timeout = Duration::from_millis(200);
     let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
-    // It exists, and its queue is full of those who came before.
+    // The listener exists, and its queue is full of earlier connections.
     let address = invented(&a.address(), 1);
     let listener = RawSocket::listen(&address);
     let _before: Vec<RawSocket> = (0..6).map(|_| RawSocket::connect(&address).unwrap()).collect();
@@ -199,7 +199,7 @@ fn woken_when_time_is_up() {
 }
 
 #[test]
-fn a_peer_that_is_there_and_does_not_look_is_waited_for() {
+fn a_connection_waits_for_a_peer_that_does_not_poll() {
     let connect_timeout = Duration::from_millis(50);
     let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
     let mut busy = shm(ShmConfig::default());
@@ -215,17 +215,17 @@ fn a_peer_that_is_there_and_does_not_look_is_waited_for() {
             other => panic!("{other:?}"),
         }
     }
-    // It looks at last.
+    // The peer polls at last.
     wait_for(&mut [&mut a, &mut busy], "the connection", |_, event| match event {
         Owned::Up(up, _) if up == peer => Some(()),
         _ => None,
     });
 }
 
-/// Rings go from hot to cold and back all the time here. A bell that was missed would show as a
-/// sleep that only the device's own sweep ends.
+/// Rings become hot and cold again all the time in this test. If a doorbell is missed, only the
+/// device's own sweep ends the sleep, which takes too long.
 #[test]
-fn many_senders_and_one_who_sleeps() {
+fn many_senders_wake_one_sleeping_worker() {
     const SENDERS: usize = 12;
     const COUNT: u32 = 3000;
     for membarrier in [true, false] {
@@ -250,7 +250,7 @@ fn many_senders_and_one_who_sleeps() {
                             assert!(poll(&mut sender).is_none());
                             std::thread::yield_now();
                         }
-                        // Bursts and silences of all lengths.
+                        // Bursts and pauses of many lengths.
                         for _ in 0..(at.wrapping_mul(2_654_435_761) >> 20) % 300 {
                             std::hint::spin_loop();
                         }
@@ -258,7 +258,7 @@ fn many_senders_and_one_who_sleeps() {
                             std::thread::sleep(Duration::from_micros(300));
                         }
                     }
-                    // Stays until all has been heard.
+                    // The sender stays until all its messages were received.
                     let _ = ends.lock().unwrap().recv();
                     drop(sender);
                 })
@@ -277,7 +277,10 @@ fn many_senders_and_one_who_sleeps() {
                 Some(other) => panic!("{other:?}"),
                 None => {
                     if receiver.arm(&[]) {
-                        assert!(sleep(&receiver, Duration::from_millis(900)), "missed a bell");
+                        assert!(
+                            sleep(&receiver, Duration::from_millis(900)),
+                            "a doorbell was missed"
+                        );
                         receiver.disarm();
                     }
                 }
@@ -297,19 +300,19 @@ fn fall_asleep(shm: &mut Shm) {
     }
 }
 
-/// The next event, of a device that has it already: long before its sweep would find it.
+/// The next event of a device that has it already. A few polls find it, long before a sweep would.
 fn at_once(shm: &mut Shm) -> Option<Owned> {
     (0..16).find_map(|_| poll(shm))
 }
 
 #[test]
-fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
+fn a_message_whose_doorbell_bit_was_cleared_is_found_by_the_timer() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let mut hostile = HostilePeer::connect(&mut bystanders, 21);
     let victim = &mut bystanders.victim;
     fall_asleep(victim);
     hostile.write_quietly(5, b"quiet");
-    assert!(sleep(victim, common::PATIENCE), "slept on");
+    assert!(sleep(victim, common::PATIENCE), "the worker slept on");
     victim.disarm();
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
@@ -317,11 +320,12 @@ fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
 }
 
 #[test]
-fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
+fn a_hostile_peer_cannot_hide_a_message_to_oneself() {
     let mut victim = shm(ShmConfig::default());
     let hostile = HostilePeer::connect_to(&mut victim, 23);
     fall_asleep(&mut victim);
-    // The bell, of which the peer makes all words zero: also that the victim sleeps.
+    // The peer clears all words of the doorbell, including the word that says that the victim
+    // sleeps.
     for at in (0..hostile_peer::DOORBELL_BYTES).step_by(8) {
         HostilePeer::word(&hostile.doorbell, at).store(0, Ordering::SeqCst);
     }
@@ -329,25 +333,25 @@ fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
     for at in (0..hostile_peer::DOORBELL_BYTES).step_by(8) {
         HostilePeer::word(&hostile.doorbell, at).store(0, Ordering::SeqCst);
     }
-    assert!(sleep(&victim, common::PATIENCE), "slept on");
+    assert!(sleep(&victim, common::PATIENCE), "the worker slept on");
     victim.disarm();
     let event = at_once(&mut victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"me"), "{event:?}");
 }
 
 #[test]
-fn the_ring_of_a_peer_that_hung_up_is_looked_at_without_its_bell() {
+fn messages_of_a_peer_that_hung_up_are_found_without_its_doorbell() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let mut hostile = HostilePeer::connect(&mut bystanders, 22);
     let victim = &mut bystanders.victim;
     fall_asleep(victim);
     hostile.write_quietly(4, b"last");
     drop(hostile);
-    assert!(sleep(victim, common::PATIENCE), "its end wakes nobody");
+    assert!(sleep(victim, common::PATIENCE), "the end of the peer woke nobody");
     victim.disarm();
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"last"), "{event:?}");
-    wait_for(&mut [victim], "its end", |_, event| {
+    wait_for(&mut [victim], "the peer's end", |_, event| {
         matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
     });
     assert!(bystanders.exchange().is_empty());

@@ -1,4 +1,4 @@
-//! Two processes: messages, reads, death.
+//! Messages and reads between two processes, and the death of one of them.
 
 mod common;
 
@@ -10,7 +10,7 @@ use tagmatch_device::{
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
-/// How soon a death must be noticed.
+/// The time in which a death must be noticed.
 const SOON: Duration = Duration::from_secs(1);
 
 fn config() -> ShmConfig {
@@ -21,8 +21,8 @@ fn config() -> ShmConfig {
     ShmConfig { read, ..ShmConfig::default() }
 }
 
-/// A process that says its address, exposes a buffer to whoever comes, echoes what it is sent, and
-/// goes on until it is killed.
+/// The program of the other process. It prints its address, exposes a buffer to all peers and
+/// echoes messages until it is killed.
 fn serve() -> ! {
     let mut shm = shm(config());
     let exposure = shm.expose(Buffer::from(pattern(5, 3 << 20))).unwrap();
@@ -32,7 +32,7 @@ fn serve() -> ! {
     loop {
         if let Some(Owned::Message(peer, immediate, bytes)) = poll(&mut shm) {
             let echo = tagmatch_device::Outgoing { header: &[], payload: &bytes, immediate };
-            // Events of other peers would be lost here; there are none in this test.
+            // This drops events of other peers, of which this test has none.
             while shm.send(peer, echo).is_err() {
                 shm.poll();
             }
@@ -48,18 +48,19 @@ fn hear_server(server: &mut Other) -> (tagmatch_device::Address, RemoteSpan) {
 }
 
 fn wait_up(shm: &mut Shm, peer: PeerId) {
-    wait_for(&mut [shm], "the peer", |_, event| match event {
+    wait_for(&mut [shm], "the connection", |_, event| match event {
         Owned::Up(up, _) if up == peer => Some(()),
         other => panic!("{other:?}"),
     });
 }
 
 #[test]
-fn echo_read_and_death() {
+fn messages_and_reads_cross_processes_until_the_peer_dies() {
     if role().is_some() {
         serve();
     }
-    let mut server = Other::spawn("echo_read_and_death", "server");
+    let mut server =
+        Other::spawn("messages_and_reads_cross_processes_until_the_peer_dies", "server");
     let (address, span) = hear_server(&mut server);
     let mut shm = shm(config());
     let peer = shm.connect(&address).unwrap();
@@ -88,7 +89,7 @@ fn echo_read_and_death() {
     });
     server.kill();
     let start = Instant::now();
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
         other => panic!("{other:?}"),
     });
@@ -100,7 +101,7 @@ fn echo_read_and_death() {
 }
 
 #[test]
-fn nobody_there() {
+fn an_address_without_a_worker_is_unreachable() {
     let gone = shm(ShmConfig::default()).address();
     let mut shm = shm(ShmConfig::default());
     let peer = shm.connect(&gone).unwrap();
@@ -119,7 +120,7 @@ fn a_closed_worker_goes_down_after_its_messages() {
     }
     drop(b);
     let mut next = 0;
-    wait_for(&mut [&mut a], "its end", |_, event| match event {
+    wait_for(&mut [&mut a], "the peer's end", |_, event| match event {
         Owned::Message(_, _, bytes) => {
             assert_eq!(bytes, [next]);
             next += 1;
@@ -133,10 +134,11 @@ fn a_closed_worker_goes_down_after_its_messages() {
     });
 }
 
-/// In a pid namespace of its own the server sees no number for us, and copies; we see it and read.
+/// In a pid namespace of its own, the server sees no process number for its peer, and copies reads.
+/// The peer sees the server's number, and reads directly.
 #[test]
-fn across_pid_namespaces() {
-    let test = "across_pid_namespaces";
+fn workers_connect_across_pid_namespaces() {
+    let test = "workers_connect_across_pid_namespaces";
     if role().is_some() {
         serve();
     }
@@ -162,24 +164,24 @@ fn across_pid_namespaces() {
         matches!(event, Owned::Message(..)).then_some(())
     });
     server.kill();
-    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
         other => panic!("{other:?}"),
     });
 }
 
-/// A server with hardly any descriptors left serves those whom it can, and others later.
+/// A server with few free descriptors serves some of its peers, and new peers once these have left.
 #[test]
-fn short_of_descriptors() {
+fn a_server_short_of_descriptors_serves_later_peers() {
     if role().is_some() {
-        // The three of the process, those of the device, and a few for peers.
+        // The process has three descriptors, the device has some, and a few are left for peers.
         let limit = libc::rlimit { rlim_cur: 24, rlim_max: 24 };
-        // SAFETY: `limit` lives through the call.
+        // SAFETY: `limit` is valid during the call.
         let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         assert_eq!(answer, 0);
         serve();
     }
-    let mut server = Other::spawn("short_of_descriptors", "server");
+    let mut server = Other::spawn("a_server_short_of_descriptors_serves_later_peers", "server");
     let (address, _) = hear_server(&mut server);
     let connect_timeout = Duration::from_millis(300);
     let new = || shm(ShmConfig { connect_timeout, ..config() });
