@@ -1,7 +1,7 @@
 //! One worker, reached from one thread or from many.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::spin_loop;
 use std::ops::DerefMut;
@@ -28,7 +28,7 @@ const REARMS_MAX: usize = 256;
 pub struct State {
     pub(crate) engine: WorkerEngine,
     /// The wakers to call when a request ends or the completion queue has an end.
-    wakers: HashMap<Watched, Waker>,
+    wakers: BTreeMap<Watched, Waker>,
     /// Numbers the wakers of the completion queue.
     queue_watchers: u64,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
@@ -37,7 +37,7 @@ pub struct State {
 
 impl State {
     pub(crate) fn new(engine: WorkerEngine) -> Self {
-        State { engine, wakers: HashMap::new(), queue_watchers: 0, sleepers: 0 }
+        State { engine, wakers: BTreeMap::new(), queue_watchers: 0, sleepers: 0 }
     }
 
     /// Takes the events that are there, and leaves the device armed if others sleep on it.
@@ -144,9 +144,8 @@ impl State {
         let mut wakers = Vec::new();
         for request in self.engine.take_woken() {
             if request == RequestId::NONE {
-                let of_queue =
-                    |watched: &Watched, _: &mut Waker| matches!(watched, Watched::Ends(_));
-                wakers.extend(self.wakers.extract_if(of_queue).map(|(_, waker)| waker));
+                let of_queue = self.wakers.split_off(&Watched::Ends(0));
+                wakers.extend(of_queue.into_values());
             } else {
                 wakers.extend(self.wakers.remove(&Watched::Request(request)));
             }

@@ -15,8 +15,8 @@ pub(crate) enum Awaited<'a> {
     Ends,
 }
 
-/// What a waker waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a waker waits for. In order: those of the completion queue come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
     Request(RequestId),
     /// The next end in the completion queue. Several threads may wait for it, each under a number

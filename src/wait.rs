@@ -112,12 +112,18 @@ pub(crate) fn wait_within<A: Access, R>(
             return access.with(&mut look).1;
         }
         if let Some(eventfd) = &eventfd {
+            let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
             let mut watched = Vec::new();
-            if A::SHARED {
-                let waker = Waker::from(Arc::clone(eventfd));
-                watched = access.with(|state| state.watch_all(awaited, &waker));
-            }
-            let found = sleep(access, eventfd, limit.sleep_max(), &mut look);
+            // Both under one lock: an end that is there when this thread watches the queue, and that
+            // another thread takes before this one looks, would leave this thread without a waker.
+            let mut look_and_watch = |state: &mut State| {
+                let seen = look(state);
+                if let (Some(waker), None, true) = (&waker, &seen.1, watched.is_empty()) {
+                    watched = state.watch_all(awaited, waker);
+                }
+                seen
+            };
+            let found = sleep(access, eventfd, limit.sleep_max(), &mut look_and_watch);
             access.with(|state| state.unwatch_all(&watched));
             match found {
                 Ok(Some(found)) => return Some(found),

@@ -12,7 +12,7 @@ use tagmatch_device::slab::Key;
 ///
 /// A line of the table of requests, and a generation, which changes each time the line is freed. In
 /// one word, since it is stored and loaded as one; the index is in the upper half, and below 2^30.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
 impl RequestId {

@@ -10,7 +10,7 @@ use loom::thread;
 use crate::access::Access;
 use crate::device::WorkerDevice;
 use crate::engine::WorkerEngine;
-use crate::{Config, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
+use crate::{Config, End, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
 
 /// Every interleaving with at most so many switches from a thread that could have gone on.
 fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
@@ -137,5 +137,48 @@ fn a_future_is_polled_again_when_another_thread_ends_it() {
         let received = worker.block_on(request).unwrap();
         assert_eq!(received.unwrap().data(), 1u64.to_le_bytes());
         other.join().unwrap();
+    });
+}
+
+/// Waits for one end.
+fn take_end(worker: &SharedWorker) {
+    let mut ends = Vec::new();
+    assert_eq!(worker.ends_blocking(&mut ends, 1), 1);
+    assert!(matches!(&ends[..], [End::Operation { result: Ok(_), .. }]));
+}
+
+#[test]
+fn an_end_that_another_thread_takes_leaves_no_thread_asleep() {
+    check(4, || {
+        let (worker, _) = worker();
+        for tag in 1..3 {
+            worker.recv_queued(Match::tag(tag), vec![0; 8], tag).unwrap();
+        }
+        let waiter = thread::spawn({
+            let worker = worker.clone();
+            move || take_end(&worker)
+        });
+        inject(&worker, 1);
+        while worker.progress() > 0 {}
+        // Gets the first end unless the other thread has it.
+        worker.ends(&mut Vec::new(), 1);
+        inject(&worker, 2);
+        while worker.progress() > 0 {}
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_one_of_two_is_woken_by_either() {
+    check(2, || {
+        let (worker, _) = worker();
+        let requests = [receive(&worker, 1), receive(&worker, 2)];
+        let waiter = thread::spawn({
+            let worker = worker.clone();
+            move || assert_eq!(worker.wait_any(&requests), Some(1))
+        });
+        inject(&worker, 2);
+        while worker.progress() > 0 {}
+        waiter.join().unwrap();
     });
 }
