@@ -25,6 +25,7 @@
 //!    before. Each receive, message and send ends once, for a reason that the run explains.
 //! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the
 //!    end every message and receive is accounted for.
+//!    Messages that a killed worker had flushed have all arrived.
 //! 6. *Status.* Source, tag, full length, truncation, immediate data and bytes are right, and
 //!    nothing is written behind the message.
 //!
@@ -78,6 +79,8 @@ pub(crate) struct Message {
     ordinal: u32,
     pub(crate) length: u32,
     pub(crate) tag: u64,
+    /// Its sender had flushed it before it was killed.
+    is_flushed: bool,
     pub(crate) immediate: bool,
     mode: Mode,
     arrived: u64,
@@ -136,6 +139,8 @@ struct SenderRecord {
     /// The receiver disconnected from the sender while its NIC may have held messages, which are
     /// lost.
     is_cut: bool,
+    /// One of the two has disconnected from the other.
+    is_broken: bool,
     /// The receiver has dropped the waiting messages of the sender, which was down.
     is_forgotten: bool,
     /// Receives from any source that failed together with the sender, because a NIC had matched
@@ -151,6 +156,7 @@ impl Default for SenderRecord {
             plain: [NONE; PLAIN],
             down: NEVER,
             is_cut: false,
+            is_broken: false,
             is_forgotten: false,
             failed_receives: vec![],
         }
@@ -254,6 +260,7 @@ impl Oracle {
             ordinal,
             length,
             tag,
+            is_flushed: false,
             immediate,
             mode,
             arrived: NEVER,
@@ -364,6 +371,13 @@ impl Oracle {
         pair.down != NEVER && !message.eager
     }
 
+    /// A worker that is about to be killed has flushed what it has sent to another.
+    pub(crate) fn flushed(&mut self, from: u32, to: u32) {
+        for id in self.pair(to, from).sent.clone() {
+            self.messages[id as usize].is_flushed = true;
+        }
+    }
+
     /// The worker has ended. The oracle checks nothing of it any more.
     pub(crate) fn gone(&mut self, node: u32) {
         let side = self.side(node);
@@ -390,7 +404,7 @@ impl Oracle {
     /// Whether the message may stay untaken: it was lost when one of the two workers disconnected,
     /// or its bytes were at a sender that is down.
     fn may_be_missing(&self, id: u32) -> bool {
-        let Message { from, to, arrived, eager, .. } = self.messages[id as usize];
+        let Message { from, to, arrived, eager, is_flushed, .. } = self.messages[id as usize];
         let down = |at: u32, of: u32| {
             let side = self.sides.get(at as usize)?;
             side.pairs.get(of as usize).map(|pair| pair.down)
@@ -400,6 +414,9 @@ impl Oracle {
             || down(from, to).is_some_and(|down| down != NEVER);
         let never_left = arrived == NEVER && is_sender_gone;
         let pair = &self.sides[to as usize].pairs[from as usize];
+        if is_flushed && !pair.is_broken && arrived == NEVER {
+            return false;
+        }
         never_left
             || pair.is_cut
             || pair.is_forgotten
@@ -421,6 +438,8 @@ impl Oracle {
     pub(crate) fn broke(&mut self, at: u32, with: u32) {
         let is_cut = self.reference.is_none();
         self.pair(at, with).is_cut = is_cut;
+        self.pair(at, with).is_broken = true;
+        self.pair(with, at).is_broken = true;
     }
 
     fn checks_done(&self) -> Verdict {

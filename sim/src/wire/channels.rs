@@ -44,6 +44,7 @@ impl Net {
         } else {
             self.nodes[from as usize].peers[peer as usize].account.granted_by(&bytes);
         }
+        self.nodes[to as usize].peers[back as usize].put += 1;
         let frame = Frame { bytes, immediate, ready, ordinal, eager };
         match self.wire_fault {
             Some(wire_fault) if tagged.is_some() && self.random.per_mille(30) => {

@@ -138,8 +138,13 @@ impl Device for Wire {
         })
     }
 
-    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
-        Flush::Done
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        match self.net.borrow_mut().flush(self.me, peer.0, mark) {
+            0 => Flush::Done,
+            messages => {
+                Flush::Pending { messages: usize::try_from(messages).unwrap_or(usize::MAX) }
+            }
+        }
     }
 
     fn disconnect(&mut self, peer: PeerId) {

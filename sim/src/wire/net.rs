@@ -67,6 +67,9 @@ pub(super) struct PeerEnd {
     pub(super) ends: Option<DownReason>,
     pub(super) inbox: VecDeque<Frame>,
     pub(super) tagged_sent: u32,
+    /// Messages that this peer has sent here, and how many of those arrive even if it is killed.
+    pub(super) put: u64,
+    pub(super) safe: u64,
     /// Keys in rendezvous requests that came from this peer, and the numbers of those.
     pub(super) keys: Vec<(u32, u32)>,
     /// What this peer may send here.
@@ -207,6 +210,8 @@ impl Net {
             ends: None,
             inbox: VecDeque::new(),
             tagged_sent: 0,
+            put: 0,
+            safe: 0,
             keys: Vec::new(),
             account: Account::default(),
         };
@@ -269,9 +274,26 @@ impl Net {
             end.ends.get_or_insert(DownReason::Gone);
             if let Some(cut) = cut {
                 let kept = usize::try_from(cut).unwrap_or(0) % (end.inbox.len() + 1);
-                end.inbox.truncate(kept);
+                let arrived = end.put.saturating_sub(end.inbox.len() as u64);
+                let safe = usize::try_from(end.safe.saturating_sub(arrived)).unwrap_or(0);
+                end.inbox.truncate(kept.max(safe));
             }
         }
+    }
+
+    /// How many messages to a peer, of those up to the mark, are lost if the worker is killed now.
+    /// Sometimes none are from now on: they are acknowledged.
+    pub(super) fn flush(&mut self, at: u32, peer: u32, mark: &mut Option<u64>) -> u64 {
+        let end = &self.nodes[at as usize].peers[peer as usize];
+        if end.node == at || end.link == LinkState::Down || end.ends.is_some() {
+            return 0;
+        }
+        let (node, back, is_acknowledged) = (end.node, end.back, self.random.per_mille(700));
+        let Some(theirs) = self.nodes[node as usize].peers.get_mut(back as usize) else { return 0 };
+        if is_acknowledged {
+            theirs.safe = theirs.put;
+        }
+        mark.get_or_insert(theirs.put).saturating_sub(theirs.safe)
     }
 
     pub(super) fn disconnect(&mut self, at: u32, peer: u32) {

@@ -18,6 +18,8 @@ impl<A: Adapter> World<'_, A> {
         self.ended.push(node);
         if orderly {
             self.close(at)?;
+        } else {
+            self.flush(at);
         }
         self.counts.calls += 1;
         self.count_hardware(at);
@@ -27,6 +29,19 @@ impl<A: Adapter> World<'_, A> {
         self.hear()?;
         self.oracle.gone(node);
         Ok(())
+    }
+
+    /// The worker is about to be killed: the messages that it has flushed must arrive.
+    fn flush(&mut self, at: usize) {
+        let worker = &mut self.workers[at];
+        let Some(engine) = &mut worker.engine else { return };
+        let unsent = engine.unsent();
+        for &(to, peer) in &worker.met {
+            let is_flushed = unsent.iter().all(|unsent| unsent.peer != peer);
+            if is_flushed && engine.peer_fault(peer).is_none() {
+                self.oracle.flushed(worker.node, to);
+            }
+        }
     }
 
     fn count_hardware(&mut self, at: usize) {
