@@ -8,6 +8,7 @@ use tagmatch_rdma_core_sys as sys;
 use super::Verbs;
 use super::calls::errno;
 use super::context::AsyncEvent;
+use super::list::List;
 use super::peer::{Ending, PeerState};
 use super::wire::Signal;
 
@@ -21,7 +22,15 @@ impl Verbs {
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
         let delivers_messages = !matches!(reason, DownReason::Misbehaved { .. });
         self.start_ending(peer, reason, delivers_messages);
-        self.stop_waiting_for(peer, first_read);
+        let is_landing = self.list.as_ref().is_some_and(|list| list.is_landing(peer));
+        if reason == DownReason::Left
+            && is_landing
+            && let PeerState::Ending(ending) = &mut self.peers[peer.index()].state
+        {
+            ending.awaits_landings = true;
+        } else {
+            self.stop_waiting_for(peer, first_read);
+        }
     }
 
     /// Moves a connection from up to ending.
@@ -37,6 +46,7 @@ impl Verbs {
                     delivers_messages,
                     until: Instant::now() + ENDING_TIME_MAX,
                     has_failed: false,
+                    awaits_landings: false,
                     is_drained: false,
                     first_read: None,
                 }));
@@ -156,7 +166,13 @@ impl Verbs {
         for at in (0..self.ending.len()).rev() {
             let peer = self.ending[at];
             let is_done = match &mut self.peers[peer.index()].state {
-                PeerState::Ending(ending) => ending.is_done() || now >= ending.until,
+                PeerState::Ending(ending) => {
+                    let is_landing = |list: &List| list.is_landing(peer);
+                    if ending.awaits_landings && !self.list.as_ref().is_some_and(is_landing) {
+                        ending.flush(peer, &mut self.outbox);
+                    }
+                    ending.is_done() || now >= ending.until
+                }
                 _ => true,
             };
             if is_done {

@@ -163,6 +163,11 @@ impl List {
         self.sweep(slot);
     }
 
+    /// Whether the NIC has matched a message of a peer, and not reported its data.
+    pub(super) fn is_landing(&self, peer: PeerId) -> bool {
+        self.entries.any(|entry| entry.matched == Some(peer) && !entry.is_finished)
+    }
+
     /// Fails the entries whose matched message a peer was still sending. Its queue pair is
     /// destroyed, so the data will never come.
     pub(super) fn fail_peer(&mut self, peer: PeerId) {

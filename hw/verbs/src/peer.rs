@@ -96,6 +96,9 @@ pub(super) struct Ending {
     pub(super) until: Instant,
     /// Whether its queue pair is in the error state, in which all requests complete as flushed.
     pub(super) has_failed: bool,
+    /// The peer has left, and the NIC has yet to report the data of messages that it has matched. The
+    /// peer left after it had got their FINs, so the data is there.
+    pub(super) awaits_landings: bool,
     /// Whether the last request has completed as flushed.
     pub(super) is_drained: bool,
     /// The error of its oldest read, if that read is why the connection ended.
@@ -107,6 +110,7 @@ impl Ending {
     /// posts a last request: earlier unsignalled requests produce no completion of their own, so
     /// the completion of this one shows that all are done.
     pub(super) fn flush(&mut self, peer: PeerId, outbox: &mut Outbox) {
+        self.awaits_landings = false;
         if !self.has_failed {
             self.has_failed = true;
             self.link.fail();
@@ -121,6 +125,7 @@ impl Ending {
 
     /// Whether no request is under way any more.
     pub(super) fn is_done(&self) -> bool {
-        if self.has_failed { self.is_drained } else { self.link.under_way() == 0 }
+        let is_drained = if self.has_failed { self.is_drained } else { self.link.under_way() == 0 };
+        is_drained && !self.awaits_landings
     }
 }
