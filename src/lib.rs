@@ -29,6 +29,7 @@
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
+//! | send and receive numbers | [`Buffer::from_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
@@ -85,7 +86,9 @@ pub use message::Message;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
-pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, PeerId, ReadMode};
+pub use tagmatch_device::{
+    Address, Buffer, DeviceError, Element, Finding, PeerId, ReadMode, as_bytes, as_bytes_mut,
+};
 pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[cfg(feature = "model")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::config;
 use crate::pair::{bytes, pair};
-use tagmatch::{Buffer, Match, Worker};
+use tagmatch::{Buffer, Match, Worker, as_bytes, as_bytes_mut};
 
 #[test]
 fn borrowed_slices_in_blocking_calls_and_scopes() {
@@ -77,4 +77,25 @@ fn shared_bytes_go_to_many_and_receive_nothing() {
     sends.into_iter().for_each(|send| drop(p.ok(send)));
     assert_eq!(Arc::strong_count(&shared), 1, "a buffer is left behind");
     assert!(p.b.recv(Match::any(), shared).wait().is_err());
+}
+
+#[test]
+fn numbers_are_sent_and_received_in_their_own_memory() {
+    let p = pair();
+    for count in [0, 1, 500, 20_000] {
+        let numbers: Vec<f64> = (0..count).map(|i| f64::from(i) * 0.5).collect();
+        let (room, given) = (vec![-1f64; numbers.len()], numbers.clone());
+        let (room_at, given_at) = (room.as_ptr(), given.as_ptr());
+        let receive = p.b.recv(Match::tag(1), Buffer::from_elements(room));
+        let send = p.a.send(p.to_b, 1, Buffer::from_elements(given));
+        let got = p.ok(receive).buffer.into_elements::<f64>().unwrap();
+        assert_eq!((got.as_ptr(), &got), (room_at, &numbers));
+        let back = p.ok(send).buffer.into_elements::<f64>().unwrap();
+        assert_eq!((back.as_ptr(), &back), (given_at, &numbers));
+    }
+    let me = p.a.oneself();
+    let (sent, mut got) = ([1u32, 2, u32::MAX], [0u32; 3]);
+    p.a.inject(me, 2, as_bytes(&sent)).unwrap();
+    let status = p.a.recv_blocking(Match::tag(2), as_bytes_mut(&mut got)).unwrap();
+    assert_eq!((status.length, got), (12, sent));
 }

@@ -2,6 +2,7 @@
 
 use crate::common;
 use common::{run, turn};
+use tagmatch::Buffer;
 use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
 
 type Sim = tagmatch_comm_sim::SimNet;
@@ -47,6 +48,23 @@ fn wildcards_give_rank_and_tag() {
             }
         });
     }
+}
+
+#[test]
+fn numbers_are_received_in_their_own_memory() {
+    run(2, 0, |runtime| async move {
+        let world = runtime.world();
+        let numbers = vec![0.5f64, -1.25, 1e300];
+        if world.rank() == 0 {
+            world.send(1, 1, Buffer::from_elements(numbers)).await.unwrap();
+            return;
+        }
+        let room = vec![0f64; 3];
+        let start = room.as_ptr();
+        let received = world.recv(0, 1, Buffer::from_elements(room)).await.unwrap();
+        let got = received.buffer.into_elements::<f64>().unwrap();
+        assert_eq!((got.as_ptr(), got), (start, numbers));
+    });
 }
 
 #[test]

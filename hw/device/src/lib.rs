@@ -22,6 +22,7 @@ pub mod bytes;
 pub mod chunks;
 pub mod copy;
 pub mod device;
+mod elements;
 mod finding;
 mod flush;
 pub mod matching;
@@ -37,6 +38,7 @@ pub use device::{
     Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, InCall,
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+pub use elements::{Element, as_bytes, as_bytes_mut};
 pub use finding::Finding;
 pub use flush::Flush;
 pub use peer::PeerId;
