@@ -84,9 +84,8 @@ impl Arrival {
             (Some(tmh), Some(rvh)) => {
                 let range = HEADERS_BYTES as u64..=Outgoing::HEADER_MAX as u64;
                 if !range.contains(&self.length) {
-                    return Parsed::Malformed(
-                        "a rendezvous request of less than 32 or more than 64 bytes",
-                    );
+                    let why = "a rendezvous request of less than 32 or more than 64 bytes";
+                    return Parsed::Malformed(why);
                 }
                 Parsed::Rendezvous(tmh, Rvh::parse(&rvh))
             }

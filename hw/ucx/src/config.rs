@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::carrier::Carrier;
-use tagmatch_device::DeviceError;
-use tagmatch_device::TagMatching;
+use tagmatch_device::{DeviceError, TagMatching};
 
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///

@@ -235,8 +235,7 @@ impl TagList for List {
             // dropped.
             unsafe { Region::new(&self.pd, &mut buffer, length, access) }.ok()
         });
-        let region = region.flatten();
-        let Some(region) = region else { return Err((buffer, TagRefused::Buffer)) };
+        let Some(region) = region.flatten() else { return Err((buffer, TagRefused::Buffer)) };
         let mut part = sys::ibv_sge {
             addr: buffer.as_ptr().expose_provenance() as u64,
             length: u32::try_from(length).unwrap_or(u32::MAX),

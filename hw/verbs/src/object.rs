@@ -107,17 +107,10 @@ impl Cq {
     /// Creates a queue with room for at least `entries`.
     pub(super) fn new(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
         let entries = i32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let context = channel.context();
+        let (context, raw_channel) = (channel.context(), channel.raw.as_ptr());
+        let create = context.verbs.ibv_create_cq;
         // SAFETY: context and channel are open, and the queue keeps the channel.
-        let raw = made(unsafe {
-            (context.verbs.ibv_create_cq)(
-                context.raw(),
-                entries,
-                null_mut(),
-                channel.raw.as_ptr(),
-                0,
-            )
-        })?;
+        let raw = made(unsafe { create(context.raw(), entries, null_mut(), raw_channel, 0) })?;
         Ok(Cq { raw, channel, extended: None })
     }
 
