@@ -7,7 +7,7 @@ use crate::net::{Directory, ProcessName};
 use crate::net::{NetError, ProcessId};
 
 /// The most bytes that a name takes, with the length byte before it.
-pub(crate) const NAME_BYTES: usize = 1 + ProcessName::BYTES_MAX;
+pub(crate) const NAME_BYTES: usize = 1 + ProcessName::MAX;
 
 /// Appends the names of a group's members. A member that the transport has no name for gets an
 /// empty name, which every receiver refuses.

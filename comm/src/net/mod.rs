@@ -7,11 +7,10 @@
 
 mod forward;
 pub mod heartbeat;
-mod name;
 mod transport;
 mod values;
 pub mod worker;
 
-pub use name::{FOREIGN_MAX, ProcessName};
 pub use transport::{Directory, Net, Sleeper};
-pub use values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
+pub use values::{Arrived, Envelope, FOREIGN_MAX, Mode, NetError, NetFailed, Pattern};
+pub use values::{ProcessId, ProcessName};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tagmatch::{Buffer, Tag};
 
-use super::name::ProcessName;
-use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
+use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
+use super::values::{ProcessId, ProcessName};
 
 /// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the
 /// transport meanwhile.

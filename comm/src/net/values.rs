@@ -1,6 +1,6 @@
 //! Plain values that a transport takes and returns.
 
-use tagmatch::{Buffer, Tag, TagMask};
+use tagmatch::{Address, Buffer, Tag, TagMask};
 
 /// A process's number for a process that it knows. Processes of its own job have their ranks in the
 /// job as numbers. Processes of other jobs are numbered after them, in the order in which it
@@ -8,6 +8,16 @@ use tagmatch::{Buffer, Tag, TagMask};
 /// in those of that job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
+
+/// The largest number of processes of other jobs that one process can know. It never forgets one,
+/// since a process that is down stays down.
+pub const FOREIGN_MAX: u32 = 1 << 16;
+
+/// A process's name: a few opaque bytes that only the transport interprets, such as the address of
+/// the process's worker. A process has the same name everywhere, and two processes that can meet
+/// have different names. Whether a process exists whose name was received is checked when the name
+/// is [admitted](super::Directory::admit).
+pub type ProcessName = Address;
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -301,11 +301,11 @@ impl<A: Access + 'static> Directory for WorkerNet<A> {
     }
 
     fn name(&self, process: ProcessId) -> Option<ProcessName> {
-        self.addresses.get(process.0 as usize).copied().map(ProcessName::from)
+        self.addresses.get(process.0 as usize).copied()
     }
 
     fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
-        self.admit_at((*name).into())
+        self.admit_at(*name)
     }
 }
 
