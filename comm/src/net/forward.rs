@@ -39,139 +39,76 @@
 macro_rules! forward_net {
     ($net:ident: $($method:ident),+) => { $($crate::forward_net!(@$method $net);)+ };
     (@processes $net:ident) => {
-        fn processes(&self) -> u32 {
-            self.$net.processes()
-        }
+        $crate::forward_net!(@call $net: fn processes(&self) -> u32);
     };
     (@own $net:ident) => {
-        fn own(&self) -> $crate::net::ProcessId {
-            self.$net.own()
-        }
+        $crate::forward_net!(@call $net: fn own(&self) -> $crate::net::ProcessId);
     };
     (@name $net:ident) => {
-        fn name(&self, process: $crate::net::ProcessId) -> Option<$crate::net::ProcessName> {
-            self.$net.name(process)
-        }
+        $crate::forward_net!(@call $net: fn name(&self, process: $crate::net::ProcessId)
+            -> Option<$crate::net::ProcessName>);
     };
     (@admit $net:ident) => {
-        fn admit(
-            &mut self,
-            name: &$crate::net::ProcessName,
-        ) -> Result<$crate::net::ProcessId, $crate::net::NetError> {
-            self.$net.admit(name)
-        }
+        $crate::forward_net!(@call $net: fn admit(&mut self, name: &$crate::net::ProcessName)
+            -> Result<$crate::net::ProcessId, $crate::net::NetError>);
     };
     (@send $net:ident) => {
-        fn send(
-            &mut self,
-            to: $crate::net::ProcessId,
-            tag: ::tagmatch::Tag,
-            data: ::tagmatch::Buffer,
-            mode: $crate::net::Mode,
-        ) -> Self::Send {
-            self.$net.send(to, tag, data, mode)
-        }
+        $crate::forward_net!(@call $net: fn send(&mut self, to: $crate::net::ProcessId,
+            tag: ::tagmatch::Tag, data: ::tagmatch::Buffer, mode: $crate::net::Mode) -> Self::Send);
     };
     (@inject $net:ident) => {
-        fn inject(
-            &mut self,
-            to: $crate::net::ProcessId,
-            tag: ::tagmatch::Tag,
-            data: &[u8],
-        ) -> Result<(), $crate::net::NetError> {
-            self.$net.inject(to, tag, data)
-        }
+        $crate::forward_net!(@call $net: fn inject(&mut self, to: $crate::net::ProcessId,
+            tag: ::tagmatch::Tag, data: &[u8]) -> Result<(), $crate::net::NetError>);
     };
     (@receive $net:ident) => {
-        fn receive(
-            &mut self,
-            pattern: $crate::net::Pattern,
-            room: ::tagmatch::Buffer,
-        ) -> Self::Receive {
-            self.$net.receive(pattern, room)
-        }
+        $crate::forward_net!(@call $net: fn receive(&mut self, pattern: $crate::net::Pattern,
+            room: ::tagmatch::Buffer) -> Self::Receive);
     };
     (@receive_by_tag $net:ident) => {
-        fn receive_by_tag(
-            &mut self,
-            pattern: $crate::net::Pattern,
-            room: ::tagmatch::Buffer,
-        ) -> Self::Receive {
-            self.$net.receive_by_tag(pattern, room)
-        }
+        $crate::forward_net!(@call $net: fn receive_by_tag(&mut self, pattern: $crate::net::Pattern,
+            room: ::tagmatch::Buffer) -> Self::Receive);
     };
     (@test_send $net:ident) => {
-        fn test_send(
-            &mut self,
-            send: &mut Self::Send,
-        ) -> Option<Result<::tagmatch::Buffer, $crate::net::NetFailed>> {
-            self.$net.test_send(send)
-        }
+        $crate::forward_net!(@call $net: fn test_send(&mut self, send: &mut Self::Send)
+            -> Option<Result<::tagmatch::Buffer, $crate::net::NetFailed>>);
     };
     (@test_receive $net:ident) => {
-        fn test_receive(
-            &mut self,
-            receive: &mut Self::Receive,
-        ) -> Option<Result<$crate::net::Arrived, $crate::net::NetFailed>> {
-            self.$net.test_receive(receive)
-        }
+        $crate::forward_net!(@call $net: fn test_receive(&mut self, receive: &mut Self::Receive)
+            -> Option<Result<$crate::net::Arrived, $crate::net::NetFailed>>);
     };
     (@cancel $net:ident) => {
-        fn cancel(&mut self, receive: &mut Self::Receive) {
-            self.$net.cancel(receive);
-        }
+        $crate::forward_net!(@call $net: fn cancel(&mut self, receive: &mut Self::Receive));
     };
     (@probe $net:ident) => {
-        fn probe(&mut self, pattern: $crate::net::Pattern) -> Option<$crate::net::Envelope> {
-            self.$net.probe(pattern)
-        }
+        $crate::forward_net!(@call $net: fn probe(&mut self, pattern: $crate::net::Pattern)
+            -> Option<$crate::net::Envelope>);
     };
     (@matched_probe $net:ident) => {
-        fn matched_probe(
-            &mut self,
-            pattern: $crate::net::Pattern,
-        ) -> Option<(Self::Message, $crate::net::Envelope)> {
-            self.$net.matched_probe(pattern)
-        }
+        $crate::forward_net!(@call $net: fn matched_probe(&mut self, pattern: $crate::net::Pattern)
+            -> Option<(Self::Message, $crate::net::Envelope)>);
     };
     (@receive_message $net:ident) => {
-        fn receive_message(
-            &mut self,
-            message: Self::Message,
-            room: ::tagmatch::Buffer,
-        ) -> Self::Receive {
-            self.$net.receive_message(message, room)
-        }
+        $crate::forward_net!(@call $net: fn receive_message(&mut self, message: Self::Message,
+            room: ::tagmatch::Buffer) -> Self::Receive);
     };
     (@is_down $net:ident) => {
-        fn is_down(&self, process: $crate::net::ProcessId) -> bool {
-            self.$net.is_down(process)
-        }
+        $crate::forward_net!(@call $net: fn is_down(&self, process: $crate::net::ProcessId)
+            -> bool);
     };
     (@watch $net:ident) => {
-        fn watch(&mut self, process: $crate::net::ProcessId) {
-            self.$net.watch(process);
-        }
+        $crate::forward_net!(@call $net: fn watch(&mut self, process: $crate::net::ProcessId));
     };
     (@give_up $net:ident) => {
-        fn give_up(&mut self, process: $crate::net::ProcessId) {
-            self.$net.give_up(process);
-        }
+        $crate::forward_net!(@call $net: fn give_up(&mut self, process: $crate::net::ProcessId));
     };
     (@take_down $net:ident) => {
-        fn take_down(&mut self) -> Vec<$crate::net::ProcessId> {
-            self.$net.take_down()
-        }
+        $crate::forward_net!(@call $net: fn take_down(&mut self) -> Vec<$crate::net::ProcessId>);
     };
     (@progress $net:ident) => {
-        fn progress(&mut self) -> usize {
-            self.$net.progress()
-        }
+        $crate::forward_net!(@call $net: fn progress(&mut self) -> usize);
     };
     (@spins $net:ident) => {
-        fn spins(&self) -> u32 {
-            self.$net.spins()
-        }
+        $crate::forward_net!(@call $net: fn spins(&self) -> u32);
     };
     (@pause $net:ident) => {
         fn pause(turn: u32) -> bool {
@@ -179,33 +116,32 @@ macro_rules! forward_net {
         }
     };
     (@node $net:ident) => {
-        fn node(&self, process: $crate::net::ProcessId) -> u32 {
-            self.$net.node(process)
-        }
+        $crate::forward_net!(@call $net: fn node(&self, process: $crate::net::ProcessId) -> u32);
     };
     (@sleeper $net:ident) => {
-        fn sleeper(&self) -> Option<std::sync::Arc<dyn $crate::net::Sleeper>> {
-            self.$net.sleeper()
-        }
+        $crate::forward_net!(@call $net: fn sleeper(&self)
+            -> Option<std::sync::Arc<dyn $crate::net::Sleeper>>);
     };
     (@sleep_max $net:ident) => {
-        fn sleep_max(&self) -> std::time::Duration {
-            self.$net.sleep_max()
-        }
+        $crate::forward_net!(@call $net: fn sleep_max(&self) -> std::time::Duration);
     };
     (@arm $net:ident) => {
-        fn arm(&mut self) -> bool {
-            self.$net.arm()
-        }
+        $crate::forward_net!(@call $net: fn arm(&mut self) -> bool);
     };
     (@disarm $net:ident) => {
-        fn disarm(&mut self) {
-            self.$net.disarm();
-        }
+        $crate::forward_net!(@call $net: fn disarm(&mut self));
     };
     (@notify $net:ident) => {
-        fn notify(&mut self, waker: Option<&std::task::Waker>) {
-            self.$net.notify(waker);
+        $crate::forward_net!(@call $net: fn notify(&mut self, waker: Option<&std::task::Waker>));
+    };
+    (@call $net:ident: fn $name:ident(&mut $this:ident $(, $of:ident: $is:ty)*) $(-> $to:ty)?) => {
+        fn $name(&mut $this $(, $of: $is)*) $(-> $to)? {
+            $this.$net.$name($($of),*)
+        }
+    };
+    (@call $net:ident: fn $name:ident(&$this:ident $(, $of:ident: $is:ty)*) $(-> $to:ty)?) => {
+        fn $name(&$this $(, $of: $is)*) $(-> $to)? {
+            $this.$net.$name($($of),*)
         }
     };
 }
