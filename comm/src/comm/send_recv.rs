@@ -1,6 +1,6 @@
 //! Sends and receives.
 
-use tagmatch::{Buffer, Tag, TagMask};
+use tagmatch::{Buffer, Tag};
 
 use crate::driver::{DriverState, unpackable};
 use crate::error::{Error, Failed};
@@ -58,9 +58,7 @@ impl<N: Net> Comm<N> {
     }
 
     fn buffer(&self, to: Destination, tag: u32, data: &[u8]) -> Result<(), Error> {
-        self.usable()?;
-        let Destination::Rank(rank) = to else { return Ok(()) };
-        let (process, tag) = (self.process(rank)?, self.pack(tag)?);
+        let Some((process, tag)) = self.address(to, tag)? else { return Ok(()) };
         let mut state = self.driver().lock();
         let DriverState { net, buffered, .. } = &mut *state;
         let reserved = buffered.reserve(data.len())?;
@@ -70,11 +68,7 @@ impl<N: Net> Comm<N> {
     }
 
     fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
-        let checked = self.usable().and_then(|()| match to {
-            Destination::NoProcess => Ok(None),
-            Destination::Rank(rank) => Ok(Some((self.process(rank)?, self.pack(tag)?))),
-        });
-        match checked {
+        match self.address(to, tag) {
             Ok(Some((to, tag))) => {
                 let send = self.driver().lock().net.send(to, tag, data, mode);
                 Sending::begun(self, send, mode)
@@ -141,14 +135,18 @@ impl<N: Net> Comm<N> {
         u32::try_from(self.driver().settings.tags.tag_mask().0).unwrap_or(u32::MAX)
     }
 
-    fn pack(&self, tag: u32) -> Result<Tag, Error> {
+    /// The process and the tag for a message. `None`: the message is for no process.
+    fn address(&self, to: Destination, tag: u32) -> Result<Option<(ProcessId, Tag)>, Error> {
+        self.usable()?;
+        let Destination::Rank(rank) = to else { return Ok(None) };
+        let process = self.process(rank)?;
         if tag > self.tag_max() {
             return Err(Error::Tag { tag, max: self.tag_max() });
         }
         let context = u64::from(self.sends_in().bits());
         let tags = self.driver().settings.tags;
         let packed = tags.pack(context, u64::from(self.rank()), u64::from(tag));
-        packed.map_err(unpackable)
+        Ok(Some((process, packed.map_err(unpackable)?)))
     }
 
     /// Which messages a receive or a probe accepts. `None`: the message of no process.
@@ -166,15 +164,8 @@ impl<N: Net> Comm<N> {
             TagChoice::Tag(tag) => Some(u64::from(tag)),
             TagChoice::Any => None,
         };
-        let mut mask = TagMask::EXACT;
-        if rank.is_none() {
-            mask.0 &= !tags.source_mask().0;
-        }
-        if tag.is_none() {
-            mask.0 &= !tags.tag_mask().0;
-        }
-        let context = u64::from(self.id().bits());
-        let packed = tags.pack(context, rank.unwrap_or(0).into(), tag.unwrap_or(0));
-        Ok(Some(Pattern { tag: packed.map_err(unpackable)?, mask, from: process }))
+        let which = tags.pattern(self.id().bits().into(), rank.map(u64::from), tag);
+        let which = which.map_err(unpackable)?;
+        Ok(Some(Pattern { tag: which.tag(), mask: which.mask(), from: process }))
     }
 }

@@ -7,10 +7,12 @@
 
 mod forward;
 pub mod heartbeat;
+mod incoming;
 mod transport;
 mod values;
 pub mod worker;
 
+pub(crate) use incoming::Incoming;
 pub use transport::{Directory, Net, Sleeper};
 pub use values::{Arrived, Envelope, FOREIGN_MAX, Mode, NetError, NetFailed, Pattern};
 pub use values::{ProcessId, ProcessName};

@@ -56,20 +56,18 @@ impl<A: Access + 'static> WorkerNet<A> {
     /// Two processes have one address, or the worker's is not the one at `rank`; or the system
     /// refused a descriptor.
     pub fn new(worker: WorkerOf<A>, addresses: Vec<Address>, rank: u32) -> Result<Self, NetError> {
-        let wrong = |what: &str| Err(NetError::Other(what.to_owned()));
         if addresses.get(rank as usize) != Some(&worker.address()) {
-            return wrong("the address at the own rank is not the worker's");
+            return Err(other("the address at the own rank is not the worker's"));
         }
         let numbers = (0..).map(ProcessId);
         let processes: HashMap<_, _> = addresses.iter().copied().zip(numbers).collect();
         if processes.len() < addresses.len() {
-            return wrong("two processes of the job have the same address");
+            return Err(other("two processes of the job have the same address"));
         }
-        let size = u32::try_from(addresses.len());
-        let size = size.map_err(|_| NetError::Other("too many processes".to_owned()))?;
+        let size = u32::try_from(addresses.len()).map_err(other)?;
         let peers = vec![None; addresses.len()];
         let own = ProcessId(rank);
-        let sleeper = worker.sleeper().map_err(|error| NetError::Other(error.to_string()))?;
+        let sleeper = worker.sleeper().map_err(other)?;
         Ok(WorkerNet {
             worker,
             size,
@@ -99,10 +97,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         rank: u32,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Self, NetError> {
-        let other = |error: &dyn Display| NetError::Other(error.to_string());
-        let told = exchange(worker.address().as_bytes()).map_err(|error| other(&error))?;
+        let told = exchange(worker.address().as_bytes()).map_err(other)?;
         let addresses = told.iter().map(|bytes| Address::from_bytes(bytes));
-        let addresses = addresses.collect::<Result<_, _>>().map_err(|error| other(&error))?;
+        let addresses = addresses.collect::<Result<_, _>>().map_err(other)?;
         Self::new(worker, addresses, rank)
     }
 
@@ -123,10 +120,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         if let Some(Some(peer)) = self.peers.get(at) {
             return Ok(*peer);
         }
-        let unknown = || NetError::Other(format!("there is no process {}", process.0));
+        let unknown = || other(format!("there is no process {}", process.0));
         let address = self.addresses.get(at).ok_or_else(unknown)?;
-        let peer = self.worker.connect(address);
-        let peer = peer.map_err(|error| NetError::Other(error.to_string()))?;
+        let peer = self.worker.connect(address).map_err(other)?;
         self.peers[at] = Some(peer);
         self.by_peer.insert(peer, process);
         Ok(peer)
@@ -151,10 +147,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
         let number = u32::try_from(self.addresses.len()).ok();
         let number = number.filter(|number| number - self.size < FOREIGN_MAX);
-        let full = || NetError::Other(format!("{FOREIGN_MAX} processes of other jobs are known"));
+        let full = || other(format!("{FOREIGN_MAX} processes of other jobs are known"));
         let process = ProcessId(number.ok_or_else(full)?);
-        let peer = self.worker.connect(&address);
-        let peer = peer.map_err(|error| NetError::Other(error.to_string()))?;
+        let peer = self.worker.connect(&address).map_err(other)?;
         self.addresses.push(address);
         self.peers.push(Some(peer));
         self.processes.insert(address, process);
@@ -162,13 +157,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(process)
     }
 
-    fn pattern(&mut self, pattern: Pattern) -> Result<Match, NetError> {
-        self.pattern_with(pattern, Match::from)
-    }
-
-    /// The sender is named beside the tag, so that a receive ends when its sender does, and nobody
-    /// else can send it what it waits for. `named` says how.
-    fn pattern_with(
+    /// Names the sender beside the tag. So a receive ends when its sender does, and no other process
+    /// can send to it. `named` says how.
+    fn pattern(
         &mut self,
         pattern: Pattern,
         named: fn(Match, Peer) -> Match,
@@ -177,16 +168,36 @@ impl<A: Access + 'static> WorkerNet<A> {
         pattern.from.map_or(Ok(which), |process| Ok(named(which, self.peer(process)?)))
     }
 
-    fn receive_as(
+    fn post(
         &mut self,
-        which: Result<Match, NetError>,
-        from: Option<ProcessId>,
+        pattern: Pattern,
+        named: fn(Match, Peer) -> Match,
         room: Buffer,
     ) -> WorkerOperation<Received, A> {
-        match which {
-            Ok(which) => WorkerOperation::new(self.worker.recv(which, room), from),
-            Err(error) => WorkerOperation::refused(error, room),
-        }
+        let request = match self.pattern(pattern, named) {
+            Ok(which) => Ok(self.worker.recv(which, room)),
+            Err(error) => Err(NetFailed { error, buffer: room }),
+        };
+        WorkerOperation::new(request, pattern.from)
+    }
+
+    /// The result of an operation, once, if it has ended.
+    fn test<T: tagmatch::Output>(
+        &mut self,
+        operation: &mut WorkerOperation<T, A>,
+    ) -> Option<Result<T, NetFailed>> {
+        let request = match &mut operation.request {
+            Ok(request) => request,
+            Err(refused) => return Some(Err(refused.take().unwrap_or_else(taken))),
+        };
+        let end = match &self.waker {
+            None => request.test(),
+            Some(waker) => match Pin::new(request).poll(&mut Context::from_waker(waker)) {
+                Poll::Ready(end) => Some(end),
+                Poll::Pending => None,
+            },
+        };
+        Some(end?.map_err(|failed| self.failed(failed, operation.with)))
     }
 
     /// `from`: the only one who can have sent it, if there is one.
@@ -197,21 +208,18 @@ impl<A: Access + 'static> WorkerNet<A> {
 
     /// `with`: the process that the operation depends on, if it is a certain one.
     fn failed(&mut self, failed: Failed, with: Option<ProcessId>) -> NetFailed {
-        let error = match failed.error {
-            tagmatch::Error::Cancelled => NetError::Cancelled,
-            tagmatch::Error::PeerDown { peer, fault } => match self.process(peer) {
-                Some(process) => NetError::Down(process),
-                None => NetError::Other(fault.to_string()),
-            },
-            tagmatch::Error::WrongSender { named, .. } => match self.process(named) {
-                Some(process) => NetError::Forged(process),
-                None => NetError::Other(failed.error.to_string()),
-            },
-            // Whatever broke first, as when a message can't be read out of memory that is gone.
-            other => match with.filter(|process| self.is_down(*process)) {
-                Some(process) => NetError::Down(process),
-                None => NetError::Other(other.to_string()),
-            },
+        let process = match failed.error {
+            tagmatch::Error::Cancelled => None,
+            tagmatch::Error::PeerDown { peer, .. } => self.process(peer),
+            tagmatch::Error::WrongSender { named, .. } => self.process(named),
+            // The first thing that broke: a message can't be read out of memory that is gone.
+            _ => with.filter(|process| self.is_down(*process)),
+        };
+        let error = match (failed.error, process) {
+            (tagmatch::Error::Cancelled, _) => NetError::Cancelled,
+            (tagmatch::Error::WrongSender { .. }, Some(process)) => NetError::Forged(process),
+            (_, Some(process)) => NetError::Down(process),
+            (error, None) => other(error),
         };
         NetFailed { error, buffer: failed.buffer }
     }
@@ -233,30 +241,18 @@ pub struct HeldMessage<A: Access> {
 }
 
 impl<T: tagmatch::Output, A: Access> WorkerOperation<T, A> {
-    fn new(request: Request<T, A>, with: Option<ProcessId>) -> Self {
-        WorkerOperation { request: Ok(request), with }
+    fn new(request: Result<Request<T, A>, NetFailed>, with: Option<ProcessId>) -> Self {
+        WorkerOperation { request: request.map_err(Some), with }
     }
+}
 
-    fn refused(error: NetError, buffer: Buffer) -> Self {
-        WorkerOperation { request: Err(Some(NetFailed { error, buffer })), with: None }
-    }
+fn other(error: impl Display) -> NetError {
+    NetError::Other(error.to_string())
+}
 
-    fn test(&mut self, waker: Option<&Waker>) -> Option<Result<T, Result<Failed, NetFailed>>> {
-        match (&mut self.request, waker) {
-            (Ok(request), None) => Some(request.test()?.map_err(Ok)),
-            (Ok(request), Some(waker)) => {
-                match Pin::new(request).poll(&mut Context::from_waker(waker)) {
-                    Poll::Ready(end) => Some(end.map_err(Ok)),
-                    Poll::Pending => None,
-                }
-            }
-            (Err(refused), _) => {
-                let taken = NetError::Other("the result was taken before".to_owned());
-                let taken = || NetFailed { error: taken, buffer: Buffer::default() };
-                Some(Err(Err(refused.take().unwrap_or_else(taken))))
-            }
-        }
-    }
+/// The result of an operation whose result was taken before.
+fn taken() -> NetFailed {
+    NetFailed { error: other("the result was taken before"), buffer: Buffer::default() }
 }
 
 impl Sleeper for tagmatch::Sleeper {
@@ -319,13 +315,12 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
             Mode::Standard => SendMode::Standard,
             Mode::Synchronous => SendMode::Synchronous,
         };
-        match self.peer(to) {
-            Ok(peer) => {
-                let options = SendOptions { mode, immediate: None };
-                WorkerOperation::new(self.worker.send_with(peer, tag, data, options), Some(to))
-            }
-            Err(error) => WorkerOperation::refused(error, data),
-        }
+        let options = SendOptions { mode, immediate: None };
+        let request = match self.peer(to) {
+            Ok(peer) => Ok(self.worker.send_with(peer, tag, data, options)),
+            Err(error) => Err(NetFailed { error, buffer: data }),
+        };
+        WorkerOperation::new(request, Some(to))
     }
 
     fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
@@ -337,33 +332,22 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        let which = self.pattern(pattern);
-        self.receive_as(which, pattern.from, room)
+        self.post(pattern, Match::from, room)
     }
 
     fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        let which = self.pattern_with(pattern, Match::sent_only_by);
-        self.receive_as(which, pattern.from, room)
+        self.post(pattern, Match::sent_only_by, room)
     }
 
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
-        let end = send.test(self.waker.as_ref())?;
-        Some(match end {
-            Ok(sent) => Ok(sent.buffer),
-            Err(Ok(failed)) => Err(self.failed(failed, send.with)),
-            Err(Err(refused)) => Err(refused),
-        })
+        Some(self.test(send)?.map(|sent| sent.buffer))
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        let end = receive.test(self.waker.as_ref())?;
-        Some(match end {
-            Ok(Received { buffer, status }) => {
-                Ok(Arrived { envelope: self.envelope(status, receive.with), buffer })
-            }
-            Err(Ok(failed)) => Err(self.failed(failed, receive.with)),
-            Err(Err(refused)) => Err(refused),
-        })
+        Some(self.test(receive)?.map(|Received { buffer, status }| Arrived {
+            envelope: self.envelope(status, receive.with),
+            buffer,
+        }))
     }
 
     fn cancel(&mut self, receive: &mut Self::Receive) {
@@ -373,20 +357,20 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
-        let which = self.pattern(pattern).ok()?;
+        let which = self.pattern(pattern, Match::from).ok()?;
         let status = self.worker.probe(which).ok()??;
         Some(self.envelope(status, pattern.from))
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
-        let which = self.pattern(pattern).ok()?;
+        let which = self.pattern(pattern, Match::from).ok()?;
         let message = self.worker.mprobe(which).ok()??;
         let envelope = self.envelope(message.status(), pattern.from);
         Some((HeldMessage { message, from: envelope.from }, envelope))
     }
 
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        WorkerOperation::new(message.message.recv(room), message.from)
+        WorkerOperation::new(Ok(message.message.recv(room)), message.from)
     }
 
     fn is_down(&self, process: ProcessId) -> bool {

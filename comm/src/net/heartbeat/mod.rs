@@ -38,13 +38,12 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use tagmatch::{Buffer, Tag, TagLayout, TagMask};
+use tagmatch::{Tag, TagLayout, TagMask};
 
-use super::{Arrived, Directory, Net, NetError, Pattern, ProcessId};
+use super::{Directory, Incoming, Net, NetError, Pattern, ProcessId};
 use crate::forward_net;
 use crate::ids::IdLayout;
 
@@ -97,7 +96,7 @@ pub struct Heartbeats<N: Net, C = fn() -> Duration> {
     /// Beats are late by no more.
     sleep_max: Duration,
     looked: Option<Duration>,
-    incoming: VecDeque<(ProcessId, N::Receive)>,
+    incoming: Incoming<N::Receive>,
 }
 
 impl<N: Net> Heartbeats<N> {
@@ -134,7 +133,7 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
             look_after: period / LOOKS,
             sleep_max: period / 4,
             looked: None,
-            incoming: VecDeque::new(),
+            incoming: Incoming::new(),
         })
     }
 
@@ -166,32 +165,19 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
     }
 
     fn hear(&mut self) -> usize {
-        let mut events = 0;
         let size = self.net.processes();
+        let length_max = size.div_ceil(8).into();
         // About one beat of each process is expected. More beats wait for the next call.
-        for _ in 0..2 * size {
-            let Some((message, envelope)) = self.net.matched_probe(self.pattern) else { break };
-            events += 1;
-            // A message of a process outside of the job is dropped, and so discarded.
-            if let Some(from) = envelope.from.filter(|from| from.0 < size) {
-                let room = Buffer::zeroed(size.div_ceil(8) as usize);
-                self.incoming.push_back((from, self.net.receive_message(message, room)));
+        let beats = (0..2 * size)
+            .take_while(|_| self.incoming.take(&mut self.net, self.pattern, length_max))
+            .count();
+        for (from, beat) in self.incoming.complete(&mut self.net) {
+            // A message of a process outside of the job is no beat.
+            if let Some(down) = parse(&beat, size).filter(|_| from.0 < size) {
+                self.ring.hear(from.0, down);
             }
         }
-        for _ in 0..self.incoming.len() {
-            let Some((from, mut receive)) = self.incoming.pop_front() else { break };
-            match self.net.test_receive(&mut receive) {
-                None => self.incoming.push_back((from, receive)),
-                Some(Ok(Arrived { buffer, .. })) => {
-                    if let Some(down) = parse(&buffer, size) {
-                        self.ring.hear(from.0, down);
-                    }
-                }
-                // Its sender is down.
-                Some(Err(_)) => {}
-            }
-        }
-        events
+        beats
     }
 }
 
