@@ -1,5 +1,7 @@
 //! The errors of this crate, and their classes.
 
+use std::borrow::Borrow;
+
 use tagmatch::Buffer;
 
 use crate::ids::ContextId;
@@ -261,6 +263,12 @@ pub struct Failed {
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
         failed.error
+    }
+}
+
+impl Borrow<Error> for Failed {
+    fn borrow(&self) -> &Error {
+        &self.error
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
+use super::shared_mask::{AllocationState, Priority, Progress, SharedMask};
 use super::*;
 
 /// The ranks and the allocations to explore. Each rank takes part in each allocation with a thread
@@ -191,8 +191,8 @@ impl State {
                 let all = of_call.reduced.clone()?;
                 let mut state = state.clone();
                 *stage = match shared.conclude(&mut state, &all) {
-                    Ok(RoundEnd::Again) => CallStage::Ready(state),
-                    Ok(RoundEnd::Done(id)) => CallStage::Ended(Ok(id)),
+                    Ok(Progress::Again) => CallStage::Ready(state),
+                    Ok(Progress::Done(id)) => CallStage::Ended(Ok(id)),
                     Err(error) => CallStage::Ended(Err(error)),
                 };
             }

@@ -44,8 +44,8 @@ use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 
 pub(crate) use resting::{FreedId, RestState, Senders};
-pub use shared_mask::Role;
-use shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
+use shared_mask::{AllocationState, Priority, SharedMask};
+pub use shared_mask::{Progress, Role};
 
 /// The context ids of one process. Clones share the same ids, and threads may share an allocator.
 #[derive(Clone, Debug)]
@@ -106,15 +106,6 @@ pub struct Allocation {
     senders: Option<Senders>,
 }
 
-/// How a round of an allocation ended.
-#[derive(Debug)]
-pub enum Progress {
-    /// No id yet: another round.
-    Again,
-    /// All members have the id. A process with [`Role::Ignored`] has none.
-    Done(Option<OwnedId>),
-}
-
 impl Allocation {
     /// Sets the members of the communicator that the id is for, and the name of its creation, which
     /// is the same at all of them. When the id is freed, it rests until these members are done with
@@ -137,11 +128,11 @@ impl Allocation {
     /// # Errors
     /// [`Error::Exhausted`] or [`Error::Fragmented`], the same one in all processes.
     /// [`Error::NotOffered`] if the result of the reduction is impossible.
-    pub fn conclude(&mut self, all: &[u32]) -> Result<Progress, Error> {
+    pub fn conclude(&mut self, all: &[u32]) -> Result<Progress<OwnedId>, Error> {
         let round = self.allocator.shared().conclude(&mut self.state, all)?;
         Ok(match round {
-            RoundEnd::Again => Progress::Again,
-            RoundEnd::Done(id) => Progress::Done(id.map(|id| self.own(id))),
+            Progress::Again => Progress::Again,
+            Progress::Done(id) => Progress::Done(id.map(|id| self.own(id))),
         })
     }
 

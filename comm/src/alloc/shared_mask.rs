@@ -89,13 +89,13 @@ impl AllocationState {
     }
 }
 
-/// How a round ended.
+/// How a round of an allocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RoundEnd {
+pub enum Progress<T> {
     /// No id yet: another round.
     Again,
-    /// The id; none for a process with [`Role::Ignored`].
-    Done(Option<ContextId>),
+    /// All members have the id. A process with [`Role::Ignored`] has none.
+    Done(Option<T>),
 }
 
 impl SharedMask {
@@ -153,12 +153,12 @@ impl SharedMask {
     }
 
     /// Takes in the bitwise AND of all offers of a round. After an error, and after
-    /// [`RoundEnd::Done`], the allocation holds nothing.
+    /// [`Progress::Done`], the allocation holds nothing.
     pub(crate) fn conclude(
         &mut self,
         state: &mut AllocationState,
         all: &[u32],
-    ) -> Result<RoundEnd, Error> {
+    ) -> Result<Progress<ContextId>, Error> {
         let words = self.words_of(state);
         let held = self.release(state);
         let Some(flags) = all.get(words).filter(|_| all.len() == words + 1) else {
@@ -169,12 +169,12 @@ impl SharedMask {
         if let Some(prefix) = next_of(&all[..words]) {
             self.unlist(state);
             if ignored {
-                return Ok(RoundEnd::Done(None));
+                return Ok(Progress::Done(None));
             }
             let (word, bit) = ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS));
             let offered = ignored || held.is_some_and(|words| words[word] & bit != 0);
             let id = self.free.take(prefix).filter(|_| offered).ok_or(Error::NotOffered)?;
-            return Ok(RoundEnd::Done(Some(id).filter(|_| !ignored)));
+            return Ok(Progress::Done(Some(id).filter(|_| !ignored)));
         }
         let offered_all = flags & OFFERED_ALL != 0;
         if offered_all && flags & SETTLED != 0 {
@@ -194,7 +194,7 @@ impl SharedMask {
                 state.sweep = Some(self.resting.want());
             }
         }
-        Ok(RoundEnd::Again)
+        Ok(Progress::Again)
     }
 
     /// Ends an allocation at any point: it holds nothing any more.

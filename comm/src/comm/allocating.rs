@@ -57,7 +57,10 @@ struct Partner {
 }
 
 /// Passes the result of a round's reduction to the allocation.
-pub(crate) fn conclude(allocation: &mut Allocation, all: &[u8]) -> Result<Progress, Error> {
+pub(crate) fn conclude(
+    allocation: &mut Allocation,
+    all: &[u8],
+) -> Result<Progress<OwnedId>, Error> {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
     let all: Vec<u32> = all.chunks(4).map(word).collect();
     allocation.conclude(&all)

@@ -1,5 +1,6 @@
 //! A communicator, and the state that its handles share.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -16,7 +17,7 @@ use crate::net::Net;
 use crate::remote::RemoteGroup;
 
 use super::attributes::Attributes;
-use super::error_handler::{ErrorHandler, HasError};
+use super::error_handler::ErrorHandler;
 use super::info::CommInfo;
 
 /// The state that all handles of one communicator share.
@@ -245,9 +246,9 @@ impl<N: Net> Comm<N> {
 
     /// Passes an error to the error handler, and returns the result. The handler is not called for
     /// a cancelled operation.
-    pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
+    pub(crate) fn raise<T, E: Borrow<Error>>(&self, result: Result<T, E>) -> Result<T, E> {
         if let Err(error) = &result {
-            self.handle(error.error());
+            self.handle(error.borrow());
         }
         result
     }

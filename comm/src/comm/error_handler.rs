@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{Error, Failed};
+use crate::error::Error;
 
 type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
 
@@ -49,22 +49,5 @@ impl<C> fmt::Debug for ErrorHandler<C> {
             ErrorHandler::Returns => "Returns",
             ErrorHandler::Calls(_) => "Calls",
         })
-    }
-}
-
-/// An error of a communicator, alone or with a buffer.
-pub(crate) trait HasError {
-    fn error(&self) -> &Error;
-}
-
-impl HasError for Error {
-    fn error(&self) -> &Error {
-        self
-    }
-}
-
-impl HasError for Failed {
-    fn error(&self) -> &Error {
-        &self.error
     }
 }

@@ -40,13 +40,16 @@ impl<T> ResultSlot<T> {
 
 /// A machine under way, with its sends and receives.
 pub(super) struct RunningMachine<N: Net> {
-    machine: Box<dyn Drive<N>>,
+    /// Steps the machine, and puts its result into its slot. Returns whether it has ended.
+    drive: Box<Drive<N>>,
     operations: Operations<N>,
 }
 
+type Drive<N> = dyn FnMut(&mut MachineIo<'_, N>) -> bool + Send;
+
 impl<N: Net> RunningMachine<N> {
     pub(super) fn new<M>(
-        machine: M,
+        mut machine: M,
         operations: Operations<N>,
         slot: &Arc<ResultSlot<M::Output>>,
     ) -> Self
@@ -54,30 +57,16 @@ impl<N: Net> RunningMachine<N> {
         M: Machine<N> + 'static,
         M::Output: 'static,
     {
-        let machine = Box::new(Driven { machine, slot: Arc::clone(slot) });
-        RunningMachine { machine, operations }
+        let slot = Arc::clone(slot);
+        let drive = Box::new(move |io: &mut MachineIo<'_, N>| {
+            let result = machine.step(io);
+            result.map(|result| slot.put(result)).is_some()
+        });
+        RunningMachine { drive, operations }
     }
 
     /// Steps the machine. Returns whether it has ended.
     pub(super) fn drive(&mut self, net: &mut N, ft: &mut crate::ft::Service<N>) -> bool {
-        self.machine.drive(&mut MachineIo { net, ft, operations: &mut self.operations })
-    }
-}
-
-/// A machine and its slot, for any type of result.
-trait Drive<N: Net>: Send {
-    fn drive(&mut self, io: &mut MachineIo<'_, N>) -> bool;
-}
-
-struct Driven<M, T> {
-    machine: M,
-    slot: Arc<ResultSlot<T>>,
-}
-
-impl<N: Net, M: Machine<N>> Drive<N> for Driven<M, M::Output> {
-    fn drive(&mut self, io: &mut MachineIo<'_, N>) -> bool {
-        let Some(result) = self.machine.step(io) else { return false };
-        self.slot.put(result);
-        true
+        (self.drive)(&mut MachineIo { net, ft, operations: &mut self.operations })
     }
 }

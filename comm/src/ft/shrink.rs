@@ -1,6 +1,5 @@
 //! Shrinking: a communicator of the living members.
 
-use std::mem;
 use std::sync::Arc;
 
 use tagmatch::TagLayout;
@@ -52,7 +51,8 @@ impl<N: Net> Comm<N> {
         };
         let stage = ShrinkStage::Counting(Agree::new(&life, u64::MAX));
         let allocator = self.driver().allocator.clone();
-        let shrink = ShrinkMachine { life, allocator, channel, attempts: 0, stage };
+        let shrink =
+            ShrinkMachine { life, allocator, channel, attempts: 0, allocation: None, stage };
         let own = self.group().process(self.rank());
         self.start_then(shrink, move |parent, created| {
             let made = created.finish(parent, own, &origin, parent.group())?;
@@ -71,21 +71,18 @@ struct ShrinkMachine {
     allocator: Allocator,
     channel: Channel,
     attempts: u32,
+    /// The allocation of the agreed members.
+    allocation: Option<Allocation>,
     stage: ShrinkStage,
 }
 
 enum ShrinkStage {
     Counting(Agree),
-    Reducing { allocation: Allocation, round: Box<Exchange> },
-    Concluding { allocation: Allocation, reduced: Result<Vec<u8>, Error>, agree: Agree },
-    Over,
+    Reducing(Box<Exchange>),
+    Concluding { reduced: Result<Vec<u8>, Error>, agree: Agree },
 }
 
 impl ShrinkMachine {
-    fn count(&self) -> ShrinkStage {
-        ShrinkStage::Counting(Agree::new(&self.life, u64::MAX))
-    }
-
     fn allocate(&mut self, decision: &Value) -> ShrinkStage {
         let all = &self.life.group;
         let members = decision.living(0..all.size());
@@ -101,9 +98,10 @@ impl ShrinkMachine {
         self.reduce(allocation.for_members(self.life.key.epoch, &self.channel.group))
     }
 
-    fn reduce(&self, mut allocation: Allocation) -> ShrinkStage {
+    fn reduce(&mut self, mut allocation: Allocation) -> ShrinkStage {
         let round = Box::new(round(&self.channel, &mut allocation));
-        ShrinkStage::Reducing { allocation, round }
+        self.allocation = Some(allocation);
+        ShrinkStage::Reducing(round)
     }
 }
 
@@ -119,52 +117,38 @@ impl<N: Net> Machine<N> for ShrinkMachine {
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Created, Error>> {
         loop {
-            // A stage that has to wait puts itself back.
-            match mem::replace(&mut self.stage, ShrinkStage::Over) {
-                ShrinkStage::Counting(mut agree) => match agree.step(io) {
-                    Some(decision) => self.stage = self.allocate(&decision),
-                    None => {
-                        self.stage = ShrinkStage::Counting(agree);
-                        return None;
-                    }
-                },
-                ShrinkStage::Reducing { allocation, mut round } => match round.step(io) {
-                    Some(reduced) => {
-                        let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
-                        self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
-                    }
-                    None => {
-                        self.stage = ShrinkStage::Reducing { allocation, round };
-                        return None;
-                    }
-                },
-                ShrinkStage::Concluding { mut allocation, reduced, mut agree } => {
-                    let Some(decision) = agree.step(io) else {
-                        self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
-                        return None;
-                    };
-                    match reduced {
-                        Ok(all) if decision.flags == 1 => {
-                            match conclude(&mut allocation, &all) {
-                                // The next round may have to wait for another machine, which
-                                // must be stepped first.
-                                Ok(Progress::Again) => {
-                                    self.stage = self.reduce(allocation);
-                                    io.ft.expect();
-                                    return None;
-                                }
-                                Ok(Progress::Done(id)) => {
-                                    let members = Arc::clone(&self.channel.group);
-                                    let id = id.ok_or(Error::NotOffered);
-                                    return Some(id.map(|id| Created { id, members }));
-                                }
-                                Err(error) => return Some(Err(error)),
-                            }
-                        }
-                        _ => self.stage = self.count(),
-                    }
+            match &mut self.stage {
+                ShrinkStage::Counting(agree) => {
+                    let decision = agree.step(io)?;
+                    self.stage = self.allocate(&decision);
                 }
-                ShrinkStage::Over => return Some(Err(Error::AlreadyTaken)),
+                ShrinkStage::Reducing(round) => {
+                    let reduced = round.step(io)?;
+                    let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
+                    self.stage = ShrinkStage::Concluding { reduced, agree };
+                }
+                ShrinkStage::Concluding { reduced, agree } => {
+                    let decision = agree.step(io)?;
+                    let mut allocation = self.allocation.take()?;
+                    let Some(all) = reduced.as_ref().ok().filter(|_| decision.flags == 1) else {
+                        self.stage = ShrinkStage::Counting(Agree::new(&self.life, u64::MAX));
+                        continue;
+                    };
+                    return match conclude(&mut allocation, all) {
+                        // The next round may have to wait for another machine, which must be
+                        // stepped first.
+                        Ok(Progress::Again) => {
+                            self.stage = self.reduce(allocation);
+                            io.ft.expect();
+                            None
+                        }
+                        Ok(Progress::Done(id)) => {
+                            let members = Arc::clone(&self.channel.group);
+                            Some(id.map(|id| Created { id, members }).ok_or(Error::NotOffered))
+                        }
+                        Err(error) => Some(Err(error)),
+                    };
+                }
             }
         }
     }
