@@ -111,7 +111,7 @@ impl Allocation {
     /// is the same at all of them. When the id is freed, it rests until these members are done with
     /// it.
     pub(crate) fn for_members(mut self, creation: u64, group: &Arc<Group>) -> Self {
-        if self.state.role() == Role::Member {
+        if self.state.role == Role::Member {
             self.allocator.shared().resting.enter_creation(creation);
             self.senders = Some(Senders { creation, group: Arc::clone(group) });
         }

@@ -75,18 +75,12 @@ pub(crate) struct SharedMask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AllocationState {
     priority: Priority,
-    role: Role,
+    pub(crate) role: Role,
     ticket: Ticket,
     is_first: bool,
     /// The first sweep whose answers about resting ids count. It begins when all members have begun
     /// the allocation, and so have freed all ids that they free before it.
     sweep: Option<u64>,
-}
-
-impl AllocationState {
-    pub(crate) fn role(&self) -> Role {
-        self.role
-    }
 }
 
 /// How a round of an allocation ended.
@@ -172,9 +166,9 @@ impl SharedMask {
                 return Ok(Progress::Done(None));
             }
             let (word, bit) = ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS));
-            let offered = ignored || held.is_some_and(|words| words[word] & bit != 0);
+            let offered = held.is_some_and(|words| words[word] & bit != 0);
             let id = self.free.take(prefix).filter(|_| offered).ok_or(Error::NotOffered)?;
-            return Ok(Progress::Done(Some(id).filter(|_| !ignored)));
+            return Ok(Progress::Done(Some(id)));
         }
         let offered_all = flags & OFFERED_ALL != 0;
         if offered_all && flags & SETTLED != 0 {

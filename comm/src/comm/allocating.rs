@@ -61,9 +61,12 @@ pub(crate) fn conclude(
     allocation: &mut Allocation,
     all: &[u8],
 ) -> Result<Progress<OwnedId>, Error> {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-    let all: Vec<u32> = all.chunks(4).map(word).collect();
-    allocation.conclude(&all)
+    allocation.conclude(&words(all))
+}
+
+/// The words of a message.
+pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect()
 }
 
 /// The reduction of one round.

@@ -8,18 +8,21 @@
 
 use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::error::Error;
 
 use super::info::CommInfo;
 
-type Copy<T> = dyn Fn(&CommInfo, &T) -> Result<Option<T>, Error> + Send + Sync;
-type Delete<T> = dyn Fn(&CommInfo, &T) + Send + Sync;
+type Value = Arc<dyn Any + Send + Sync>;
+type Copy = dyn Fn(&CommInfo, &Value) -> Result<Option<Value>, Error> + Send + Sync;
+type Delete = dyn Fn(&CommInfo, &Value) + Send + Sync;
 
-struct Callbacks<T> {
-    copy: Box<Copy<T>>,
-    delete: Box<Delete<T>>,
+/// The functions of a key. They are called with values of the key's type only.
+struct Callbacks {
+    copy: Box<Copy>,
+    delete: Box<Delete>,
 }
 
 /// A key of attributes (MPI's keyval). Each key that is made differs from all others; clones are
@@ -40,7 +43,10 @@ struct Callbacks<T> {
 /// assert_eq!(copy.attribute(&depth).as_deref(), Some(&2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Keyval<T>(Arc<Callbacks<T>>);
+pub struct Keyval<T> {
+    callbacks: Arc<Callbacks>,
+    values: PhantomData<fn(T) -> T>,
+}
 
 impl<T: Send + Sync + 'static> Keyval<T> {
     /// A key with two functions, which are both given the communicator that has the value. `copy`
@@ -53,7 +59,14 @@ impl<T: Send + Sync + 'static> Keyval<T> {
         copy: impl Fn(&CommInfo, &T) -> Result<Option<T>, Error> + Send + Sync + 'static,
         delete: impl Fn(&CommInfo, &T) + Send + Sync + 'static,
     ) -> Self {
-        Keyval(Arc::new(Callbacks { copy: Box::new(copy), delete: Box::new(delete) }))
+        let copy = Box::new(move |info: &CommInfo, value: &Value| {
+            let copied = value.downcast_ref().map(|value| copy(info, value)).transpose()?;
+            Ok(copied.flatten().map(|copied| Arc::new(copied) as Value))
+        });
+        let delete = Box::new(move |info: &CommInfo, value: &Value| {
+            value.downcast_ref().into_iter().for_each(|value| delete(info, value));
+        });
+        Keyval { callbacks: Arc::new(Callbacks { copy, delete }), values: PhantomData }
     }
 
     /// A key whose values stay with their communicator (`MPI_COMM_NULL_COPY_FN`).
@@ -68,62 +81,38 @@ impl<T: Send + Sync + 'static> Keyval<T> {
     {
         Keyval::new(|_, value: &T| Ok(Some(value.clone())), |_, _| ())
     }
-
-    fn id(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
 }
 
 impl<T> Clone for Keyval<T> {
     fn clone(&self) -> Self {
-        Keyval(Arc::clone(&self.0))
+        Keyval { callbacks: Arc::clone(&self.callbacks), values: PhantomData }
     }
 }
 
 impl<T> fmt::Debug for Keyval<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keyval({:p})", self.0)
+        write!(f, "Keyval({:p})", self.callbacks)
     }
 }
 
-/// A value and its key, whatever their type.
-pub(super) trait Attribute: Send + Sync {
-    fn key(&self) -> usize;
-    fn value(&self) -> Arc<dyn Any + Send + Sync>;
-    fn copy(&self, info: &CommInfo) -> Result<Option<Box<dyn Attribute>>, Error>;
-    fn delete(&self, info: &CommInfo);
-}
-
-struct Entry<T> {
+/// A value and its key.
+#[derive(Clone)]
+pub(super) struct Attribute {
     /// Kept here so that no other key gets its address.
-    key: Keyval<T>,
-    value: Arc<T>,
+    key: Arc<Callbacks>,
+    value: Value,
 }
 
-impl<T: Send + Sync + 'static> Attribute for Entry<T> {
-    fn key(&self) -> usize {
-        self.key.id()
-    }
-
-    fn value(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::clone(&self.value) as _
-    }
-
-    fn copy(&self, info: &CommInfo) -> Result<Option<Box<dyn Attribute>>, Error> {
-        let copy = (self.key.0.copy)(info, &self.value)?;
-        let entry = |value| Entry { key: self.key.clone(), value: Arc::new(value) };
-        Ok(copy.map(|value| Box::new(entry(value)) as _))
-    }
-
-    fn delete(&self, info: &CommInfo) {
-        (self.key.0.delete)(info, &self.value);
+impl Attribute {
+    pub(super) fn delete(&self, info: &CommInfo) {
+        (self.key.delete)(info, &self.value);
     }
 }
 
 /// A communicator's attributes, in the order in which they were set.
 pub(crate) struct Attributes {
     info: CommInfo,
-    entries: Vec<Arc<dyn Attribute>>,
+    entries: Vec<Attribute>,
 }
 
 impl Attributes {
@@ -131,16 +120,16 @@ impl Attributes {
         Attributes { info, entries: Vec::new() }
     }
 
-    pub(super) fn entries(&self) -> Vec<Arc<dyn Attribute>> {
+    pub(super) fn entries(&self) -> Vec<Attribute> {
         self.entries.clone()
     }
 
     /// The copies of these values that a duplicate gets.
-    pub(super) fn copied(info: CommInfo, entries: Vec<Arc<dyn Attribute>>) -> Result<Self, Error> {
+    pub(super) fn copied(info: CommInfo, entries: Vec<Attribute>) -> Result<Self, Error> {
         let mut copies = Attributes::new(info);
-        for entry in entries {
-            let copy = entry.copy(&copies.info)?;
-            copies.entries.extend(copy.map(Arc::from));
+        for Attribute { key, value } in entries {
+            let copy = (key.copy)(&copies.info, &value)?;
+            copies.entries.extend(copy.map(|value| Attribute { key, value }));
         }
         Ok(copies)
     }
@@ -151,23 +140,21 @@ impl Attributes {
     }
 
     pub(super) fn set<T: Send + Sync + 'static>(&mut self, key: &Keyval<T>, value: T) {
-        self.entries.push(Arc::new(Entry { key: key.clone(), value: Arc::new(value) }));
+        let key = Arc::clone(&key.callbacks);
+        self.entries.push(Attribute { key, value: Arc::new(value) });
     }
 
     pub(super) fn value<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<Arc<T>> {
-        self.entries[self.position(key)?].value().downcast().ok()
+        Arc::clone(&self.entries[self.position(key)?].value).downcast().ok()
     }
 
-    pub(super) fn remove<T: Send + Sync + 'static>(
-        &mut self,
-        key: &Keyval<T>,
-    ) -> Option<Arc<dyn Attribute>> {
+    pub(super) fn remove<T>(&mut self, key: &Keyval<T>) -> Option<Attribute> {
         let at = self.position(key)?;
         Some(self.entries.remove(at))
     }
 
-    fn position<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.key() == key.id())
+    fn position<T>(&self, key: &Keyval<T>) -> Option<usize> {
+        self.entries.iter().position(|entry| Arc::ptr_eq(&entry.key, &key.callbacks))
     }
 }
 

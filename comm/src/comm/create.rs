@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
 
-use super::allocating::Allocating;
+use super::allocating::{Allocating, words};
 use super::communicator::Comm;
 use super::info::CommInfo;
 
@@ -153,19 +153,13 @@ struct SplitChoice {
 }
 
 impl SplitChoice {
-    const BYTES: usize = 12;
-
     fn to_bytes(self) -> Vec<u8> {
         let fields = [u32::from(self.color.is_some()), self.color.unwrap_or(0), self.key as u32];
         fields.iter().flat_map(|field| field.to_le_bytes()).collect()
     }
 
-    fn parse(bytes: &[u8]) -> Self {
-        let field = |at: usize| {
-            let bytes = bytes.get(4 * at..4 * at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u32::from_le_bytes)
-        };
-        SplitChoice { color: (field(0) != 0).then(|| field(1)), key: field(2).cast_signed() }
+    fn parse([has_color, color, key]: &[u32; 3]) -> Self {
+        SplitChoice { color: (*has_color != 0).then_some(*color), key: key.cast_signed() }
     }
 }
 
@@ -227,8 +221,8 @@ impl Parent {
 impl CreatingComm {
     /// The members that have chosen this process's colour, ordered by key, then by rank.
     fn chosen(&self, all: &[u8]) -> Option<Arc<Group>> {
-        let choices: Vec<SplitChoice> =
-            all.chunks(SplitChoice::BYTES).map(SplitChoice::parse).collect();
+        let words = words(all);
+        let choices: Vec<_> = words.as_chunks().0.iter().map(SplitChoice::parse).collect();
         let color = choices.get(self.channel.own as usize)?.color?;
         let mut members: Vec<(i32, u32)> = (0..)
             .zip(&choices)

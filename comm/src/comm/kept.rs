@@ -13,10 +13,9 @@ impl<N: Net> Comm<N> {
     /// Sets the error handler of this communicator, in this process. Communicators that are made of
     /// it later begin with the same handler.
     pub fn set_error_handler(&self, handler: ErrorHandler<Comm<N>>) {
-        let mut place = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *place, handler);
+        let place = || self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place(), handler);
         // Dropping the old handler may run code of the program, so it is dropped without the lock.
-        drop(place);
         drop(old);
     }
 

@@ -9,7 +9,7 @@ use crate::net::Net;
 
 use super::communicator::Comm;
 use super::envelope::{Received, Status};
-use super::transfer::{Receiving, RecvRequest};
+use super::transfer::{Receiving, RecvRequest, UnderWay};
 
 /// The transport's side of a message that a matched probe has taken.
 pub(super) enum MessageBody<N: Net> {
@@ -44,18 +44,18 @@ impl<N: Net> Message<N> {
     pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
         let Message { comm, body, .. } = self;
         let buffer = room.into();
-        match body {
+        let under_way = match body {
             _ if comm.inner.life.is_revoked() => {
-                Receiving::ended(&comm, Err(Failed { error: Error::Revoked, buffer }))
+                UnderWay::Over(Err(Failed { error: Error::Revoked, buffer }))
             }
             MessageBody::Net(message) => {
-                let receive = comm.driver().lock().net.receive_message(message, buffer);
-                Receiving::begun(&comm, receive, false)
+                UnderWay::Net(comm.driver().lock().net.receive_message(message, buffer))
             }
             MessageBody::NoProcess => {
-                Receiving::ended(&comm, Ok(Received { buffer, status: Status::NO_PROCESS }))
+                UnderWay::Over(Ok(Received { buffer, status: Status::NO_PROCESS }))
             }
-        }
+        };
+        Receiving::request(&comm, under_way, false)
     }
 
     /// Receives the whole message into memory that is allocated for it. If there is not enough
@@ -67,7 +67,8 @@ impl<N: Net> Message<N> {
             Some(room) => self.recv(room),
             None => {
                 let error = Error::NoMemory { length };
-                Receiving::ended(&self.comm, Err(Failed { error, buffer: Buffer::default() }))
+                let failed = Failed { error, buffer: Buffer::default() };
+                Receiving::request(&self.comm, UnderWay::Over(Err(failed)), false)
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::net::{Mode, Net, Pattern, ProcessId};
 
 use super::communicator::Comm;
 use super::envelope::{Destination, Received, Source, Status, TagChoice};
-use super::transfer::{Receiving, RecvRequest, SendRequest, Sending};
+use super::transfer::{Receiving, RecvRequest, SendRequest, Sending, UnderWay};
 
 impl<N: Net> Comm<N> {
     /// Sends a message. The send is complete when its buffer may be used again.
@@ -68,14 +68,14 @@ impl<N: Net> Comm<N> {
     }
 
     fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
-        match self.address(to, tag) {
+        let under_way = match self.address(to, tag) {
             Ok(Some((to, tag))) => {
-                let send = self.driver().lock().net.send(to, tag, data, mode);
-                Sending::begun(self, send, mode)
+                UnderWay::Net(self.driver().lock().net.send(to, tag, data, mode))
             }
-            Ok(None) => Sending::ended(self, Ok(data)),
-            Err(error) => Sending::ended(self, Err(Failed { error, buffer: data })),
-        }
+            Ok(None) => UnderWay::Over(Ok(data)),
+            Err(error) => UnderWay::Over(Err(Failed { error, buffer: data })),
+        };
+        Sending::request(self, under_way, mode)
     }
 
     /// Receives a message into a buffer: the oldest unexpected message that matches, or else the
@@ -100,17 +100,13 @@ impl<N: Net> Comm<N> {
         room: impl Into<Buffer>,
     ) -> RecvRequest<N> {
         let room = room.into();
-        match self.usable().and_then(|()| self.pattern(from.into(), tag.into())) {
-            Ok(Some(pattern)) => {
-                let receive = self.receive(pattern, room);
-                Receiving::begun(self, receive, pattern.from.is_none())
-            }
-            Ok(None) => {
-                let received = Received { buffer: room, status: Status::NO_PROCESS };
-                Receiving::ended(self, Ok(received))
-            }
-            Err(error) => Receiving::ended(self, Err(Failed { error, buffer: room })),
-        }
+        let from = from.into();
+        let under_way = match self.usable().and_then(|()| self.pattern(from, tag.into())) {
+            Ok(Some(pattern)) => UnderWay::Net(self.receive(pattern, room)),
+            Ok(None) => UnderWay::Over(Ok(Received { buffer: room, status: Status::NO_PROCESS })),
+            Err(error) => UnderWay::Over(Err(Failed { error, buffer: room })),
+        };
+        Receiving::request(self, under_way, from == Source::Any)
     }
 
     fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {

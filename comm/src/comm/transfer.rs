@@ -19,7 +19,7 @@ pub type SendRequest<N> = Request<N, Sending<N>>;
 pub type RecvRequest<N> = Request<N, Receiving<N>>;
 
 /// An operation of the transport, or its result.
-enum UnderWay<O, T> {
+pub(super) enum UnderWay<O, T> {
     Net(O),
     Over(Result<T, Failed>),
     Taken,
@@ -52,15 +52,13 @@ pub struct Sending<N: Net> {
 }
 
 impl<N: Net> Sending<N> {
-    pub(super) fn begun(comm: &Comm<N>, send: N::Send, mode: Mode) -> SendRequest<N> {
+    pub(super) fn request(
+        comm: &Comm<N>,
+        under_way: UnderWay<N::Send, Buffer>,
+        mode: Mode,
+    ) -> SendRequest<N> {
         let is_synchronous = mode == Mode::Synchronous;
-        let under_way = UnderWay::Net(send);
         Request::new(Sending { under_way, is_synchronous, comm: comm.clone() })
-    }
-
-    pub(super) fn ended(comm: &Comm<N>, result: Result<Buffer, Failed>) -> SendRequest<N> {
-        let under_way = UnderWay::Over(result);
-        Request::new(Sending { under_way, is_synchronous: false, comm: comm.clone() })
     }
 
     fn look(&mut self, waker: Option<&Waker>) -> Option<Result<Buffer, Failed>> {
@@ -115,14 +113,12 @@ pub struct Receiving<N: Net> {
 
 impl<N: Net> Receiving<N> {
     /// `is_any`: the receive accepts messages from any source.
-    pub(super) fn begun(comm: &Comm<N>, receive: N::Receive, is_any: bool) -> RecvRequest<N> {
-        let under_way = UnderWay::Net(receive);
+    pub(super) fn request(
+        comm: &Comm<N>,
+        under_way: UnderWay<N::Receive, Received>,
+        is_any: bool,
+    ) -> RecvRequest<N> {
         Request::new(Receiving { under_way, is_any, is_given_up: false, comm: comm.clone() })
-    }
-
-    pub(super) fn ended(comm: &Comm<N>, result: Result<Received, Failed>) -> RecvRequest<N> {
-        let (under_way, comm) = (UnderWay::Over(result), comm.clone());
-        Request::new(Receiving { under_way, is_any: false, is_given_up: false, comm })
     }
 
     /// `is_by_value`: the request is dropped after its first output.
@@ -154,14 +150,12 @@ impl<N: Net> Receiving<N> {
             };
             let Arrived { envelope, buffer } = match ended {
                 Ok(arrived) => arrived,
-                Err(NetFailed { error: NetError::Cancelled, buffer }) if is_revoked => {
-                    return Some(Err(Failed { error: Error::Revoked, buffer }));
-                }
-                Err(NetFailed { error: NetError::Cancelled, buffer }) if *is_given_up => {
-                    return Some(Err(Failed { error: Error::ProcessFailedPending, buffer }));
-                }
                 Err(NetFailed { error, buffer }) => {
-                    let error = in_group(error, comm.peers());
+                    let error = match error {
+                        NetError::Cancelled if is_revoked => Error::Revoked,
+                        NetError::Cancelled if *is_given_up => Error::ProcessFailedPending,
+                        error => in_group(error, comm.peers()),
+                    };
                     return Some(Err(Failed { error, buffer }));
                 }
             };

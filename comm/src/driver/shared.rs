@@ -58,47 +58,7 @@ pub(super) struct Sleepers {
     pub(super) wakes: u64,
 }
 
-impl Sleepers {
-    pub(super) fn any(&self) -> bool {
-        self.asleep > 0
-    }
-}
-
-/// The result of one turn of progress.
-struct Progress<N: Net> {
-    events: usize,
-    /// The number of events that concern failures.
-    failures: usize,
-    /// Machines that have ended. They are dropped without the lock: they may hold the last handle
-    /// of a communicator, whose layers drop their own values then.
-    ended: Vec<RunningMachine<N>>,
-}
-
 impl<N: Net> DriverState<N> {
-    /// Handles the transport's events, and steps everything that is under way.
-    fn progress(&mut self) -> Progress<N> {
-        let events = self.net.progress();
-        let failures = self.ft.progress(&mut self.net, self.sleepers.any());
-        let ended = self.drive();
-        self.ft.post(&mut self.net);
-        self.buffered.reap(&mut self.net);
-        Progress { events, failures, ended }
-    }
-
-    /// Steps all machines. Returns those that have ended.
-    fn drive(&mut self) -> Vec<RunningMachine<N>> {
-        let mut ended = Vec::new();
-        let mut at = 0;
-        while let Some(machine) = self.machines.get_mut(at) {
-            if machine.drive(&mut self.net, &mut self.ft) {
-                ended.push(self.machines.swap_remove(at));
-            } else {
-                at += 1;
-            }
-        }
-        ended
-    }
-
     /// Tests an operation of the transport. If it has not ended, its end wakes `waker`.
     pub(crate) fn waking<R>(&mut self, waker: Option<&Waker>, test: impl FnOnce(&mut N) -> R) -> R {
         if waker.is_none() {
@@ -146,7 +106,14 @@ impl<N: Net> Driver<N> {
     /// Makes one turn of progress. Returns whether anything has happened.
     pub(crate) fn progress(&self) -> bool {
         let mut state = self.lock();
-        let Progress { events, failures, ended } = state.progress();
+        let DriverState { net, ft, machines, buffered, sleepers, .. } = &mut *state;
+        let events = net.progress();
+        let failures = ft.progress(net, sleepers.asleep > 0);
+        // They are dropped without the lock: they may hold the last handle of a communicator, whose
+        // layers drop their own values then.
+        let ended: Vec<_> = machines.extract_if(.., |machine| machine.drive(net, ft)).collect();
+        ft.post(net);
+        buffered.reap(net);
         let is_news = failures > 0 || !ended.is_empty();
         if is_news {
             self.wake_all(state);
@@ -156,7 +123,7 @@ impl<N: Net> Driver<N> {
 
     /// Wakes all threads and futures that wait for a machine, or for news of failures.
     pub(crate) fn wake_all(&self, mut state: MutexGuard<'_, DriverState<N>>) {
-        if state.sleepers.any()
+        if state.sleepers.asleep > 0
             && let Some(sleeper) = &self.sleeper
         {
             sleeper.ring();

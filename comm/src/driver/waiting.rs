@@ -115,7 +115,7 @@ impl<N: Net> Drop for Nap<'_, N> {
     fn drop(&mut self) {
         let mut state = self.driver.lock();
         state.sleepers.asleep -= 1;
-        if !state.sleepers.any() {
+        if state.sleepers.asleep == 0 {
             state.net.disarm();
         }
     }

@@ -75,13 +75,6 @@ struct Question {
     asked: Vec<Asked>,
 }
 
-impl Question {
-    /// Whether there may be more ids to ask about, once this question is answered.
-    fn is_full(&self) -> bool {
-        self.asked.len() == ASK_MAX
-    }
-}
-
 /// The resting ids of one process, and the questions about them.
 pub(super) struct RestingIds {
     allocator: Allocator,
@@ -241,7 +234,8 @@ impl RestingIds {
                 sender.answered = question.sweep;
             }
         }
-        self.must_ask |= question.is_full() || question.sweep < self.sweep;
+        // After a full question there may be more ids to ask about.
+        self.must_ask |= question.asked.len() == ASK_MAX || question.sweep < self.sweep;
     }
 
     /// Tells allocations that wait for it the latest sweep to which all answers have arrived.

@@ -81,10 +81,7 @@ impl Control {
             Control::Join { key, invitation, message } => {
                 let Invitation { attempts, members, split } = invitation;
                 put_head(&mut bytes, named(members, net) + JOIN + code_of(message.kind), *key);
-                for attempt in attempts {
-                    put_words(&mut bytes, [attempt.context]);
-                    bytes.extend(attempt.epoch.to_le_bytes());
-                }
+                attempts.iter().for_each(|attempt| put_key(&mut bytes, *attempt));
                 put_words(&mut bytes, [*split]);
                 put_members(&mut bytes, members, net);
                 put_message(&mut bytes, message);
@@ -106,8 +103,7 @@ impl Control {
     /// Parses the message of another process; `None` if it is invalid.
     pub(crate) fn parse<N: Directory>(bytes: &[u8], from: ProcessId, net: &mut N) -> Option<Self> {
         let mut rest = bytes;
-        let (code, context) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
-        let key = Key { context, epoch: take_u64(&mut rest)? };
+        let (code, key) = (take_u32(&mut rest)?, take_key(&mut rest)?);
         if code == LETTER {
             let from = take_u64(&mut rest)?;
             let body = match key.context {
@@ -135,9 +131,7 @@ impl Control {
             let message = take_message(kind(code)?, rest)?;
             return Some(Control::Agree { key, number, message });
         };
-        let mut attempt =
-            || Some(Key { context: take_u32(&mut rest)?, epoch: take_u64(&mut rest)? });
-        let attempts = [attempt()?, attempt()?];
+        let attempts = [take_key(&mut rest)?, take_key(&mut rest)?];
         let split = take_u32(&mut rest)?;
         let members = Arc::new(take_members(&mut rest, is_named, from, net)?);
         let message = take_message(kind(of_join)?, rest)?;
@@ -232,12 +226,21 @@ fn take_message(kind: AgreeKind, mut rest: &[u8]) -> Option<AgreeMessage> {
 }
 
 fn put_head(bytes: &mut Vec<u8>, code: u32, key: Key) {
-    put_words(bytes, [code, key.context]);
-    bytes.extend(key.epoch.to_le_bytes());
+    put_words(bytes, [code]);
+    put_key(bytes, key);
+}
+
+fn put_key(bytes: &mut Vec<u8>, Key { context, epoch }: Key) {
+    put_words(bytes, [context]);
+    bytes.extend(epoch.to_le_bytes());
 }
 
 fn put_words(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
     words.into_iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+}
+
+fn take_key(rest: &mut &[u8]) -> Option<Key> {
+    Some(Key { context: take_u32(rest)?, epoch: take_u64(rest)? })
 }
 
 fn take_u32(rest: &mut &[u8]) -> Option<u32> {

@@ -65,17 +65,15 @@ impl<A: Access + 'static> WorkerNet<A> {
             return Err(other("two processes of the job have the same address"));
         }
         let size = u32::try_from(addresses.len()).map_err(other)?;
-        let peers = vec![None; addresses.len()];
-        let own = ProcessId(rank);
         let sleeper = worker.sleeper().map_err(other)?;
         Ok(WorkerNet {
             worker,
             size,
+            peers: vec![None; addresses.len()],
             addresses,
-            peers,
             processes,
             by_peer: HashMap::new(),
-            own,
+            own: ProcessId(rank),
             looked: 0,
             told: HashSet::new(),
             sleeper: Arc::new(sleeper),
@@ -128,8 +126,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(peer)
     }
 
-    /// Who a peer is. One that connected first is known by its address; if it is of no process that
-    /// is known, it is of another job.
+    /// The process of a peer. A peer that this process has not connected to is found by its address.
+    /// If the address is of no known process, the peer is a process of another job.
     fn process(&mut self, peer: Peer) -> Option<ProcessId> {
         if let Some(process) = self.by_peer.get(&peer) {
             return Some(*process);
@@ -139,8 +137,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         Some(process)
     }
 
-    /// It is connected at once: this is what tells an address from other bytes, and nobody is to
-    /// wait for a process of which it can't become known that it is down.
+    /// The number of the process with this address. A process that was not known is connected at
+    /// once: only that tells whether the bytes are an address, and without a connection the death of
+    /// the process would not be noticed.
     fn admit_at(&mut self, address: Address) -> Result<ProcessId, NetError> {
         if let Some(process) = self.processes.get(&address) {
             return Ok(*process);
@@ -200,7 +199,7 @@ impl<A: Access + 'static> WorkerNet<A> {
         Some(end?.map_err(|failed| self.failed(failed, operation.with)))
     }
 
-    /// `from`: the only one who can have sent it, if there is one.
+    /// `from`: the only process that can have sent the message, if there is only one.
     fn envelope(&mut self, status: tagmatch::Status, from: Option<ProcessId>) -> Envelope {
         let from = from.or_else(|| self.process(status.source));
         Envelope { from, tag: status.tag, length: status.length as u64 }
@@ -209,10 +208,10 @@ impl<A: Access + 'static> WorkerNet<A> {
     /// `with`: the process that the operation depends on, if it is a certain one.
     fn failed(&mut self, failed: Failed, with: Option<ProcessId>) -> NetFailed {
         let process = match failed.error {
-            tagmatch::Error::Cancelled => None,
             tagmatch::Error::PeerDown { peer, .. } => self.process(peer),
             tagmatch::Error::WrongSender { named, .. } => self.process(named),
-            // The first thing that broke: a message can't be read out of memory that is gone.
+            // A death may be noticed by another error: a message can't be read out of memory that is
+            // gone.
             _ => with.filter(|process| self.is_down(*process)),
         };
         let error = match (failed.error, process) {
@@ -379,18 +378,18 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn watch(&mut self, process: ProcessId) {
-        // One that can't be reached is not known to be down: what is sent to it fails.
+        // A process that can't be reached is not known to be down. Sends to it fail.
         let _ = self.peer(process);
     }
 
     fn give_up(&mut self, process: ProcessId) {
-        // Of a process that it could not reach it can't be.
+        // A process that can't be reached has no connection to end.
         if let Ok(peer) = self.peer(process) {
             let _ = self.worker.disconnect(peer);
         }
     }
 
-    /// Looks at one process at a call, and at all before a sleep.
+    /// Each call looks at one process; before a sleep, at all processes.
     fn take_down(&mut self) -> Vec<ProcessId> {
         let looks = if self.is_armed { self.addresses.len() } else { 1 };
         let mut down = Vec::new();
