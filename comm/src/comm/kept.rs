@@ -39,10 +39,7 @@ impl<N: Net> Comm<N> {
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> bool {
         let removed = self.with_attributes(|attributes| attributes.remove(key));
         // Without the lock, because the callback may use the communicator.
-        removed.is_some_and(|entry| {
-            entry.delete(self.info());
-            true
-        })
+        removed.map(|entry| entry.delete(self.info())).is_some()
     }
 
     /// The attributes that a duplicate will have. They belong to this communicator until the

@@ -93,10 +93,14 @@ impl<'a, N: Net> Nap<'a, N> {
     /// Blocks until there may be an event for this thread.
     fn sleep(&self) {
         let Some(sleeper) = self.driver.sleeper.as_ref().filter(|_| self.may_sleep) else { return };
+        let is_early = |state: &mut DriverState<N>| state.sleepers.wakes == self.wakes;
         let mut state = self.driver.lock();
+        if !is_early(&mut state) {
+            // A watcher has woken since this nap began. The event may be for this thread.
+            return;
+        }
         let sleep_max = state.net.sleep_max();
         if state.sleepers.has_watcher {
-            let is_early = |state: &mut DriverState<N>| state.sleepers.wakes == self.wakes;
             let woken = self.driver.woken.wait_timeout_while(state, sleep_max, is_early);
             drop(woken.unwrap_or_else(PoisonError::into_inner));
             return;
