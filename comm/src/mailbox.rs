@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn both_hear_what_the_other_one_says_and_that_it_is_over() {
+    fn both_ends_of_a_line_receive_messages_and_its_end() {
         let [a, b] = both();
         let port = a.open_port();
         let caller = call(&b, port.number());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_on_another_one_s_line_nor_without_bounds() {
+    fn a_line_takes_few_messages_and_only_of_its_other_end() {
         let [a, b] = both();
         let port = a.open_port();
         let caller = call(&b, port.number());

@@ -49,7 +49,7 @@ pub(crate) struct Inner<N: Net> {
 ///
 /// It is freed when the last of its clones, requests and held messages is gone. Its context id is
 /// given out again once all members have freed it and nothing that was sent in it can still arrive.
-/// Messages that nobody has received by then are discarded. The predefined communicators live as
+/// Messages that were not received by then are discarded. The predefined communicators live as
 /// long as their runtime.
 ///
 /// Collective calls are made by all members, in the same order.

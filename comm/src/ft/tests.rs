@@ -135,7 +135,7 @@ fn first_bad(seeds: u64) -> Option<u64> {
 }
 
 #[test]
-fn all_who_live_decide_alike() {
+fn all_living_members_decide_alike() {
     let seeds = std::env::var("TAGMATCH_AGREEMENT_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     assert_eq!(first_bad(seeds.unwrap_or(60_000)), None);
 }

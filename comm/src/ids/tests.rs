@@ -55,7 +55,7 @@ fn six_ids_taken_from_a_mask_of_2009() {
 }
 
 #[test]
-fn what_was_derived_frees_nothing() {
+fn derived_ids_free_nothing() {
     for layout in PRESETS {
         let mut mask = IdMask::new(layout);
         let id = mask.allocate().unwrap();

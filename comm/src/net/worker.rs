@@ -126,8 +126,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(peer)
     }
 
-    /// The process of a peer. A peer that this process has not connected to is found by its address.
-    /// If the address is of no known process, the peer is a process of another job.
+    /// The process of a peer. A peer that this process has not connected to is found by its
+    /// address. If the address is of no known process, the peer is a process of another job.
     fn process(&mut self, peer: Peer) -> Option<ProcessId> {
         if let Some(process) = self.by_peer.get(&peer) {
             return Some(*process);
@@ -138,8 +138,8 @@ impl<A: Access + 'static> WorkerNet<A> {
     }
 
     /// The number of the process with this address. A process that was not known is connected at
-    /// once: only that tells whether the bytes are an address, and without a connection the death of
-    /// the process would not be noticed.
+    /// once: only that tells whether the bytes are an address, and without a connection the death
+    /// of the process would not be noticed.
     fn admit_at(&mut self, address: Address) -> Result<ProcessId, NetError> {
         if let Some(process) = self.processes.get(&address) {
             return Ok(*process);
@@ -156,8 +156,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(process)
     }
 
-    /// Names the sender beside the tag. So a receive ends when its sender does, and no other process
-    /// can send to it. `named` says how.
+    /// Names the sender beside the tag. So a receive ends when its sender does, and no other
+    /// process can send to it. `named` says how.
     fn pattern(
         &mut self,
         pattern: Pattern,
@@ -210,8 +210,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         let process = match failed.error {
             tagmatch::Error::PeerDown { peer, .. } => self.process(peer),
             tagmatch::Error::WrongSender { named, .. } => self.process(named),
-            // A death may be noticed by another error: a message can't be read out of memory that is
-            // gone.
+            // A death may be noticed by another error: a message can't be read out of memory that
+            // is gone.
             _ => with.filter(|process| self.is_down(*process)),
         };
         let error = match (failed.error, process) {

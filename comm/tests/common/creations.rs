@@ -1,5 +1,5 @@
-//! What has to hold when members fail while communicators are made. Each check panics where it does
-//! not.
+//! Rules that hold when members fail while communicators are made. A check panics if its rule is
+//! broken.
 
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{Error, ErrorClass, Group};
@@ -7,7 +7,8 @@ use tagmatch_comm_sim::Kill;
 
 use super::{Deaths, Sims, kill};
 
-/// What a process has after its creations, and after those who live have gone on without the dead.
+/// The state of a process after its creations, and after the survivors have gone on without the
+/// dead.
 struct Outcome {
     living: Group,
     again: Result<u32, Error>,
@@ -18,8 +19,9 @@ fn is_failure(error: &Error) -> bool {
     error.class() == ErrorClass::ProcessFailed
 }
 
-/// Three creations at once, begun in another order by every other rank, as by threads. Each returns
-/// at all who live, and leaves nothing that the next one would take for its own.
+/// Begins three creations at once, in one order at even ranks and in another at odd ones, as
+/// threads do. Each creation returns at all survivors, and leaves no message that a later one
+/// receives.
 async fn create(runtime: Sims) -> Outcome {
     let world = runtime.world();
     let rank = world.rank();
@@ -37,7 +39,7 @@ async fn create(runtime: Sims) -> Outcome {
     let small = world.shrink().await.unwrap();
     let living = small.group().clone();
     let again = world.create_group(&living, 1).await;
-    // Whether all have it is not uniform: that takes agreement.
+    // Some survivors may have the communicator and others not: a uniform result takes an agreement.
     let have_all = small.agree(u64::from(again.is_ok())).await.unwrap().flags == 1;
     let again = match again {
         Ok(again) if have_all => again.barrier().await.map(|_| again.id().bits()),

@@ -1,4 +1,4 @@
-//! What has to hold when members fail. Each check panics where it does not.
+//! Rules that hold when members fail. A check panics if its rule is broken.
 
 use tagmatch_comm::ft::Agreed;
 use tagmatch_comm::net::ProcessId;
@@ -7,7 +7,7 @@ use tagmatch_comm_sim::Kill;
 
 use super::{Deaths, Sims, kill, report, resting, turn};
 
-/// Two agreements: all who live have the same results, and only the dead are missing in them.
+/// Two agreements: all survivors have the same results, in which only dead members are missing.
 pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -15,7 +15,7 @@ pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
         let first = world.agree(own).start();
         let second = world.agree(own << 1).start();
         let ends = (first.await.unwrap(), second.await.unwrap());
-        // What has failed to contribute is known to have failed.
+        // A member that has not contributed is known to have failed.
         let failed = world.failed();
         for rank in ends.0.unacknowledged.iter().chain(&ends.1.unacknowledged) {
             assert!(failed.rank(world.group().process(*rank).unwrap()).is_some());
@@ -24,7 +24,7 @@ pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
     };
     kill(deaths, processes, seeds, program, |kills, ends| {
         let ends: Vec<(Agreed, Agreed)> = ends.into_iter().flatten().collect();
-        // One that has died had come to its end before, perhaps to another one: it isn't in here.
+        // A killed member may have had another result before. It is not among these.
         assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
         for (first, _) in &ends {
             let is_killed = |rank: &u32| kills.iter().any(|kill| kill.rank == *rank);
@@ -36,12 +36,13 @@ pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
     });
 }
 
-/// A member revokes, or dies, and then others do: all that is under way ends, at all who live.
+/// A member revokes the communicator or dies, and then others do: everything that is under way ends
+/// at all survivors.
 pub(crate) fn revocations(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let rank = world.rank();
-        // Nobody sends these.
+        // No member sends these messages.
         let any = world.recv(Source::Any, 1, vec![0; 8]);
         let named = world.recv((rank + 1) % processes, 1, vec![0; 8]);
         let sync = world.send_sync((rank + 1) % processes, 2, vec![0; 8]);
@@ -58,7 +59,7 @@ pub(crate) fn revocations(deaths: Deaths, processes: u32, seeds: u64) {
         assert!(is_end(sync.await.unwrap_err().error));
         assert_eq!(world.barrier().await, Err(Error::Revoked));
         assert_eq!(world.probe(Source::Any, 1), Err(Error::Revoked));
-        // It ends no agreement.
+        // A revocation ends no agreement.
         world.agree(1 << rank).await.unwrap()
     };
     kill(deaths, processes, seeds, program, |kills, ends| {
@@ -67,7 +68,7 @@ pub(crate) fn revocations(deaths: Deaths, processes: u32, seeds: u64) {
     });
 }
 
-/// All who live learn of a revocation if one of them does.
+/// If one survivor learns of a revocation, all survivors do.
 pub(crate) fn revocations_spread(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -75,7 +76,7 @@ pub(crate) fn revocations_spread(processes: u32, seeds: u64) {
             world.revoke();
         }
         for _ in 0..40 {
-            // Looks for what has come, at each turn.
+            // Each call handles the messages that have arrived.
             world.failed();
             turn().await;
         }
@@ -88,7 +89,7 @@ pub(crate) fn revocations_spread(processes: u32, seeds: u64) {
     });
 }
 
-/// A revocation that comes late is not that of a later communicator with the same id.
+/// A late revocation doesn't end a later communicator with the same id.
 pub(crate) fn late_revocations(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -117,8 +118,8 @@ pub(crate) fn late_revocations(processes: u32, seeds: u64) {
     }
 }
 
-/// A receive from any source reports a failure, stays, and takes what comes after it was
-/// acknowledged.
+/// A receive from any source reports a failure and stays posted. It receives a message that arrives
+/// after the failure was acknowledged.
 pub(crate) fn any_source(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -147,8 +148,8 @@ pub(crate) fn any_source(seeds: u64) {
     }
 }
 
-/// All who live have the same communicator, without those whom anyone had seen dead; and it works,
-/// or another one of its members has died.
+/// All survivors have the same communicator, without the members that any of them had seen dead.
+/// The communicator works, unless another of its members has died.
 pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -159,7 +160,7 @@ pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
         let Ok(small) = world.shrink().await else { return None };
         assert_eq!(small.group().intersection(&seen).size(), 0);
         let works = small.barrier().await;
-        // Two at once.
+        // Two shrinks at once.
         let (again, other) = (small.shrink().start(), world.shrink().start());
         let (again, other) = (again.await.unwrap(), other.await.unwrap());
         assert_ne!(again.id(), other.id());

@@ -1,5 +1,5 @@
-//! What has to hold of intercommunicators, also when processes die while they are made. Each check
-//! panics where it does not.
+//! Rules that hold for intercommunicators, also when processes die while they are made. A check
+//! panics if its rule is broken.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,27 +9,27 @@ use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Deaths, Sims, turn};
 
-/// Two groups of a job, one after the other.
+/// Two groups of a job: the ranks of the second group follow those of the first one.
 pub(crate) struct Groups {
     pub(crate) sim: Sim,
     pub(crate) sizes: [u32; 2],
     members: Vec<Option<Member>>,
 }
 
-/// A process that lives, and what its program ended with.
+/// A survivor, and the result of its program.
 type End<T> = Option<(Rc<Member>, T)>;
 
-/// A process of one of them.
+/// A process of one of the groups.
 pub(crate) struct Member {
     pub(crate) runtime: Sims,
-    /// Its group.
+    /// The communicator of its group.
     pub(crate) part: Comm<SimNet>,
     pub(crate) is_first: bool,
     sizes: [u32; 2],
 }
 
 impl Member {
-    /// Leaders are the last of the first group and the first of the second.
+    /// The leaders are the last process of the first group and the first one of the second group.
     pub(crate) fn create(&self, uniformity: Uniformity) -> CollRequest<SimNet, InterComm<SimNet>> {
         let world = self.runtime.world();
         let (leader, remote) =
@@ -39,8 +39,8 @@ impl Member {
     }
 }
 
-/// The first group accepts, the second one connects; the name goes from leader to leader as a
-/// message.
+/// The first group accepts, the second one connects. The first leader sends the port's name to the
+/// second leader in a message.
 pub(crate) async fn meet(
     member: &Member,
     uniformity: Uniformity,
@@ -59,14 +59,14 @@ pub(crate) async fn meet(
     if world.rank() != leaders[1] {
         return member.part.connect(uniformity, 0, None).await;
     }
-    // Who never hears of it tells its group of no port.
+    // A leader that doesn't get the name passes no port to its group.
     let heard = world.recv(leaders[0], 1, vec![0; 20]).await;
     let name = heard.ok().map(|name| str::from_utf8(name.data()).unwrap().parse().unwrap());
     member.part.connect(uniformity, 0, name).await
 }
 
-/// Groups that meet at a port have the same result, at all who live. The one who calls lives: that
-/// it won't, the one who waits for a call can't know.
+/// Groups that meet at a port have the same result at all survivors. The leader that calls is never
+/// killed: the leader that waits for a call could not learn of that death.
 pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
     if kills.iter().any(|kill| kill.rank == groups.sizes[0]) {
         return 0;
@@ -110,8 +110,8 @@ impl Groups {
         groups
     }
 
-    /// Runs a program on each that lives. Who has ended goes on to make progress until all have
-    /// ended or died.
+    /// Runs a program on each process. A process whose program has ended makes progress until all
+    /// others have ended or died.
     pub(crate) fn run<F: Future>(
         &mut self,
         kills: &[Kill],
@@ -137,9 +137,9 @@ impl Groups {
     }
 }
 
-/// Runs a creation without deaths; then with each rank killed at each step of that; then with each
-/// pair of ranks killed, one at each step and the other at one that the seed chooses, before or
-/// after.
+/// Runs a creation without deaths; then once for each rank and each step of that run, and kills the
+/// rank there; then with pairs of ranks: one is killed at each step, the other at a step that the
+/// seed chooses, before or after.
 pub(crate) fn kill_everywhere(
     sizes: [u32; 2],
     seeds: u64,
@@ -150,7 +150,7 @@ pub(crate) fn kill_everywhere(
     });
 }
 
-/// The same with each two processes, killed at each two steps.
+/// Runs a creation once for each pair of processes and each pair of steps, and kills them there.
 pub(crate) fn kill_all_pairs(sizes: [u32; 2], check: impl Fn(&mut Groups, &[Kill]) -> u64) {
     let run = |kills: &[Kill]| check(&mut Groups::new(sizes, 0), kills);
     let steps = run(&[]);
@@ -159,7 +159,8 @@ pub(crate) fn kill_all_pairs(sizes: [u32; 2], check: impl Fn(&mut Groups, &[Kill
     });
 }
 
-/// The same, of anything that a seed and kills decide on, and that tells how many steps it took.
+/// As [`kill_everywhere`], for any run that a seed and kills determine, and that returns the number
+/// of its steps.
 pub(crate) fn kill_each(processes: u32, seeds: u64, run: impl Fn(u64, &[Kill]) -> u64) {
     for seed in 0..seeds {
         let run = |kills: &[Kill]| run(seed, kills);
@@ -168,7 +169,7 @@ pub(crate) fn kill_each(processes: u32, seeds: u64, run: impl Fn(u64, &[Kill]) -
         {
             let first = Kill { rank, step };
             run(&[first]);
-            // In turn, so that each pair comes at each part of the way.
+            // The pairs take turns, so that each pair dies in each part of the run.
             let apart = 1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
             let other = (step * 31 + seed * 7 + u64::from(rank) * 17) % steps;
             run(&[first, Kill { rank: (rank + apart) % processes, step: other }]);
@@ -176,14 +177,15 @@ pub(crate) fn kill_each(processes: u32, seeds: u64, run: impl Fn(u64, &[Kill]) -
     }
 }
 
-/// The ends of those whom nobody kills: one may have come to its end and be killed then.
+/// The results of the processes that are not killed. A killed process may have a result, too, if it
+/// had ended before.
 pub(crate) fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
     let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
     (0..).zip(ends).filter_map(move |(rank, end)| end.flatten().filter(|_| !is_killed(rank)))
 }
 
-/// All who live have the same result, which leaves no id taken, and what they have works or ends
-/// with an error.
+/// All survivors have the same result, and no id stays in use. The intercommunicator that they have
+/// works, or its operations end with an error.
 pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>| async move {
         let before = member.runtime.free_ids();
@@ -210,8 +212,8 @@ pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
-/// Nothing hangs, and no id stays taken, where no uniformity is asked for; all who live have the
-/// same result of a merge.
+/// Without uniformity, nothing hangs and no id stays in use. A merge has the same result at all
+/// survivors.
 pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>| async move {
         let before = member.runtime.free_ids();
@@ -237,17 +239,17 @@ pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
-/// All of a group who live have the same result. If it is not that of the other group, it is
-/// revoked in the end.
+/// All survivors of a group have the same result. If the other group has another result, the
+/// intercommunicator is revoked in the end.
 pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let sizes = groups.sizes;
     let program = |member: Rc<Member>| async move { member.create(Uniformity::Eventual).await };
     let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-    // Until all that was on its way has come.
+    // Until all messages that were in flight have arrived.
     let settle = |end: End<Result<InterComm<SimNet>, Error>>| async move {
         let (member, made) = end?;
         for _ in 0..50 {
-            // Looks for what has come, at each turn.
+            // Each call handles the messages that have arrived.
             member.runtime.world().failed();
             turn().await;
         }

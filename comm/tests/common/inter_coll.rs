@@ -1,5 +1,5 @@
-//! Collective operations of two groups, each beside what it has to give by definition, computed
-//! plainly.
+//! Collective operations of two groups, each with its result by definition, computed in the
+//! simplest way.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,13 +13,13 @@ use tagmatch_comm_sim::{Kill, Ran, SimNet};
 use super::inter::{Groups, Member, living};
 use super::linger;
 
-/// What one process of two groups gives and gets. Groups are 0 and 1.
+/// The arguments and results of one process of two groups. The groups are 0 and 1.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     group: u32,
     rank: u32,
     sizes: [u32; 2],
-    /// Lengths are multiples of this.
+    /// All lengths are multiples of this number.
     scale: usize,
 }
 
@@ -34,7 +34,7 @@ impl View {
         1 - self.group
     }
 
-    /// Ranks of a group.
+    /// The ranks of a group.
     fn ranks(self, group: u32) -> std::ops::Range<u32> {
         0..self.sizes[group as usize]
     }
@@ -55,37 +55,38 @@ impl View {
         root == (self.group, self.rank)
     }
 
-    /// Bytes of a block of each of a group.
+    /// The length of the block of each member of a group, in bytes.
     fn block(self, group: u32) -> usize {
         (2 + 3 * group as usize) * self.scale
     }
 
-    /// Bytes of what a process of a group has for a remote one; some have nothing.
+    /// The length of the block that a process of a group sends to a remote one, in bytes. Some
+    /// blocks are empty.
     fn length(self, group: u32, from: u32, to: u32) -> usize {
         (group + 3 * from + to) as usize % 5 * self.scale
     }
 
-    /// What a process of a group has for a remote one.
+    /// The block that a process of a group sends to a remote one.
     fn uneven(self, group: u32, from: u32, to: u32) -> Vec<u8> {
         bytes(group, from, 90 + to, self.length(group, from, to))
     }
 
-    /// Lengths of what comes to a process of this group, by remote rank.
+    /// The lengths of the blocks that a process of this group receives, by remote rank.
     fn lengths_to(self, to: u32) -> Vec<usize> {
         self.ranks(self.other()).map(|from| self.length(self.other(), from, to)).collect()
     }
 
-    /// Lengths of what goes from a process of this group, by remote rank.
+    /// The lengths of the blocks that a process of this group sends, by remote rank.
     fn lengths_from(self, from: u32) -> Vec<usize> {
         self.ranks(self.other()).map(|to| self.length(self.group, from, to)).collect()
     }
 
-    /// Values of a process for a reduction, of which there are 7 or more.
+    /// The values of a process for a reduction: at least 7.
     fn values(self, group: u32, rank: u32) -> Vec<u8> {
         bytes(group, rank, 7, 2 * 7 * self.scale)
     }
 
-    /// Those of all of a group, composed in the order of ranks.
+    /// The values of all members of a group, composed in the order of ranks.
     fn composed(self, group: u32) -> Vec<u8> {
         let values = self.ranks(group).map(|rank| self.values(group, rank));
         let compose = |left: Vec<u8>, right: Vec<u8>| {
@@ -102,7 +103,8 @@ impl View {
         values.reduce(add).unwrap()
     }
 
-    /// In bytes, by local rank; the same in all for both groups.
+    /// The length of each member's part of the result in bytes, by local rank. The sum is the same
+    /// in both groups.
     fn parts(self) -> Vec<usize> {
         let (all, size) = (7 * self.scale, self.own_size());
         (0..size).map(|rank| 2 * (all * (rank + 1) / size - all * rank / size)).collect()
@@ -115,13 +117,13 @@ impl View {
     }
 }
 
-/// Bytes that tell who gave them.
+/// Bytes that differ for each process.
 fn bytes(group: u32, rank: u32, salt: u32, length: usize) -> Vec<u8> {
     let first = (group * 101 + rank * 37 + salt * 11) as usize;
     (0..length).map(|at| u8::try_from((first + at * 3) % 251).unwrap()).collect()
 }
 
-/// Of functions x -> ax + b modulo 256: associative, and the order matters.
+/// The composition of functions `x -> ax + b` modulo 256. It is associative, and not commutative.
 fn composition(left: &[u8], right: &[u8]) -> [u8; 2] {
     let sum = right[0].wrapping_mul(left[1]).wrapping_add(right[1]);
     [right[0].wrapping_mul(left[0]), sum]
@@ -138,7 +140,7 @@ fn compose() -> Op {
 
 type CallOf<N> = Box<dyn for<'a> Fn(&'a InterComm<N>) -> Collective<'a, N>>;
 
-/// An operation, and what it gives.
+/// An operation, and its result.
 pub(crate) struct Case<N: Net> {
     pub(crate) name: String,
     pub(crate) call: CallOf<N>,
@@ -155,7 +157,7 @@ macro_rules! case {
     };
 }
 
-/// All operations, those with a root once for each process of both groups.
+/// All operations. An operation with a root is listed once for each process of both groups.
 pub(crate) fn cases<N: Net>(v: View) -> Vec<Case<N>> {
     let roots = [0, 1].into_iter().flat_map(|group| v.ranks(group).map(move |rank| (group, rank)));
     let mut cases: Vec<Case<N>> = roots.flat_map(|root| rooted(v, root)).collect();
@@ -169,7 +171,7 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
     let at_root = |all: Vec<u8>| if is_root { all } else { vec![] };
     let across = |block: Vec<u8>| if is_across { block } else { vec![] };
     let given = move |group: u32, rank: u32| bytes(group, rank, 1, v.block(group));
-    // What a root has for all of the other group.
+    // The root's blocks for all members of the other group.
     let blocks = move |of: (u32, u32)| -> Vec<u8> {
         v.ranks(1 - of.0).flat_map(|to| bytes(of.0, of.1, 50 + to, v.block(1))).collect()
     };
@@ -256,8 +258,8 @@ fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
     ]
 }
 
-/// Runs a program on each process of two groups that have an intercommunicator; who has ended goes
-/// on to make progress until all have ended or died.
+/// Runs a program on each process of two groups that have an intercommunicator. A process whose
+/// program has ended makes progress until all others have ended or died.
 pub(crate) fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
@@ -276,11 +278,11 @@ pub(crate) fn run_on<F: Future>(
     groups.sim.run(programs, kills).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"))
 }
 
-/// A check of what a run gives, with these deaths; how many steps it has taken.
+/// Checks the results of a run with these deaths. Returns the number of its steps.
 type Check = fn([u32; 2], u64, &[Kill]) -> u64;
 
-/// All operations at once, with long messages if the seed is odd: each ends everywhere, with what
-/// is right or with an error of failures.
+/// All operations at once, with long messages if the seed is odd. Each operation ends at all
+/// survivors, with the right result or with an error about a failure.
 pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let scale = if seed.is_multiple_of(2) { 1 } else { 1000 };
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
@@ -296,8 +298,8 @@ pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     run_on(sizes, seed, kills, program).steps
 }
 
-/// All who live have the same intercommunicators, in which all who live are, and nobody whose death
-/// was seen before; or the same error. No id is left.
+/// All survivors have the same intercommunicators or the same error. The intercommunicators have
+/// all survivors, and no process whose death was known before. No id stays in use.
 pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
         let before = member.runtime.free_ids();
@@ -311,7 +313,7 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
             Err(_) => false,
         };
         let mut made = vec![first];
-        // Two at once, one of them of the new one.
+        // Two shrinks at once, one of them of the new intercommunicator.
         let again = made[0].as_ref().ok().map(|inter| inter.shrink().start());
         made.push(inter.shrink().await);
         if let Some(again) = again {
@@ -346,7 +348,7 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
-/// Ids and groups of the first and of the second group.
+/// The ids and the members of the first and of the second group.
 type Said = Result<([ContextId; 2], [Group; 2]), Error>;
 
 fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group) -> Said {
@@ -361,8 +363,8 @@ fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group
     Ok((ids, groups))
 }
 
-/// Runs a check without deaths, then with each rank killed at every `stride`th step, alone and with
-/// another one killed then or later.
+/// Runs a check without deaths. Then runs it once for each rank and every `stride`th step, and
+/// kills the rank there, alone and with another rank that is killed at the same step or later.
 pub(crate) fn deaths(sizes: [u32; 2], seeds: u64, stride: usize, check: Check) {
     let processes = sizes[0] + sizes[1];
     for seed in 0..seeds {
@@ -372,7 +374,7 @@ pub(crate) fn deaths(sizes: [u32; 2], seeds: u64, stride: usize, check: Check) {
         {
             let first = Kill { rank, step };
             check(sizes, seed, &[first]);
-            // In turn, so that each pair comes at each part of the way.
+            // The pairs take turns, so that each pair dies in each part of the run.
             let apart = 1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
             let later = (step * 31 + seed * 7 + u64::from(rank) * 17) % 20;
             let second = Kill { rank: (rank + apart) % processes, step: step + later };

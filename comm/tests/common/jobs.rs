@@ -1,6 +1,6 @@
-//! Two jobs on one simulated network: the second one's processes know of the first only what a
-//! board says, as they would from a launcher. What has to hold when they meet, whoever dies. Each
-//! check panics where it does not.
+//! Two jobs on one simulated network. The processes of the second job know of the first one only
+//! what a board says, as they would from a launcher. The rules hold when the jobs meet, whichever
+//! processes die. A check panics if its rule is broken.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,14 +12,14 @@ use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Sims, linger, turn};
 
-/// By which call the first job meets the second.
+/// The call by which the first job meets the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Accept,
     Spawn,
 }
 
-/// A process of one of them.
+/// A process of one of the jobs.
 pub(crate) struct Party {
     pub(crate) runtime: Sims,
     pub(crate) is_first: bool,
@@ -27,20 +27,21 @@ pub(crate) struct Party {
     board: Rc<RefCell<Option<PortName>>>,
     clock: Rc<dyn Fn() -> Duration>,
     kills: Vec<Kill>,
-    /// How many have not done with meeting; and this one, until it has.
+    /// The number of processes that have not finished meeting. `meets` is this process's share in
+    /// it, until it has finished.
     meeting: Rc<Cell<u32>>,
     meets: Cell<Option<Busy>>,
 }
 
-/// Runs a program on each process of both jobs. Who has ended goes on to make progress until all
-/// have.
+/// Runs a program on each process of both jobs. A process whose program has ended makes progress
+/// until all others have ended.
 pub(crate) fn run<F: Future>(
     sizes: [u32; 2],
     seed: u64,
     kills: &[Kill],
     program: impl Fn(Party) -> F,
 ) -> Result<Ran<F::Output>, Stuck> {
-    // More than `settle` takes.
+    // More turns than `settle` takes.
     let config = SimConfig { seed, turns_in_vain: 200, ..SimConfig::default() };
     let sim = Sim::of_jobs(config, &sizes);
     let processes = sizes[0] + sizes[1];
@@ -67,18 +68,18 @@ pub(crate) fn run<F: Future>(
 }
 
 impl Party {
-    /// The leader of the first job is its last, that of the second one its first.
+    /// The leaders are the last process of the first job and the first one of the second job.
     fn leader(&self) -> u32 {
         if self.is_first { self.sizes[0] - 1 } else { 0 }
     }
 
-    /// What a launcher would know of a process, numbered through both jobs.
+    /// Whether a process, numbered through both jobs, was killed. A launcher would know this.
     fn is_gone(&self, number: u32) -> bool {
         let step = Duration::from_micros;
         self.kills.iter().any(|kill| kill.rank == number && (self.clock)() > step(kill.step))
     }
 
-    /// `None`: there is nothing to meet, as who would say where has died.
+    /// `None`: the process that would have told the port's name has died.
     pub(crate) async fn meet(
         &self,
         uniformity: Uniformity,
@@ -116,19 +117,21 @@ impl Party {
         world.accept(uniformity, leader, port.as_ref()).start()
     }
 
-    /// Until all who live have done with meeting, and what was on its way then has come.
+    /// Waits until all survivors are done with meeting, and all messages that were in flight then
+    /// have arrived.
     async fn settle(&self) {
         drop(self.meets.take());
         let mut turns = 0;
         while turns < 50 {
             turns += usize::from(self.meeting.get() == 0);
-            // Looks for what has come.
+            // Handles the messages that have arrived.
             self.runtime.world().failed();
             turn().await;
         }
     }
 
-    /// Until it ends, or nobody is left who would call: then the first rank that lives revokes.
+    /// Waits until the request ends. If the process that would call the port was killed, the lowest
+    /// living rank revokes the job's communicator, which ends the request.
     async fn wait_for(
         &self,
         mut request: CollRequest<SimNet, InterComm<SimNet>>,
@@ -147,16 +150,17 @@ impl Party {
     }
 }
 
-/// What a process has in the end, which all who live are to have alike.
+/// The result of a process, which is to be the same at all survivors.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     has_met: bool,
-    /// Id, processes and flags of the communicator of all.
+    /// The id, the members and the flags of the communicator of both jobs.
     merged: Option<(u32, u32, u64)>,
     shrunk: Option<(u32, u32)>,
 }
 
-/// Two jobs meet, and become one. Nothing hangs, no id stays taken, and all who live have the same.
+/// Two jobs meet and merge. Nothing hangs, no id stays in use, and all survivors have the same
+/// result.
 pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u64 {
     let program = |party: Party| async move {
         let runtime = &party.runtime;
@@ -190,8 +194,9 @@ pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u6
     ran.steps
 }
 
-/// The same where less is promised: nothing hangs, no id stays taken, and if that was asked for,
-/// all of a job who live have the same, and what the other job has not is revoked.
+/// Two jobs meet with less uniformity. Nothing hangs, and no id stays in use. With
+/// [`Uniformity::Eventual`] all survivors of a job have the same result, and an intercommunicator
+/// that the other job doesn't have is revoked.
 pub(crate) fn loose_meetings(
     sizes: [u32; 2],
     uniformity: Uniformity,
@@ -219,7 +224,8 @@ pub(crate) fn loose_meetings(
     ran.steps
 }
 
-/// The ends of those whom nobody kills: one may have come to its end and be killed then.
+/// The results of the processes that are not killed. A killed process may have a result, too, if it
+/// had ended before.
 fn living<T>(ends: Vec<Option<T>>, kills: &[Kill]) -> Vec<T> {
     let is_killed = |number: u32| kills.iter().any(|kill| kill.rank == number);
     (0..).zip(ends).filter_map(|(number, end)| end.filter(|_| !is_killed(number))).collect()

@@ -1,4 +1,4 @@
-//! What the tests on the simulated network share.
+//! Code that the tests on the simulated network share.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod creations;
@@ -19,7 +19,7 @@ use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 pub(crate) type Sims = Runtime<SimNet>;
 
-/// Runs a program on each of some processes; what each returned.
+/// Runs a program on each of some processes. Returns the result of each.
 pub(crate) fn try_run<F: Future>(
     processes: u32,
     seed: u64,
@@ -32,7 +32,7 @@ pub(crate) fn try_run<F: Future>(
     sim.run((0..processes).map(start), kills)
 }
 
-/// The same with the default settings; all have to come to their end.
+/// Runs a program on each of some processes, with the default settings. All programs must end.
 pub(crate) fn run<F: Future>(
     processes: u32,
     seed: u64,
@@ -43,7 +43,7 @@ pub(crate) fn run<F: Future>(
     ran.ends.into_iter().map(|end| end.expect("nobody was killed")).collect()
 }
 
-/// Lets others do something.
+/// Gives other processes a turn.
 pub(crate) async fn turn() {
     let mut waited = false;
     std::future::poll_fn(|_| {
@@ -52,7 +52,7 @@ pub(crate) async fn turn() {
     .await;
 }
 
-/// What a request reports, which may go on after it.
+/// The next report of a request. The request may go on after it.
 pub(crate) async fn report<N: Net, P: Pending<N>>(request: &mut Request<N, P>) -> P::Output {
     loop {
         if let Some(output) = request.test() {
@@ -62,7 +62,7 @@ pub(crate) async fn report<N: Net, P: Pending<N>>(request: &mut Request<N, P>) -
     }
 }
 
-/// One of those who have not come to their end.
+/// A program that has not ended.
 struct Busy(Rc<Cell<u32>>);
 
 impl Drop for Busy {
@@ -71,9 +71,9 @@ impl Drop for Busy {
     }
 }
 
-/// One process's program, of so many that are `busy`. Once it has ended, it goes on to make
-/// progress until all have ended or died, as a process does until it leaves its job: others may
-/// still ask it for something.
+/// Runs the program of one process; `busy` counts the programs that have not ended. A process whose
+/// program has ended makes progress until all others have ended or died: they may still need its
+/// answers. A real process does so until it leaves its job.
 pub(crate) fn linger<N: Net, F: Future>(
     runtime: Runtime<N>,
     busy: &Rc<Cell<u32>>,
@@ -91,7 +91,7 @@ pub(crate) fn linger<N: Net, F: Future>(
     }
 }
 
-/// Runs a program on each of some processes, each of which lingers.
+/// Runs a program on each of some processes by [`linger`].
 pub(crate) fn run_together<F: Future>(
     processes: u32,
     seed: u64,
@@ -105,21 +105,23 @@ pub(crate) fn run_together<F: Future>(
     })
 }
 
-/// Who dies, and when.
+/// Which processes die, and when.
 #[derive(Clone, Copy)]
 pub(crate) enum Deaths {
-    /// A rank at each step, in turn by seeds; then a second one, too, at a step that the seed
-    /// chooses.
+    /// One rank at each step; the seeds take different ranks. Then also a second rank, at a step
+    /// that the seed chooses.
     InTurn,
-    /// Each rank at every so manyeth step, and each two, the second one at the same step as the
-    /// first or some steps later. Seeds take different steps.
+    /// Each rank at every step that is a multiple of this number, and each pair of ranks: the
+    /// second rank dies at the same step as the first one or some steps later. The seeds take
+    /// different steps.
     Pairs(usize),
-    /// Each rank at each step, and each two at each two steps.
+    /// Each rank at each step, and each pair of ranks at each pair of steps.
     AllPairs,
 }
 
 impl Deaths {
-    /// Runs with each of these deaths, on a way of so many steps.
+    /// Calls `run` with each of these deaths. `steps`: the number of steps of the run without
+    /// deaths.
     pub(crate) fn each(self, processes: u32, seed: u64, steps: u64, mut run: impl FnMut(&[Kill])) {
         let kills = |at: Vec<u64>| -> Vec<Kill> {
             let of = |step| (0..processes).map(move |rank| Kill { rank, step });
@@ -154,7 +156,8 @@ impl Deaths {
     }
 }
 
-/// Runs a program without deaths, then with those. What is not killed has to come to its end.
+/// Runs a program without deaths, then with each of these deaths. The program must end at all
+/// processes that are not killed.
 pub(crate) fn kill<F: Future>(
     deaths: Deaths,
     processes: u32,

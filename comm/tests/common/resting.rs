@@ -1,5 +1,5 @@
-//! Context ids that are given out again: nothing that was sent before is received after. Each check
-//! panics where that doesn't hold.
+//! Context ids that are given out again: no message of the earlier communicator is received in the
+//! later one. A check panics if this rule is broken.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use super::inter::{Groups, Member, kill_each};
 use super::{Deaths, Sims, linger, turn};
 
-/// Ids that there are with [`config`].
+/// The number of ids with [`config`].
 pub(crate) const IDS: u32 = 33;
 
-/// So few ids that they are soon given out again.
+/// A layout with so few ids that they are soon given out again.
 pub(crate) fn config() -> Config<SimNet> {
     let ids = IdLayout::new(1, true, 31).unwrap();
     Config { ids, eager_words: 1, ..Config::default() }
 }
 
-/// Runs a program on each process; messages take long.
+/// Runs a program on each process, with long delays of messages.
 fn run<F: Future>(
     processes: u32,
     seed: u64,
@@ -46,7 +46,7 @@ fn run<F: Future>(
     (sim, ran)
 }
 
-/// Takes ids until so many are left.
+/// Duplicates a communicator until this number of ids is left.
 pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
     let mut taken = Vec::new();
     while runtime.free_ids() > left {
@@ -61,7 +61,8 @@ pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
     taken
 }
 
-/// Receives whatever comes first: it is of this communicator, if nobody revokes that before.
+/// Receives the first message that arrives. It belongs to this communicator, unless a member
+/// revokes the communicator before.
 async fn any(comm: &Comm<SimNet>, name: u8) {
     loop {
         match comm.recv(Source::Any, TagChoice::Any, vec![0; 8]).await {
@@ -74,8 +75,8 @@ async fn any(comm: &Comm<SimNet>, name: u8) {
     }
 }
 
-/// A message that nobody receives before its communicator is revoked; then there are two others, of
-/// which the last one has the first one's id.
+/// A message is not received before its communicator is revoked. Then there are two other
+/// communicators, of which the second one has the same id.
 pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -100,7 +101,7 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
         let third = second.shrink().await.unwrap();
         assert_eq!(third.id(), id);
         drop(second);
-        // Something is there to be received if nothing else is.
+        // A message that can be received if there is no other.
         drop(third.send(third.rank(), 1, vec![3]));
         any(&third, 3).await;
     };
@@ -116,7 +117,7 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     }
 }
 
-/// Decides alike in all processes.
+/// Random numbers that are the same in all processes.
 struct Choices(u64);
 
 impl Choices {
@@ -127,8 +128,8 @@ impl Choices {
     }
 }
 
-/// Communicators are made, revoked, shrunk and freed, by each process when it comes to it, with
-/// messages in them that nobody receives.
+/// Communicators are made, revoked, shrunk and freed, by each process at a time of its own. They
+/// have messages that no process receives.
 pub(crate) fn random(processes: u32, seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
@@ -143,7 +144,7 @@ pub(crate) fn random(processes: u32, seeds: u64) {
                 let receives = comm.rank() == to && kind == 3;
                 match kind {
                     0 | 1 if comms.len() < 4 => comms.push((comm.dup().await.unwrap(), name)),
-                    // Nobody receives it.
+                    // No process receives this message.
                     2 if comm.rank() == from && at > 0 => drop(comm.send(to, 1, vec![named])),
                     3 if comm.rank() == from => drop(comm.send(to, 1, vec![named])),
                     4 if at > 0 => drop(comms.remove(at)),
@@ -165,8 +166,8 @@ pub(crate) fn random(processes: u32, seeds: u64) {
     }
 }
 
-/// A process has yet to take the communicator that others have freed, or frees it later, and sends
-/// in it then.
+/// A process has not taken the communicator yet that the others have freed, or frees it later, and
+/// sends in it after that.
 pub(crate) fn late(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -175,7 +176,7 @@ pub(crate) fn late(seeds: u64) {
         let (mut first, second) = (world.dup().start(), world.dup().start());
         if world.rank() == 2 {
             let second = second.await.unwrap();
-            // Until the others have made others of the ids that they have freed.
+            // Until the others have made other communicators with the ids that they have freed.
             for _ in 0..2 {
                 world.recv(Source::Any, 9, vec![0; 8]).await.unwrap();
             }
@@ -197,7 +198,7 @@ pub(crate) fn late(seeds: u64) {
         third.send(1 - third.rank(), 1, vec![3]).await.unwrap();
         any(&third, 3).await;
         let fourth = loop {
-            // The other one has freed them, sooner or later.
+            // In the end the other process has freed its ids.
             match world.create_group(third.group(), 1).await {
                 Ok(fourth) => break fourth,
                 Err(error) => {
@@ -213,14 +214,15 @@ pub(crate) fn late(seeds: u64) {
     }
 }
 
-/// The first message of whatever sender of an intercommunicator is of that one.
+/// Receives the first message of any sender of an intercommunicator. It belongs to that
+/// intercommunicator.
 async fn any_of(inter: &InterComm<SimNet>, name: u8) {
     let received = inter.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
     assert_eq!(received.data(), [name]);
 }
 
-/// Two groups make intercommunicators, duplicates, merges and shrunk ones, and free them with
-/// messages in them that nobody receives. All of it has few ids.
+/// Two groups make intercommunicators by creation, duplication, merge and shrink, and free them
+/// with messages in them that no process receives. There are few ids.
 pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
@@ -257,21 +259,21 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                     2 => {
                         let local = inter.local().unwrap();
                         drop(local.send(0, 1, vec![name + 1]));
-                        // All have received what they wait for; another one may have revoked it
-                        // already.
+                        // All have received the messages that they wait for. Another process may
+                        // have revoked the intercommunicator already.
                         let _ended = inter.barrier().await;
                         inter.revoke();
                         let small = inter.shrink().await.unwrap();
                         to_all(&small, name + 2);
                         any_of(&small, name + 2).await;
                     }
-                    // The first group takes all of its ids before the second one has freed them.
+                    // The first group uses all of its ids before the second group has freed them.
                     _ if is_first => {
                         drop(inter);
                         while copies.len() < 4 {
                             let copy = match part.dup().await {
                                 Ok(copy) => copy,
-                                // The second group uses the last one.
+                                // The second group uses the last intercommunicator.
                                 Err(error) => {
                                     assert_eq!(error.class(), ErrorClass::Resource);
                                     continue;
@@ -300,7 +302,7 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
     }
 }
 
-/// What was sent in communicators that were revoked or freed waits nowhere.
+/// No message waits that was sent in a communicator that was revoked or freed.
 pub(crate) fn leftovers(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -315,7 +317,7 @@ pub(crate) fn leftovers(processes: u32, seeds: u64) {
             kept.revoke();
         }
         drop(copy);
-        // Until all that was on its way has come.
+        // Until all messages that were in flight have arrived.
         for _ in 0..3000 {
             runtime.progress();
             turn().await;
@@ -325,11 +327,11 @@ pub(crate) fn leftovers(processes: u32, seeds: u64) {
     for seed in 0..seeds {
         let (sim, ran) = run(processes, seed, &[], program);
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
-        assert_eq!(sim.unexpected(), 0, "messages that nobody will receive");
+        assert_eq!(sim.unexpected(), 0, "messages that no process will receive");
     }
 }
 
-/// All ids are in use, or were freed here and not elsewhere: an error, the same at all members.
+/// All ids are in use, or were freed in one process only. The error is the same at all members.
 pub(crate) fn exhaustion(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -342,7 +344,7 @@ pub(crate) fn exhaustion(seeds: u64) {
         };
         assert_eq!((all.len(), error), (IDS as usize, Error::Exhausted { ids: 64 }));
         for _ in 0..10 {
-            // All have freed it before they ask for another one.
+            // All members have freed the communicator before they make another one.
             all.remove(0);
             all.push(world.dup().await.unwrap());
         }
@@ -362,8 +364,8 @@ pub(crate) fn exhaustion(seeds: u64) {
     }
 }
 
-/// A group calls at a closed port more often than there are ids. Its leader calls alone at an open
-/// one, too, and gives up. Nobody hears of the ids that they have made for themselves.
+/// A group calls a closed port more often than there are ids. Its leader alone also calls an open
+/// port, and gives up. No other process learns of the ids that they have allocated.
 pub(crate) fn calls_in_vain(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
@@ -406,8 +408,9 @@ pub(crate) fn calls_in_vain(seeds: u64) {
     }
 }
 
-/// The leader of a group dies while an intercommunicator is made: the other group may have it, and
-/// sends in an id of whose use the first group knows nothing. None of these messages waits.
+/// The leader of a group dies while an intercommunicator is made. The other group may have the
+/// intercommunicator, and sends in an id that the first group doesn't know to be in use. None of
+/// these messages waits.
 pub(crate) fn lost() {
     let program = |member: Rc<Member>| async move {
         let made = member.create(Uniformity::None).await.ok().filter(|_| !member.is_first);
@@ -417,7 +420,7 @@ pub(crate) fn lost() {
             }
         }
         for _ in 0..60 {
-            // Looks for what has come, at each turn.
+            // Each call handles the messages that have arrived.
             member.runtime.world().failed();
             turn().await;
         }
@@ -429,7 +432,7 @@ pub(crate) fn lost() {
             return 0;
         }
         let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-        // Beside these there may be what the dead one has sent.
+        // There may be a few messages of the dead process.
         assert!(groups.sim.unexpected() < 10, "{kills:?}: {}", groups.sim.unexpected());
         ran.steps.min(80)
     });

@@ -1,5 +1,5 @@
-//! A transport around another one, which is slow where a transport may be: tests that depend on
-//! luck between real threads fail each time on it.
+//! A transport around another one that is slow where a transport may be slow. A mistake that shows
+//! only sometimes between real threads shows each time on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,21 +21,22 @@ pub(crate) const FAST: Slowness = Slowness {
 /// When the transport makes progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moves {
-    /// Whenever it is asked to.
+    /// At each call of progress.
     Always,
-    /// After it has refused two sleeps.
+    /// Only after the transport has refused two sleeps.
     AfterTwoRefusals,
 }
 
-/// What is slow.
+/// The parts of a transport that are slow.
 #[derive(Clone, Copy)]
 pub(crate) struct Slowness {
-    /// A posted receive's end is reported only once the receive was cancelled.
+    /// The end of a posted receive is reported only after the receive was cancelled.
     pub(crate) hides_ends: bool,
-    /// Messages of so many bytes that a matched probe took are here only at the third test.
+    /// A message of at least this many bytes that a matched probe took is complete only at the
+    /// third test.
     pub(crate) late_from: u64,
     pub(crate) moves: Moves,
-    /// The longest that a thread sleeps if nothing rings.
+    /// The longest sleep of a thread without a ring.
     pub(crate) sleep_max: Duration,
 }
 
@@ -43,17 +44,17 @@ pub(crate) struct Slow<N> {
     net: N,
     slowness: Slowness,
     sleeps: Arc<Sleeps>,
-    /// How often the transport has made progress, or had nothing to do, where that is not
+    /// How often the transport has made progress, or had nothing to do. Not counted with
     /// [`Moves::Always`].
     moved: u32,
 }
 
-/// What is known of the sleeps of the one thread that uses a transport.
+/// The state of the sleeps of the one thread that uses a transport.
 #[derive(Default)]
 struct Sleeps {
-    /// Sleeps that were refused since the last progress or sleep.
+    /// The number of sleeps that were refused since the last progress or sleep.
     refused: AtomicU32,
-    /// A sleep was prepared, and nothing was tested since.
+    /// Whether a sleep was prepared, and no operation was tested since.
     is_unseen: AtomicBool,
 }
 
@@ -63,9 +64,9 @@ impl<N> Slow<N> {
     }
 }
 
-/// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused, or
-/// before the thread has looked once more: another thread may have taken in what it waits for just
-/// before the sleep was prepared.
+/// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused. It
+/// must not begin either before the thread has tested its operations once more: another thread may
+/// have handled the event that this thread waits for, just before the sleep was prepared.
 struct Strict {
     sleeper: Arc<dyn Sleeper>,
     sleeps: Arc<Sleeps>,
@@ -88,9 +89,9 @@ impl Sleeper for Strict {
 pub(crate) struct Hidden<N: Net> {
     receive: N::Receive,
     hides_end: bool,
-    /// Tests that it is late.
+    /// The number of tests that still find the receive incomplete.
     late: u32,
-    /// [`Slow::moved`] when it was posted.
+    /// The value of [`Slow::moved`] when it was posted.
     posted_at: u32,
 }
 

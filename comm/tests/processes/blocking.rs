@@ -1,5 +1,5 @@
-//! Blocking calls between ranks that are threads here, more of them than this machine has
-//! processors.
+//! Blocking calls. Each rank is a thread of this process, and there are more ranks than most
+//! machines have processors.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -21,13 +21,13 @@ use crate::common::transport::{FAST, Moves, Slow, Slowness};
 
 const RANKS: u32 = 5;
 
-/// Runs a program in each of some ranks. None goes before all are done.
+/// Runs a program in each of some ranks. No rank leaves before all have ended.
 fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) + Sync) {
     run_on(ranks, |net| net, program);
 }
 
-/// The same on a transport that lets a thread sleep for an hour if nothing rings: a thread that is
-/// not woken hangs.
+/// Runs a program in each of some ranks, on a transport on which a thread sleeps for an hour if it
+/// is not woken. So a lost wake-up shows as a hang.
 fn run_asleep(
     ranks: u32,
     moves: Moves,
@@ -37,7 +37,7 @@ fn run_asleep(
     ends(move || run_on(ranks, |net: WorkerNet<Shared>| Slow::new(net, slowness), program));
 }
 
-/// Fails if this does not end.
+/// Runs a program, and fails if it doesn't end within a minute.
 fn ends(program: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -76,9 +76,10 @@ fn run_on<A: Access + 'static, N: Net>(
     });
 }
 
-/// What is kept of one call is right for the next of the same shape, and not taken for another one.
+/// A communicator keeps the plan of a call. The plan is right for the next call of the same shape,
+/// and is not used for a call of another shape.
 #[test]
-fn the_same_call_again_and_again() {
+fn repeated_calls_give_the_right_results() {
     run::<Local>(RANKS, |runtime| {
         let world = runtime.world();
         let rank = world.rank();
@@ -109,7 +110,8 @@ fn the_same_call_again_and_again() {
     });
 }
 
-/// Threads that sleep, each for something of its own, are woken by whichever of them is awake.
+/// Each sleeping thread waits for an operation of its own. A thread that is awake wakes the thread
+/// whose operation it ends.
 #[test]
 fn threads_of_one_rank_sleep_and_wake_each_other() {
     run::<Shared>(2, |runtime| {
@@ -121,7 +123,7 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
             for (number, comm) in (0..threads).zip(&comms) {
                 scope.spawn(move || {
                     for round in 0..6u32 {
-                        // Long enough for all others to fall asleep.
+                        // So long that all others fall asleep.
                         if (round + number) % 3 == comm.rank() {
                             thread::sleep(Duration::from_millis(20));
                         }
@@ -137,14 +139,14 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
     });
 }
 
-/// One of the threads that sleep is woken by the transport, and wakes the other one.
+/// The transport wakes one of two sleeping threads, which wakes the other one.
 #[test]
 fn a_thread_that_is_woken_wakes_the_others() {
     run_asleep(2, Moves::Always, |runtime| {
         let world = runtime.world();
         if world.rank() == 0 {
             for tag in [0, 1, 1, 0] {
-                // Long enough for both to fall asleep.
+                // So long that both fall asleep.
                 thread::sleep(Duration::from_millis(100));
                 world.send(1, tag, vec![7]).wait().unwrap();
             }
@@ -164,7 +166,7 @@ fn a_thread_that_is_woken_wakes_the_others() {
 }
 
 #[test]
-fn a_thread_that_sleeps_learns_of_what_another_one_does() {
+fn a_sleeping_thread_is_woken_by_what_another_thread_does() {
     run_asleep(1, Moves::Always, |runtime| {
         let part = runtime.world().dup().wait().unwrap();
         thread::scope(|scope| {
@@ -173,7 +175,7 @@ fn a_thread_that_sleeps_learns_of_what_another_one_does() {
             part.revoke();
             assert_eq!(waits.join().unwrap().unwrap_err().error, Error::Revoked);
         });
-        // The future's own waker, and the end of a thread that makes progress.
+        // The waker of a future, and then the end of a progress thread.
         let flag = AtomicBool::new(false);
         let waker = Mutex::new(None::<Waker>);
         let flagged = poll_fn(|context| {
@@ -205,8 +207,8 @@ fn a_thread_looks_before_it_sleeps() {
         for round in 0..8 {
             sends.push(world.send(other, round, vec![7]));
             if round % 2 == world.rank() {
-                // Long enough for the message of the other one to come, and for the other one to
-                // fall asleep.
+                // So long that the message of the other rank arrives, and the other rank falls
+                // asleep.
                 thread::sleep(Duration::from_millis(50));
             }
             world.recv(other, round, vec![0; 1]).wait().unwrap();
@@ -235,7 +237,7 @@ fn threads_that_sleep_meet_at_a_port() {
                 let name = world.recv(0, 1, vec![0; 200]).wait().unwrap();
                 str::from_utf8(name.data()).unwrap().parse::<PortName>().unwrap()
             });
-            // Long enough for the other one to fall asleep.
+            // So long that the other rank falls asleep.
             thread::sleep(Duration::from_millis(100));
             let closed = own.connect(Uniformity::None, 0, Some(names[0])).wait();
             assert_eq!(closed.err(), Some(Error::Port));
@@ -246,8 +248,8 @@ fn threads_that_sleep_meet_at_a_port() {
     });
 }
 
-/// Buffered sends have left when the buffer is taken back, and others can use the runtime
-/// meanwhile.
+/// All buffered sends have left when the call to detach the buffer returns. Meanwhile other threads
+/// can use the runtime.
 #[test]
 fn a_buffer_is_taken_back_when_its_messages_have_left() {
     let is_received = AtomicBool::new(false);
@@ -262,7 +264,7 @@ fn a_buffer_is_taken_back_when_its_messages_have_left() {
             assert!(is_received.load(Ordering::SeqCst));
             assert_eq!(runtime.detach_buffer(), 0);
         } else {
-            // Long enough for the other one to fall asleep.
+            // So long that the other rank falls asleep.
             thread::sleep(Duration::from_millis(300));
             world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
             is_received.store(true, Ordering::SeqCst);
@@ -271,7 +273,7 @@ fn a_buffer_is_taken_back_when_its_messages_have_left() {
     });
 }
 
-/// A future is polled when something has come for it, not all the time.
+/// A future is polled when it was woken, not all the time.
 #[test]
 fn a_future_is_woken_by_what_it_waits_for() {
     run::<Local>(2, |runtime| {
@@ -295,8 +297,7 @@ fn a_future_is_woken_by_what_it_waits_for() {
     });
 }
 
-/// With a thread that makes progress any executor will do: here one that does nothing but wait to
-/// be woken.
+/// With a progress thread any executor can run the requests. The one here only waits to be woken.
 #[test]
 fn a_progress_thread_drives_what_another_thread_awaits() {
     struct Unpark(thread::Thread);

@@ -1,5 +1,5 @@
-//! Deaths: those who live revoke, agree, shrink and go on. And what must not grow, however often it
-//! is done.
+//! Deaths: the survivors revoke, agree, shrink and go on. And memory, which must not grow however
+//! often a call is repeated.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::job::{Job, join, say};
 
 type Process = Runtime<WorkerNet<Local>>;
 
-/// "cycles", "leftovers", or "loop" and how ranks die, and which.
+/// `role`: `cycles`, `leftovers`, or `loop` with the way in which ranks die and their numbers.
 pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
     let mut words = role.split(' ');
@@ -34,8 +34,8 @@ fn count(comm: &Comm<WorkerNet<Local>>) -> Result<u64, Error> {
         .map(|sum| from_bytes::<u64>(&sum)[0])
 }
 
-/// Adds up, over and over, with those who live; and a hundred times more once nobody else is to
-/// die. Who exits does so in the middle, with everything under way.
+/// Repeats a sum with the survivors, and a hundred times more once no other rank is to die. A rank
+/// that exits does so in the middle, with operations under way.
 fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
     let world = runtime.world();
     let own = world.rank();
@@ -69,21 +69,22 @@ fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
     }
     drop(comm);
     assert_eq!(runtime.free_ids(), 2046);
-    // A process that leaves its job is down for those that still ask it.
+    // A process that leaves its job counts as down for processes that still wait for its answers.
     let end = runtime.world().shrink().wait().unwrap();
     end.barrier().wait().unwrap();
     end.barrier().wait().unwrap();
 }
 
-/// Every two of some ranks die, killed at about the same time or by their own exit.
+/// Runs a job for each pair of ranks. Both ranks are killed at about the same time, or exit by
+/// themselves.
 fn each_two_die(ranks: usize, how: &str) {
     for first in 0..ranks {
         for second in first + 1..ranks {
             let mut job = Job::start(&format!("deaths: loop {how} {first} {second}"), ranks);
             (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
             if how == "kill" {
-                // Anywhere in their loops; the second one while the others are about the first
-                // one's death.
+                // The first rank dies anywhere in its loop, the second one while the others handle
+                // the first death.
                 thread::sleep(Duration::from_micros(500 * (first + 2 * second) as u64));
                 job.kill(first);
                 thread::sleep(Duration::from_micros(150 * second as u64));
@@ -95,17 +96,17 @@ fn each_two_die(ranks: usize, how: &str) {
 }
 
 #[test]
-fn each_two_of_four_are_killed() {
+fn each_pair_of_four_is_killed() {
     each_two_die(4, "kill");
 }
 
 #[test]
-fn each_two_of_four_exit() {
+fn each_pair_of_four_exits() {
     each_two_die(4, "exit");
 }
 
 #[test]
-fn some_of_more_die() {
+fn some_of_five_to_eight_die() {
     for (ranks, dead) in [(5, vec![0, 4]), (8, vec![0, 1, 2, 5])] {
         for how in ["kill", "exit"] {
             let words: Vec<String> = dead.iter().map(usize::to_string).collect();
@@ -119,14 +120,14 @@ fn some_of_more_die() {
     }
 }
 
-/// Bytes of memory that this process has resident.
+/// The resident memory of this process in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Duplicates, and frees them: neither ids, nor tables, nor memory are lost.
+/// Makes and frees duplicates. No ids, tables or memory are lost.
 fn cycles(runtime: &Process) {
     let world = runtime.world();
     let cycle = |times: u32| {
@@ -139,13 +140,13 @@ fn cycles(runtime: &Process) {
     let before = resident();
     cycle(100_000);
     assert_eq!((runtime.free_ids(), runtime.tables()), (2046, 0));
-    // Less than eleven bytes of a cycle.
+    // Less than eleven bytes in each cycle.
     let grown = resident().saturating_sub(before);
     assert!(grown < 1 << 20, "{grown} bytes more after 100,000 duplicates");
 }
 
-/// Messages that nobody receives, in communicators that are revoked and freed, as many as fill
-/// every pool and ring.
+/// Sends messages that no process receives, in communicators that are revoked and freed: enough to
+/// fill every pool and ring.
 fn leftovers(runtime: &Process) {
     let world = runtime.world();
     for _ in 0..130 {
@@ -168,11 +169,11 @@ fn leftovers(runtime: &Process) {
 }
 
 #[test]
-fn what_revoked_communicators_left_stops_nobody() {
+fn messages_left_in_revoked_communicators_stop_no_process() {
     Job::start("deaths: leftovers", 2).finish(&[]);
 }
 
 #[test]
-fn duplicates_leave_nothing() {
+fn duplicates_leak_nothing() {
     Job::start("deaths: cycles", 2).finish(&[]);
 }

@@ -1,4 +1,5 @@
-//! What communicators do, among two to eight ranks, deaths by SIGKILL included.
+//! All calls of communicators between two to eight ranks, also with a rank that is killed by
+//! SIGKILL.
 
 use std::thread;
 
@@ -11,7 +12,7 @@ use tagmatch_comm::{Error, ErrorClass, Runtime, Source, TagChoice};
 
 use crate::job::{Job, join, say};
 
-/// Bytes of a message that is read out of its sender's memory.
+/// The length of a message that the receiver reads out of the sender's memory, in bytes.
 const LARGE: usize = 1 << 20;
 
 pub(crate) fn play(role: &str) {
@@ -56,7 +57,8 @@ fn everything<A: Access + 'static>(runtime: &Process<A>) {
     world.barrier().wait().unwrap();
 }
 
-/// A ring: each to its right, small and large, probed and not.
+/// Each rank sends to the next one, short and long messages. Some are probed before they are
+/// received.
 fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
     let world = runtime.world();
     let (rank, size) = (world.rank(), world.size());
@@ -79,7 +81,7 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
         }
         sync.wait().unwrap();
         standard.wait().unwrap();
-        // All have what they wait for, so that the next round's messages are not theirs.
+        // All ranks have their messages, so that none receives a message of the next round.
         world.barrier().wait().unwrap();
     }
     runtime.attach_buffer(10_000).unwrap();
@@ -89,7 +91,7 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
     assert_eq!(runtime.detach_buffer(), 10_000);
 }
 
-/// 2046 live duplicates, then the error, then recovery.
+/// Makes 2046 duplicates, gets an error for the next one, and makes another one after freeing them.
 fn exhaust(runtime: &Process<Local>) {
     let world = runtime.world();
     let copies: Vec<_> = (0..2046).map(|_| world.dup().wait().unwrap()).collect();
@@ -100,7 +102,7 @@ fn exhaust(runtime: &Process<Local>) {
     world.barrier().wait().unwrap();
 }
 
-/// Four threads, each on a communicator of its own, in an order of their own.
+/// Four threads make duplicates at once, each of a communicator of its own, in different orders.
 fn threads(runtime: &Process<Shared>) {
     let world = runtime.world();
     let mut own: Vec<_> = (0..4).map(|_| world.dup().wait().unwrap()).collect();
@@ -120,7 +122,7 @@ fn threads(runtime: &Process<Shared>) {
     assert_eq!(runtime.free_ids(), 2046);
 }
 
-/// The last rank falls silent, and is killed then.
+/// The last rank sends no more, and is killed then.
 fn victim(runtime: &Process<Local>) {
     let world = runtime.world();
     let last = world.size() - 1;
@@ -134,7 +136,7 @@ fn victim(runtime: &Process<Local>) {
         return;
     }
     if world.rank() == 0 {
-        // Taken while its sender lives, received after.
+        // This message is probed while its sender lives, and received after the sender's death.
         let message = world.mprobe_blocking(last, 9).unwrap();
         world.recv(last, 10, vec![]).wait().unwrap();
         say("taken", "");
@@ -147,14 +149,15 @@ fn victim(runtime: &Process<Local>) {
     let failed = world.allreduce(vec![1; 8], &Op::bor()).wait().unwrap_err();
     assert_eq!(failed.class(), ErrorClass::ProcessFailed);
     assert!(world.probe_blocking(last, TagChoice::Any).is_err());
-    // Those who live go on.
+    // The survivors go on.
     let living = world.group().exclude(&[last]).unwrap();
     let next = world.create_group(&living, 1).wait().unwrap();
     next.barrier().wait().unwrap();
     assert_eq!(next.size(), last);
 }
 
-/// The last rank is killed. The first hears of that and tells all others, who wait for each other.
+/// The last rank is killed. The first rank learns of that and revokes the communicator, so that the
+/// others, which wait for each other, learn of it, too.
 fn survivor(runtime: &Process<Local>) {
     let world = runtime.world();
     let (rank, last) = (world.rank(), world.size() - 1);
@@ -164,8 +167,8 @@ fn survivor(runtime: &Process<Local>) {
     );
     say("met", "");
     if rank == last {
-        // Until it is killed. The others may still need its part in the agreement, so it makes
-        // progress.
+        // This rank makes progress until it is killed, because the others may need its part in the
+        // agreement.
         loop {
             runtime.progress();
             thread::yield_now();
@@ -179,7 +182,7 @@ fn survivor(runtime: &Process<Local>) {
         world.revoke();
         assert_eq!(any.wait_mut().unwrap_err().error, Error::Revoked);
     } else {
-        // Of one that lives and sends nothing.
+        // A receive from a rank that lives and sends nothing.
         let named = world.recv(rank - 1, 1, vec![0; 8]);
         assert_eq!(named.wait().unwrap_err().error, Error::Revoked);
     }
@@ -193,14 +196,14 @@ fn survivor(runtime: &Process<Local>) {
     let sum = next.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).wait().unwrap();
     assert_eq!(from_bytes::<u64>(&sum), [u64::from(last)]);
     drop((any, next));
-    // A process that leaves its job is down for those that still ask it.
+    // A process that leaves its job counts as down for processes that still wait for its answers.
     let end = world.shrink().wait().unwrap();
     end.barrier().wait().unwrap();
     end.barrier().wait().unwrap();
 }
 
 #[test]
-fn those_who_survive_a_kill_go_on() {
+fn survivors_of_a_kill_go_on() {
     for ranks in [2, 3, 4] {
         let mut job = Job::start("everything: survivor", ranks);
         for rank in 0..ranks {

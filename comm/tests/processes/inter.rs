@@ -1,4 +1,4 @@
-//! Intercommunicators, a leader's death by SIGKILL included.
+//! Intercommunicators, also with a leader that is killed by SIGKILL.
 
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
@@ -20,8 +20,8 @@ pub(crate) fn play(role: &str) {
     }
 }
 
-/// Even ranks and odd ones: the world's communicator joins the leaders, which are the first of
-/// each.
+/// Creates an intercommunicator of the even and the odd ranks. The leaders are the first rank of
+/// each group, and the world's communicator connects them.
 fn create(
     world: &Comm<WorkerNet<Local>>,
     part: &Comm<WorkerNet<Local>>,
@@ -65,7 +65,7 @@ fn everything(runtime: &Process) {
     world.barrier().wait().unwrap();
 }
 
-/// All collective operations, blocking and then all at once.
+/// All collective operations: first one blocking call after the other, then all at once.
 fn collectives(inter: &InterComm<WorkerNet<Local>>, is_first: bool) {
     for scale in [1, 1000] {
         let cases: Vec<Case<_>> = cases(View::new(inter, is_first, scale));
@@ -102,7 +102,8 @@ fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
     }
 }
 
-/// Each to each of the others, small and large, probed and not.
+/// Each process sends to each remote one, short and long messages. Some are probed before they are
+/// received.
 fn traffic(inter: &InterComm<WorkerNet<Local>>) {
     for length in [3, 200_000] {
         let sends: Vec<_> =
@@ -119,7 +120,7 @@ fn traffic(inter: &InterComm<WorkerNet<Local>>) {
     }
 }
 
-/// The leader of the odd ones dies before it has told them anything, or after some creations.
+/// The leader of the odd ranks dies before it has told its group anything, or after some creations.
 fn leader_dies(runtime: &Process) {
     let world = runtime.world();
     let part = world.split(Some(world.rank() % 2), 0).wait().unwrap().unwrap();
@@ -136,7 +137,8 @@ fn leader_dies(runtime: &Process) {
     };
     assert_eq!(class, ErrorClass::NotCreated);
     assert_eq!(runtime.free_ids(), before - 1);
-    // All who live have failed at the same one: how many came before is what all of them say.
+    // All survivors have failed at the same creation: all report the same number of creations
+    // before.
     say("failed", count);
     let agreed = made.agree(count).wait().unwrap();
     assert_eq!((agreed.flags, agreed.unacknowledged.size()), (count, 1));
@@ -157,7 +159,7 @@ fn two_groups_do_everything() {
 }
 
 #[test]
-fn all_who_survive_a_leader_fail_at_the_same_creation() {
+fn after_a_leaders_death_all_survivors_fail_at_the_same_creation() {
     for leader in [0, 1] {
         let mut job = Job::start("inter: leader dies", 4);
         for rank in 0..4 {

@@ -1,5 +1,6 @@
-//! Jobs of real processes. A test starts its own program again for every rank, with a role in its
-//! environment: the test of the name `role` plays it, and does nothing otherwise.
+//! Jobs of real processes. A test starts its own program again for every rank, with a role in the
+//! environment. In that process the test `role` runs the code of the role. Without a role in the
+//! environment it does nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -11,19 +12,19 @@ use tagmatch_comm::{Config, Runtime};
 
 const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
 const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
-/// Set in ranks whose workers have a NIC that matches.
+/// This variable is set in ranks whose workers have a NIC that matches.
 const NIC: &str = "TAGMATCH_COMM_TEST_NIC";
 
-/// A job of this program's processes; dropping it kills those that still run.
+/// A job of this program's processes. Dropping it kills the processes that still run.
 pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
 
 impl Job {
-    /// Starts the ranks and hands all addresses to each.
+    /// Starts the ranks, and gives the addresses of all ranks to each.
     pub(crate) fn start(role: &str, ranks: usize) -> Self {
         Self::start_with(role, ranks, &[])
     }
 
-    /// The same, with a NIC that matches in each.
+    /// As [`start`](Self::start), with a NIC that matches in each rank.
     pub(crate) fn on_nics(role: &str, ranks: usize) -> Self {
         Self::start_with(role, ranks, &[(NIC, "1")])
     }
@@ -48,11 +49,11 @@ impl Job {
         job
     }
 
-    /// What a rank says next after this word.
+    /// The text of the next line of a rank that begins with this word.
     pub(crate) fn hear(&mut self, rank: usize, word: &str) -> String {
         for line in self.0[rank].1.by_ref().lines() {
             let line = line.unwrap();
-            // The test runner prints in front of the first line.
+            // The first line has text of the test runner before the word.
             if let Some(at) = line.find(&format!("@{word}")) {
                 return line[at + word.len() + 1..].trim().to_owned();
             }
@@ -60,7 +61,7 @@ impl Job {
         panic!("rank {rank} ended without saying {word}");
     }
 
-    /// Tells a rank, which [`told`] hears.
+    /// Sends a line to a rank, which reads it by [`told`].
     pub(crate) fn tell(&mut self, rank: usize, line: impl std::fmt::Display) {
         writeln!(self.0[rank].0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -70,7 +71,7 @@ impl Job {
         self.0[rank].0.wait().unwrap();
     }
 
-    /// Waits for all; those that are not in `dead` have to end well.
+    /// Waits until all ranks have ended. A rank that is not in `dead` must end without an error.
     pub(crate) fn finish(mut self, dead: &[usize]) {
         for (rank, (child, _)) in self.0.iter_mut().enumerate() {
             assert!(child.wait().unwrap().success() || dead.contains(&rank), "rank {rank} failed");
@@ -81,27 +82,27 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         for (child, _) in &mut self.0 {
-            // It may have ended.
+            // The process may have ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Tells the test that started it.
+/// Sends a line to the test that started this process.
 pub(crate) fn say(word: &str, rest: impl std::fmt::Display) {
     println!("@{word} {rest}");
     std::io::stdout().flush().unwrap();
 }
 
-/// What the test that started it tells next.
+/// The next line from the test that started this process.
 pub(crate) fn told() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
 }
 
-/// This process's part in the job: says its address, hears those of all.
+/// Joins the job: sends this process's address, and reads the addresses of all ranks.
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
     let worker = WorkerOf::<A>::new(worker_config()).unwrap();
     say("address", worker.address());
@@ -111,8 +112,8 @@ pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
     Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
 }
 
-/// The settings of this process's worker. With this variable set, as `ci/test planted` does for all
-/// tests between processes, each has a NIC that matches whatever it can.
+/// The settings of this process's worker. With this variable set, the worker has a NIC that matches
+/// all receives that it can. `ci/test planted` sets the variable for all tests between processes.
 fn worker_config() -> WorkerConfig {
     let default = WorkerConfig::default();
     match std::env::var(NIC) {
@@ -124,7 +125,7 @@ fn worker_config() -> WorkerConfig {
     }
 }
 
-/// The role that this process is to play, if any.
+/// The role of this process, if it has one.
 pub(crate) fn role_of() -> Option<String> {
     std::env::var(ROLE).ok()
 }

@@ -61,25 +61,25 @@ fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
         count(&all);
         let part = all.split(Some(all.rank() % 2), 0).wait().unwrap().unwrap();
         count(&part);
-        // Nothing is under way on it that this could end.
+        // No operation is under way that this could end.
         let copy = part.dup().wait().unwrap();
         copy.revoke();
         let again = copy.shrink().wait().unwrap();
         count(&again);
     }
-    // They are let go of together.
+    // The ids are free once all processes have dropped the communicators.
     runtime.world().barrier().wait().unwrap();
     assert_eq!(runtime.free_ids(), before);
 }
 
-/// All members are heard, and have been when the last one returns.
+/// Checks that all members take part in an agreement and in a sum.
 fn count(all: &Comm<WorkerNet<Local>>) {
     assert_eq!(all.agree(!(1 << all.rank())).wait().unwrap().flags, !((1 << all.size()) - 1));
     let sum = all.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).wait().unwrap();
     assert_eq!(from_bytes::<u32>(&sum), [all.size()]);
 }
 
-/// One dies by the test's hand; the others go on without it.
+/// The test kills one process. The others go on without it.
 fn survive(inter: &Inter) {
     let all = inter.merge(false).wait().unwrap();
     count(&all);
@@ -89,7 +89,7 @@ fn survive(inter: &Inter) {
     let small = all.shrink().wait().unwrap();
     assert_eq!(small.size(), all.size() - 1);
     count(&small);
-    // Both groups know it.
+    // Both groups know of the death.
     let agreed = inter.agree(u32::MAX).wait().unwrap();
     assert_eq!(agreed.unacknowledged.size(), 1);
     small.barrier().wait().unwrap();
@@ -132,7 +132,7 @@ fn child(runtime: &Process) {
 }
 
 #[test]
-fn a_stranger_has_a_number_once_it_is_heard_of() {
+fn a_process_of_another_job_gets_a_number_with_its_first_message() {
     let [ours, theirs] = [(); 2].map(|()| Worker::new(WorkerConfig::default()).unwrap());
     let job = |worker: Worker| {
         let addresses = vec![worker.address()];
@@ -143,7 +143,7 @@ fn a_stranger_has_a_number_once_it_is_heard_of() {
     assert_eq!((ours.admit(&own), ours.name(ProcessId(1))), (Ok(ProcessId(0)), None));
     let unreachable = ProcessName::from_bytes(&[1]).unwrap();
     assert!(matches!(ours.admit(&unreachable), Err(NetError::Other(_))));
-    // Who calls is admitted by that alone.
+    // A process that sends a message is admitted by that alone.
     let called = theirs.admit(&own).unwrap();
     theirs.inject(called, Tag(5), &[7]).unwrap();
     let pattern = Pattern { tag: Tag(5), mask: TagMask::EXACT, from: None };
@@ -157,7 +157,7 @@ fn a_stranger_has_a_number_once_it_is_heard_of() {
     assert_eq!(envelope.from, Some(ProcessId(1)));
     assert_eq!(ours.processes(), 1);
     assert_eq!(ours.name(ProcessId(1)), theirs.name(ProcessId(0)));
-    // And found to be down.
+    // Its death is noticed, too.
     drop(theirs);
     let mut down = Vec::new();
     while down.is_empty() {
@@ -180,7 +180,7 @@ fn two_jobs_do_everything() {
 }
 
 #[test]
-fn both_jobs_go_on_without_one_that_is_killed() {
+fn both_jobs_go_on_without_a_killed_process() {
     for (killed, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut jobs =
             [Job::start("jobs: survives accepting", 2), Job::start("jobs: survives connecting", 2)];

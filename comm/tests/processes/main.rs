@@ -1,5 +1,5 @@
-//! Communicators between real processes over shared memory, and between threads. One program: what
-//! its parts share is compiled once.
+//! Communicators between real processes over shared memory, and between threads. The tests are one
+//! program, so that their shared code is compiled once.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +12,8 @@ mod job;
 mod jobs;
 mod nic;
 
-/// Plays this process's role, if it has one: the module that it is of, and what it is called there.
+/// Runs the code of this process's role, if it has one. A role is the name of a module, and the
+/// name of the role in that module.
 #[test]
 fn role() {
     let Some(role) = job::role_of() else { return };

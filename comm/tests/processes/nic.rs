@@ -1,4 +1,4 @@
-//! Communicators whose workers have NICs that match: models of them.
+//! Communicators whose workers have NICs that match. The NICs are models.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,13 @@ use tagmatch_comm::{Config, Runtime, Source};
 
 use crate::job::Job;
 
-/// Receives that are counted, and bytes of each: no other message here is that long.
+/// The number of receives that are counted, and their length in bytes. No other message here has
+/// that length.
 const RECEIVES: u32 = 100;
 const LENGTH: usize = 256;
 
-/// Runs a program in each of some ranks, on workers whose NICs have so many slots. None goes before
-/// all are done.
+/// Runs a program in each of some ranks, on workers whose NICs have this number of slots. No rank
+/// leaves before all have ended.
 fn run_on_nics(
     ranks: u32,
     slots: u32,
@@ -46,7 +47,7 @@ fn run_on_nics(
     });
 }
 
-/// How many of the receives that `from` names NICs of so many slots match.
+/// The number of receives from `from` that the NICs match, if they have this number of slots.
 fn matched(slots: u32, from: Source) -> u64 {
     let matched = AtomicU64::new(0);
     run_on_nics(2, slots, |runtime, worker| {
@@ -60,7 +61,7 @@ fn matched(slots: u32, from: Source) -> u64 {
         }
         let receives: Vec<_> =
             (0..RECEIVES).map(|tag| world.recv(from, tag, vec![0; LENGTH])).collect();
-        // Until the NIC has taken up what it has room for.
+        // Until the NIC has taken up as many receives as it has room for.
         while (0..1000).any(|_| worker.progress() > 0) {}
         world.barrier().wait().unwrap();
         for (receive, tag) in receives.into_iter().zip(0..) {
@@ -115,7 +116,7 @@ fn ranks_with_nics_do_everything() {
 }
 
 #[test]
-fn those_with_nics_who_survive_a_kill_go_on() {
+fn survivors_of_a_kill_with_nics_go_on() {
     let mut job = Job::on_nics("everything: survivor", 3);
     (0..3).for_each(|rank| drop(job.hear(rank, "met")));
     job.kill(2);

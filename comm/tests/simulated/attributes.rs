@@ -100,7 +100,7 @@ fn only_duplicates_have_attributes_of_their_parent() {
 }
 
 #[test]
-fn handlers_hear_of_errors_once_and_are_inherited() {
+fn handlers_are_called_once_per_error_and_are_inherited() {
     run(2, 2, |runtime| async move {
         let world = runtime.world();
         let heard: Arc<Mutex<Vec<(u32, ErrorClass)>>> = Arc::default();

@@ -135,7 +135,7 @@ fn an_operation_that_does_not_commute_is_applied_in_the_order_of_ranks() {
 }
 
 #[test]
-fn many_at_once_do_not_mix() {
+fn operations_under_way_at_once_do_not_mix() {
     for seed in 0..20 {
         run(7, seed, |runtime| async move {
             let world = runtime.world();
@@ -209,7 +209,7 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_calls_are_errors() {
     run(2, 5, |runtime| async move {
         let world = runtime.world();
         let rank = world.rank();

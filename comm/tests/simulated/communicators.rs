@@ -40,7 +40,7 @@ fn a_duplicate_has_messages_of_its_own() {
 }
 
 #[test]
-fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
+fn split_orders_by_key_then_rank_and_leaves_out_members_without_a_colour() {
     for seed in 0..30 {
         let free = run(7, seed, |runtime| async move {
             let world = runtime.world();
@@ -186,7 +186,7 @@ fn small() -> Config<tagmatch_comm_sim::SimNet> {
 }
 
 #[test]
-fn running_out_is_the_same_error_everywhere_and_passes() {
+fn running_out_of_ids_is_the_same_error_everywhere_and_passes() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         let mut comms = Vec::new();
@@ -264,7 +264,7 @@ fn nothing_leaks_in_many_cycles() {
 }
 
 #[test]
-fn what_is_under_way_keeps_its_communicator() {
+fn operations_under_way_keep_their_communicator() {
     run(2, 8, |runtime| async move {
         let world = runtime.world();
         let comm = world.dup().await.unwrap();

@@ -35,7 +35,7 @@ fn is_failure(error: &Error) -> bool {
 }
 
 #[test]
-fn collective_operations_end_at_all_who_live() {
+fn collective_operations_end_at_all_living_members() {
     for processes in [2, 3, 5, 8] {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
@@ -59,7 +59,7 @@ fn collective_operations_end_at_all_who_live() {
 }
 
 #[test]
-fn a_seed_says_all_that_happens() {
+fn a_seed_decides_everything_that_happens() {
     let program = |runtime: common::Sims| async move {
         let part = runtime.world().split(Some(0), 0).await;
         let sum = runtime.world().allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
@@ -109,7 +109,7 @@ fn two_deaths_at_any_steps() {
 }
 
 #[test]
-fn a_split_ends_at_all_who_live() {
+fn a_split_ends_at_all_living_members() {
     for processes in [3, 5, 8] {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
@@ -127,7 +127,7 @@ fn a_split_ends_at_all_who_live() {
 }
 
 #[test]
-fn receives_that_name_the_dead_end_and_others_stay() {
+fn receives_that_name_a_dead_rank_end_and_others_stay() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         match world.rank() {
@@ -239,7 +239,7 @@ fn nothing_begins_on_a_revoked_communicator() {
 }
 
 #[test]
-fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged() {
+fn probes_report_a_dead_source_and_unacknowledged_failures() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         if world.rank() == 1 {

@@ -12,7 +12,7 @@ fn receives_from_any_source_report_failures_and_stay() {
 }
 
 #[test]
-fn agreements_are_the_same_at_all_who_live() {
+fn agreements_are_the_same_at_all_living_members() {
     for (processes, seeds) in [(2, 20), (3, 30), (4, 30), (5, 20), (6, 20)] {
         ft::agreements(InTurn, processes, seeds);
     }
@@ -26,26 +26,26 @@ fn revocations_end_everything_but_agreements() {
 }
 
 #[test]
-fn all_who_live_learn_of_a_revocation_or_none() {
+fn all_living_members_learn_of_a_revocation_or_none_does() {
     for (processes, seeds) in [(3, 20), (4, 20), (6, 10)] {
         ft::revocations_spread(processes, seeds);
     }
 }
 
 #[test]
-fn a_late_revocation_is_of_its_own_communicator() {
+fn a_late_revocation_ends_no_later_communicator() {
     ft::late_revocations(4, 100);
 }
 
 #[test]
-fn all_who_live_shrink_to_the_same_communicator() {
+fn all_survivors_shrink_to_the_same_communicator() {
     for (processes, seeds) in [(2, 10), (3, 10), (4, 8), (6, 4)] {
         ft::shrinks(InTurn, processes, seeds);
     }
 }
 
 #[test]
-fn a_new_communicator_knows_who_had_failed_before() {
+fn a_new_communicator_knows_members_that_had_failed_before() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         if world.rank() == 1 {
@@ -91,7 +91,7 @@ fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
 /// the same distances in the other direction. Ranks 1 and 2 die before they have done anything.
 /// Then rank 0 sends it to its next living neighbour, rank 3.
 #[test]
-fn a_revocation_is_told_to_the_next_that_lives_when_neighbours_die() {
+fn a_revocation_reaches_the_next_living_member_when_neighbours_die() {
     for seed in 0..10 {
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
@@ -119,7 +119,7 @@ fn a_revocation_is_told_to_the_next_that_lives_when_neighbours_die() {
 
 #[test]
 #[ignore = "long: ci/test planted"]
-fn each_two_die_at_each_two_steps() {
+fn each_pair_dies_at_each_pair_of_steps() {
     ft::agreements(AllPairs, 3, 1);
     ft::agreements(AllPairs, 4, 1);
     ft::revocations(AllPairs, 3, 1);
@@ -128,7 +128,7 @@ fn each_two_die_at_each_two_steps() {
 
 #[test]
 #[ignore = "takes ten minutes: ci/pairs runs it"]
-fn each_two_die_at_each_two_steps_of_longer_ways() {
+fn each_pair_dies_at_each_pair_of_steps_of_longer_runs() {
     creations::creations(AllPairs, 3, 1);
     inter::kill_all_pairs([2, 2], inter::strict);
     inter::kill_all_pairs([2, 2], inter::eventual);

@@ -80,7 +80,7 @@ fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
 }
 
 #[test]
-fn those_who_live_find_silent_deaths_and_go_on() {
+fn survivors_find_silent_deaths_and_go_on() {
     for processes in [2, 3, 5] {
         for step in (0..800).step_by(67) {
             let rank = u32::try_from(step / 67).unwrap() % processes;
@@ -103,7 +103,7 @@ fn neighbours_that_die_at_once_are_all_found() {
 }
 
 #[test]
-fn nobody_who_lives_is_given_up() {
+fn no_living_process_is_given_up() {
     for seed in 0..5 {
         assert_eq!(run(4, seed, &[]), [Some((4, 4)); 4], "seed {seed}");
     }

@@ -150,7 +150,7 @@ fn each_group_gets_what_the_other_gives() {
 }
 
 #[test]
-fn a_strict_creation_has_one_result_whoever_dies() {
+fn a_strict_creation_has_one_result_at_all_survivors() {
     for (sizes, seeds) in [([1, 1], 6), ([2, 2], 4), ([1, 3], 2), ([3, 2], 2)] {
         kill_everywhere(sizes, seeds, strict);
     }
@@ -164,14 +164,14 @@ fn an_eventual_creation_has_one_result_in_the_end() {
 }
 
 #[test]
-fn all_who_live_have_one_result_of_a_merge_and_nothing_hangs() {
+fn a_merge_has_one_result_at_all_survivors_and_nothing_hangs() {
     for (sizes, seeds) in [([1, 1], 4), ([2, 2], 2), ([2, 3], 1)] {
         kill_everywhere(sizes, seeds, merges);
     }
 }
 
 #[test]
-fn groups_that_meet_at_a_port_have_one_result_whoever_dies() {
+fn groups_that_meet_at_a_port_have_one_result_at_all_survivors() {
     for (sizes, seeds) in [([1, 1], 4), ([2, 2], 3), ([3, 2], 1)] {
         kill_everywhere(sizes, seeds, meetings);
     }
@@ -334,7 +334,7 @@ fn a_caller_that_has_given_up_is_not_accepted() {
 /// The second part of a long group description arrives after its head, and before the sender's line
 /// closes.
 #[test]
-fn groups_meet_though_their_cards_come_late() {
+fn groups_meet_although_their_descriptions_arrive_late() {
     for seed in 0..10 {
         let sim = Sim::new(SimConfig { seed, ..SimConfig::default() });
         let slowness = Slowness { late_from: 40, ..FAST };
@@ -361,7 +361,7 @@ fn groups_meet_though_their_cards_come_late() {
 
 /// There are 2048 context ids, and ports use none of them.
 #[test]
-fn ports_are_as_many_as_one_likes() {
+fn ports_use_up_no_context_ids() {
     let sim = Sim::new(SimConfig::default());
     let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
     let before = runtime.free_ids();
@@ -372,7 +372,7 @@ fn ports_are_as_many_as_one_likes() {
 
 /// An accept ignores malformed calls, and a caller that sends nothing after its call.
 #[test]
-fn calls_that_can_not_be_are_dropped() {
+fn malformed_calls_are_dropped() {
     for seed in 0..20 {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
         let program = |rank: u32| {

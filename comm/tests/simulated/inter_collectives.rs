@@ -46,14 +46,14 @@ fn long_messages_go_by_their_own_algorithms() {
 }
 
 #[test]
-fn operations_end_everywhere_whoever_dies() {
+fn operations_end_at_all_survivors() {
     deaths([1, 1], 4, 1, all_at_once);
     deaths([2, 2], 2, 9, all_at_once);
     deaths([3, 2], 2, 31, all_at_once);
 }
 
 #[test]
-fn all_who_live_have_one_result_of_a_shrink() {
+fn a_shrink_has_one_result_at_all_survivors() {
     deaths([1, 1], 6, 1, shrinks);
     deaths([1, 2], 3, 1, shrinks);
     deaths([2, 2], 2, 1, shrinks);
@@ -62,7 +62,7 @@ fn all_who_live_have_one_result_of_a_shrink() {
 
 /// The leader of the second group is down.
 #[test]
-fn who_is_down_is_said_by_remote_rank() {
+fn errors_name_a_dead_process_by_its_remote_rank() {
     let kills = [Kill { rank: 2, step: 0 }];
     let ran = run_on([2, 2], 3, &kills, |_, inter| async move {
         inter.allreduce(vec![1], &Op::sum::<u8>()).await
@@ -96,7 +96,7 @@ fn a_shrink_without_ids_is_the_same_error_everywhere() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_calls_are_errors() {
     let ran = Groups::new([2, 1], 1).run(&[], |member| async move {
         let inter = member.create(Uniformity::None).await.unwrap();
         let size = inter.remote_size();

@@ -8,7 +8,7 @@ use tagmatch_comm::{Error, ErrorClass, ErrorHandler, InterComm, InterRoot, Keyva
 use tagmatch_comm_sim::SimNet;
 
 #[test]
-fn handlers_hear_of_errors_once_and_are_inherited() {
+fn handlers_are_called_once_per_error_and_are_inherited() {
     run_on([2, 2], 1, &[], |member, inter| async move {
         let heard: Arc<Mutex<Vec<(u32, u32, ErrorClass)>>> = Arc::default();
         let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };

@@ -27,7 +27,7 @@ fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Party) -> F) {
 }
 
 #[test]
-fn two_jobs_meet_and_become_one_whatever_was_promised() {
+fn two_jobs_meet_and_merge_with_any_uniformity() {
     for (sizes, by) in SIZES.into_iter().flat_map(|sizes| [(sizes, By::Accept), (sizes, By::Spawn)])
     {
         for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
@@ -104,7 +104,7 @@ async fn as_one(all: &Comm<SimNet>) {
 }
 
 #[test]
-fn jobs_that_meet_have_one_result_whoever_dies() {
+fn jobs_that_meet_have_one_result_at_all_survivors() {
     for (sizes, by, seeds) in [
         ([1, 1], By::Accept, 4),
         ([1, 1], By::Spawn, 4),
@@ -117,7 +117,7 @@ fn jobs_that_meet_have_one_result_whoever_dies() {
 }
 
 #[test]
-fn jobs_that_meet_end_whoever_dies() {
+fn jobs_that_meet_end_whichever_process_dies() {
     for uniformity in [Uniformity::None, Uniformity::Eventual] {
         for (sizes, seeds) in [([1, 1], 6), ([2, 2], 3), ([3, 2], 1)] {
             kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
@@ -128,7 +128,7 @@ fn jobs_that_meet_end_whoever_dies() {
 }
 
 #[test]
-fn all_know_that_nobody_could_be_started() {
+fn all_members_learn_that_no_process_could_be_started() {
     each([3, 1], 10, |party| async move {
         let world = party.runtime.world();
         if !party.is_first {
@@ -236,7 +236,7 @@ fn groups_too_large_for_a_tag_do_not_meet() {
 
 /// A process of another job that shares no communicator with this process can revoke nothing here.
 #[test]
-fn a_stranger_revokes_nothing() {
+fn a_process_without_a_common_communicator_revokes_nothing() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
     let program = |number: u32| {
         let mut net = sim.net(number);
@@ -278,7 +278,7 @@ fn a_stranger_revokes_nothing() {
 
 /// A heartbeat of a process of another job does not count for a process of this job.
 #[test]
-fn a_stranger_gives_nobody_up() {
+fn a_beat_of_another_job_gives_up_no_process() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
     let program = |number: u32| {
         let (mut net, clock) = (sim.net(number), sim.clock());
@@ -312,7 +312,7 @@ fn control() -> u64 {
 }
 
 #[test]
-fn names_that_can_not_be_are_refused() {
+fn invalid_names_are_refused() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 3]);
     let (mut ours, theirs) = (sim.net(1), sim.net(3));
     assert_eq!((ours.own(), ours.processes()), (ProcessId(1), 2));
@@ -336,7 +336,7 @@ fn names_that_can_not_be_are_refused() {
 }
 
 #[test]
-fn no_more_strangers_are_admitted_than_there_may_be() {
+fn processes_of_other_jobs_are_admitted_up_to_the_limit() {
     let sim = Sim::of_jobs(SimConfig::default(), &[1, FOREIGN_MAX + 1]);
     let (mut ours, theirs) = (sim.net(0), sim.net(1));
     let mut admit = |rank: u32| ours.admit(&theirs.name(ProcessId(rank)).unwrap());

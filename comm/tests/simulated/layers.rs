@@ -114,7 +114,7 @@ impl CollLayer<SimNet> for Diary {
 }
 
 #[test]
-fn one_that_counts_under_one_that_offloads() {
+fn a_counting_layer_under_an_offloading_layer() {
     for size in [3, 4, 7] {
         let counts = Counts::default();
         let counts_of = counts.0.clone();
@@ -215,7 +215,7 @@ fn dup_self(fails: Option<u32>) -> (Vec<String>, Vec<Result<(), Error>>, usize) 
 }
 
 #[test]
-fn layers_come_by_level_and_go_in_reverse() {
+fn layers_are_attached_by_level_and_dropped_in_reverse() {
     let (lines, results, tables) = dup_self(None);
     assert_eq!(results, [Ok(()), Ok(())]);
     let come = |id: u32| [1, 2, 3].map(|level| format!("+{level} of {id}"));
@@ -225,7 +225,7 @@ fn layers_come_by_level_and_go_in_reverse() {
 }
 
 #[test]
-fn an_error_of_one_undoes_those_beneath_and_frees_the_id() {
+fn an_error_of_a_layer_undoes_the_layers_beneath_and_frees_the_id() {
     let (lines, results, tables) = dup_self(Some(496));
     let error = Error::Layer { layer: "diary".into(), what: "as planned".into() };
     // The first id can't be reused yet, so the second duplicate has another one.

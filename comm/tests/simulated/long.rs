@@ -81,13 +81,13 @@ fn each_size(algorithms: Algorithms) {
 }
 
 #[test]
-fn around_the_thresholds_as_they_are() {
+fn lengths_around_the_default_thresholds() {
     each_size(Algorithms::default());
 }
 
 /// The parts of a message have several values, one value or none.
 #[test]
-fn around_thresholds_of_a_few_values() {
+fn lengths_around_low_thresholds() {
     let algorithms = Algorithms {
         broadcast_long: 16,
         broadcast_members: 2,
@@ -104,7 +104,7 @@ fn around_thresholds_of_a_few_values() {
 
 /// Messages of all lengths are combined in the order of ranks.
 #[test]
-fn what_does_not_commute_is_not_reordered() {
+fn operands_that_do_not_commute_are_not_reordered() {
     // The first byte of the left operand, and the last byte of the right one.
     let ends = || {
         let combine = |left: &[u8], right: &mut [u8]| {

@@ -202,7 +202,7 @@ fn a_receive_can_be_cancelled_until_it_is_matched() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_with_the_buffer() {
+fn invalid_arguments_are_errors_that_return_the_buffer() {
     run(2, 1, |runtime| async move {
         let world = runtime.world();
         let tag = world.tag_max() + 1;
@@ -221,7 +221,7 @@ fn what_cannot_be_is_an_error_with_the_buffer() {
 }
 
 #[test]
-fn a_message_of_another_rank_than_it_says_is_an_error() {
+fn a_message_with_a_forged_rank_is_an_error() {
     use tagmatch::{Buffer, TagLayout};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
     use tagmatch_comm::{Config, Runtime};
@@ -260,7 +260,7 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
 /// alone matches it to the receive that names the rank, and the receive reports the forgery. The
 /// next receive gets the rank's own message.
 #[test]
-fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
+fn a_message_with_a_forged_rank_is_no_other_receives() {
     use tagmatch::{Buffer, TagLayout};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
     use tagmatch_comm::{Config, Runtime};

@@ -5,14 +5,14 @@ use common::Deaths::InTurn;
 use common::resting;
 
 #[test]
-fn what_a_revoked_communicator_left_is_never_received_in_a_later_one() {
+fn messages_of_a_revoked_communicator_are_never_received_in_a_later_one() {
     for (processes, seeds) in [(2, 6), (3, 6), (5, 1)] {
         resting::revoked(InTurn, processes, seeds);
     }
 }
 
 #[test]
-fn messages_are_of_the_communicator_that_they_are_received_in() {
+fn messages_are_received_in_the_communicator_that_they_were_sent_in() {
     for processes in [2, 3, 5] {
         resting::random(processes, 40);
     }
@@ -24,14 +24,14 @@ fn an_id_that_another_process_still_uses_is_taken() {
 }
 
 #[test]
-fn messages_are_of_the_intercommunicator_that_they_are_received_in() {
+fn messages_are_received_in_the_intercommunicator_that_they_were_sent_in() {
     for sizes in [[1, 1], [2, 1], [2, 3]] {
         resting::groups(sizes, 15);
     }
 }
 
 #[test]
-fn nothing_waits_that_nobody_will_receive() {
+fn nothing_waits_that_no_process_will_receive() {
     resting::leftovers(3, 9);
 }
 
@@ -41,7 +41,7 @@ fn freed_ids_are_found_however_few_there_are() {
 }
 
 #[test]
-fn calls_in_vain_use_up_no_ids() {
+fn failed_calls_use_up_no_ids() {
     resting::calls_in_vain(6);
 }
 

@@ -25,7 +25,7 @@ struct Job {
     /// By time of arrival and number: from, to, bytes.
     flights: BTreeMap<(u64, u64), (u32, u32, Vec<u8>)>,
     arrived: Vec<Vec<(u32, Vec<u8>)>>,
-    /// Who is down, as each knows.
+    /// The processes that each process knows to be down.
     known: Vec<Vec<u32>>,
     random: Random,
     delay: u64,
@@ -87,7 +87,7 @@ impl Job {
         }
     }
 
-    /// What those who live know, sorted.
+    /// The processes that each living process knows to be down, sorted.
     fn known(&self) -> Vec<Vec<u32>> {
         let living = (0..self.rings.len()).filter(|rank| self.rings[*rank].is_some());
         let sorted = |rank: usize| {
@@ -105,14 +105,14 @@ fn enough(delay: u64, turn: u64) -> u64 {
 }
 
 #[test]
-fn nobody_who_lives_is_down_while_delays_are_below_the_timeout() {
+fn no_living_process_is_down_while_delays_are_below_the_timeout() {
     for seed in 0..300 {
         let (delay, turn) = (1 + seed % 150, 1 + seed % 70);
         let size = 2 + u32::try_from(seed % 7).unwrap();
         let mut job = Job::new(size, seed, delay, turn, enough(delay, turn));
         job.run(0, 5000);
         assert!(job.known().iter().all(Vec::is_empty), "seed {seed}: {:?}", job.known());
-        // One dies, and the ring that closes has no time to lose.
+        // One process dies. The ring has just enough time to close.
         job.kill(usize::try_from(seed).unwrap() % size as usize);
         job.run(5000, 10_000);
         let dead = u32::try_from(seed).unwrap() % size;
@@ -120,9 +120,9 @@ fn nobody_who_lives_is_down_while_delays_are_below_the_timeout() {
     }
 }
 
-/// So the test before can fail.
+/// Shows that the test above can fail.
 #[test]
-fn a_timeout_that_delays_exceed_blames_those_who_live() {
+fn a_timeout_below_the_delays_reports_living_processes_as_down() {
     let blames = |seed: &u64| {
         let mut job = Job::new(4, *seed, 300, 10, PERIOD + 50);
         job.run(0, 5000);
@@ -141,7 +141,7 @@ fn the_ring_closes_over_neighbours_that_die_at_once() {
         let dead: Vec<u32> =
             (0..deaths).map(|by| u32::try_from((seed + by) % 9).unwrap()).collect();
         dead.iter().for_each(|rank| job.kill(*rank as usize));
-        // Each in turn takes a timeout, and the news has to get around.
+        // The deaths are found one after the other. Then all processes have to learn of the last one.
         job.run(1000 + seed, 1000 + seed + (deaths + 1) * (timeout + PERIOD));
         let mut dead = dead;
         dead.sort_unstable();
@@ -150,10 +150,10 @@ fn the_ring_closes_over_neighbours_that_die_at_once() {
 }
 
 #[test]
-fn who_is_too_slow_is_down_for_all_and_all_are_down_for_it() {
+fn a_slow_process_is_down_for_all_and_all_are_down_for_it() {
     let mut job = Job::new(4, 1, 5, 5, 300);
     job.run(0, 1000);
-    // It does not look for longer than a timeout.
+    // Process 2 does not look for longer than a timeout.
     job.looks[2] = 1600;
     job.run(1000, 2500);
     assert_eq!(job.known(), [vec![2], vec![2], vec![0, 1, 3], vec![2]]);
