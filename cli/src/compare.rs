@@ -215,12 +215,9 @@ impl Comparison {
         if results.is_empty() {
             let [there, here] = [&only_old, &only_new]
                 .map(|labels| labels.first().map_or("none".into(), |l| shorten(l, WHAT_CHARS)));
-            return Err(Failure::usage(
-                format!(
-                    "{old_name} and {new_name} have no result in common ({there} there, {here} here)"
-                ),
-                "runs of the same test with the same options",
-            ));
+            let names = format!("{old_name} and {new_name}");
+            let wrong = format!("{names} have no result in common ({there} there, {here} here)");
+            return Err(Failure::usage(wrong, "runs of the same test with the same options"));
         }
         let mut warnings = Vec::new();
         let facts = [("machine", &old.cpu, &new.cpu), ("kernel", &old.kernel, &new.kernel)];

@@ -28,8 +28,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Collects the facts of `processes` on this machine, the two sides or one that sends to itself;
-    /// takes some 50 us. Pinning to `choice` is done elsewhere.
+    /// Collects the facts of `processes` on this machine: two sides, or one process that sends to
+    /// itself. Takes some 50 us. Pinning to `choice` is done elsewhere.
     pub(crate) fn gather(processes: usize, choice: Option<PinChoice>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pin = choice.and_then(PinChoice::pin);

@@ -1,9 +1,9 @@
 //! `tagperf replay`: runs a recorded matching history and reports on it.
 //!
 //! `command` reads the trace, replays it with `tagmatch-trace` and writes what was asked for.
-//! `facts` has all counts. `report` is the report, as text and as JSON: `verdict` says what to make of the trace, `nic` how
-//! much of it a NIC would match, and `chart` draws the depths over time. `wording` is what they
-//! share.
+//! `facts` has the counts. `report` is the report, as text and as JSON: `verdict` says what to make
+//! of the trace, `nic` how much of it a NIC would match, and `chart` draws the depths over time.
+//! `wording` is what they share.
 
 mod chart;
 mod command;

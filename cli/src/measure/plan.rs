@@ -106,7 +106,8 @@ impl Plan {
         let refused = if has_rate && !is_lat {
             "--rate: it plans what lat measures; tagperf lat --rate"
         } else if args.window.is_some() && is_lat && !has_rate {
-            "lat --window: one message is under way at a time; --rate R with it, or tagperf bw --window"
+            "lat --window: one message is under way at a time; --rate R with it, or tagperf bw \
+             --window"
         } else if args.oneself && args.common.hw_tags != HwTagsArg::Off {
             "--self --hw-tags: messages to oneself pass no NIC; either alone"
         } else if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
