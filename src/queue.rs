@@ -139,8 +139,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Asks to cancel a queued operation. Its end tells the outcome: a receive that no message has
-    /// matched ends with [`Error::Cancelled`]; any other operation goes on. `false`: it has ended
-    /// already, or belongs to another worker, and nothing was done.
+    /// matched ends with [`Error::Cancelled`](crate::Error::Cancelled); any other operation goes on.
+    /// `false`: it has ended already, or belongs to another worker, and nothing was done.
     pub fn cancel_queued(&self, request: QueuedRequest) -> bool {
         let Some(request) = request.of(self.access.fixed().worker) else { return false };
         self.access.with(|state| {
