@@ -81,6 +81,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// The length of the block that this member gets from a scatter.
+    pub(super) fn own_block(&self) -> usize {
+        self.receives.first().copied().unwrap_or(0)
+    }
+
     pub(crate) fn new(coll: Coll, root: u32, data: Vec<u8>) -> Self {
         Call { coll, root, data, sends: Vec::new(), receives: Vec::new(), op: None }
     }

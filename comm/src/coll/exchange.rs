@@ -2,9 +2,8 @@
 
 use std::mem;
 use std::ops::Range;
-use std::sync::Arc;
 
-use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, MachineIo, Turn};
+use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -20,9 +19,9 @@ use super::plan::{Placement, Plan, PlanStep};
 /// A message that fills the whole memory is sent and received in place. Other messages are copied
 /// through vectors, which are kept for later messages.
 pub(crate) struct Exchange {
-    channel: Channel,
+    pub(super) channel: Channel,
     /// Boxed, because other machines move exchanges about with their stages.
-    plan: Box<Plan>,
+    pub(super) plan: Box<Plan>,
     op: Option<Op>,
     /// The steps of the round under way; empty before the first round.
     round: Range<usize>,
@@ -90,19 +89,6 @@ impl Exchange {
         self.round = 0..0;
     }
 
-    pub(super) fn channel_mut(&mut self) -> &mut Channel {
-        &mut self.channel
-    }
-
-    pub(super) fn turn(&self) -> Option<Arc<Turn>> {
-        self.channel.turn.clone()
-    }
-
-    /// The length of the plan's memory, before the exchange begins.
-    pub(super) fn length(&self) -> usize {
-        self.plan.memory.len()
-    }
-
     /// The bytes of the vectors that are kept for later messages.
     pub(super) fn spare(&self) -> usize {
         self.spare.iter().map(Vec::capacity).sum()
@@ -119,7 +105,7 @@ impl Exchange {
     /// then receives; then long messages, so that the members that swap long messages have posted
     /// their receives.
     fn post<N: Net>(&mut self, io: &mut MachineIo<'_, N>) {
-        let has_long = self.send(io, false);
+        self.send(io, false);
         for at in self.round.clone() {
             if let PlanStep::Receive { from, into, placement } = &self.plan.steps[at]
                 && !self.gone.contains(from)
@@ -130,19 +116,14 @@ impl Exchange {
                 self.posted(at, posted.map(Some));
             }
         }
-        if has_long {
-            self.send(io, true);
-        }
+        self.send(io, true);
     }
 
-    /// Sends either the long or the short messages of the round. Returns whether there are messages
-    /// of the other sort.
-    fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, long: bool) -> bool {
-        let mut has_others = false;
+    /// Sends either the long or the short messages of the round.
+    fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, long: bool) {
         for at in self.round.clone() {
             let PlanStep::Send { to, from } = &self.plan.steps[at] else { continue };
             if (from.len() > INJECT_MAX) != long {
-                has_others = true;
                 continue;
             }
             let to = *to;
@@ -156,7 +137,6 @@ impl Exchange {
             };
             self.posted(at, sent);
         }
-        has_others
     }
 
     /// The bytes of a long message: the memory itself, if the message fills it and no later send of

@@ -86,12 +86,12 @@ impl<N: Net> Repeats<N> {
             Some(at) => {
                 places.swap(0, at);
                 let Repeat { exchange, length, .. } = &mut places[0];
-                renumber(exchange.channel_mut());
+                renumber(&mut exchange.channel);
                 exchange.again(call.data, *length, call.op);
             }
             None => {
                 let exchange = plan(call)?;
-                let length = exchange.length();
+                let length = exchange.plan.memory.len();
                 places.truncate(PLACES - 1);
                 places.push(Repeat { shape, length, exchange, operations: Operations::default() });
                 let last = places.len() - 1;
@@ -99,7 +99,7 @@ impl<N: Net> Repeats<N> {
             }
         }
         let Repeat { exchange, operations, .. } = &mut places[0];
-        let ends = Ends(exchange.turn());
+        let ends = Ends(exchange.channel.turn.clone());
         let result = driver.run_with(exchange, operations);
         drop(ends);
         // After a failure some messages may still be under way.

@@ -36,13 +36,13 @@ impl AgreedAllocation {
         allocation: Allocation,
         contribution: u64,
     ) -> Self {
-        AgreedAllocation {
-            life: Arc::clone(life),
-            channel,
-            allocation,
-            contribution,
-            stage: AllocateStage::Waiting,
-        }
+        let (life, stage) = (Arc::clone(life), AllocateStage::Waiting);
+        AgreedAllocation { life, channel, allocation, contribution, stage }
+    }
+
+    fn begin_round(&mut self) {
+        let round = round(&self.channel, &mut self.allocation);
+        self.stage = AllocateStage::Reducing(Box::new(round));
     }
 }
 
@@ -53,10 +53,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
         loop {
             match &mut self.stage {
                 AllocateStage::Waiting if !self.channel.has_turn() => return None,
-                AllocateStage::Waiting => {
-                    let first = round(&self.channel, &mut self.allocation);
-                    self.stage = AllocateStage::Reducing(Box::new(first));
-                }
+                AllocateStage::Waiting => self.begin_round(),
                 AllocateStage::Reducing(exchange) => {
                     let reduced = exchange.step(io)?;
                     let flags = self.contribution << 1 | u64::from(reduced.is_ok());
@@ -71,8 +68,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                     };
                     return match conclude(&mut self.allocation, all) {
                         Ok(Progress::Again) => {
-                            let next = round(&self.channel, &mut self.allocation);
-                            self.stage = AllocateStage::Reducing(Box::new(next));
+                            self.begin_round();
                             io.ft.expect();
                             // The next round may have to wait for another machine, which must be
                             // stepped first.

@@ -12,10 +12,9 @@ use crate::ft::{Life, epoch};
 use crate::ids::Sub;
 use crate::net::Net;
 
-use super::accepting::Accepting;
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
-use super::creating::{CreatePlan, Creating};
+use super::creating::{AttemptStart, CreatePlan, Creating};
 use super::intercomm::InterComm;
 use super::leader_link::LeaderLink;
 use super::uniformity::Uniformity;
@@ -87,14 +86,6 @@ impl<N: Net> Comm<N> {
     }
 }
 
-/// The values with which an attempt starts.
-pub(super) struct AttemptStart {
-    pub(super) uniformity: Uniformity,
-    pub(super) leader: u32,
-    pub(super) link: Result<(LeaderLink, bool), Error>,
-    pub(super) accepts: Option<Accepting>,
-}
-
 impl AttemptStart {
     /// Starts the attempt. `parent` gives the group, the context and the number of the attempt.
     /// `channel` is that of the local group. `finish` gets the intercommunicator.
@@ -107,7 +98,6 @@ impl AttemptStart {
         + Sync
         + 'static,
     ) -> CollRequest<N, InterComm<N>> {
-        let AttemptStart { uniformity, leader, link, accepts } = self;
         let (driver, inner) = (parent.driver(), &parent.inner);
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
@@ -117,8 +107,8 @@ impl AttemptStart {
         let allocation = driver.allocator.begin(parent.id(), channel.tag, Role::Member);
         let allocation = allocation.for_members(attempt, group);
         let allocate = AgreedAllocation::new(&life, channel.clone(), allocation, 0);
-        let plan = CreatePlan { uniformity, ids: driver.settings.ids, channel, leader, life, link };
-        parent.start_then(Creating::new(plan, allocate, accepts), |parent, made| {
+        let plan = CreatePlan { start: self, ids: driver.settings.ids, channel, life };
+        parent.start_then(Creating::new(plan, allocate), |parent, made| {
             finish(parent, InterComm::new(parent, made))
         })
     }

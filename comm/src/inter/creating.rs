@@ -30,11 +30,11 @@ use crate::alloc::OwnedId;
 use crate::coll::{Exchange, algorithms};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Agree, Invitation, Life, epoch};
+use crate::ft::{Agree, Invitation, Life};
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::Net;
-use crate::remote::{RemoteGroup, RemoteRanks};
+use crate::remote::RemoteGroup;
 
 use super::accepting::Accepting;
 use super::allocate::AgreedAllocation;
@@ -43,25 +43,30 @@ use super::intercomm::InterParts;
 use super::leader_link::{LeaderLink, LeaderSwap};
 use super::uniformity::Uniformity;
 
-/// The values that do not change during a creation.
-pub(super) struct CreatePlan {
+/// The arguments of a creation.
+pub(super) struct AttemptStart {
     pub(super) uniformity: Uniformity,
+    pub(super) leader: u32,
+    /// At the leader: the link to the other leader, and whether the local group comes first.
+    pub(super) link: Result<(LeaderLink, bool), Error>,
+    /// Set at a leader that waits for a call.
+    pub(super) accepts: Option<Accepting>,
+}
+
+/// The arguments of a creation, and the facts about the local group that it needs.
+pub(super) struct CreatePlan {
+    pub(super) start: AttemptStart,
     pub(super) ids: IdLayout,
     /// The channel of the local group.
     pub(super) channel: Channel,
-    pub(super) leader: u32,
     /// The attempt of the local group.
     pub(super) life: Arc<Life>,
-    /// At the leader: the link to the other leader, and whether the local group comes first.
-    pub(super) link: Result<(LeaderLink, bool), Error>,
 }
 
 pub(super) struct Creating {
     plan: CreatePlan,
     stage: CreateStage,
     id: Option<OwnedId>,
-    /// Set at a leader that waits for a call.
-    accepts: Option<Accepting>,
     /// At the leader: the message to its group.
     told: Vec<u8>,
     /// The head of the leader's message.
@@ -92,16 +97,11 @@ enum CreateStage {
 }
 
 impl Creating {
-    pub(super) fn new(
-        plan: CreatePlan,
-        allocate: AgreedAllocation,
-        accepts: Option<Accepting>,
-    ) -> Self {
+    pub(super) fn new(plan: CreatePlan, allocate: AgreedAllocation) -> Self {
         Creating {
             plan,
             stage: CreateStage::Allocating(allocate),
             id: None,
-            accepts,
             told: Vec::new(),
             head: Ok(Vec::new()),
             made: Err(Error::Leader),
@@ -110,7 +110,7 @@ impl Creating {
     }
 
     fn is_leader(&self) -> bool {
-        self.plan.channel.own == self.plan.leader
+        self.plan.channel.own == self.plan.start.leader
     }
 
     /// The description of the local group, or the reason why there is none.
@@ -135,14 +135,14 @@ impl Creating {
             self.id.iter_mut().for_each(OwnedId::lose_track);
             return self.tell();
         }
-        if self.accepts.is_some() {
+        if self.plan.start.accepts.is_some() {
             return CreateStage::Accepting;
         }
         self.describe(io)
     }
 
     fn describe<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> CreateStage {
-        let (link, is_first) = match &self.plan.link {
+        let (link, is_first) = match &self.plan.start.link {
             Ok((link, is_first)) => (link, *is_first),
             Err(error) => {
                 self.told = description::to_bytes(Err(error), self.plan.ids, io.net);
@@ -153,7 +153,7 @@ impl Creating {
         let own = self.own_description(is_first);
         let own = description::to_bytes(own.as_ref(), self.plan.ids, io.net);
         self.id.iter_mut().for_each(OwnedId::lose_track);
-        CreateStage::Describing(LeaderSwap::begin(io, link, &own, HEAD, description::names_length))
+        CreateStage::Describing(LeaderSwap::begin(link, &own, HEAD, description::names_length))
     }
 
     /// Checks the description that the leader has received from the other one.
@@ -162,7 +162,7 @@ impl Creating {
         swapped: Result<Vec<u8>, Error>,
         net: &mut N,
     ) -> Result<GroupDescription, Error> {
-        let (link, is_first) = self.plan.link.as_ref().map_err(Error::clone)?;
+        let (link, is_first) = self.plan.start.link.as_ref().map_err(Error::clone)?;
         let own = self.own_description(*is_first)?;
         let described = description::parse(&swapped?, self.plan.ids, net)?;
         if described.members.intersection(&own.members).size() > 0 {
@@ -180,24 +180,25 @@ impl Creating {
         }
     }
 
-    fn tell(&mut self) -> CreateStage {
-        let CreatePlan { channel, leader, .. } = &self.plan;
-        let mut head = self.told.clone();
-        head.resize(HEAD, 0);
-        let plan = algorithms::broadcast(channel, *leader, head);
-        CreateStage::Telling(Exchange::new(channel.clone(), plan, None))
+    fn tell(&self) -> CreateStage {
+        CreateStage::Telling(self.broadcast(&self.told, HEAD))
     }
 
     /// Broadcasts the names of the other group's members. A process that has not received the head
     /// takes part, too, and passes the failure on.
-    fn name(&mut self) -> CreateStage {
-        let CreatePlan { channel, leader, .. } = &self.plan;
-        let failure = self.head.as_ref().err().cloned();
+    fn name(&self) -> CreateStage {
+        let names = self.told.get(HEAD..).unwrap_or_default();
         let length = self.head.as_ref().map_or(0, |head| description::names_length(head));
-        let mut members = self.told.get(HEAD..).unwrap_or_default().to_vec();
-        members.resize(length, 0);
-        let plan = algorithms::broadcast(channel, *leader, members);
-        CreateStage::Naming(Exchange::new(channel.clone(), plan, None).after(failure))
+        let failure = self.head.as_ref().err().cloned();
+        CreateStage::Naming(self.broadcast(names, length).after(failure))
+    }
+
+    /// Broadcasts `length` bytes of the leader in the group.
+    fn broadcast(&self, data: &[u8], length: usize) -> Exchange {
+        let CreatePlan { channel, start, .. } = &self.plan;
+        let mut data = data.to_vec();
+        data.resize(length, 0);
+        Exchange::new(channel.clone(), algorithms::broadcast(channel, start.leader, data), None)
     }
 
     /// The parts of the intercommunicator, if this process knows the other group.
@@ -213,33 +214,29 @@ impl Creating {
         }
         bytes.extend(members?);
         let described = description::parse(&bytes, self.plan.ids, io.net);
-        let GroupDescription { attempt, id: remote, is_first, members } = match &self.plan.link {
-            // The leader knows its own error, which has more details than the message.
-            Err(own) if self.is_leader() => described.map_err(|_| own.clone())?,
-            _ => described?,
-        };
-        let own = &self.plan.life;
-        let (local, other) = (Arc::clone(&self.plan.channel.group), Arc::new(members));
-        id.trace(attempt.epoch, &other);
-        let both = [(own.key, id.id(), &local), (attempt, remote, &other)];
+        let GroupDescription { attempt, id: remote, is_first, members } =
+            match &self.plan.start.link {
+                // The leader knows its own error, which has more details than the message.
+                Err(own) if self.is_leader() => described.map_err(|_| own.clone())?,
+                _ => described?,
+            };
+        let channel = &self.plan.channel;
+        let members = Arc::new(members);
+        id.trace(attempt.epoch, &members);
+        let both = [(self.plan.life.key, id.id()), (attempt, remote)];
         let [first, second] = if is_first { [both[1], both[0]] } else { both };
-        let union = Arc::new(first.2.union(second.2));
         let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
-        let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
-        let attempts = [first.0, second.0];
-        let split = first.2.size();
-        let ranks = if is_first { 0..split } else { split..union.size() };
-        let life = Life::new(first.1, epoch(&parts, &union, &union), &union, rank);
-        let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
-        io.ft.register(io.net, &life);
-        self.invitation = Some(Invitation { attempts, members: union, split });
-        let remote = RemoteGroup { id: remote, group: other };
-        Ok(InterParts { id, local, rank: self.plan.channel.own, remote, life })
+        let remote = RemoteGroup { id: remote, group: members };
+        let made = InterParts::new(io, id, channel, remote, !is_first, &parts, None);
+        let split = if is_first { made.remote.group.size() } else { channel.size() };
+        let members = Arc::clone(&made.life.group);
+        self.invitation = Some(Invitation { attempts: [first.0, second.0], members, split });
+        Ok(made)
     }
 
     /// Begins step 4; `None` if there is none.
     fn agree<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<CreateStage> {
-        match self.plan.uniformity {
+        match self.plan.start.uniformity {
             Uniformity::None => None,
             Uniformity::Eventual => {
                 let flags = u64::from(self.made.is_ok());
@@ -250,12 +247,11 @@ impl Creating {
     }
 
     /// Begins step 5 of `Uniformity::Eventual`.
-    fn compare<N: Net>(&self, io: &mut MachineIo<'_, N>, known: bool) -> CreateStage {
-        match &self.plan.link {
-            Ok((link, _)) if self.is_leader() => CreateStage::Comparing(
-                LeaderSwap::begin(io, link, &[u8::from(known)], 1, |_| 0),
-                known,
-            ),
+    fn compare(&self, known: bool) -> CreateStage {
+        match &self.plan.start.link {
+            Ok((link, _)) if self.is_leader() => {
+                CreateStage::Comparing(LeaderSwap::begin(link, &[u8::from(known)], 1, |_| 0), known)
+            }
             Err(_) if self.is_leader() => self.conclude(false),
             _ => self.conclude(true),
         }
@@ -279,7 +275,7 @@ impl Creating {
     fn end(&mut self, agreed: bool) -> Result<InterParts, Error> {
         let made = std::mem::replace(&mut self.made, Err(Error::AlreadyTaken));
         let made = if agreed { made } else { made.and(Err(Error::ProcessFailed { rank: None })) };
-        match self.plan.uniformity {
+        match self.plan.start.uniformity {
             Uniformity::None => made,
             _ => made.map_err(|cause| Error::NotCreated { cause: Box::new(cause) }),
         }
@@ -300,15 +296,16 @@ impl<N: Net> Machine<N> for Creating {
                     self.meet(io)
                 }
                 CreateStage::Accepting => {
-                    let called = self.accepts.as_ref().map(|accepting| accepting.step(io));
+                    let called =
+                        self.plan.start.accepts.as_ref().map(|accepting| accepting.step(io));
                     let called = called.unwrap_or(Some(Err(Error::NoPeer)))?;
-                    self.plan.link = called.map(|link| (link, true));
+                    self.plan.start.link = called.map(|link| (link, true));
                     self.describe(io)
                 }
                 CreateStage::Describing(swap) => {
-                    let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
+                    let Ok((link, _)) = &self.plan.start.link else { return Some(self.end(false)) };
                     let swapped = swap.step(io, link)?;
-                    if self.accepts.is_some() && swapped == Err(Error::Port) {
+                    if self.plan.start.accepts.is_some() && swapped == Err(Error::Port) {
                         // The caller has given up before it was told the id. There may be other
                         // calls.
                         self.id.iter_mut().for_each(OwnedId::keep_track);
@@ -320,7 +317,7 @@ impl<N: Net> Machine<N> for Creating {
                     {
                         // Giving up the link withdraws the call: the other group was not told the
                         // id, and never will be.
-                        self.plan.link = Err(error.clone());
+                        self.plan.start.link = Err(error.clone());
                         self.stage = self.describe(io);
                         continue;
                     }
@@ -349,10 +346,10 @@ impl<N: Net> Machine<N> for Creating {
                 }
                 CreateStage::Knowing(agree) => {
                     let known = agree.step(io)?.flags == 1;
-                    self.compare(io, known)
+                    self.compare(known)
                 }
                 CreateStage::Comparing(swap, known) => {
-                    let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
+                    let Ok((link, _)) = &self.plan.start.link else { return Some(self.end(false)) };
                     let swapped = swap.step(io, link)?;
                     let agreed = *known && swapped.as_ref().map_or(*known, |said| said[..] == [1]);
                     self.conclude(agreed && swapped.is_ok())

@@ -50,20 +50,14 @@ pub(super) fn to_bytes<N: Directory>(
     layout: IdLayout,
     net: &N,
 ) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut put = |word: u32| bytes.extend(word.to_le_bytes());
-    match description {
+    let mut named = Vec::new();
+    let head: [u32; HEAD / 4] = match description {
         Ok(GroupDescription { attempt, id, is_first, members }) => {
-            let mut named = Vec::new();
             names::put(&mut named, members, net);
-            put(0);
-            put(id.bits());
-            put(attempt.context);
-            put((attempt.epoch << 32 >> 32) as u32);
-            put((attempt.epoch >> 32) as u32);
-            put((*is_first).into());
-            put(u32::try_from(named.len()).unwrap_or(0));
-            bytes.extend(named);
+            let Key { context, epoch } = *attempt;
+            let length = u32::try_from(named.len()).unwrap_or(0);
+            let (low, high) = ((epoch << 32 >> 32) as u32, (epoch >> 32) as u32);
+            [0, id.bits(), context, low, high, (*is_first).into(), length]
         }
         Err(error) => {
             let error = match error {
@@ -72,11 +66,10 @@ pub(super) fn to_bytes<N: Directory>(
                 other => other,
             };
             let refusal = (1..).zip(refusals(layout)).find(|(_, refusal)| refusal == error);
-            put(refusal.map_or(1, |(number, _)| number));
-            bytes.resize(HEAD, 0);
+            [refusal.map_or(1, |(number, _)| number), 0, 0, 0, 0, 0, 0]
         }
-    }
-    bytes
+    };
+    head.into_iter().flat_map(u32::to_le_bytes).chain(named).collect()
 }
 
 /// Whether a message has a reason instead of a description.

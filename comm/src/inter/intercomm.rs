@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::alloc::OwnedId;
 use crate::comm::{Comm, CommInfo, ErrorHandler};
-use crate::driver::Channel;
+use crate::driver::{Channel, MachineIo};
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
@@ -24,6 +24,33 @@ pub(crate) struct InterParts {
     pub(super) rank: u32,
     pub(super) remote: RemoteGroup,
     pub(super) life: Arc<Life>,
+}
+
+impl InterParts {
+    /// `id` and `local` are the id and the channel of the local group. `is_first`: the local group
+    /// comes first in the order of both groups. No other intercommunicator has the same `origin`.
+    /// `whole` is the group that all processes of both groups are in, if it is larger.
+    pub(super) fn new<N: Net>(
+        io: &mut MachineIo<'_, N>,
+        id: OwnedId,
+        local: &Channel,
+        remote: RemoteGroup,
+        is_first: bool,
+        origin: &[u64],
+        whole: Option<&Group>,
+    ) -> Self {
+        let (own, others) = (&local.group, &remote.group);
+        let [first, second] = if is_first { [own, others] } else { [others, own] };
+        let (split, both) = (first.size(), Arc::new(first.union(second)));
+        let (ranks, before) = if is_first { (split..both.size(), 0) } else { (0..split, split) };
+        let context = if is_first { id.id() } else { remote.id };
+        let epoch = epoch(origin, &both, whole.unwrap_or(&both));
+        let life = Life::new(context, epoch, &both, before + local.own);
+        let ranks = RemoteRanks { ranks, context: remote.id };
+        let life = Arc::new(life.between(id.id(), ranks));
+        io.ft.register(io.net, &life);
+        InterParts { id, local: Arc::clone(own), rank: local.own, remote, life }
+    }
 }
 
 /// An intercommunicator. This process is a member of the *local* group; the other group is the
@@ -56,21 +83,6 @@ impl<N: Net> InterComm<N> {
         InterComm { comm, remote, handler: Arc::default() }
     }
 
-    /// This process's rank in the local group.
-    pub fn rank(&self) -> u32 {
-        self.comm.rank()
-    }
-
-    /// The number of processes in the local group.
-    pub fn size(&self) -> u32 {
-        self.comm.size()
-    }
-
-    /// The local group.
-    pub fn group(&self) -> &Group {
-        self.comm.group()
-    }
-
     /// The number of processes in the remote group.
     pub fn remote_size(&self) -> u32 {
         self.remote.group.size()
@@ -81,24 +93,9 @@ impl<N: Net> InterComm<N> {
         &self.remote.group
     }
 
-    /// The context id in which this process receives.
-    pub fn id(&self) -> ContextId {
-        self.comm.id()
-    }
-
     /// The context id in which the remote group receives.
     pub fn remote_id(&self) -> ContextId {
         self.remote.id
-    }
-
-    /// The name, for people to read; empty if none was set.
-    pub fn name(&self) -> String {
-        self.comm.name()
-    }
-
-    /// Sets the name, in this process only.
-    pub fn set_name(&self, name: impl Into<String>) {
-        self.comm.set_name(name);
     }
 
     /// Drops this handle.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::driver::{Channel, Handle, MachineIo};
+use crate::coll::{Exchange, Placement, Plan};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
@@ -50,42 +51,39 @@ impl PortLine {
         if self.life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
-        let mut next = self.mailbox.listen();
-        if next.is_none() && io.net.is_down(self.with) {
+        let is_down = io.net.is_down(self.with);
+        if is_down {
             // Its last messages may have arrived.
             io.ft.look(io.net);
-            next = self.mailbox.listen();
-            if next.is_none() {
-                return Some(Err(Error::ProcessFailed { rank: None }));
+        }
+        match self.mailbox.listen() {
+            Some(said) => Some(said.map_err(|_| Error::Port)),
+            None if is_down => Some(Err(Error::ProcessFailed { rank: None })),
+            None => {
+                io.ft.expect();
+                None
             }
         }
-        if next.is_none() {
-            io.ft.expect();
-        }
-        Some(next?.map_err(|_| Error::Port))
     }
 }
 
 /// One message in each direction. Both sides carry it out to the end, even after a failure. So no
 /// message of it is left for the next exchange.
 pub(super) enum LeaderSwap {
-    Peer(PeerSwap),
+    Peer(Box<PeerSwap>),
     Line,
 }
 
 impl LeaderSwap {
     /// Starts the exchange. In a communicator, a message is a head of `head` bytes and a rest.
     /// `rest` computes the length of the rest from the head.
-    pub(super) fn begin<N: Net>(
-        io: &mut MachineIo<'_, N>,
-        link: &LeaderLink,
-        data: &[u8],
-        head: usize,
-        rest: fn(&[u8]) -> usize,
-    ) -> Self {
+    pub(super) fn begin(link: &LeaderLink, data: &[u8], head: usize, rest: RestLength) -> Self {
         match link {
             LeaderLink::Peer { channel, to } => {
-                LeaderSwap::Peer(PeerSwap::begin(io, (channel, *to), data, head, rest))
+                let (own, later) = data.split_at(head.min(data.len()));
+                let exchange = swap(channel, *to, own, head);
+                let later = Some((later.to_vec(), rest));
+                LeaderSwap::Peer(Box::new(PeerSwap { exchange, later, received: Vec::new() }))
             }
             LeaderLink::Line(line) => {
                 line.mailbox.say(data);
@@ -102,7 +100,7 @@ impl LeaderSwap {
     ) -> Option<Result<Vec<u8>, Error>> {
         match (self, link) {
             (LeaderSwap::Peer(swap), LeaderLink::Peer { channel, to }) => {
-                swap.step(io, (channel, *to))
+                swap.step(io, channel, *to)
             }
             (LeaderSwap::Line, LeaderLink::Line(line)) => line.listen(io),
             _ => Some(Err(Error::Leader)),
@@ -110,81 +108,46 @@ impl LeaderSwap {
     }
 }
 
-/// A channel of both leaders, and the rank of the other leader in it.
-type Peer<'a> = (&'a Channel, u32);
+/// Computes the length of a message's rest from its head.
+type RestLength = fn(&[u8]) -> usize;
 
 pub(super) struct PeerSwap {
-    sending: Vec<Handle>,
-    receiving: Option<Handle>,
-    received: Result<Vec<u8>, Error>,
-    /// Computes the length of the rest from the head; `None` once the head was received.
-    rest: Option<fn(&[u8]) -> usize>,
+    /// The exchange of the heads, or of the rests.
+    exchange: Exchange,
+    /// The rest of this leader's message, until the heads are exchanged.
+    later: Option<(Vec<u8>, RestLength)>,
+    /// The head of the other leader's message.
+    received: Vec<u8>,
 }
 
 impl PeerSwap {
-    fn begin<N: Net>(
-        io: &mut MachineIo<'_, N>,
-        peer: Peer<'_>,
-        data: &[u8],
-        head: usize,
-        rest: fn(&[u8]) -> usize,
-    ) -> Self {
-        let received = Ok(Vec::new());
-        let mut swap =
-            PeerSwap { sending: Vec::new(), receiving: None, received, rest: Some(rest) };
-        swap.receive(io, peer, head);
-        let (head, rest) = data.split_at(head.min(data.len()));
-        swap.send(io, peer, head);
-        if !rest.is_empty() {
-            swap.send(io, peer, rest);
-        }
-        swap
-    }
-
-    fn receive<N: Net>(&mut self, io: &mut MachineIo<'_, N>, (channel, to): Peer<'_>, room: usize) {
-        match io.receive(channel, to, room) {
-            Ok(handle) => self.receiving = Some(handle),
-            Err(error) => self.received = Err(error),
-        }
-    }
-
-    fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, (channel, to): Peer<'_>, data: &[u8]) {
-        match io.send(channel, to, data, false) {
-            Ok(handle) => self.sending.extend(handle),
-            Err(error) => self.received = Err(error),
-        }
-    }
-
     fn step<N: Net>(
         &mut self,
         io: &mut MachineIo<'_, N>,
-        (channel, to): Peer<'_>,
+        channel: &Channel,
+        to: u32,
     ) -> Option<Result<Vec<u8>, Error>> {
-        while let Some(handle) = self.sending.last() {
-            if let Err(error) = io.test(channel, *handle)? {
-                self.received = Err(error);
-            }
-            self.sending.pop();
+        loop {
+            let ended = self.exchange.step(io)?;
+            let Some((own, rest)) = self.later.take() else {
+                return Some(ended.map(|rest| [&self.received[..], &rest].concat()));
+            };
+            let length = ended.as_ref().map_or(0, |head| rest(head));
+            self.exchange = swap(channel, to, &own, length).after(ended.as_ref().err().cloned());
+            self.received = ended.unwrap_or_default();
         }
-        while let Some(handle) = self.receiving {
-            let ended = io.test(channel, handle)?;
-            self.receiving = None;
-            let part = ended.and_then(|ended| {
-                let (length, due) = (ended.length, ended.data.len());
-                let fits = usize::try_from(length).ok().and_then(|length| ended.data.get(..length));
-                fits.map(<[u8]>::to_vec).ok_or(Error::Mismatch { rank: to, length, due })
-            });
-            let rest =
-                self.rest.take().zip(part.as_ref().ok()).map_or(0, |(rest, head)| rest(head));
-            match (&mut self.received, part) {
-                (Ok(received), Ok(part)) => received.extend(part),
-                (Ok(_), Err(error)) => self.received = Err(error),
-                (Err(_), _) => {}
-            }
-            if rest > 0 {
-                self.receive(io, (channel, to), rest);
-            }
-        }
-        Some(self.received.clone())
     }
+}
+
+/// Sends these bytes to the other leader, and receives `taken` bytes. Empty messages are not sent.
+fn swap(channel: &Channel, with: u32, given: &[u8], taken: usize) -> Exchange {
+    let mut plan = Plan { memory: given.to_vec(), result: 0..taken, ..Plan::default() };
+    plan.memory.resize(given.len().max(taken), 0);
+    if taken > 0 {
+        plan.receive(with, 0..taken, Placement::Replace);
+    }
+    if !given.is_empty() {
+        plan.send(with, 0..given.len());
+    }
+    Exchange::new(channel.clone(), plan, None)
 }

@@ -12,10 +12,11 @@
 //! | `creating` | the state machine that carries out a creation, in numbered steps |
 //! | `leader_link`, `accepting`, `description` | how the two leaders communicate, and what they send |
 //! | `allocate` | a context id that all living members of a group get, or none |
-//! | `p2p`, `coll`, `attributes` | communication, collective operations, attributes and error handlers |
-//! | `failures`, `shrink`, `merge` | agreement and the like, and what is made of an intercommunicator |
+//! | `of_comm`, `coll`, `attributes` | communication, collective operations, attributes and error handlers |
+//! | `agree`, `shrink`, `merge` | agreement, and what is made of an intercommunicator |
 
 mod accepting;
+mod agree;
 mod allocate;
 mod attributes;
 mod coll;
@@ -23,17 +24,16 @@ mod connect;
 mod create;
 mod creating;
 mod description;
-mod failures;
 mod intercomm;
 mod leader_link;
 mod merge;
-mod p2p;
+mod of_comm;
 mod shrink;
 mod spawn;
 mod uniformity;
 
+pub use agree::InterAgreed;
 pub use coll::InterRoot;
 pub use connect::{OpenPort, PortName};
-pub use failures::InterAgreed;
 pub use intercomm::InterComm;
 pub use uniformity::Uniformity;

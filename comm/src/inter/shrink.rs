@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::coll::{CollRequest, Collective};
-use crate::driver::{Channel, Machine, MachineIo, Settings};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, Sub};
 use crate::net::Net;
-use crate::remote::{RemoteGroup, RemoteRanks};
+use crate::remote::RemoteGroup;
 
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
@@ -43,7 +43,7 @@ impl<N: Net> InterComm<N> {
     }
 
     fn start_shrink(&self) -> CollRequest<N, InterComm<N>> {
-        let Settings { ids, tags, .. } = self.comm.driver().settings;
+        let ids = self.comm.driver().settings.ids;
         let (union, group) = (self.life(), &self.comm.inner.info.group);
         // The shrink has agreements of its own, beside those that the members have under way.
         let made = union.made(&union.group, u32::MAX - 1);
@@ -54,17 +54,9 @@ impl<N: Net> InterComm<N> {
         let local = Arc::new(Life::new(self.id(), of_local, group, self.rank()));
         self.comm.driver().register(&both);
         self.comm.driver().register(&local);
-        let channel = Channel {
-            group: Arc::clone(group),
-            own: self.rank(),
-            // No other operation uses this context while the intercommunicator lives.
-            context: ids.collective(ids.sub(self.id(), Sub::Merging)),
-            tag: 0,
-            tags,
-            life: None,
-            remote: None,
-            turn: None,
-        };
+        // No other operation uses this context while the intercommunicator lives.
+        let context = ids.collective(ids.sub(self.id(), Sub::Merging));
+        let channel = Channel { context, life: None, ..self.comm.outside(0) };
         let stage = InterShrinkStage::Counting(Agree::new(&both, u64::MAX));
         let shrink = InterShrinkMachine {
             ids,
@@ -108,49 +100,32 @@ enum InterShrinkStage {
     Comparing(Result<OwnedId, Error>, Agree),
 }
 
+/// The position of the kind of an outcome, above the id, which has at most 22 bits.
+const KIND_AT: u32 = 30;
+
 /// The outcome of the allocation in a group, as one half of the flags of an agreement. The bitwise
-/// AND of two outcomes is the worse one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GroupOutcome {
-    /// No id: a member has died.
-    Nothing,
-    Exhausted,
-    Fragmented,
-    Id(ContextId),
+/// AND of two outcomes is the worse one. 0: no id, because a member has died.
+fn to_bits(outcome: Result<ContextId, &Error>) -> u32 {
+    match outcome {
+        Ok(id) => 3 << KIND_AT | id.bits(),
+        Err(Error::Fragmented { .. }) => 2 << KIND_AT,
+        Err(Error::Exhausted { .. }) => 1 << KIND_AT,
+        Err(_) => 0,
+    }
 }
 
-impl GroupOutcome {
-    /// The position of the kind of the outcome, above the id, which has at most 22 bits.
-    const KIND_AT: u32 = 30;
-
-    fn of(outcome: &Result<OwnedId, Error>) -> Self {
-        match outcome {
-            Ok(id) => GroupOutcome::Id(id.id()),
-            Err(Error::Exhausted { .. }) => GroupOutcome::Exhausted,
-            Err(Error::Fragmented { .. }) => GroupOutcome::Fragmented,
-            Err(_) => GroupOutcome::Nothing,
+/// Parses one half of the flags; `None`: no id, because a member has died. If no member of a group
+/// has contributed, all bits are set, which is not a valid id.
+fn parse(bits: u32, layout: IdLayout) -> Result<Option<ContextId>, Error> {
+    let ids = layout.ids();
+    match bits >> KIND_AT {
+        1 => Err(Error::Exhausted { ids }),
+        2 => Err(Error::Fragmented { ids }),
+        3 => {
+            let id = layout.parse(bits & ((1 << KIND_AT) - 1));
+            Ok(id.ok().filter(|id| !layout.is_derived(*id)))
         }
-    }
-
-    fn to_bits(self) -> u32 {
-        match self {
-            GroupOutcome::Nothing => 0,
-            GroupOutcome::Exhausted => 1 << Self::KIND_AT,
-            GroupOutcome::Fragmented => 2 << Self::KIND_AT,
-            GroupOutcome::Id(id) => 3 << Self::KIND_AT | id.bits(),
-        }
-    }
-
-    /// Parses one half of the flags. If no member of a group has contributed, all bits are set,
-    /// which is not a valid id.
-    fn parse(bits: u32, ids: IdLayout) -> Self {
-        let id = ids.parse(bits & ((1 << Self::KIND_AT) - 1));
-        match (bits >> Self::KIND_AT, id) {
-            (1, _) => GroupOutcome::Exhausted,
-            (2, _) => GroupOutcome::Fragmented,
-            (3, Ok(id)) if !ids.is_derived(id) => GroupOutcome::Id(id),
-            _ => GroupOutcome::Nothing,
-        }
+        _ => Ok(None),
     }
 }
 
@@ -204,27 +179,20 @@ impl InterShrinkMachine {
     /// Begins step 3.
     fn compare(&self, outcome: Result<OwnedId, Error>) -> InterShrinkStage {
         let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
-        let has = u64::from(GroupOutcome::of(&outcome).to_bits());
+        let has = u64::from(to_bits(outcome.as_ref().map(OwnedId::id)));
         let flags = has << own | u64::from(u32::MAX) << others;
         InterShrinkStage::Comparing(outcome, Agree::new(&self.both, flags))
     }
 
     /// The ids of the first and the second group, if both have one.
     fn conclude(&self, flags: u64) -> Result<Option<[ContextId; 2]>, Error> {
-        let ids = self.ids.ids();
-        let half = |at: u32| {
-            GroupOutcome::parse((flags << (u32::BITS - at) >> u32::BITS) as u32, self.ids)
-        };
-        match [half(0), half(u32::BITS)] {
-            [GroupOutcome::Nothing, _] | [_, GroupOutcome::Nothing] => Ok(None),
-            [GroupOutcome::Exhausted, _] | [GroupOutcome::Id(_), GroupOutcome::Exhausted] => {
-                Err(Error::Exhausted { ids })
-            }
-            [GroupOutcome::Fragmented, _] | [GroupOutcome::Id(_), GroupOutcome::Fragmented] => {
-                Err(Error::Fragmented { ids })
-            }
-            [GroupOutcome::Id(first), GroupOutcome::Id(second)] => Ok(Some([first, second])),
+        let half = |at: u32| parse((flags << (u32::BITS - at) >> u32::BITS) as u32, self.ids);
+        let both = [half(0), half(u32::BITS)];
+        if both.contains(&Ok(None)) {
+            return Ok(None);
         }
+        let [first, second] = both;
+        Ok(first?.zip(second?).map(<[ContextId; 2]>::from))
     }
 
     fn make<N: Net>(
@@ -233,20 +201,12 @@ impl InterShrinkMachine {
         id: OwnedId,
         both: [ContextId; 2],
     ) -> InterParts {
-        let (local, others) = (&self.channel.group, &self.others);
-        let [first, second] = if self.is_first() { [local, others] } else { [others, local] };
-        let union = Arc::new(first.union(second));
         let parts = [self.both.key.epoch, both[0].bits().into(), both[1].bits().into()];
-        let rank = if self.is_first() { 0 } else { others.size() } + self.channel.own;
-        let epoch = epoch(&parts, &union, &self.both.group);
-        let remote = both[usize::from(self.is_first())];
-        let split = first.size();
-        let ranks = if self.is_first() { split..union.size() } else { 0..split };
-        let life = Life::new(both[0], epoch, &union, rank);
-        let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
-        io.ft.register(io.net, &life);
-        let remote = RemoteGroup { id: remote, group: Arc::clone(others) };
-        InterParts { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
+        let is_first = self.is_first();
+        let remote = both[usize::from(is_first)];
+        let remote = RemoteGroup { id: remote, group: Arc::clone(&self.others) };
+        let whole = Some(&*self.both.group);
+        InterParts::new(io, id, &self.channel, remote, is_first, &parts, whole)
     }
 }
 
@@ -290,14 +250,23 @@ mod tests {
     #[test]
     fn the_outcome_of_a_group_is_the_worst_outcome_of_its_members() {
         let ids = IdLayout::BITS_16;
-        let id = GroupOutcome::Id(ids.id(77).unwrap());
-        for has in [GroupOutcome::Nothing, GroupOutcome::Exhausted, GroupOutcome::Fragmented, id] {
-            assert_eq!(GroupOutcome::parse(has.to_bits(), ids), has);
-            assert_eq!(GroupOutcome::parse(has.to_bits() & id.to_bits(), ids), has);
+        let id = ids.id(77).unwrap();
+        let (exhausted, fragmented) =
+            (Error::Exhausted { ids: ids.ids() }, Error::Fragmented { ids: ids.ids() });
+        let died = Error::ProcessFailed { rank: None };
+        let outcomes = [
+            (Err(&died), Ok(None)),
+            (Err(&exhausted), Err(exhausted.clone())),
+            (Err(&fragmented), Err(fragmented.clone())),
+            (Ok(id), Ok(Some(id))),
+        ];
+        for (has, parsed) in outcomes {
+            assert_eq!(parse(to_bits(has), ids), parsed);
+            assert_eq!(parse(to_bits(has) & to_bits(Ok(id)), ids), parsed);
         }
         // No contribution, and impossible values.
-        for bits in [u32::MAX, 3 << GroupOutcome::KIND_AT | 1, 1 << 20] {
-            assert_eq!(GroupOutcome::parse(bits, ids), GroupOutcome::Nothing);
+        for bits in [u32::MAX, 3 << KIND_AT | 1, 1 << 20] {
+            assert_eq!(parse(bits, ids), Ok(None));
         }
     }
 }

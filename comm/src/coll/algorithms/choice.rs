@@ -12,58 +12,66 @@ use super::{long, short, uneven};
 /// members.
 pub(crate) fn plan_of(
     channel: &Channel,
-    call: Call,
+    mut call: Call,
     algorithms: &Algorithms,
 ) -> Result<Plan, Error> {
-    let Call { coll, root, data, sends, receives, op } = call;
-    let size = channel.size();
+    let (root, length, size) = (call.root, call.data.len(), channel.size());
     if root >= size {
         return Err(Error::Rank { rank: root, size });
     }
+    let op = call.op.take();
     let op = op.as_ref();
-    op.map_or(Ok(()), |op| op.check(data.len()))?;
-    let own = receives.first().copied().unwrap_or(0);
-    let length = data.len();
+    op.map_or(Ok(()), |op| op.check(length))?;
     let commutes = op.filter(|op| op.is_commutative());
     let if_from = |least: usize| commutes.filter(|_| length >= least);
     let at_once = algorithms.pairs_at_once(length / size as usize);
     let is_long_broadcast =
         length >= algorithms.broadcast_long && size >= algorithms.broadcast_members;
     let is_long_allgather = length.saturating_mul(size as usize) >= algorithms.allgather_long;
-    Ok(match coll {
+    let lengths = |block| vec![block; size as usize];
+    Ok(match call.coll {
         Coll::Barrier => short::barrier(channel),
-        Coll::Broadcast if is_long_broadcast => long::broadcast(channel, root, data),
-        Coll::Broadcast => short::broadcast(channel, root, data),
+        Coll::Broadcast if is_long_broadcast => long::broadcast(channel, root, call.data),
+        Coll::Broadcast => short::broadcast(channel, root, call.data),
         Coll::Reduce => match if_from(algorithms.reduce_long) {
-            Some(op) => long::reduce(channel, root, data, op),
-            None => short::reduce(channel, root, data, commutes.is_none()),
+            Some(op) => long::reduce(channel, root, call.data, op),
+            None => short::reduce(channel, root, call.data, commutes.is_none()),
         },
         Coll::Allreduce => match if_from(algorithms.allreduce_long) {
-            Some(op) => long::allreduce(channel, data, op),
-            None => short::allreduce(channel, data),
+            Some(op) => long::allreduce(channel, call.data, op),
+            None => short::allreduce(channel, call.data),
         },
-        Coll::Gather => short::gather(channel, root, data),
-        Coll::Scatter => short::scatter(channel, root, data, own)?,
+        Coll::Gather => short::gather(channel, root, call.data),
+        Coll::Scatter => short::scatter(channel, call)?,
         Coll::Allgather if is_long_allgather => {
-            uneven::allgather(channel, data, &vec![length; size as usize])?
+            uneven::allgather(channel, Call { receives: lengths(length), ..call })?
         }
-        Coll::Allgather => short::allgather(channel, data),
-        Coll::Alltoall => short::alltoall(channel, data, at_once)?,
-        Coll::Scan => short::scan(channel, data, false),
-        Coll::ExclusiveScan => short::scan(channel, data, true),
-        Coll::Gatherv => uneven::gather(channel, root, data, &receives)?,
-        Coll::Scatterv => uneven::scatter(channel, root, data, &sends, own)?,
-        Coll::Allgatherv => uneven::allgather(channel, data, &receives)?,
-        Coll::Alltoallv => uneven::alltoall(channel, data, &sends, &receives, at_once)?,
+        Coll::Allgather => short::allgather(channel, call.data),
+        Coll::Alltoall if !length.is_multiple_of(size as usize) => {
+            return Err(Error::Length {
+                length,
+                what: "an alltoall needs one block for each rank",
+            });
+        }
+        Coll::Alltoall => {
+            let lengths = lengths(length / size as usize);
+            let call = Call { sends: lengths.clone(), receives: lengths, ..call };
+            uneven::alltoall(channel, call, at_once)?
+        }
+        Coll::Scan => short::scan(channel, call.data, false),
+        Coll::ExclusiveScan => short::scan(channel, call.data, true),
+        Coll::Gatherv => uneven::gather(channel, call)?,
+        Coll::Scatterv => uneven::scatter(channel, call)?,
+        Coll::Allgatherv => uneven::allgather(channel, call)?,
+        Coll::Alltoallv => uneven::alltoall(channel, call, at_once)?,
         Coll::ReduceScatter => {
             let op =
                 op.ok_or(Error::Length { length: 0, what: "a reduce-scatter needs an operation" })?;
-            sends.iter().try_for_each(|length| op.check(*length))?;
+            call.sends.iter().try_for_each(|length| op.check(*length))?;
             if op.is_commutative() {
-                let is_long = length >= algorithms.reduce_scatter_long;
-                long::reduce_scatter(channel, data, &sends, is_long)?
+                long::reduce_scatter(channel, call, length >= algorithms.reduce_scatter_long)?
             } else {
-                uneven::reduce_scatter(channel, data, &sends)?
+                uneven::reduce_scatter(channel, call)?
             }
         }
     })

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::coll::call::Call;
 use crate::coll::op::Op;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
@@ -133,14 +134,10 @@ pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Pl
 }
 
 /// For commutative operations.
-pub(super) fn reduce_scatter(
-    channel: &Channel,
-    data: Vec<u8>,
-    lengths: &[usize],
-    is_long: bool,
-) -> Result<Plan, Error> {
+pub(super) fn reduce_scatter(channel: &Channel, call: Call, is_long: bool) -> Result<Plan, Error> {
+    let Call { data, sends, .. } = call;
     let (own, size) = (channel.own, channel.size());
-    let places = places(size, lengths, 0)?;
+    let places = places(size, &sends, 0)?;
     let place = |rank: u32| places[rank as usize].clone();
     check(data.len(), end(&places))?;
     let all = 0..data.len();

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
+use crate::coll::call::Call;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
 
 use super::tree::{CoreMembers, Tree, around, powers_below};
-use super::uneven;
 
 pub(crate) fn barrier(channel: &Channel) -> Plan {
     let (own, size) = (channel.own, channel.size());
@@ -123,13 +123,10 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// `data` counts at the root alone, and has a block for each rank.
-pub(crate) fn scatter(
-    channel: &Channel,
-    root: u32,
-    mut data: Vec<u8>,
-    block: usize,
-) -> Result<Plan, Error> {
+/// The root's data has a block for each rank. The data of other members is ignored.
+pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
+    let block = call.own_block();
+    let Call { root, mut data, .. } = call;
     let tree = Tree::new(channel, root);
     let what = "the root of a scatter passes one block for each rank";
     let all = block.checked_mul(channel.size() as usize);
@@ -148,17 +145,6 @@ pub(crate) fn scatter(
         plan.send(child, scaled(places, block));
     }
     Ok(plan)
-}
-
-/// `data` has a block for each rank.
-pub(crate) fn alltoall(channel: &Channel, data: Vec<u8>, at_once: u32) -> Result<Plan, Error> {
-    let size = channel.size();
-    let length = data.len();
-    if !length.is_multiple_of(size as usize) {
-        return Err(Error::Length { length, what: "an alltoall needs one block for each rank" });
-    }
-    let lengths = vec![length / size as usize; size as usize];
-    uneven::alltoall(channel, data, &lengths, &lengths, at_once)
 }
 
 /// The values of all ranks up to this one, combined; if `exclusive`, of the ranks before this one.

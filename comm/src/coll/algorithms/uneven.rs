@@ -1,9 +1,11 @@
-//! Algorithms for blocks of different lengths. `lengths` has the bytes of each rank's block.
+//! Algorithms for blocks of different lengths. The call's `sends` and `receives` have the bytes of
+//! each rank's block.
 //!
 //! Gather and scatter are linear, allgather uses a ring, alltoall goes from pair to pair.
 
 use std::ops::Range;
 
+use crate::coll::call::Call;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
@@ -12,20 +14,16 @@ use super::blocks::{check, end, places};
 use super::settings::PAIRS_MAX;
 use super::tree::around;
 
-/// `lengths` is read at the root alone.
-pub(crate) fn gather(
-    channel: &Channel,
-    root: u32,
-    data: Vec<u8>,
-    lengths: &[usize],
-) -> Result<Plan, Error> {
+/// `receives` is read at the root alone.
+pub(super) fn gather(channel: &Channel, call: Call) -> Result<Plan, Error> {
+    let Call { root, data, receives, .. } = call;
     let all = data.len();
     if channel.own != root {
         let mut plan = Plan { memory: data, ..Plan::default() };
         plan.send(root, 0..all);
         return Ok(plan);
     }
-    let places = places(channel.size(), lengths, 0)?;
+    let places = places(channel.size(), &receives, 0)?;
     let own = places[root as usize].clone();
     check(all, own.len())?;
     let mut plan = Plan { start: own.start, ..Plan::default() };
@@ -37,20 +35,16 @@ pub(crate) fn gather(
     Ok(plan)
 }
 
-/// `data` and `lengths` are read at the root alone. `own` is the length of this member's block.
-pub(crate) fn scatter(
-    channel: &Channel,
-    root: u32,
-    data: Vec<u8>,
-    lengths: &[usize],
-    own: usize,
-) -> Result<Plan, Error> {
+/// The data and `sends` are read at the root alone.
+pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
+    let own = call.own_block();
+    let Call { root, data, sends, .. } = call;
     if channel.own != root {
         let mut plan = Plan { memory: vec![0; own], result: 0..own, ..Plan::default() };
         plan.receive(root, 0..own, Placement::Replace);
         return Ok(plan);
     }
-    let places = places(channel.size(), lengths, 0)?;
+    let places = places(channel.size(), &sends, 0)?;
     check(data.len(), end(&places))?;
     check(own, places[root as usize].len())?;
     let result = places[root as usize].clone();
@@ -61,13 +55,10 @@ pub(crate) fn scatter(
     Ok(plan)
 }
 
-pub(crate) fn allgather(
-    channel: &Channel,
-    data: Vec<u8>,
-    lengths: &[usize],
-) -> Result<Plan, Error> {
+pub(super) fn allgather(channel: &Channel, call: Call) -> Result<Plan, Error> {
+    let Call { data, receives, .. } = call;
     let (own, size) = (channel.own, channel.size());
-    let places = places(channel.size(), lengths, 0)?;
+    let places = places(channel.size(), &receives, 0)?;
     let all = data.len();
     check(all, places[own as usize].len())?;
     let start = places[own as usize].start;
@@ -84,17 +75,11 @@ pub(crate) fn allgather(
     Ok(plan)
 }
 
-/// `sends` has the bytes for each rank, `receives` the bytes from each.
-pub(crate) fn alltoall(
-    channel: &Channel,
-    data: Vec<u8>,
-    sends: &[usize],
-    receives: &[usize],
-    at_once: u32,
-) -> Result<Plan, Error> {
-    let from = places(channel.size(), sends, 0)?;
+pub(super) fn alltoall(channel: &Channel, call: Call, at_once: u32) -> Result<Plan, Error> {
+    let Call { data, sends, receives, .. } = call;
+    let from = places(channel.size(), &sends, 0)?;
     check(data.len(), end(&from))?;
-    let into = places(channel.size(), receives, data.len())?;
+    let into = places(channel.size(), &receives, data.len())?;
     let own = channel.own as usize;
     check(from[own].len(), into[own].len())?;
     let mut plan = Plan { result: data.len()..end(&into), memory: data, ..Plan::default() };
@@ -104,15 +89,12 @@ pub(crate) fn alltoall(
 }
 
 /// Each member sends the values for a rank to that rank, which combines them in the order of ranks.
-pub(crate) fn reduce_scatter(
-    channel: &Channel,
-    data: Vec<u8>,
-    lengths: &[usize],
-) -> Result<Plan, Error> {
-    let from = places(channel.size(), lengths, 0)?;
+pub(super) fn reduce_scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
+    let Call { data, sends, .. } = call;
+    let from = places(channel.size(), &sends, 0)?;
     check(data.len(), end(&from))?;
     let own = from[channel.own as usize].len();
-    let into = places(channel.size(), &vec![own; lengths.len()], data.len())?;
+    let into = places(channel.size(), &vec![own; sends.len()], data.len())?;
     let mut plan = Plan { memory: data, ..Plan::default() };
     plan.memory.resize(end(&into), 0);
     pairs(channel, &mut plan, &from, &into, PAIRS_MAX);

@@ -57,12 +57,11 @@ impl<N: Net> InterComm<N> {
     /// A process on which this one depends is down; the remote group has no rank `root`; the
     /// lengths differ.
     pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Collective<'_, N> {
-        let length = data.len();
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
         if root == InterRoot::Local {
-            return self.all(data, Ok);
+            return self.all(data, |operation, _| Ok(operation));
         }
-        self.rooted(root, data, |operation, root| {
+        self.rooted(root, data, |operation, length, root| {
             Ok(match root {
                 None => operation.give(0, length),
                 Some(root) => operation.leader_takes(root, length).local(length, broadcast),
@@ -76,9 +75,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn reduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
-        let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
-        self.rooted(root, data, |operation, root| {
+        self.rooted(root, data, |operation, length, root| {
             op.check(length)?;
             Ok(match root {
                 None => operation.take(0, length),
@@ -93,10 +91,9 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
     pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
-        let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
-        self.all(data, |operation| {
+        self.all(data, |operation, length| {
             op.check(length)?;
             let reduced = operation.local(length, reduce);
             Ok(reduced.leaders_swap(length, length).local(length, broadcast))
@@ -110,11 +107,10 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     pub fn reduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> Collective<'_, N> {
-        let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let scatter = Call::new(Coll::Scatterv, 0, Vec::new()).sending(lengths);
         let (size, own) = (self.size(), self.rank());
-        self.all(data, |operation| {
+        self.all(data, |operation, length| {
             let places = places(size, lengths, 0)?;
             check(length, end(&places))?;
             lengths.iter().try_for_each(|length| op.check(*length))?;
@@ -131,13 +127,11 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn gather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
-        let length = data.len();
-        let (size, remote) = (self.size(), self.remote_size());
-        self.rooted(root, data, |operation, root| match root {
-            None => Ok(operation.take(0, blocks(remote, block)?)),
+        self.rooted(root, data, |operation, length, root| match root {
+            None => Ok(operation.take(0, blocks(self.remote_size(), block)?)),
             Some(root) => {
                 let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
-                Ok(gathered.leader_gives(root, blocks(size, length)?).nothing())
+                Ok(gathered.leader_gives(root, blocks(self.size(), length)?).nothing())
             }
         })
     }
@@ -148,10 +142,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn gatherv(&self, root: InterRoot, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
-        let length = data.len();
-        let remote = self.remote_size();
-        self.rooted(root, data, |operation, root| match root {
-            None => Ok(operation.take_each(&places(remote, lengths, 0)?)),
+        self.rooted(root, data, |operation, length, root| match root {
+            None => Ok(operation.take_each(&places(self.remote_size(), lengths, 0)?)),
             Some(root) => Ok(operation.give(root, length).nothing()),
         })
     }
@@ -162,16 +154,14 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn scatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
-        let length = data.len();
-        let (size, remote) = (self.size(), self.remote_size());
         let scatter = Call::new(Coll::Scatter, 0, Vec::new()).receiving(&[block]);
-        self.rooted(root, data, |operation, root| match root {
+        self.rooted(root, data, |operation, length, root| match root {
             None => {
-                check(length, blocks(remote, block)?)?;
+                check(length, blocks(self.remote_size(), block)?)?;
                 Ok(operation.give(0, length).nothing())
             }
             Some(root) => {
-                let all = blocks(size, block)?;
+                let all = blocks(self.size(), block)?;
                 Ok(operation.leader_takes(root, all).local(all, scatter))
             }
         })
@@ -190,11 +180,9 @@ impl<N: Net> InterComm<N> {
         lengths: &[usize],
         own: usize,
     ) -> Collective<'_, N> {
-        let length = data.len();
-        let remote = self.remote_size();
-        self.rooted(root, data, |operation, root| match root {
+        self.rooted(root, data, |operation, length, root| match root {
             None => {
-                let places = places(remote, lengths, 0)?;
+                let places = places(self.remote_size(), lengths, 0)?;
                 check(length, end(&places))?;
                 Ok(operation.give_each(&places))
             }
@@ -209,10 +197,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     pub fn allgather(&self, data: Vec<u8>, block: usize) -> Collective<'_, N> {
-        let length = data.len();
-        let (size, remote) = (self.size(), self.remote_size());
-        self.all(data, |operation| {
-            let (given, taken) = (blocks(size, length)?, blocks(remote, block)?);
+        self.all(data, |operation, length| {
+            let (given, taken) = (blocks(self.size(), length)?, blocks(self.remote_size(), block)?);
             let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
             let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
             Ok(gathered.leaders_swap(given, taken).local(taken, broadcast))
@@ -225,9 +211,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
-        let remote = self.remote_size();
-        self.all(data, |operation| {
-            let places = places(remote, lengths, 0)?;
+        self.all(data, |operation, _| {
+            let places = places(self.remote_size(), lengths, 0)?;
             let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
             Ok(operation.leaders_take_each(&places).local(end(&places), broadcast))
         })
@@ -256,25 +241,23 @@ impl<N: Net> InterComm<N> {
         sends: &[usize],
         receives: &[usize],
     ) -> Collective<'_, N> {
-        let length = data.len();
-        let remote = self.remote_size();
-        let at_once =
-            self.comm.driver().settings.algorithms.pairs_at_once(length / remote as usize);
-        self.all(data, |operation| {
-            let from = places(remote, sends, 0)?;
+        self.all(data, |operation, length| {
+            let from = places(self.remote_size(), sends, 0)?;
             check(length, end(&from))?;
-            let into = places(remote, receives, length)?;
-            Ok(operation.pairs(&from, &into, at_once))
+            let into = places(self.remote_size(), receives, length)?;
+            Ok(operation.pairs(&from, &into))
         })
     }
 
-    /// An operation without a root. `add_phases` checks the arguments and adds the phases.
+    /// An operation without a root. `add_phases` gets the length of the data, checks the
+    /// arguments and adds the phases.
     fn all(
         &self,
         data: Vec<u8>,
-        add_phases: impl FnOnce(InterOperation) -> Result<InterOperation, Error>,
+        add_phases: impl FnOnce(InterOperation, usize) -> Result<InterOperation, Error>,
     ) -> Collective<'_, N> {
-        let operation = add_phases(InterOperation::new(self, data));
+        let length = data.len();
+        let operation = add_phases(InterOperation::new(self, data), length);
         Collective::of_machine(&self.comm, || Ok(operation?.numbered(self)))
     }
 
@@ -284,13 +267,13 @@ impl<N: Net> InterComm<N> {
         &self,
         root: InterRoot,
         data: Vec<u8>,
-        add_phases: impl FnOnce(InterOperation, Option<u32>) -> Result<InterOperation, Error>,
+        add_phases: impl FnOnce(InterOperation, usize, Option<u32>) -> Result<InterOperation, Error>,
     ) -> Collective<'_, N> {
         let size = self.remote_size();
-        self.all(data, |operation| match root {
-            InterRoot::Own => add_phases(operation, None),
+        self.all(data, |operation, length| match root {
+            InterRoot::Own => add_phases(operation, length, None),
             InterRoot::Local => Ok(operation.nothing()),
-            InterRoot::Remote(rank) if rank < size => add_phases(operation, Some(rank)),
+            InterRoot::Remote(rank) if rank < size => add_phases(operation, length, Some(rank)),
             InterRoot::Remote(rank) => Err(Error::Rank { rank, size }),
         })
     }

@@ -155,11 +155,12 @@ impl InterOperation {
     }
 
     /// Sends each remote process its block, and receives one from each, in pairs. There are as many
-    /// rounds as the larger group has members. `at_once` rounds may be under way at the same time.
-    pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>], at_once: u32) -> Self {
+    /// rounds as the larger group has members.
+    pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>]) -> Self {
         let remote = self.remote.end - self.remote.start;
         let (own, rounds) = (self.local.own, remote.max(self.local.size()));
         let given = self.data.len();
+        let at_once = self.algorithms.pairs_at_once(given / remote as usize);
         let mut plan = Plan { result: given..end(into), ..Plan::default() };
         for round in 0..rounds {
             let (source, to) = ((own + rounds - round) % rounds, (own + round) % rounds);

@@ -1,4 +1,4 @@
-//! The calls of an intercommunicator about failures of either group, except shrinking.
+//! Agreements of both groups of an intercommunicator.
 
 use crate::coll::Collective;
 use crate::driver::{Machine, MachineIo};
@@ -21,32 +21,6 @@ pub struct InterAgreed {
 }
 
 impl<N: Net> InterComm<N> {
-    /// The processes of both groups that this process knows to have failed, in the order in which
-    /// that became known.
-    pub fn failed(&self) -> Group {
-        self.comm.failed()
-    }
-
-    /// As [`Comm::acknowledge`](crate::Comm::acknowledge).
-    pub fn acknowledge(&self, count: u32) -> u32 {
-        self.comm.acknowledge(count)
-    }
-
-    /// The failed processes whose failure was acknowledged.
-    pub fn acknowledged(&self) -> Group {
-        self.comm.acknowledged()
-    }
-
-    /// As [`Comm::revoke`](crate::Comm::revoke), at all members of both groups.
-    pub fn revoke(&self) {
-        self.comm.revoke();
-    }
-
-    /// Whether this process knows that the intercommunicator is revoked.
-    pub fn is_revoked(&self) -> bool {
-        self.comm.is_revoked()
-    }
-
     /// As [`Comm::agree`](crate::Comm::agree), for both groups: each group gets the flags of the
     /// other one (ULFM).
     ///

@@ -1,19 +1,21 @@
-//! Sends, receives and probes: those of a communicator, with the remote group in the place of its
-//! group.
+//! The calls that are those of the communicator inside: sends, receives and probes, which reach the
+//! remote group, and calls about the local group and about failures.
 
 use tagmatch::Buffer;
 
 use crate::comm::{Destination, Message, RecvRequest, SendRequest, Source, Status, TagChoice};
 use crate::error::Error;
+use crate::group::Group;
+use crate::ids::ContextId;
 use crate::net::Net;
 
 use super::intercomm::InterComm;
 
 /// Methods that call the method of the same name of the communicator inside.
 macro_rules! of_comm {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $end:ty;)*) => {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) $(-> $end:ty)?;)*) => {
         impl<N: Net> InterComm<N> {
-            $($(#[$doc])* pub fn $name(&self, $($argument: $type),*) -> $end {
+            $($(#[$doc])* pub fn $name(&self, $($argument: $type),*) $(-> $end)? {
                 self.comm.$name($($argument),*)
             })*
         }
@@ -21,6 +23,40 @@ macro_rules! of_comm {
 }
 
 of_comm! {
+    /// This process's rank in the local group.
+    fn rank() -> u32;
+
+    /// The number of processes in the local group.
+    fn size() -> u32;
+
+    /// The local group.
+    fn group() -> &Group;
+
+    /// The context id in which this process receives.
+    fn id() -> ContextId;
+
+    /// The name, for people to read; empty if none was set.
+    fn name() -> String;
+
+    /// Sets the name, in this process only.
+    fn set_name(name: impl Into<String>);
+
+    /// The processes of both groups that this process knows to have failed, in the order in which
+    /// that became known.
+    fn failed() -> Group;
+
+    /// As [`Comm::acknowledge`](crate::Comm::acknowledge).
+    fn acknowledge(count: u32) -> u32;
+
+    /// The failed processes whose failure was acknowledged.
+    fn acknowledged() -> Group;
+
+    /// As [`Comm::revoke`](crate::Comm::revoke), at all members of both groups.
+    fn revoke();
+
+    /// Whether this process knows that the intercommunicator is revoked.
+    fn is_revoked() -> bool;
+
     /// As [`Comm::send`](crate::Comm::send), to a remote process.
     fn send(to: impl Into<Destination>, tag: u32, data: impl Into<Buffer>) -> SendRequest<N>;
 
