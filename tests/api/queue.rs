@@ -331,18 +331,20 @@ fn threads_that_wait_for_ends_are_woken_by_the_progress_of_others() {
     assert!(contexts.iter().copied().eq(1..=THREADS * EACH), "{} ends", contexts.len());
 }
 
+/// Forty, since UCX never ends some operations if more than 63 rendezvous requests wait for a peer
+/// that leaves (docs/devices.md).
 #[test]
 fn a_worker_may_be_dropped_with_operations_in_its_queue() {
     let p = pair_with(&Config { drain_timeout: Duration::ZERO, ..config() });
-    for i in 0..100u64 {
+    for i in 0..40u64 {
         p.b.recv_queued(Match::tag(i), vec![0; 100_000], i).unwrap();
-        drop(p.a.send_queued(p.to_b, 50 + i, bytes(100_000), i).unwrap());
+        drop(p.a.send_queued(p.to_b, 20 + i, bytes(100_000), i).unwrap());
     }
     p.progress();
     let Pair { a, b, .. } = p;
     drop(b);
     let mut ends = Vec::new();
-    while ends.len() < 100 {
+    while ends.len() < 40 {
         assert!(a.ends_timeout(&mut ends, 9, PATIENCE) > 0, "{} ends", ends.len());
     }
     assert!(ends.iter().all(|end| matches!(end, End::Operation { .. })));
