@@ -273,10 +273,10 @@ fn a_wait_for_ends_is_limited_interrupted_and_woken() {
     assert_eq!(p.b.ends_timeout(&mut ends, 1, Duration::MAX), 0);
     other.join().unwrap();
     p.b.recv_queued(Match::tag(1), vec![0; 8], 1).unwrap();
-    p.a.inject(p.to_b, 1, &[7; 8]).unwrap();
+    p.b.inject(p.b.oneself(), 1, &[7; 8]).unwrap();
     assert_eq!(p.b.ends_blocking(&mut ends, 9), 1);
     p.b.recv_queued(Match::tag(2), vec![0; 8], 2).unwrap();
-    p.a.inject(p.to_b, 2, &[7; 8]).unwrap();
+    p.b.inject(p.b.oneself(), 2, &[7; 8]).unwrap();
     let taken = poll_fn(|task| p.b.poll_ends(task, &mut ends, 9));
     assert_eq!(p.b.block_on(taken).unwrap(), 1);
     assert_eq!(ends.len(), 2);
