@@ -15,7 +15,8 @@ use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
 impl State {
-    /// Makes progress unless there are enough ends already, and takes ends.
+    /// Makes progress, and takes the oldest ends, at most `max`; gives the number of events and that
+    /// of ends.
     #[inline(always)]
     fn take_ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
         let events = self.progress();
