@@ -1,4 +1,4 @@
-//! What the completion queue tells, and the names of queued operations.
+//! The entries of the completion queue, and the names of queued operations.
 
 use tagmatch_device::Buffer;
 use tagmatch_fallback::{self as fallback, Completion, PeerFault, Posted, Refused, RequestId};
@@ -7,12 +7,13 @@ use crate::access::Access;
 use crate::envelope::{Peer, Status};
 use crate::error::{Error, Failed};
 
-/// What the completion queue tells; see [`WorkerOf::ends`](crate::WorkerOf::ends).
+/// An entry of the completion queue: the end of an operation, or news of a peer. See
+/// [`WorkerOf::ends`](crate::WorkerOf::ends).
 #[derive(Debug)]
 pub enum End {
     /// A queued operation is over.
     Operation {
-        /// What the caller gave when it began the operation.
+        /// The number that the caller gave with the operation.
         context: u64,
         /// The message's envelope, or what went wrong. For a send, the envelope's source is the
         /// peer that the message went to.

@@ -22,7 +22,7 @@ pub struct Unsent {
     /// their acknowledgement is known. UCX doesn't tell the number of small messages that it holds:
     /// they count as one.
     pub messages: usize,
-    /// What they wait for, or why they are lost.
+    /// Why the messages have not left, or why they are lost.
     pub why: WhyUnsent,
 }
 

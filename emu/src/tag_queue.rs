@@ -178,7 +178,7 @@ impl TagQueue {
     }
 }
 
-/// What the thread of the queue does.
+/// The work of the queue's thread.
 ///
 /// While the program polls, the thread only looks at the number of polls once a tick. While the
 /// program doesn't poll, the thread sleeps until the device has an event.

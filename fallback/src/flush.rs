@@ -24,7 +24,7 @@ pub struct Unsent {
     pub peer: PeerId,
     /// How many messages, at least 1.
     pub messages: usize,
-    /// What they wait for, or why they are lost.
+    /// Why the messages have not left, or why they are lost.
     pub why: WhyUnsent,
 }
 
@@ -53,9 +53,11 @@ pub struct Flushing {
 #[derive(Clone, Debug)]
 struct PeerFlush {
     peer: PeerId,
-    /// What [`Peer::departed`] will be once the backlog of the beginning is empty.
+    /// The value that [`Peer::departed`] reaches when the sends have gone that were in the backlog
+    /// when the flush began.
     departed: u64,
-    /// The rendezvous that have to end; `None` until the backlog of the beginning is empty.
+    /// The rendezvous that have to end. `None` until the sends have gone that were in the backlog
+    /// when the flush began.
     operations: Option<Vec<Key>>,
     /// See [`Device::flush`].
     mark: Option<u64>,

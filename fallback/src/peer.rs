@@ -61,17 +61,17 @@ pub(crate) struct Peer {
     pub(crate) lost_messages: bool,
     /// Sends that have left the backlog so far.
     pub(crate) departed: u64,
-    /// It is down, and this many messages to it were lost.
+    /// Messages to the peer that were lost when it went down.
     pub(crate) lost_sends: usize,
-    /// Those were reported, see [`Engine::take_lost`](crate::Engine::take_lost).
+    /// Whether [`Engine::take_lost`](crate::Engine::take_lost) has reported the lost messages.
     pub(crate) is_loss_told: bool,
 }
 
-/// What flushes have to know of a peer of a device that matches by itself.
+/// A peer of a device that matches by itself, as far as flushes need to know it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlushNote {
     pub(crate) is_up: bool,
-    /// The messages that were lost when the peer went down were reported.
+    /// Whether the messages that were lost when the peer went down have been reported.
     pub(crate) is_loss_told: bool,
 }
 

@@ -85,12 +85,12 @@ pub struct Completion {
 // It is moved from table to caller; a cache line is what that may cost.
 const _: () = assert!(size_of::<Completion>() <= 64);
 
-/// What the completion queue tells.
+/// An entry of the completion queue: the end of an operation, or news of a peer.
 #[derive(Debug)]
 pub enum End {
     /// A queued operation is over.
     Operation {
-        /// What the caller gave when it began the operation.
+        /// The number that the caller gave with the operation.
         context: u64,
         /// How it ended.
         completion: Completion,

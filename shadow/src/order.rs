@@ -38,7 +38,7 @@ struct MaskGroup {
 /// A receive's place in the order of posting.
 pub(crate) type Age = u64;
 
-/// What the order of receives depends on.
+/// A receive's pattern and its place in the order of posting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostedPattern {
     pub(crate) id: u32,

@@ -281,7 +281,7 @@ impl DeviceError {
 
 /// Names the call in the error of a system call.
 pub trait InCall<T> {
-    /// The same result, with an error that names `call`.
+    /// The result of a system call; an error names the call.
     ///
     /// # Errors
     /// [`DeviceError::System`] without a hint.

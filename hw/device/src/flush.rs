@@ -1,4 +1,4 @@
-//! What has become of the messages that a device has taken.
+//! Whether the messages that a device has taken have left this process.
 
 /// Whether messages to a peer have left this process: see
 /// [`Device::flush`](crate::Device::flush) and

@@ -42,7 +42,7 @@ pub(super) struct Attempt {
     pub(super) is_crossed: bool,
 }
 
-/// What is known of the messages that were sent to a peer.
+/// Whether UCX may still hold messages that were sent to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// There are none.

@@ -94,7 +94,8 @@ impl pmix_info_t {
     }
 }
 
-/// What is declared here, for `examples/pmix_layout.rs`: structures, constants and texts.
+/// The structures, constants and texts of this module, which `examples/pmix_layout.rs` prints
+/// for a comparison with the header of PMIx.
 #[doc(hidden)]
 pub fn facts() -> (&'static [Structure], &'static [Constant], [(&'static str, &'static str); 3]) {
     let texts = [
