@@ -151,7 +151,7 @@ pub struct Status {
     /// Its full length in bytes, also when less fitted into the buffer.
     pub length: usize,
     /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which
-    /// doesn't keep them, whatever it held before). A probe never says so.
+    /// doesn't keep them, zeros). A probe never says so.
     pub truncated: bool,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,
@@ -178,7 +178,7 @@ pub struct Received {
 impl Received {
     /// The bytes that were received: all of the message, or as many as fitted.
     pub fn data(&self) -> &[u8] {
-        &self.buffer[..self.status.length.min(self.buffer.len())]
+        self.buffer.first_bytes(self.status.length)
     }
 }
 

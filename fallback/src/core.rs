@@ -128,9 +128,9 @@ impl Core {
         known.grant.passed(cost);
         let is_low = known.grant.is_low();
         if let Some((request, line)) = rx.requests.matched(index) {
-            let room = line.buffer.as_mut_slice().unwrap_or_default();
+            let room = line.buffer.room().unwrap_or_default();
             let truncated = length > room.len();
-            bytes.copy_to(TMH_BYTES, room);
+            bytes.copy_to_room(TMH_BYTES, room);
             let length = length as u64;
             line.finish(&Status { source: peer, tag: tmh.tag, length, truncated, immediate });
             rx.counters.posted += 1;

@@ -85,10 +85,9 @@ impl Receiver {
         let peer = status.source;
         match message.body {
             Body::Stored(stored) => {
-                let room = buffer.as_mut_slice().unwrap_or_default();
+                let room = buffer.room().unwrap_or_default();
                 let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
-                let fits = room.len().min(payload.len());
-                room[..fits].copy_from_slice(&payload[..fits]);
+                room.fill(payload);
                 self.drop_stored(&status, stored);
                 self.acknowledge(peer, operation);
                 self.truncate(&mut status, &buffer);

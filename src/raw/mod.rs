@@ -3,6 +3,25 @@
 //! Everything else in this crate is safe because operations own their buffers. A runtime whose
 //! users hand it pointers (as MPI's do) makes buffers out of them here and keeps the promise
 //! itself.
+//!
+//! ```
+//! use std::mem::MaybeUninit;
+//! use std::ptr::NonNull;
+//! use tagmatch::{Config, Match, Worker, raw};
+//!
+//! let worker = Worker::new(Config::default())?;
+//! let mut memory: Box<[MaybeUninit<u8>]> = Box::new_uninit_slice(1000);
+//! let start = NonNull::from(&mut *memory).cast();
+//! // SAFETY: `memory` is used again only when the receive has ended.
+//! let buffer = unsafe { raw::buffer(start, memory.len()) };
+//! let receive = worker.recv(Match::tag(1), buffer);
+//! worker.inject(worker.oneself(), 1, b"ping")?;
+//! let received = receive.wait()?;
+//! assert_eq!(received.data(), b"ping");
+//! // The other 996 bytes are as they were: never written.
+//! drop(memory);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![allow(unsafe_code, reason = "the one unsafe module of this crate")]
 
@@ -14,12 +33,33 @@ use tagmatch_device::Buffer;
 
 pub use scope::{Scope, ScopedRequest};
 
-/// Memory at a pointer, for receiving or sending.
+/// Memory at a pointer, for receiving or sending. Nothing is copied: a message is written to the
+/// memory itself, and a send reads it there. Allocates nothing.
 ///
 /// # Safety
-/// Until the operation that it is handed to has given the buffer back or, if its request was
-/// dropped or leaked, until the worker is dropped and every other request of it is gone: `length`
-/// bytes at `start` stay allocated and initialised, and nobody else reads or writes them.
+/// From this call until the operation is over, for the `length` bytes at `start`:
+/// 1. The bytes stay allocated: they are not freed, unmapped, or mapped anew.
+/// 2. Nothing else reads or writes the bytes. An operation on another part of the same allocation
+///    is allowed.
+/// 3. Any thread may read and write the bytes, since any thread may make progress.
+///
+/// The operation is over when its result has been taken: the request's, or the end in the
+/// completion queue, with success or with an error. If the request was dropped or leaked without
+/// that, the operation is over when the worker is dropped and every other request of it is gone;
+/// over UCX, which can fail to end an operation, only when the process ends. A buffer that was
+/// handed to no operation is no longer used when it is dropped.
+///
+/// For a send, all bytes are initialised. For a receive they needn't be. A message writes its own
+/// bytes and leaves the rest as it was. So after a receive:
+/// - [`Received::data`](crate::Received::data) is always right: it has exactly the bytes that the
+///   message has written.
+/// - The whole buffer (as a slice, by `into_vec` or `clone`) may be read only if all its bytes were
+///   initialised before, or the message has filled it.
+/// - After a receive that failed or was cancelled, only bytes may be read that were initialised
+///   before. A failed receive may have written some of them.
+///
+/// `start` points to anything if `length` is 0. `length` is at most `isize::MAX`, and the last byte
+/// is no further than the end of the address space.
 pub unsafe fn buffer(start: NonNull<u8>, length: usize) -> Buffer {
     // SAFETY: the caller's promise is the one that is asked for.
     unsafe { Buffer::from_raw(start, length, true) }
@@ -28,7 +68,7 @@ pub unsafe fn buffer(start: NonNull<u8>, length: usize) -> Buffer {
 /// Memory at a pointer, for sending only.
 ///
 /// # Safety
-/// As for [`buffer`], except that others may read the bytes.
+/// As for [`buffer`], except that others may read the bytes. All bytes are initialised.
 pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
     // SAFETY: the caller's promise is the one that is asked for.
     unsafe { Buffer::from_raw(start, length, false) }

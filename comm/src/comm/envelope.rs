@@ -77,6 +77,6 @@ pub struct Received {
 impl Received {
     /// The message's bytes.
     pub fn data(&self) -> &[u8] {
-        &self.buffer[..self.status.length.min(self.buffer.len())]
+        self.buffer.first_bytes(self.status.length)
     }
 }

@@ -89,10 +89,8 @@ impl Entries {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         let line = rx.requests.get_mut(entry.request)?;
         if entry.is_bounced {
-            let users = line.buffer.as_mut_slice().unwrap_or_default();
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let fits = length.min(users.len()).min(buffer.len());
-            users[..fits].copy_from_slice(&buffer[..fits]);
+            line.buffer.room().unwrap_or_default().fill(buffer.first_bytes(length));
             self.bounce.push(buffer);
         } else {
             line.buffer = buffer;

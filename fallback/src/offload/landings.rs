@@ -33,8 +33,8 @@ pub(super) struct Landing {
 pub(super) enum Data {
     /// Nothing yet.
     Due,
-    /// It is in the buffer.
-    Here,
+    /// The NIC has written so many bytes to the buffer; or more than fit, if it was bounced.
+    Here { written: u64 },
     /// It doesn't fit: software must read what does.
     Remote { va: u64, rkey: u32 },
 }
@@ -104,7 +104,7 @@ impl Landings {
 /// Ends a receive that the NIC has matched: everything about it is known. Only now is its cost
 /// known, too, which its sender has paid with the credit that it was granted.
 fn conclude(rx: &mut Receiver, landing: &Landing) {
-    let Landing { request, status, app_ctx, data, .. } = *landing;
+    let Landing { request, mut status, app_ctx, data, .. } = *landing;
     let peer = status.source;
     let cost =
         if app_ctx.is_rendezvous() { Amount::RENDEZVOUS } else { Amount::of_eager(status.length) };
@@ -124,7 +124,13 @@ fn conclude(rx: &mut Receiver, landing: &Landing) {
             let span = RemoteSpan { address: va, key: rkey, length: status.length };
             rx.pull(request, status, span, app_ctx.operation(), buffer);
         }
-        Data::Here | Data::Due => {
+        Data::Here { .. } | Data::Due => {
+            if let Data::Here { written } = data
+                && written < buffer.len() as u64
+            {
+                // A companion may have told of more bytes than the NIC has written.
+                status.length = written;
+            }
             let wants_fin = app_ctx.ack_wanted() && !app_ctx.is_rendezvous();
             rx.received(request, status, buffer);
             rx.acknowledge(peer, wants_fin.then(|| app_ctx.operation()));
@@ -138,7 +144,11 @@ fn conclude(rx: &mut Receiver, landing: &Landing) {
 #[cold]
 fn drop_message(rx: &mut Receiver, landing: &Landing, fault: Fault) {
     let Landing { request, status, app_ctx, data, .. } = *landing;
-    let waits = if app_ctx.is_rendezvous() { data != Data::Here } else { app_ctx.ack_wanted() };
+    let waits = if app_ctx.is_rendezvous() {
+        !matches!(data, Data::Here { .. })
+    } else {
+        app_ctx.ack_wanted()
+    };
     if waits {
         rx.abort(status.source, app_ctx.operation(), 0);
     }

@@ -201,12 +201,13 @@ impl Offload {
                 self.landed(rx, entry, buffer, length, |landing| {
                     landing.status.length = length;
                     landing.status.immediate = landing.status.immediate.or(immediate);
-                    landing.data = Data::Here;
+                    landing.data = Data::Here { written: length };
                 })
             }
             TagEvent::Incomplete { entry, buffer } => {
+                let headers = buffer.first_bytes(TMH_BYTES + RVH_BYTES);
                 let rvh: Option<&[u8; RVH_BYTES]> =
-                    buffer.get(TMH_BYTES..).and_then(|rest| rest.first_chunk());
+                    headers.get(TMH_BYTES..).and_then(|rest| rest.first_chunk());
                 let Rvh { va, rkey, len } = Rvh::parse(rvh.unwrap_or(&[0; RVH_BYTES]));
                 self.landed(rx, entry, buffer, 0, |landing| {
                     landing.status.length = landing.status.length.max(len.into());
@@ -499,7 +500,7 @@ fn deliver_here(
     rx.counters.posted += 1;
     match payload {
         Payload::Here(bytes) => {
-            bytes.copy_to(TMH_BYTES, buffer.as_mut_slice().unwrap_or_default());
+            bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
             rx.truncate(&mut status, &buffer);
             rx.requests.complete(request, Ok(status), buffer);
             rx.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));

@@ -9,6 +9,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
+use crate::room::Room;
+
 /// Bytes to send, or memory to receive into.
 ///
 /// An operation owns its buffer and returns it when it completes. So a device never reads or writes
@@ -25,8 +27,9 @@ use std::sync::Arc;
 // Every message reads, moves and drops a buffer. So `start` and `length` are the same for all
 // owners, and a buffer of the caller's memory is dropped by one comparison.
 pub struct Buffer {
-    /// `length` initialised bytes, valid for reads as long as this lives. Also valid for writes,
-    /// unless they are shared or read-only, see [`Buffer::is_writable`].
+    /// `length` bytes, valid for reads as long as this lives. Also valid for writes, unless they are
+    /// shared or read-only, see [`Buffer::is_writable`]. Initialised, except that the caller of
+    /// [`Buffer::from_raw`] may know better.
     start: NonNull<u8>,
     length: usize,
     owner: Owner,
@@ -111,8 +114,11 @@ impl Buffer {
     ///
     /// # Safety
     /// Until this buffer is dropped, or returned by the operation that it was passed to: `length`
-    /// bytes at `start` stay allocated and initialised, nothing else writes them, and if `writable`
-    /// is true, nothing else reads them. Any thread may read and write them through the buffer.
+    /// bytes at `start` stay allocated, nothing else writes them, and if `writable` is true, nothing
+    /// else reads them. Any thread may read and write them through the buffer.
+    ///
+    /// All bytes are initialised whenever the buffer is read: sent, cloned, or looked at as a slice.
+    /// A buffer that is only received into needn't be initialised, see [`Buffer::room`].
     #[inline]
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
         let owner = if writable { Owner::CALLER } else { Owner::CALLER_READ_ONLY };
@@ -132,6 +138,43 @@ impl Buffer {
         Some(unsafe { &*lender }.as_any())
     }
 
+    /// Start of the bytes. Also for writing, if they are [writable](Buffer::is_writable).
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        // Hides the method of slices: a slice must not be made of bytes that aren't initialised.
+        self.start.as_ptr()
+    }
+
+    /// The number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The first `length` bytes; all if there are fewer. Of memory that was only received into, the
+    /// bytes that a message has written can be looked at so.
+    #[inline]
+    pub fn first_bytes(&self, length: usize) -> &[u8] {
+        // SAFETY: as in `deref`, and bytes beyond `length` are left alone.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), length.min(self.length)) }
+    }
+
+    /// The bytes to receive into, which needn't be initialised; `None` if they can only be read.
+    #[inline]
+    pub fn room(&mut self) -> Option<Room<'_>> {
+        let start = self.start.as_ptr().cast();
+        // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
+        // to it, and the caller of `from_raw` or `LentMemory` has promised it for the others.
+        let room = || unsafe { slice::from_raw_parts_mut(start, self.length) };
+        self.is_writable().then(|| Room::new(room()))
+    }
+
     /// Whether the bytes can be written. Shared and read-only bytes can be sent, but not received
     /// into.
     #[inline]
@@ -139,7 +182,8 @@ impl Buffer {
         self.owner != Owner::SHARED && self.owner != Owner::CALLER_READ_ONLY
     }
 
-    /// The bytes for writing; `None` if they can only be read.
+    /// The bytes for writing; `None` if they can only be read. They are initialised, as for
+    /// [`Deref`].
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use crate::copy::copy_small;
+use crate::room::Room;
 
 /// The bytes of one message, in one logical run.
 ///
@@ -70,22 +72,30 @@ impl<'a> Bytes<'a> {
     /// many.
     #[inline(always)]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
+        self.copy_to_room(offset, out.into())
+    }
+
+    /// As [`Bytes::copy_to`], into memory that needn't be initialised.
+    #[inline(always)]
+    pub fn copy_to_room(&self, offset: usize, out: Room<'_>) -> usize {
+        // SAFETY: bytes of a message are initialised.
+        let out = unsafe { out.into_uninit() };
         if self.tail_length == 0 && offset <= self.head.len() {
             let length = out.len().min(self.head.len() - offset);
             let from = &self.head[offset..offset + length];
             // SAFETY: `length` <= `out.len()`, and `out` is no part of `self`.
-            unsafe { copy_small(from, out.as_mut_ptr()) };
+            unsafe { copy_small(from, out.as_mut_ptr().cast()) };
             return length;
         }
         self.copy_run_to(offset, out)
     }
 
     #[inline(never)]
-    fn copy_run_to(&self, offset: usize, out: &mut [u8]) -> usize {
+    fn copy_run_to(&self, offset: usize, out: &mut [MaybeUninit<u8>]) -> usize {
         let wanted = out.len().min(self.len().saturating_sub(offset));
         let from_head = wanted.min(self.head.len().saturating_sub(offset));
         if from_head > 0 {
-            out[..from_head].copy_from_slice(&self.head[offset..offset + from_head]);
+            Room::new(&mut *out).fill(&self.head[offset..offset + from_head]);
         }
         if wanted > from_head {
             let skip = (offset + from_head) - self.head.len();
@@ -95,7 +105,8 @@ impl<'a> Bytes<'a> {
             // `out`. If the sender writes at the same time, the copy has some of the bytes that the
             // sender wrote.
             unsafe {
-                std::ptr::copy_nonoverlapping(self.tail.add(skip), rest.as_mut_ptr(), rest.len());
+                let to = rest.as_mut_ptr().cast();
+                std::ptr::copy_nonoverlapping(self.tail.add(skip), to, rest.len());
             }
         }
         wanted

@@ -8,7 +8,7 @@ use crate::pending::EntryBuffer;
 use crate::slots::Handle;
 use crate::transfers::HEADERS_BYTES;
 use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_device::{Bytes, PeerId};
+use tagmatch_device::{Bytes, PeerId, Room};
 
 /// The parts of the model that an incoming message changes.
 pub(crate) struct Landing<'a> {
@@ -38,11 +38,13 @@ impl Landing<'_> {
             Verdict::Payload { handle, .. } => {
                 let length = bytes.len() - TMH_BYTES;
                 self.copy_matched(handle, length, |room| {
-                    bytes.copy_to(TMH_BYTES, room);
+                    bytes.copy_to_room(TMH_BYTES, room);
                 });
             }
             Verdict::Headers { handle, .. } => {
-                self.copy_matched(handle, HEADERS_BYTES, |room| room.copy_from_slice(&head));
+                self.copy_matched(handle, HEADERS_BYTES, |room| {
+                    room.fill(&head);
+                });
             }
             Verdict::Rendezvous | Verdict::Dropped => {}
             Verdict::NotReady => {
@@ -61,10 +63,10 @@ impl Landing<'_> {
     }
 
     /// Lets `copy` write the first `length` bytes of a matched entry's buffer.
-    fn copy_matched(&mut self, handle: Handle, length: usize, copy: impl FnOnce(&mut [u8])) {
+    fn copy_matched(&mut self, handle: Handle, length: usize, copy: impl FnOnce(Room<'_>)) {
         let held = &mut self.entries[handle.slot()];
         let buffer = held.buffer.as_mut().filter(|_| held.handle == Some(handle));
-        match buffer.and_then(|buffer| buffer.as_mut_slice()?.get_mut(..length)) {
+        match buffer.and_then(|buffer| buffer.room()?.part(0..length)) {
             Some(room) => copy(room),
             None => self.nic.record(Fault::BufferGone(handle)),
         }

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::slice;
 
 use super::{check, check_count, descriptor};
 
@@ -82,6 +84,13 @@ pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
 /// FUSE). `pid` may have come to mean another process; the caller checks that afterwards, by a
 /// pidfd.
 pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let start = into.as_mut_ptr().cast();
+    // SAFETY: the same memory, to which only initialised bytes are written.
+    read_memory_to(pid, address, unsafe { slice::from_raw_parts_mut(start, into.len()) })
+}
+
+/// As [`read_memory`], into memory that needn't be initialised.
+pub fn read_memory_to(pid: Pid, address: u64, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
     let Ok(remote) = usize::try_from(address) else {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
     };

@@ -90,9 +90,8 @@ impl CopiedReads {
                 if count > length - start {
                     return Err("a read was sent more bytes than requested");
                 }
-                let into = read.into.as_mut_slice().and_then(|all| all.get_mut(start..));
-                let into = into.and_then(|rest| rest.get_mut(..count));
-                bytes.copy_to(ReadMessage::HEADER_BYTES, into.unwrap_or(&mut []));
+                let into = read.into.room().and_then(|all| all.part(start..start + count));
+                bytes.copy_to_room(ReadMessage::HEADER_BYTES, into.unwrap_or_default());
                 read.received += count;
                 Ok(None)
             }

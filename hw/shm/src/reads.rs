@@ -119,7 +119,7 @@ impl Reads {
         let Some(PeerState::Up(connection)) = peers.state(read.peer) else {
             return Err(ReadError::PeerDown);
         };
-        let Some(into) = read.into.as_mut_slice() else {
+        let Some(into) = read.into.room() else {
             return Err(ReadError::Failed { errno: libc::EINVAL });
         };
         let Some(process) = &connection.process else {
@@ -127,13 +127,15 @@ impl Reads {
             let Some(bytes) = self.exposures.bytes(read.remote) else {
                 return Err(ReadError::BadSpan);
             };
-            into[..read.length].copy_from_slice(bytes);
+            into.fill(bytes);
             return Ok(true);
         };
+        // SAFETY: the kernel writes initialised bytes.
+        let into = unsafe { into.into_uninit() };
         let end = read.done + (read.length - read.done).min(*budget);
         while read.done < end {
             let address = read.remote.address + read.done as u64;
-            match process::read_memory(process.pid, address, &mut into[read.done..end]) {
+            match process::read_memory_to(process.pid, address, &mut into[read.done..end]) {
                 // No bytes and no error: the memory ends here.
                 Ok(0) => return Err(ReadError::BadSpan),
                 Ok(count) => {

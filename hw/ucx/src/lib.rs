@@ -27,8 +27,8 @@
 //!   synchronous send when it matches, before it copies, while further fragments of an eager
 //!   message may be under way. The sender of a rendezvous that copies is done when it has sent. So
 //!   sends that ask for delivery are refused.
-//! - The first bytes of a message that doesn't fit: a truncated receive has the length only; the
-//!   buffer's contents are unspecified.
+//! - The first bytes of a message that doesn't fit: a truncated receive has the length only, and
+//!   zeros in its buffer.
 //! - Forgetting a rendezvous whose sender died: a probe still finds it; its receive ends when the
 //!   peer's end is reported.
 //! - Matching in a ConnectX together with error handling of peers: see [`UcxConfig::hw_tags`].

@@ -276,7 +276,7 @@ impl Ucx {
         let (status, peer) = (operation.status.get(), operation.peer.get());
         let cancelled_by = operation.cancelled_by.get();
         let (wire, length) = (operation.tag.get(), operation.length.get());
-        let buffer = self.retire(index);
+        let mut buffer = self.retire(index);
         match kind {
             Kind::Discard => None,
             Kind::Send => {
@@ -296,7 +296,7 @@ impl Ucx {
                     (Canceller::Caller, _) if status == sys::UCS_ERR_CANCELED => {
                         Err(OperationError::Cancelled)
                     }
-                    _ => self.received(status, wire, length, peer),
+                    _ => self.received(status, wire, length, peer, &mut buffer),
                 };
                 let received = MatchingEvent::Received { token, buffer, result };
                 if let MatchingEvent::Received { result: Ok(envelope), .. } = &received
@@ -328,10 +328,16 @@ impl Ucx {
         wire: u64,
         length: usize,
         named: Option<PeerId>,
+        buffer: &mut Buffer,
     ) -> Result<Envelope, OperationError> {
         let envelope = self.envelope(wire, length);
         match (status, envelope) {
-            (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, Some(envelope)) => Ok(envelope),
+            (sys::UCS_OK, Some(envelope)) => Ok(envelope),
+            (sys::UCS_ERR_MESSAGE_TRUNCATED, Some(envelope)) => {
+                // UCX may have written none of the bytes, and they may not have been initialised.
+                buffer.room().unwrap_or_default().zero();
+                Ok(envelope)
+            }
             (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
                 Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
             }

@@ -119,12 +119,8 @@ impl Operation {
 
     /// Stores the buffer of the operation.
     #[inline]
-    fn hold(&self, mut buffer: Buffer) {
-        let (start, room) = match buffer.as_mut_slice() {
-            Some(bytes) => (bytes.as_mut_ptr().cast(), bytes.len()),
-            None => (buffer.as_ptr().cast_mut().cast(), buffer.len()),
-        };
-        self.memory.set((start, room));
+    fn hold(&self, buffer: Buffer) {
+        self.memory.set((buffer.as_ptr().cast_mut().cast(), buffer.len()));
         self.buffer.set(buffer);
     }
 

@@ -42,7 +42,7 @@ impl Exposures {
     pub(super) fn expose(
         &mut self,
         pd: &Arc<Pd>,
-        mut buffer: Buffer,
+        buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
         let Some(key) = self.entries.vacant(Key::SHORT_MAX) else {
             return Err((buffer, DeviceError::too_many_exposed()));
@@ -54,7 +54,7 @@ impl Exposures {
             let access = sys::IBV_ACCESS_REMOTE_READ;
             // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that
             // lingers keeps its own lock on the pages, and only peers read through it.
-            match unsafe { Region::new(pd, &mut buffer, length, access) } {
+            match unsafe { Region::new(pd, &buffer, length, access) } {
                 Ok(region) => Some(region),
                 Err(source) => {
                     let hint = registration_hint(&source);

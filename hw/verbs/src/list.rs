@@ -219,7 +219,7 @@ impl TagList for List {
     }
 
     fn add(&mut self, add: TagAdd) -> Result<TagHandle, (Buffer, TagRefused)> {
-        let TagAdd { entry: name, tag, mask, mut buffer, count } = add;
+        let TagAdd { entry: name, tag, mask, buffer, count } = add;
         if self.is_broken {
             return Err((buffer, TagRefused::Broken));
         }
@@ -233,7 +233,7 @@ impl TagList for List {
             let access = sys::IBV_ACCESS_LOCAL_WRITE;
             // SAFETY: the entry keeps the buffer, and nobody accesses it, until the region is
             // dropped.
-            unsafe { Region::new(&self.pd, &mut buffer, length, access) }.ok()
+            unsafe { Region::new(&self.pd, &buffer, length, access) }.ok()
         });
         let Some(region) = region.flatten() else { return Err((buffer, TagRefused::Buffer)) };
         let mut part = sys::ibv_sge {

@@ -14,7 +14,7 @@ use super::read::Read;
 use super::region::Region;
 
 /// Registers a buffer for the device to write.
-fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Region>, ReadError> {
+fn register(pd: &Arc<Pd>, into: &Buffer, length: usize) -> Result<Option<Region>, ReadError> {
     if !into.is_writable() {
         return Err(ReadError::Failed { errno: libc::EINVAL });
     }
@@ -31,7 +31,7 @@ fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Reg
 impl Verbs {
     /// See [`Device::read`](tagmatch_device::Device::read).
     pub(super) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
-        let ReadRequest { peer, remote, mut into, token } = request;
+        let ReadRequest { peer, remote, into, token } = request;
         let length = usize::try_from(remote.length).ok();
         let length = length.filter(|length| *length <= into.len());
         let end = remote.address.checked_add(remote.length);
@@ -46,7 +46,7 @@ impl Verbs {
             }
             _ => return Err((into, ReadError::PeerDown)),
         }
-        let region = match register(&self.pd, &mut into, length) {
+        let region = match register(&self.pd, &into, length) {
             Ok(region) => region,
             Err(error) => return Err((into, error)),
         };
@@ -66,12 +66,12 @@ impl Verbs {
         mut into: Buffer,
         token: u64,
     ) -> Result<(), (Buffer, ReadError)> {
-        let Some(to) = into.as_mut_slice() else {
+        let Some(to) = into.room() else {
             return Err((into, ReadError::Failed { errno: libc::EINVAL }));
         };
         let result = match self.exposures.bytes(remote) {
             Some(bytes) => {
-                to[..bytes.len()].copy_from_slice(bytes);
+                to.fill(bytes);
                 Ok(())
             }
             None => Err(ReadError::BadSpan),

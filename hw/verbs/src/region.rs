@@ -148,7 +148,7 @@ impl Region {
     /// As for [`Mr::new`]. The buffer must be kept until the region is dropped.
     pub(super) unsafe fn new(
         pd: &Arc<Pd>,
-        buffer: &mut Buffer,
+        buffer: &Buffer,
         length: usize,
         access: sys::ibv_access_flags,
     ) -> io::Result<Self> {
@@ -158,14 +158,11 @@ impl Region {
         {
             return Ok(Region::pooled(mr.lkey(), mr.rkey()));
         }
-        let start = buffer.as_mut_slice().map(<[u8]>::as_mut_ptr);
-        let start = match start {
-            Some(start) => start,
-            None if access & sys::IBV_ACCESS_LOCAL_WRITE == 0 => buffer.as_ptr().cast_mut(),
-            None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        };
+        if access & sys::IBV_ACCESS_LOCAL_WRITE != 0 && !buffer.is_writable() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         // SAFETY: the caller's promise.
-        let mr = unsafe { Mr::new(pd.clone(), start, length, access) }?;
+        let mr = unsafe { Mr::new(pd.clone(), buffer.as_ptr().cast_mut(), length, access) }?;
         Ok(Region { lkey: mr.lkey(), rkey: mr.rkey(), own: Some(mr) })
     }
 

@@ -84,19 +84,17 @@ impl Net {
         let Some(exposed) = self.exposure(from, request.remote.key) else { return false };
         let bytes: &[u8] = exposed.buffer.as_deref().unwrap_or_default();
         let length = usize::try_from(request.remote.length).unwrap_or(usize::MAX);
-        let into = request.into.as_mut_slice().unwrap_or_default();
-        if length > bytes.len() || length > into.len() {
-            return false;
-        }
-        let copied = match wire_fault {
-            Some(WireFault::ShortRead) => length.saturating_sub(1),
-            Some(WireFault::LongRead) => {
-                into.iter_mut().skip(length).take(1).for_each(|byte| *byte = 0);
-                length
-            }
-            _ => length,
+        let room = request.into.room().and_then(|into| into.part(0..length));
+        let (Some(room), Some(bytes)) = (room, bytes.get(..length)) else { return false };
+        match wire_fault {
+            Some(WireFault::ShortRead) => room.fill(&bytes[..length.saturating_sub(1)]),
+            _ => room.fill(bytes),
         };
-        into[..copied].copy_from_slice(&bytes[..copied]);
+        if wire_fault == Some(WireFault::LongRead)
+            && let Some(beyond) = request.into.as_mut_slice().and_then(|into| into.get_mut(length))
+        {
+            *beyond = 0;
+        }
         true
     }
 }
