@@ -135,7 +135,7 @@ mod tests {
 
     use super::lists::List;
     use super::*;
-    use crate::spec::{DeviceArg, HwTagsArg, Pin};
+    use crate::spec::{Completions, DeviceArg, HwTagsArg, Pin};
 
     fn read(line: &str) -> Result<Cli, String> {
         let args = std::iter::once("tagperf").chain(line.split_whitespace()).map(Into::into);
@@ -178,6 +178,8 @@ mod tests {
         assert_eq!(measure("lat").common.device, DeviceArg::Shm);
         assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
         assert!(measure("rate --self").oneself);
+        assert_eq!(measure("bw").completions, None);
+        assert_eq!(measure("bw --completions queue").completions, Some(Completions::Queue));
         assert!(read("").unwrap().command.is_none());
         assert!(read("--json -").unwrap().common.json.is_some());
     }
@@ -215,6 +217,8 @@ mod tests {
             "lat --hw-tags on",
             "lat --hw-tags model:0",
             "serve --hw-tags model",
+            "rate --completions polls",
+            "depth --completions queue",
             "lat --device rdma",
             "lat --device verbs:",
             "serve --device verbs:a/b",
@@ -228,6 +232,11 @@ mod tests {
             read("bw --sizes 4X").unwrap_err(),
             "tagperf: invalid value '4X' for '--sizes <SIZES>': `4X` is no size; a size such as 8, \
              4K, 1M (at most 1G) would be right; see tagperf --help"
+        );
+        assert_eq!(
+            read("rate --completions polls").unwrap_err(),
+            "tagperf: invalid value 'polls' for '--completions <WAY>' [possible values: requests, \
+             queue]; see tagperf --help"
         );
         assert_eq!(
             read("replay").unwrap_err(),
@@ -263,6 +272,7 @@ mod tests {
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" | "MATCHER" => &["entries"],
             "DEVICE" => &["carries messages"],
+            "WAY" => &["requests or queue"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),
         }

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
+pub(crate) use tagmatch::{Access, Buffer, End, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Failed, Match, Output, Peer, Request, SendOptions, Worker, WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, QueuedSend, Request, SendOptions, Worker,
+    WorkerOf,
 };
 
 use crate::control::Attention;
@@ -204,18 +205,50 @@ impl<A: Access> Link<A> {
     /// Posts a receive from any source, or from the peer.
     #[inline]
     pub(crate) fn receive_from(&self, any: bool, tag: u64, buffer: Buffer) -> Receiving<A> {
+        self.worker.recv(self.pattern(any, tag), buffer)
+    }
+
+    /// As [`receive_from`](Self::receive_from); the end comes in the worker's completion queue.
+    #[inline]
+    pub(crate) fn receive_queued(
+        &self,
+        any: bool,
+        tag: u64,
+        buffer: Buffer,
+        context: u64,
+    ) -> Result<(), LinkError> {
+        self.worker.recv_queued(self.pattern(any, tag), buffer, context)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn pattern(&self, any: bool, tag: u64) -> Match {
         let tag = self.tags.tag(tag);
-        let which = match any {
+        match any {
             true => Match::masked(tag, self.tags.any_source()),
             false if !self.tags.source_in_tag => Match::tag(tag).from(self.peer),
             false => Match::tag(tag),
-        };
-        self.worker.recv(which, buffer)
+        }
     }
 
     #[inline]
     pub(crate) fn send(&self, tag: u64, buffer: Buffer) -> Sending<A> {
         self.worker.send(self.peer, self.tags.tag(tag), buffer)
+    }
+
+    /// Sends. The buffer, if the send is complete at once; else the end comes in the worker's
+    /// completion queue.
+    #[inline]
+    pub(crate) fn send_queued(
+        &self,
+        tag: u64,
+        buffer: Buffer,
+        context: u64,
+    ) -> Result<Option<Buffer>, LinkError> {
+        match self.worker.send_queued(self.peer, self.tags.tag(tag), buffer, context)? {
+            QueuedSend::Complete(buffer) => Ok(Some(buffer)),
+            QueuedSend::UnderWay(_) => Ok(None),
+        }
     }
 
     /// Sends with 32 bits of immediate data.
@@ -241,20 +274,37 @@ impl<A: Access> Link<A> {
     pub(crate) fn finish_while<T: Output, B: Access>(
         &self,
         mut request: Request<T, B>,
+        go_on: impl FnMut() -> bool,
+    ) -> Result<T, LinkError> {
+        Ok(self.await_some(|| request.test(), go_on)??)
+    }
+
+    /// Waits for ends in the worker's completion queue as [`finish`](Self::finish) does for a
+    /// request, and adds them to `ends`, at most `max`.
+    #[inline]
+    pub(crate) fn await_ends(&self, ends: &mut Vec<End>, max: usize) -> Result<(), LinkError> {
+        let look = || (self.worker.ends(ends, max) > 0).then_some(());
+        self.await_some(look, || true)
+    }
+
+    /// Waits until `look`, which makes progress, finds something.
+    #[inline]
+    fn await_some<T>(
+        &self,
+        mut look: impl FnMut() -> Option<T>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<T, LinkError> {
         let mut polls = 0u32;
         loop {
-            if let Some(result) = request.test() {
-                return Ok(result?);
+            if let Some(found) = look() {
+                return Ok(found);
             }
             if !go_on() {
                 return Err(LinkError::Interrupted);
             }
             if let Err(error) = self.pause(&mut polls) {
                 // Messages sent before the one on the control channel are here by now.
-                let last = request.test().ok_or(error)?;
-                return Ok(last?);
+                return look().ok_or(error);
             }
         }
     }

@@ -14,6 +14,7 @@
 //! | `client`, `peer` | one measurement, from the side that asks and from the side that answers |
 //! | `participant`, `batch` | the part that both have in common: fillers, batches |
 //! | `threads`, `thread`, `traffic` | the threads of a side, the buffers of each, and the measured loops |
+//! | `completions` | how the loops learn that an operation has ended: by its request, or by the completion queue |
 //! | `open_loop`, `drain` | measured loops of other shapes: planned times, deep queues |
 //! | `interrupt` | ^C |
 
@@ -21,6 +22,7 @@ mod all_tests;
 mod batch;
 mod client;
 mod collective;
+mod completions;
 mod depth_verdict;
 mod drain;
 mod error;

@@ -306,7 +306,10 @@ fn is_default(name: &str, value: &Value, size: u64) -> bool {
             };
             number.as_u64().is_some_and(|number| number == 0 || number == default)
         }
-        Value::String(text) => text.is_empty() || (name == "hw_tags" && text == "off"),
+        Value::String(text) => {
+            text.is_empty()
+                || matches!((name, &**text), ("hw_tags", "off") | ("completions", "requests"))
+        }
         _ => false,
     }
 }
@@ -397,6 +400,9 @@ mod tests {
         assert_ne!(key(config, "\"hw_tags\":\"model:127\""), same);
         let nic = |slots| key(config, &format!("\"hw_tags\":\"model:{slots}\""));
         assert_ne!(nic(1), nic(127));
+        let by = |way| key("\"wildcard_percent\":0", &format!("\"completions\":\"{way}\""));
+        assert_eq!(by("requests"), same);
+        assert_ne!(by("queue"), same);
         // The row says the window, whether it was asked for or not.
         let percent = "\"wildcard_percent\":0";
         assert_ne!(key(percent, "\"window\":4"), same);

@@ -10,7 +10,7 @@ mod limits;
 mod pin;
 
 pub(crate) use case::{
-    Case, Order, Queue, Traffic, WINDOW_BYTES, WorkerNeeds, default_window, fit,
+    Case, Completions, Order, Queue, Traffic, WINDOW_BYTES, WorkerNeeds, default_window, fit,
 };
 pub(crate) use device::DeviceArg;
 pub(crate) use host::Host;

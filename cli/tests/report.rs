@@ -63,7 +63,8 @@ fn csv_has_one_heading_and_a_row_a_result() {
             "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
              min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
              messages_per_s,validated,threads,queue,order,planned_per_s,interrupted,window,hw_tags,\
-             ranks,rank_mean_min_ns,rank_mean_avg_ns,rank_mean_max_ns"
+             ranks,rank_mean_min_ns,rank_mean_avg_ns,rank_mean_max_ns,\
+             completions"
         );
         assert_eq!(lines.len(), 4);
         for row in &lines[1..] {
@@ -144,8 +145,12 @@ fn every_row_says_its_window_and_only_its_like_is_compared() {
         file
     };
     let (old, same) = (run("window-old.json", ""), run("window-same.json", "--window 64"));
-    let other = run("window-other.json", "--window 16");
-    assert!(refused(&format!("compare {} {}", old.name(), other.name())).contains("in common"));
+    for (name, args) in
+        [("window-other.json", "--window 16"), ("queue.json", "--completions queue")]
+    {
+        let other = run(name, args);
+        assert!(refused(&format!("compare {} {}", old.name(), other.name())).contains("in common"));
+    }
     let output = tagperf(&format!("compare {} {} --fail-if-slower 10000", old.name(), same.name()));
     assert!(text(&output.stdout).contains("1 compared"), "{}", text(&output.stderr));
 }
@@ -158,6 +163,7 @@ fn every_shape_has_every_form() {
         ("lat --sizes 8 --threads 1,2", 2),
         ("lat --sizes 8 --rate 20k", 1),
         ("bw --sizes 8 --single-buffer", 1),
+        ("bw --sizes 8 --completions queue", 1),
         ("lat --sizes 8 --self", 1),
         ("depth --queue posted --depths 0,64 --wildcard 0,50", 3),
         ("depth --drain --depths 64,128 --queue unexpected --order reverse", 2),
@@ -167,7 +173,7 @@ fn every_shape_has_every_form() {
         let args = format!("{args} --iters 64 --warmup 10");
         let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
         let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!((columns.len(), columns[0]), (rows + 1, 29), "{csv}");
+        assert_eq!((columns.len(), columns[0]), (rows + 1, 30), "{csv}");
         assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
         assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
         let osu = said(&format!("{args} --osu"));
@@ -204,7 +210,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
         assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
         let rows = text(&output.stdout);
         match form {
-            "--csv" => assert!(rows.trim_end().ends_with(",true,,off,,,,"), "{rows}"),
+            "--csv" => assert!(rows.trim_end().ends_with(",true,,off,,,,,"), "{rows}"),
             "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
             _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
         }

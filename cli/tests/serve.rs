@@ -61,7 +61,7 @@ fn once_is_once() {
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
     // A client that is refused does not count as served.
-    let hello = "{\"hello\":{\"tagperf\":6,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":7,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let case = "{\"case\":{\"traffic\":\"stream\",\"size\":8,\"window\":0,\"batch\":8,\
                \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
                \"wildcard_recv\":false,\"validate\":true,\"address\":\"00\"}}\n";
@@ -88,7 +88,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
     let mut server = Server::start("");
     let deep = "[".repeat(50_000) + "\n";
     let long = "x".repeat(200_000);
-    let hello = "{\"hello\":{\"tagperf\":6,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":7,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
     let case = |what: &str| {
         let case = "{\"case\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
@@ -119,6 +119,9 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
             .as_bytes(), "4 GiB is the most"),
         (case("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
         (case("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
+        (case("\"size\":8 to \"completions\":\"queue\",\"threads\":2,\"size\":8").as_bytes(),
+            "one thread would be right"),
+        (case("\"size\":8 to \"completions\":\"both\",\"size\":8").as_bytes(), "refused"),
         (case("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
         (case("\"stream\" to {\"planned\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
         (case("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")

@@ -177,6 +177,41 @@ fn a_worker_that_sends_to_itself_needs_no_other_process() {
 }
 
 #[test]
+fn operations_of_windows_end_by_requests_or_in_the_queue() {
+    let _alone = alone();
+    let fillers = "--posted-depth 30 --unexpected-depth 20 --wildcard 50 --wildcard-recv";
+    for (line, matches) in [
+        (format!("rate --iters 700 {fillers}"), 700),
+        ("bw --sizes 0,8,64K --iters 300 --window 16".into(), 3 * 300),
+        ("bibw --sizes 8,64K --iters 300 --window 16".into(), 2 * 2 * 300),
+        ("bw --sizes 8,64K --iters 50 --self".into(), 2 * 50),
+        ("rate --iters 50 --threads 1".into(), 50),
+    ] {
+        for (option, way) in [
+            ("", "requests"),
+            ("--completions requests", "requests"),
+            ("--completions queue", "queue"),
+        ] {
+            let document = json(&format!("{line} {option} --json -"));
+            assert_eq!(document["config"]["completions"], way, "{line} {option}");
+            assert!(rows(&document).iter().all(|row| row["completions"] == way), "{document}");
+            assert_eq!(matched(&document), (matches, 0), "{line} {option}");
+        }
+    }
+    for line in ["lat --sizes 8 --iters 5", "depth --drain --depths 16 --iters 16"] {
+        let document = json(&format!("{line} --json -"));
+        assert!(document["config"].get("completions").is_none(), "{line}");
+        assert!(rows(&document).iter().all(|row| row.get("completions").is_none()), "{line}");
+    }
+    for (way, words) in [("requests", "requests, each tested"), ("queue", "completion queues")] {
+        let output = tagperf(&format!("rate --iters 20 --completions {way}"));
+        let said = text(&output.stdout);
+        let line = said.lines().find(|line| line.starts_with("# completions "));
+        assert!(line.is_some_and(|line| line.contains(words)), "{said}");
+    }
+}
+
+#[test]
 fn a_single_buffer_says_how_little_was_checked() {
     let _alone = alone();
     // A batch is 256 round trips or 1024 messages. Of each batch the last window of 64 can be
@@ -184,6 +219,7 @@ fn a_single_buffer_says_how_little_was_checked() {
     for (line, checked) in [
         ("lat --sizes 8 --iters 600", 3),
         ("bw --sizes 8 --iters 2048", 2 * 64),
+        ("bw --sizes 8 --iters 2048 --completions queue", 2 * 64),
         ("bibw --sizes 8 --iters 2048", 2 * 128),
         ("rate --self --iters 1025", 64 + 1),
     ] {
@@ -295,6 +331,9 @@ fn options_that_contradict_each_other_are_refused() {
         ("depth --order reverse", "--drain"),
         ("depth --depths 3M", "at most 1M"),
         ("lat --threads 65", "1 to 64 would be right"),
+        ("rate --completions polls", "[possible values: requests, queue]"),
+        ("lat --completions queue", "tagperf bw, bibw or rate --completions would be right"),
+        ("bw --completions queue --threads 1,2", "one thread would be right"),
     ] {
         let said = refused(line);
         assert!(said.contains(why), "{line}: {said}");

@@ -52,6 +52,8 @@ fn every_test() {
         "lat --sizes 0,8,1K,64K",
         "bw --sizes 8,64K",
         "bibw --sizes 8,64K",
+        "bw --sizes 8,64K --completions queue",
+        "bibw --sizes 8,64K --completions queue",
         "rate",
         "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
         "lat --sizes 8 --wildcard-recv",

@@ -5,8 +5,8 @@ use clap::Args;
 use super::common::Common;
 use super::effort::Effort;
 use super::lists::{List, percent, rate, threads};
-use crate::spec::Host;
 use crate::spec::bounds::{DEPTH_MAX, IDLE_MAX, WINDOW_MAX};
+use crate::spec::{Completions, Host};
 use crate::units::{self, Sizes};
 
 #[derive(Args, Clone, Debug)]
@@ -47,6 +47,9 @@ pub(crate) struct Measure {
     /// Send one buffer again and again, as UCX and OSU do; checks the last messages only
     #[arg(long)]
     pub(crate) single_buffer: bool,
+    /// bw, bibw, rate: operations end by requests or queue [requests]
+    #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true)]
+    pub(crate) completions: Option<Completions>,
     /// lat: messages a second at planned times, latency one way from those (1000, 250k, 1M)
     #[arg(long, value_name = "R", value_parser = rate)]
     #[arg(conflicts_with_all = ["threads", "single_buffer", "oneself"])]

@@ -16,7 +16,7 @@ use crate::result::Matching;
 use crate::spec::{Case, DeviceArg};
 
 /// Version of these messages; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 6;
+pub(crate) const PROTOCOL: u32 = 7;
 
 /// The first message of each side. The boot id tells whether both sides are on one machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ pub(crate) enum Answer {
 mod tests {
     use super::*;
     use crate::spec::bounds::DEPTH_MAX;
-    use crate::spec::{Order, Queue, Traffic};
+    use crate::spec::{Completions, Order, Queue, Traffic};
 
     #[test]
     fn messages_read_as_they_were_written_and_nothing_else() {
@@ -103,6 +103,10 @@ mod tests {
         let ready = Answer::Ready { address: "00".into(), device };
         let text = serde_json::to_string(&ready).unwrap();
         assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), ready);
+        let queued = Case { completions: Completions::Queue, ..Case::sample() };
+        let text = serde_json::to_string(&queued).unwrap();
+        assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), queued);
+        assert!(serde_json::from_str::<Case>(&text.replace("\"queue\"", "\"q\"")).is_err());
         let ask = Ask::Case(Case::sample());
         let text = serde_json::to_string(&ask).unwrap();
         assert_eq!(serde_json::from_str::<Ask>(&text).unwrap(), ask);

@@ -147,7 +147,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
     /// Runs a batch as the client, or alone: prepares it, runs it on all threads, counts the
     /// matches and checks the payloads. Returns the measured interval, and that of each thread.
     pub(crate) fn batch(&mut self, batch: Batch) -> Result<(Span, Vec<Span>), MeasureError> {
-        self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
+        self.parts.iter_mut().try_for_each(|part| part.prepare(&self.link, batch))?;
         if self.role == Role::Alone {
             self.before = self.link.matching();
         } else {
@@ -174,7 +174,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
 
     /// Runs a batch as the other side, after its token.
     pub(crate) fn answer(&mut self, batch: Batch) -> Result<(), MeasureError> {
-        self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
+        self.parts.iter_mut().try_for_each(|part| part.prepare(&self.link, batch))?;
         self.go(batch)?;
         A::run_on_all(&self.link, &mut self.parts, |part, link| traffic::run(part, link, batch))?;
         self.end_batch(batch);

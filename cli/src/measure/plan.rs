@@ -10,7 +10,8 @@ use crate::report::columns::{
 };
 use crate::spec::bounds::BATCH_MAX;
 use crate::spec::{
-    Case, DeviceArg, HwTagsArg, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit,
+    Case, Completions, DeviceArg, HwTagsArg, Order, Queue, Traffic, WINDOW_BYTES, default_window,
+    fit,
 };
 use crate::units::Sizes;
 
@@ -83,6 +84,7 @@ pub(crate) struct Plan {
     pub(crate) threads: Vec<u64>,
     pub(crate) idle_peers: u64,
     pub(crate) single_buffer: bool,
+    pub(crate) completions: Completions,
     /// Time between two planned messages.
     pub(crate) interval_ps: Option<u64>,
     /// Whether the process sends to itself.
@@ -108,6 +110,9 @@ impl Plan {
         } else if args.window.is_some() && is_lat && !has_rate {
             "lat --window: one message is under way at a time; --rate R with it, or tagperf bw \
              --window"
+        } else if args.completions.is_some() && is_lat {
+            "lat --completions: there are no windows of messages; tagperf bw, bibw or rate \
+             --completions"
         } else if args.oneself && args.common.hw_tags != HwTagsArg::Off {
             "--self --hw-tags: messages to oneself pass no NIC; either alone"
         } else if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
@@ -133,6 +138,7 @@ impl Plan {
             threads: args.threads.clone().map_or(Vec::new(), |threads| threads.0),
             idle_peers: args.idle_peers,
             single_buffer: args.single_buffer,
+            completions: args.completions.unwrap_or_default(),
             interval_ps: args.rate,
             oneself: args.oneself,
             ..Self::basic(test, &args.common)
@@ -241,6 +247,7 @@ impl Plan {
             threads: Vec::new(),
             idle_peers: 0,
             single_buffer: false,
+            completions: Completions::default(),
             interval_ps: None,
             oneself: false,
             orders: vec![Order::Forward],
@@ -281,6 +288,11 @@ impl Plan {
             }
         }
         cases
+    }
+
+    /// How the windows' operations end, where there are windows.
+    pub(crate) fn completions(&self) -> Option<Completions> {
+        self.cases().first().and_then(Case::completions)
     }
 
     /// The queue that case number `at` of [`cases`](Self::cases) is about, in a sweep of depths.
@@ -335,6 +347,7 @@ impl Plan {
             idle_peers: self.idle_peers,
             single_buffer: self.single_buffer,
             hw_tags: self.common.hw_tags,
+            completions: self.completions,
             address: String::new(),
         }
     }
@@ -415,6 +428,9 @@ mod tests {
             "lat --hw-tags emu",
             "depth --drain --queue unexpected --hw-tags model",
             "lat --window 4",
+            "lat --completions queue",
+            "lat --rate 1k --completions requests",
+            "rate --completions queue --threads 1,2",
             "depth --queue unexpected --wildcard 100",
             "depth --drain --seed 5",
             "bw --histogram",

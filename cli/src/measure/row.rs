@@ -43,6 +43,7 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         more: More {
             queue: None,
             window: has_window.then_some(case.window),
+            completions: case.completions(),
             threads: case.threads,
             per_thread: per_thread.collect(),
             checked: measured.checked,

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::result::{Document, Histogram, Matching};
-use crate::spec::{Case, DeviceArg, Host, HwTagsArg, Limits};
+use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits};
 use crate::style::Style;
 use crate::units::{show_count, show_size};
 
@@ -45,6 +45,8 @@ pub(crate) struct TestConfig {
     warmup: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completions: Option<Completions>,
     wildcard_recv: bool,
     other_side: String,
     large_messages: String,
@@ -279,6 +281,7 @@ impl TestRunner {
             duration_ms: plan.effort.time().map(ms),
             warmup: plan.effort.warmup,
             window: plan.window,
+            completions: plan.completions(),
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
             other_side: self.other_side(),
             large_messages: self.large_messages.clone(),
@@ -331,6 +334,13 @@ impl TestRunner {
             _ => "every byte, outside the measured interval",
         };
         let mut facts = vec![("effort", plan.effort()), ("checked", checked.into())];
+        if let Some(completions) = plan.completions() {
+            let how = match completions {
+                Completions::Requests => "requests, each tested (--completions)",
+                Completions::Queue => "the workers' completion queues (--completions)",
+            };
+            facts.push(("completions", how.into()));
+        }
         if let [depth] = plan.depths[..]
             && depth != QueueDepths::default()
         {

@@ -1,17 +1,16 @@
 //! The part of one thread in a measurement: its buffers, its tag, and the work before and after the
 //! measured loop.
-//! measured loop.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::{ANSWER, Batch, DATA};
+use super::completions::{Operations, Queue, Requests, UnderWay};
 use super::error::MeasureError;
-use crate::link::{Access, Buffer, Link, Receiving, Sending};
+use crate::link::{Access, Buffer, Link, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::spec::{Case, Traffic};
+use crate::spec::{Case, Completions, Traffic};
 
 /// The role of a participant in the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +65,9 @@ pub(crate) struct ThreadPart<A: Access> {
     single: Option<Arc<[u8]>>,
     /// The part of `incoming` that holds messages of the last batch.
     pub(super) fresh: Range<usize>,
-    /// Receives that are posted before a batch begins.
-    pub(super) posted: VecDeque<Receiving<A>>,
+    /// Operations of the measured loop, which has all of them back at its end. The first receives
+    /// are posted before a batch begins.
+    pub(super) operations: Operations<A>,
     /// Times of round trips, or of single trips, of the last batch.
     pub(super) times_ns: Vec<u64>,
 }
@@ -89,16 +89,27 @@ impl<A: Access> ThreadPart<A> {
             incoming: buffers(into),
             single,
             fresh: 0..0,
-            posted: VecDeque::new(),
+            operations: Operations::default(),
             times_ns: Vec::new(),
         }
     }
 
     /// Prepares a batch: writes the payloads and posts the first receives.
-    pub(crate) fn prepare(&mut self, link: &Link<A>, batch: Batch) {
+    pub(crate) fn prepare(&mut self, link: &Link<A>, batch: Batch) -> Result<(), LinkError> {
+        match self.case.completions {
+            Completions::Requests => self.prepare_with::<Requests<A>>(link, batch),
+            Completions::Queue => self.prepare_with::<Queue>(link, batch),
+        }
+    }
+
+    fn prepare_with<U: UnderWay<A>>(
+        &mut self,
+        link: &Link<A>,
+        batch: Batch,
+    ) -> Result<(), LinkError> {
         self.fill(batch);
         self.times_ns.clear();
-        self.posted.clear();
+        let mut under_way = std::mem::take(U::of(&mut self.operations));
         let count = batch.count();
         self.fresh = 0..count.min(self.incoming.len());
         let first = match (self.case.traffic, self.role) {
@@ -111,15 +122,17 @@ impl<A: Access> ThreadPart<A> {
             // Posted buffers come back one by one, with the last messages of the batch in them.
             let rest = self.incoming.split_off(first);
             self.fresh = rest.len()..rest.len() + first;
-            for buffer in std::mem::replace(&mut self.incoming, rest) {
-                self.posted.push_back(self.receive(link, buffer));
+            for (at, buffer) in std::mem::replace(&mut self.incoming, rest).into_iter().enumerate()
+            {
+                self.post(link, &mut under_way, at, buffer)?;
             }
-            return;
+        } else {
+            for at in 0..first {
+                self.post_into(link, &mut under_way, at)?;
+            }
         }
-        for at in 0..first {
-            let receiving = self.receive_into(link, at);
-            self.posted.push_back(receiving);
-        }
+        *U::of(&mut self.operations) = under_way;
+        Ok(())
     }
 
     /// Checks the payloads of the last batch.
@@ -183,31 +196,63 @@ impl<A: Access> ThreadPart<A> {
         usize::try_from(self.case.ahead()).unwrap_or(usize::MAX)
     }
 
-    /// Posts the measured receive.
+    /// Posts the measured receive of message number `at`.
+    #[inline]
+    pub(super) fn post<U: UnderWay<A>>(
+        &self,
+        link: &Link<A>,
+        under_way: &mut U,
+        at: usize,
+        buffer: Buffer,
+    ) -> Result<(), LinkError> {
+        under_way.receive(link, self.case.wildcard_recv, DATA | self.number, at, buffer)
+    }
+
+    /// Posts the measured receive of message number `at` into the buffer of that number.
+    #[inline]
+    pub(super) fn post_into<U: UnderWay<A>>(
+        &mut self,
+        link: &Link<A>,
+        under_way: &mut U,
+        at: usize,
+    ) -> Result<(), LinkError> {
+        let buffer = std::mem::take(&mut self.incoming[at]);
+        self.post(link, under_way, at, buffer)
+    }
+
+    /// Starts the measured send from buffer number `at`.
+    #[inline]
+    pub(super) fn start<U: UnderWay<A>>(
+        &mut self,
+        link: &Link<A>,
+        under_way: &mut U,
+        at: usize,
+    ) -> Result<(), LinkError> {
+        under_way.send(link, DATA | self.number, at, &mut self.outgoing[at])
+    }
+
+    /// Posts the measured receive of a ping-pong.
     #[inline]
     pub(super) fn receive(&self, link: &Link<A>, buffer: Buffer) -> Receiving<A> {
         link.receive_from(self.case.wildcard_recv, DATA | self.number, buffer)
     }
 
-    /// Posts the measured receive into buffer number `at`.
+    /// Posts the measured receive of a ping-pong into buffer number `at`.
     #[inline]
     pub(super) fn receive_into(&mut self, link: &Link<A>, at: usize) -> Receiving<A> {
         let buffer = std::mem::take(&mut self.incoming[at]);
         self.receive(link, buffer)
     }
 
-    /// Starts the measured send from buffer number `at`.
+    /// Starts the measured send of a ping-pong from buffer number `at`.
     #[inline]
     pub(super) fn send_from(&mut self, link: &Link<A>, at: usize) -> Sending<A> {
         link.send(DATA | self.number, std::mem::take(&mut self.outgoing[at]))
     }
 
-    pub(super) fn receive_answer(&self, link: &Link<A>) -> Receiving<A> {
-        link.receive(ANSWER | self.number, Buffer::default())
-    }
-
-    pub(super) fn send_answer(&self, link: &Link<A>) -> Sending<A> {
-        link.send(ANSWER | self.number, Buffer::default())
+    /// The tag of the messages that answer a window.
+    pub(super) fn answer_tag(&self) -> u64 {
+        ANSWER | self.number
     }
 
     /// Checks the length of a message.
@@ -248,7 +293,7 @@ mod tests {
             .unwrap()
             .oneself();
         let mut part = ThreadPart::new(&link, case, role, number);
-        part.prepare(&link, Batch::of(case.batch, true));
+        part.prepare(&link, Batch::of(case.batch, true)).unwrap();
         let places = part.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();
         (part, places)
     }
@@ -272,7 +317,7 @@ mod tests {
             assert_eq!(places.len(), if traffic == Traffic::PingPong { 1 } else { 64 });
             places.dedup();
             assert_eq!(places.len(), 1, "{traffic:?}");
-            let posted = part.posted.len() + part.incoming.len();
+            let posted = part.operations.requests.receives.len() + part.incoming.len();
             let most = if traffic == Traffic::Both { 128 } else { 64 };
             assert!(posted <= most, "{traffic:?}: {posted} buffers to receive into");
         }

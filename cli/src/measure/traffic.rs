@@ -1,15 +1,18 @@
 //! The measured loops: ping-pong, stream, and both ways at once, for either side and for a process
 //! that sends to itself.
 //!
-//! With a single buffer the loops differ only in which buffer comes next.
+//! With a single buffer the loops differ only in which buffer comes next. The loops of windows are
+//! written for both ways to learn that an operation has ended (`completions`).
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::batch::Batch;
+use super::completions::{Arrived, Queue, Requests, UnderWay};
 use super::error::MeasureError;
 use super::thread::{Role, Span, ThreadPart};
-use crate::link::{Access, Buffer, Link, Sending};
-use crate::spec::Traffic;
+use crate::link::{Access, Buffer, Link, LinkError, Sending};
+use crate::spec::{Completions, Traffic};
 
 type Ran = Result<Span, MeasureError>;
 
@@ -19,11 +22,31 @@ pub(super) fn run<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, batch: Ba
     match (part.case.traffic, part.role) {
         (Traffic::PingPong, Role::Peer) => pong(part, link, count),
         (Traffic::PingPong, _) => ping(part, link, count),
-        (Traffic::Both, _) => both(part, link, count),
-        (_, Role::Client) => stream_out(part, link, count),
-        (_, Role::Peer) => stream_in(part, link, count),
-        (_, Role::Alone) => stream_to_oneself(part, link, count),
+        _ => match part.case.completions {
+            Completions::Requests => windows::<A, Requests<A>>(part, link, count),
+            Completions::Queue => windows::<A, Queue>(part, link, count),
+        },
     }
+}
+
+/// Runs a batch of windows.
+fn windows<A: Access, U: UnderWay<A>>(
+    part: &mut ThreadPart<A>,
+    link: &Link<A>,
+    count: usize,
+) -> Ran {
+    let under_way = std::mem::take(U::of(&mut part.operations));
+    let (traffic, role, window) = (part.case.traffic, part.role, part.window().min(count));
+    let mut windows = Windows { part, link, under_way, count, window, here: 0 };
+    let span = match (traffic, role) {
+        (Traffic::Both, _) => windows.both(),
+        (_, Role::Client) => windows.stream_out(),
+        (_, Role::Peer) => windows.stream_in(),
+        (_, Role::Alone) => windows.stream_to_oneself(),
+    }?;
+    let Windows { part, under_way, .. } = windows;
+    *U::of(&mut part.operations) = under_way;
+    Ok(span)
 }
 
 fn ns(time: Duration) -> u64 {
@@ -61,16 +84,17 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     let start = Instant::now();
     let single = part.case.single_buffer;
     let mut sending: Option<Sending<A>> = None;
+    let first = part.operations.requests.receives.pop_front();
+    let mut next = first.map(|(_, receiving)| receiving);
     for at in 0..count {
-        let Some(receiving) = part.posted.pop_front() else { break };
+        let Some(receiving) = next.take() else { break };
         let mut received = link.finish(receiving)?;
         if at + 1 < count {
-            let next = if single {
+            next = Some(if single {
                 part.receive(link, std::mem::take(&mut received.buffer))
             } else {
                 part.receive_into(link, at + 1)
-            };
-            part.posted.push_back(next);
+            });
         }
         // The next ping says that the pong before it was received. Only a single buffer has to be
         // waited for.
@@ -93,129 +117,138 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     Ok(Span::since(start))
 }
 
-/// The buffers of a window that begins with message number `from`.
-fn slots(single: bool, from: usize, length: usize) -> std::ops::Range<usize> {
-    if single { 0..length } else { from..from + length }
+/// A batch of windows that is run.
+struct Windows<'a, A: Access, U> {
+    part: &'a mut ThreadPart<A>,
+    link: &'a Link<A>,
+    under_way: U,
+    /// Messages of the batch, and of a window.
+    count: usize,
+    window: usize,
+    /// How many messages of the batch have arrived.
+    here: usize,
 }
 
-/// Sends windows of messages, each answered by an empty one, as the client.
-fn stream_out<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (part.window().min(count), part.case.single_buffer);
-    let mut sending = Vec::with_capacity(window);
-    let start = Instant::now();
-    for from in (0..count).step_by(window) {
-        let slots = slots(single, from, window.min(count - from));
-        let answer = part.receive_answer(link);
-        for at in slots.clone() {
-            sending.push(part.send_from(link, at));
+impl<A: Access, U: UnderWay<A>> Windows<'_, A, U> {
+    /// Sends windows of messages, each answered by an empty one, as the client.
+    fn stream_out(&mut self) -> Ran {
+        let start = Instant::now();
+        for from in (0..self.count).step_by(self.window) {
+            let answer = self.part.answer_tag();
+            self.under_way.receive(self.link, false, answer, 0, Buffer::default())?;
+            self.send(self.slots(from))?;
+            self.finish_sends()?;
+            self.under_way.take_in(self.link, |_, _| Ok(()))?;
         }
-        for (at, request) in slots.zip(sending.drain(..)) {
-            part.outgoing[at] = finish_send(link, request)?;
-        }
-        link.finish(answer)?;
+        Ok(Span::since(start))
     }
-    Ok(Span::since(start))
-}
 
-/// Finishes the oldest posted receive, that of message number `at` of the batch, and posts the
-/// receive of message number `next`, if there is one.
-#[inline]
-fn take_in<A: Access>(
-    part: &mut ThreadPart<A>,
-    link: &Link<A>,
-    at: usize,
-    next: Option<usize>,
-) -> Result<(), MeasureError> {
-    let Some(receiving) = part.posted.pop_front() else { return Ok(()) };
-    let received = link.finish(receiving)?;
-    if part.case.single_buffer {
-        if next.is_some() {
-            part.posted.push_back(part.receive(link, received.buffer));
-        } else {
-            part.incoming.push(received.buffer);
-        }
-    } else {
-        if let Some(next) = next {
-            let receiving = part.receive_into(link, next);
-            part.posted.push_back(receiving);
-        }
-        part.incoming[at] = received.buffer;
+    /// Receives windows of messages as the other side. A window of receives is always posted, also
+    /// while one window follows another.
+    fn stream_in(&mut self) -> Ran {
+        let (link, window, count) = (self.link, self.window, self.count);
+        let answer = self.part.answer_tag();
+        let start = Instant::now();
+        self.take_in(count, |under_way, here| {
+            match here.is_multiple_of(window) || here == count {
+                true => under_way.send(link, answer, 0, &mut Buffer::default()),
+                false => Ok(()),
+            }
+        })?;
+        self.under_way.finish_sends(link, |_, _| ())?;
+        Ok(Span::since(start))
     }
-    part.check_length(received.status.length)
-}
 
-/// Receives windows of messages as the other side. A window of receives is always posted, also
-/// while one window follows another.
-fn stream_in<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
-    let window = part.window().min(count);
-    let start = Instant::now();
-    let mut answers = Vec::with_capacity(count / window + 1);
-    for at in 0..count {
-        take_in(part, link, at, Some(at + window).filter(|&next| next < count))?;
-        if (at + 1).is_multiple_of(window) || at + 1 == count {
-            answers.push(part.send_answer(link));
+    /// Sends and receives windows at the same time, on either side: a window is sent, a window is
+    /// received. Two windows of receives are posted, since the other side may be one ahead. The
+    /// side without the clock begins with the first message that arrives, so no message is under
+    /// way before the clock runs.
+    fn both(&mut self) -> Ran {
+        let start = Instant::now();
+        if self.part.role == Role::Peer {
+            self.take_in(1, |_, _| Ok(()))?;
         }
+        for from in (0..self.count).step_by(self.window) {
+            self.send(self.slots(from))?;
+            self.take_in((from + self.window).min(self.count), |_, _| Ok(()))?;
+            self.finish_sends()?;
+        }
+        Ok(Span::since(start))
     }
-    for answer in answers {
-        finish_send(link, answer)?;
-    }
-    Ok(Span::since(start))
-}
 
-/// Sends and receives windows at the same time, on either side: a window is sent, a window is
-/// received. Two windows of receives are posted, since the other side may be one ahead. The side
-/// without the clock begins with the first message that arrives, so no message is under way before
-/// the clock runs.
-fn both<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (part.window().min(count), part.case.single_buffer);
-    let ahead = part.ahead().min(count);
-    let mut sending = Vec::with_capacity(window);
-    let start = Instant::now();
-    for from in (0..count).step_by(window) {
-        let length = window.min(count - from);
-        let slots = slots(single, from, length);
-        let next = |at| Some(at + ahead).filter(|&next| next < count);
-        let first = from + usize::from(from == 0 && part.role == Role::Peer);
-        for at in from..first {
-            take_in(part, link, at, next(at))?;
+    /// Sends to itself: posts a window of receives, sends their messages, then finishes all.
+    fn stream_to_oneself(&mut self) -> Ran {
+        let single = self.part.case.single_buffer;
+        let start = Instant::now();
+        for from in (0..self.count).step_by(self.window) {
+            let slots = self.slots(from);
+            for at in slots.clone() {
+                self.part.post_into(self.link, &mut self.under_way, at)?;
+            }
+            self.send(slots.clone())?;
+            let mut left = slots.len();
+            while left > 0 {
+                self.under_way.take_in(self.link, |_, Arrived { number, length, buffer }| {
+                    left -= 1;
+                    self.part.incoming[number] = buffer;
+                    self.part.check_length(length)
+                })?;
+            }
+            self.finish_sends()?;
+            self.part.fresh = if single { slots } else { 0..self.count };
         }
-        for at in slots.clone() {
-            sending.push(part.send_from(link, at));
-        }
-        for at in first..from + length {
-            take_in(part, link, at, next(at))?;
-        }
-        for (at, request) in slots.zip(sending.drain(..)) {
-            part.outgoing[at] = finish_send(link, request)?;
-        }
+        Ok(Span::since(start))
     }
-    Ok(Span::since(start))
-}
 
-/// Sends to itself: posts a window of receives, sends their messages, then finishes all.
-fn stream_to_oneself<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (part.window().min(count), part.case.single_buffer);
-    let mut sending = Vec::with_capacity(window);
-    let start = Instant::now();
-    for from in (0..count).step_by(window) {
-        let slots = slots(single, from, window.min(count - from));
-        for at in slots.clone() {
-            let receiving = part.receive_into(link, at);
-            part.posted.push_back(receiving);
-        }
-        for at in slots.clone() {
-            sending.push(part.send_from(link, at));
-        }
-        for at in slots.clone() {
-            let Some(receiving) = part.posted.pop_front() else { break };
-            let received = link.finish(receiving)?;
-            part.check_length(received.status.length)?;
-            part.incoming[at] = received.buffer;
-        }
-        for (at, request) in slots.clone().zip(sending.drain(..)) {
-            part.outgoing[at] = finish_send(link, request)?;
-        }
-        part.fresh = if single { slots } else { 0..count };
+    /// The buffers of the window that begins with message number `from`.
+    fn slots(&self, from: usize) -> Range<usize> {
+        let length = self.window.min(self.count - from);
+        if self.part.case.single_buffer { 0..length } else { from..from + length }
     }
-    Ok(Span::since(start))
+
+    /// Sends from these buffers.
+    #[inline]
+    fn send(&mut self, slots: Range<usize>) -> Result<(), LinkError> {
+        for at in slots {
+            self.part.start(self.link, &mut self.under_way, at)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all sends have ended.
+    #[inline]
+    fn finish_sends(&mut self) -> Result<(), LinkError> {
+        self.under_way.finish_sends(self.link, |at, buffer| self.part.outgoing[at] = buffer)
+    }
+
+    /// Waits until `until` messages of the batch have arrived or more, and posts the receive of a
+    /// later message for each. `each` is called with the number of those that have arrived so far.
+    #[inline]
+    fn take_in(
+        &mut self,
+        until: usize,
+        mut each: impl FnMut(&mut U, usize) -> Result<(), LinkError>,
+    ) -> Result<(), MeasureError> {
+        let Self { part, link, under_way, count, here, .. } = self;
+        let ahead = part.ahead();
+        while *here < until {
+            under_way.take_in(link, |under_way, Arrived { number, length, buffer }| {
+                let next = Some(*here + ahead).filter(|next| next < count);
+                *here += 1;
+                match (next, part.case.single_buffer) {
+                    (Some(next), true) => part.post(link, under_way, next, buffer)?,
+                    (None, true) => part.incoming.push(buffer),
+                    (next, false) => {
+                        if let Some(next) = next {
+                            part.post_into(link, under_way, next)?;
+                        }
+                        part.incoming[number] = buffer;
+                    }
+                }
+                each(under_way, *here)?;
+                part.check_length(length)
+            })?;
+        }
+        Ok(())
+    }
 }

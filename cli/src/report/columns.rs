@@ -107,6 +107,8 @@ columns! {
     INTERRUPTED: "interrupted", "interrupted", "interrupted", 11, Plain,
         |row| Some(Word(row.more.interrupted.to_string()));
     WINDOW: "window", "window", "window", 6, Plain, |row| row.more.window.map(Whole);
+    COMPLETIONS: "completions", "completions", "completions", 11, Plain,
+        |row| row.more.completions.map(|way| Word(name(&way)));
     RANKS: "ranks", "ranks", "ranks", 5, Plain, |row| row.more.ranks.and_then(whole);
     RANK_MEAN_MIN: "rank_mean_min_ns", "rank_means_ns.min", "min", 9, Time,
         |row| mean(row, |m| m.min);
@@ -229,7 +231,7 @@ pub(super) fn us(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::result::{Drained, More, PerMessage, PlannedRate};
-    use crate::spec::{Order, Queue};
+    use crate::spec::{Completions, Order, Queue};
 
     /// A row that has every value.
     fn full() -> Row {
@@ -238,6 +240,7 @@ mod tests {
         let more = More {
             queue: Some(queue),
             window: Some(20),
+            completions: Some(Completions::Queue),
             threads: Some(21),
             pace: Some(PlannedRate {
                 planned_per_s: 22.5,
@@ -274,7 +277,7 @@ mod tests {
             DRAIN_TABLE,
             COLLECTIVE_TABLE,
             RECOVERY_TABLE,
-            &[SAMPLES, MEAN, THREADS, INTERRUPTED],
+            &[SAMPLES, MEAN, THREADS, INTERRUPTED, COMPLETIONS],
         ];
         for column in tables.concat().iter().filter(|column| !column.json.is_empty()) {
             let found = &json[column.json.split('.').next().unwrap()];

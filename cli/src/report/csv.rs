@@ -17,7 +17,8 @@ const FIGURES: [&[Column]; 3] = [
 ];
 const PARAMETERS: [Column; 6] =
     [c::THREADS, c::QUEUE, c::ORDER, c::PLANNED_PER_S, c::INTERRUPTED, c::WINDOW];
-const OF_RANKS: [Column; 4] = [c::RANKS, c::RANK_MEAN_MIN, c::RANK_MEAN_AVG, c::RANK_MEAN_MAX];
+const LAST: [Column; 5] =
+    [c::RANKS, c::RANK_MEAN_MIN, c::RANK_MEAN_AVG, c::RANK_MEAN_MAX, c::COMPLETIONS];
 
 /// Remembers whether the heading is out: several tests in one output share it.
 pub(super) struct Csv {
@@ -58,7 +59,7 @@ fn line(
     cells.push(validated);
     cells.extend(PARAMETERS.iter().map(&cell));
     cells.push(hw_tags);
-    cells.extend(OF_RANKS.iter().map(&cell));
+    cells.extend(LAST.iter().map(&cell));
     cells.join(",") + "\n"
 }
 
@@ -70,7 +71,7 @@ mod tests {
                            samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
                            bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
                            planned_per_s,interrupted,window,hw_tags,ranks,rank_mean_min_ns,\
-                           rank_mean_avg_ns,rank_mean_max_ns\n";
+                           rank_mean_avg_ns,rank_mean_max_ns,completions\n";
 
     #[test]
     fn each_figure_stands_under_its_name() {
@@ -79,11 +80,11 @@ mod tests {
         let line = csv.row(&document, &Row::sample());
         assert_eq!(
             line,
-            "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,\n"
+            "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,,\n"
         );
         let stream = Row { latency_ns: None, samples: 0, ..Row::sample() };
         let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
-        assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,\n");
+        assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,,\n");
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::blocks;
 use super::histogram::Histogram;
 use super::samples::Latency;
-use crate::spec::{Order, Queue};
+use crate::spec::{Completions, Order, Queue};
 
 /// The figures of one size and depth.
 #[derive(Clone, Default, Serialize)]
@@ -43,6 +43,9 @@ pub(crate) struct More {
     /// Messages sent before an answer, or in flight at most, where there may be more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) window: Option<u64>,
+    /// How the operations of a window ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) completions: Option<Completions>,
     /// Threads that shared a worker on each side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u64>,

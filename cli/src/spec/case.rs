@@ -69,6 +69,17 @@ pub(crate) enum Order {
     Adversarial,
 }
 
+/// How the measured loop of windows learns that an operation has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Completions {
+    /// Each operation has a request, which is tested.
+    #[default]
+    Requests,
+    /// The ends of all operations come in the worker's completion queue.
+    Queue,
+}
+
 /// The requirements that a measurement has of its worker beside the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WorkerNeeds {
@@ -110,6 +121,8 @@ pub(crate) struct Case {
     /// Where the measured receives are matched.
     #[serde(default)]
     pub(crate) hw_tags: HwTagsArg,
+    #[serde(default)]
+    pub(crate) completions: Completions,
     /// The address of the client's worker.
     pub(crate) address: String,
 }
@@ -143,6 +156,11 @@ impl Case {
             _ => self.unexpected_depth,
         };
         WorkerNeeds { unexpected, immediate: matches!(self.traffic, Traffic::Planned { .. }) }
+    }
+
+    /// How the windows' operations end, where there are windows.
+    pub(crate) fn completions(&self) -> Option<Completions> {
+        matches!(self.traffic, Traffic::Stream | Traffic::Both).then_some(self.completions)
     }
 
     /// Receives that a stream has posted at a time.
@@ -190,6 +208,15 @@ impl Case {
         if !many && (self.threads.is_some() || self.single_buffer) {
             return Err("--drain and --rate go without --threads and --single-buffer".into());
         }
+        if self.completions == Completions::Queue {
+            if self.completions().is_none() {
+                return Err("--completions queue: bw, bibw or rate would be right".into());
+            }
+            if self.thread_count() > 1 {
+                let why = "an end in the queue goes to whichever thread takes it";
+                return Err(format!("--completions queue: {why}; one thread would be right"));
+            }
+        }
         if self.memory_bytes() > MEMORY_MAX {
             let (want, most) = (show_size(self.memory_bytes()), show_size(MEMORY_MAX));
             let right = "a smaller --window or --sizes would be right";
@@ -222,6 +249,7 @@ mod tests {
                 idle_peers: 0,
                 single_buffer: false,
                 hw_tags: HwTagsArg::Off,
+                completions: Completions::Requests,
                 address: "00".into(),
             }
         }
@@ -252,6 +280,8 @@ mod tests {
             Case { batch: DEPTH_MAX + 1, ..drain(Order::Forward) },
             Case { size: 1 << 17, batch: 1 << 16, ..drain(Order::Random) },
             Case { size: SIZE_MAX, batch: 3, traffic: Traffic::PingPong, ..case() },
+            Case { completions: Completions::Queue, threads: Some(2), ..case() },
+            Case { completions: Completions::Queue, traffic: Traffic::PingPong, ..case() },
         ] {
             assert!(wrong.check().unwrap_err().contains("would be right"), "{wrong:?}");
         }

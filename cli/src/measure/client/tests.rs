@@ -4,7 +4,7 @@ use super::super::peer;
 use super::*;
 use crate::link::Unlinked;
 use crate::payload::Corrupt;
-use crate::spec::{HwTagsArg, Order, Queue};
+use crate::spec::{Completions, HwTagsArg, Order, Queue};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread::JoinHandle;
@@ -29,6 +29,10 @@ fn case(traffic: Traffic) -> Case {
     };
     case.check().unwrap();
     case
+}
+
+fn queued(case: Case) -> Case {
+    Case { completions: Completions::Queue, ..case }
 }
 
 fn drain(queue: Queue) -> Case {
@@ -94,6 +98,15 @@ fn legs_from_both_ends() {
         (Case { size: 20_000, ..drain(Queue::Unexpected) }, 128, 128, 0),
         (Case { size: 20_000, ..case(PLANNED) }, 100, 100, 100),
         (Case { idle_peers: 3, ..case(Traffic::PingPong) }, 100, 200, 100),
+        (queued(case(Traffic::Stream)), 100, 100, 0),
+        (queued(case(both)), 100, 200, 0),
+        (queued(Case { threads: Some(1), ..case(both) }), 100, 200, 0),
+        (queued(single(case(Traffic::Stream))), 100, 100, 0),
+        (queued(single(case(both))), 100, 200, 0),
+        (queued(Case { size: 20_000, window: 7, ..case(Traffic::Stream) }), 100, 100, 0),
+        (queued(Case { size: 20_000, window: 7, ..case(both) }), 100, 200, 0),
+        (queued(single(Case { size: 20_000, window: 1, ..case(both) })), 100, 200, 0),
+        (queued(Case { wildcard_recv: true, ..case(both) }), 100, 200, 0),
     ] {
         let (mut control, other) = match case.threads {
             None => other::<Local>(by_the_book),
@@ -134,6 +147,8 @@ fn a_nic_matches_where_messages_come_to() {
         (Case { wildcard_recv: true, ..nic(Traffic::PingPong, 127) }, 200),
         (Case { idle_peers: 2, ..nic(Traffic::Stream, 127) }, 100),
         (Case { single_buffer: true, ..nic(Traffic::Stream, 127) }, 100),
+        (queued(nic(Traffic::Stream, 127)), 100),
+        (queued(Case { size: 20_000, ..nic(Traffic::Both, 3) }), 200),
     ] {
         let (mut control, other) = other::<Local>(by_the_book);
         let measured =
@@ -164,8 +179,11 @@ fn legs_alone() {
         (Some(2), Traffic::PingPong, 200, 200),
         (Some(3), Traffic::Stream, 300, 0),
     ] {
-        for single_buffer in [false, true] {
-            let case = Case { threads, single_buffer, idle_peers: 1, ..case(traffic) };
+        let can_queue = threads.is_none() && traffic == Traffic::Stream;
+        let ways = [Completions::Requests, Completions::Queue];
+        let ways = ways.into_iter().take(if can_queue { 2 } else { 1 });
+        for (single_buffer, completions) in ways.flat_map(|way| [(false, way), (true, way)]) {
+            let case = Case { threads, single_buffer, completions, idle_peers: 1, ..case(traffic) };
             let measured = run_alone(&case, LIMITS, || true).unwrap();
             let Matching { posted, unexpected, .. } = measured.matching;
             assert_eq!((measured.iters, posted + unexpected), (iters, iters), "{case:?}");
@@ -205,7 +223,9 @@ fn interrupted_after(time: Duration, case: &Case, limits: Limits) -> Result<Meas
 
 #[test]
 fn an_end_before_its_time_keeps_what_was_measured() {
-    for case in [case(Traffic::PingPong), case(Traffic::Both), drain(Queue::Posted), case(PLANNED)]
+    let queued = queued(case(Traffic::Both));
+    for case in
+        [case(Traffic::PingPong), case(Traffic::Both), queued, drain(Queue::Posted), case(PLANNED)]
     {
         for warm_up in [true, false] {
             let (time, most) = (Duration::from_secs(3600), 1 << 40);
@@ -295,6 +315,8 @@ fn wrong_bytes_are_found_on_this_side() {
         drain(Queue::Unexpected),
         single(Traffic::PingPong),
         single(Traffic::Both),
+        queued(case(Traffic::Both)),
+        queued(single(Traffic::Both)),
     ] {
         let (mut control, other) = other::<Local>(lazy);
         let error = measure_with::<Local>(&mut control, case.clone(), |case| case);
@@ -319,7 +341,8 @@ fn wrong_bytes_are_found_on_the_other_side() {
     }
     let lazy = |case| Case { validate: false, ..case };
     let single = Case { single_buffer: true, ..case(Traffic::Stream) };
-    for case in [case(Traffic::Stream), case(PLANNED), case(Traffic::PingPong), single] {
+    let queued = queued(case(Traffic::Stream));
+    for case in [case(Traffic::Stream), case(PLANNED), case(Traffic::PingPong), single, queued] {
         let (mut control, other) = other::<Local>(strict);
         let error = measure_with::<Local>(&mut control, case.clone(), lazy);
         let failure = explain(&mut control, error);
@@ -347,6 +370,20 @@ fn a_message_of_another_length_is_found() {
         let found = matches!(&error, MeasureError::Length { found: 999, wanted: 1000 });
         assert!(found, "{error}");
         drop(control);
+        other.join().unwrap();
+    }
+    let strict = |control: &Control, case: &Case, unlinked: Unlinked| {
+        let case = Case { size: case.size - 1, validate: false, ..case.clone() };
+        let error = peer::run(control, &case, unlinked, None).unwrap_err();
+        let found = matches!(&error, MeasureError::Length { found: 1000, wanted: 999 });
+        assert!(found, "{case:?}: {error}");
+        Answer::Failed { why: error.to_string() }
+    };
+    for case in [case(Traffic::Stream), queued(case(Traffic::Stream))] {
+        let (mut control, other) = other::<Local>(strict);
+        let error = measure_with::<Local>(&mut control, case, |case| case);
+        let failure = explain(&mut control, error);
+        assert!(failure.to_string().contains("999 would be right"), "{failure}");
         other.join().unwrap();
     }
 }
