@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tagmatch_device::Address;
-use tagmatch_fallback::{Completion, Posted, RequestId};
+use tagmatch_fallback::{Completion, EndList, Posted, RequestId};
 
 use crate::awaited::{Awaited, Watched};
 use crate::config::WaitPolicy;
@@ -38,6 +38,18 @@ pub struct State {
 impl State {
     pub(crate) fn new(engine: WorkerEngine) -> Self {
         State { engine, wakers: BTreeMap::new(), queue_watchers: 0, sleepers: 0 }
+    }
+
+    /// Makes progress, and takes the oldest ends, as many as the list has room for; gives the number
+    /// of events.
+    #[inline]
+    pub(crate) fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
+        if self.sleepers > 0 {
+            let events = self.progress();
+            self.engine.take_waiting_ends(ends);
+            return events;
+        }
+        self.engine.take_ends(ends)
     }
 
     /// Takes the events that are there, and leaves the device armed if others sleep on it.

@@ -152,7 +152,7 @@ impl Device for WorkerDevice {
         }
     }
 
-    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+    fn allocate(&mut self, length: usize) -> Buffer {
         on!(self, device => device.allocate(length))
     }
 

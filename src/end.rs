@@ -77,7 +77,6 @@ fn failed(refused: Refused, worker: u32) -> Failed {
 }
 
 impl End {
-    #[inline(always)]
     pub(crate) fn new(end: fallback::End, worker: u32) -> Self {
         match end {
             fallback::End::Operation { context, completion: Completion { result, buffer } } => {

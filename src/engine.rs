@@ -12,7 +12,7 @@ use tagmatch_fallback::Delegated;
 #[cfg(any(feature = "shm", feature = "verbs"))]
 use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, End, Ended, Fault, Flushing, MessageId, PeerFault, Posted, RequestId,
+    Completion, Counters, EndList, Ended, Fault, Flushing, MessageId, PeerFault, Posted, RequestId,
     SendMode, Started, Status, Unsent,
 };
 use tagmatch_soft::{Pattern, Tag};
@@ -132,8 +132,7 @@ impl WorkerEngine {
     }
 
     pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
-        let buffer = on!(self, engine => engine.device_mut().allocate(length), _ => None);
-        buffer.unwrap_or_else(|| Buffer::zeroed(length))
+        on!(self, engine => engine.device_mut().allocate(length), _ => Buffer::zeroed(length))
     }
 
     pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {
@@ -233,7 +232,7 @@ impl WorkerEngine {
         let sent = on!(
             self,
             engine => {
-                if engine.inject_at_once(peer, tag, None, payload) {
+                if engine.send_at_once(peer, tag, None, payload) {
                     return Ok(());
                 }
                 engine.inject_queued(peer, tag, None, payload, u64::MAX)
@@ -257,7 +256,7 @@ impl WorkerEngine {
         let sent = on!(
             self,
             engine => {
-                if engine.inject_at_once(peer, tag, immediate, payload) {
+                if engine.send_at_once(peer, tag, immediate, payload) {
                     return Ok(true);
                 }
                 engine.inject_queued(peer, tag, immediate, payload, copies_max)
@@ -272,6 +271,23 @@ impl WorkerEngine {
         on!(self, engine => engine.receive_with(pattern, buffer, is_sole), engine => {
             let pattern = *pattern;
             out_of_line(move || engine.receive(&pattern, buffer))
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn receive_queued(
+        &mut self,
+        pattern: &Pattern,
+        buffer: Buffer,
+        is_sole: bool,
+        context: u64,
+    ) -> Posted {
+        on!(self, engine => engine.receive_queued(pattern, buffer, is_sole, context), engine => {
+            let pattern = *pattern;
+            out_of_line(move || {
+                let posted = engine.receive(&pattern, buffer);
+                posted.inspect(|&request| engine.requests_mut().queue(request, context))
+            })
         })
     }
 
@@ -352,16 +368,13 @@ impl WorkerEngine {
         on!(self, engine => engine.requests().is_queued(request))
     }
 
-    #[inline(always)]
-    pub(crate) fn take_ends<L>(
-        &mut self,
-        max: usize,
-        list: &mut L,
-        done: impl Fn(&mut L, u64, Status, Buffer),
-        rare: impl Fn(&mut L, End),
-    ) -> usize {
-        let requests = on!(self, engine => engine.requests_mut(), engine => engine.requests_mut());
-        requests.take_ends(max, list, done, rare)
+    #[inline]
+    pub(crate) fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
+        on!(self, engine => engine.take_ends(ends))
+    }
+
+    pub(crate) fn take_waiting_ends(&mut self, ends: &mut impl EndList) {
+        on!(self, engine => engine.requests_mut().take_ends(ends));
     }
 
     #[inline(always)]

@@ -57,8 +57,8 @@ pub enum Error {
     /// A system call of a blocking wait failed.
     #[error("waiting for {address}: {source}")]
     Wait {
-        /// The worker that waited.
-        address: Address,
+        /// The worker that waited. Boxed, since every result of an operation has room for an error.
+        address: Box<Address>,
         /// The error of the system call.
         source: std::io::Error,
     },

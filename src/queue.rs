@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
+use tagmatch_fallback::{self as fallback, EndList};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, State};
@@ -14,19 +15,41 @@ use crate::error::Failed;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
+/// A caller's list of ends.
+struct List<'a> {
+    ends: &'a mut Vec<End>,
+    /// How many ends it still takes.
+    room: usize,
+    worker: u32,
+}
+
+impl EndList for List<'_> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
+    #[inline(always)]
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
+        let result = Ok(Status::new(status, self.worker));
+        self.ends.push(End::Operation { context, result, buffer });
+        self.room -= 1;
+    }
+
+    fn rare(&mut self, end: fallback::End) {
+        self.ends.push(End::new(end, self.worker));
+        self.room -= 1;
+    }
+}
+
 impl State {
     /// Makes progress, and takes the oldest ends, at most `max`; gives the number of events and that
     /// of ends.
-    #[inline(always)]
-    fn take_ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
-        let events = self.progress();
-        let done = |ends: &mut Vec<End>, context, status, buffer| {
-            let result = Ok(Status::new(status, worker));
-            ends.push(End::Operation { context, result, buffer });
-        };
-        let rare = |ends: &mut Vec<End>, end| ends.push(End::new(end, worker));
-        let taken = self.engine.take_ends(max, ends, done, rare);
-        (events, taken)
+    #[inline(never)]
+    fn ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
+        let mut list = List { ends, room: max, worker };
+        let events = self.take_ends(&mut list);
+        (events, max - list.room)
     }
 }
 
@@ -87,8 +110,7 @@ impl<A: Access> WorkerOf<A> {
             return Err(Failed { error, buffer });
         }
         let posted = self.access.with(|state| {
-            let posted = state.engine.receive(which.pattern(), buffer, which.is_sole());
-            state.queue(posted, context)
+            state.engine.receive_queued(which.pattern(), buffer, which.is_sole(), context)
         });
         QueuedRequest::begun(&self.access, posted)
     }
@@ -158,7 +180,7 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn ends(&self, ends: &mut Vec<End>, max: usize) -> usize {
         let worker = self.access.fixed().worker;
-        self.access.with(|state| state.take_ends(ends, max, worker).1)
+        self.access.with(|state| state.ends(ends, max, worker).1)
     }
 
     /// As [`ends`](Self::ends), but blocks until there is an end: spins, yields, then sleeps, as
@@ -211,7 +233,7 @@ impl<A: Access> WorkerOf<A> {
         }
         let worker = self.access.fixed().worker;
         let look = |state: &mut State| {
-            let (events, taken) = state.take_ends(ends, max, worker);
+            let (events, taken) = state.ends(ends, max, worker);
             (events, (taken > 0).then_some(taken))
         };
         wait_within(&self.access, Awaited::Ends, limit, look).unwrap_or(0)

@@ -97,7 +97,7 @@ impl<A: Access> WorkerOf<A> {
         }
         let address = engine.address();
         let events = engine.event_descriptor().try_clone_to_owned();
-        let events = events.map_err(|source| Error::Wait { address, source })?;
+        let events = events.map_err(|source| Error::Wait { address: Box::new(address), source })?;
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 13] = [
+const RARE: [&str; 12] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
@@ -20,7 +20,6 @@ const RARE: [&str; 13] = [
     "matching.not_offloaded.order",
     "matching.not_offloaded.source",
     "matching.not_offloaded.memory",
-    "matching.not_offloaded.slices",
     "matching.not_offloaded.phase",
     "cost.plain_stopped_after",
 ];

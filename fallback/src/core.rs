@@ -7,6 +7,7 @@ use tagmatch_soft::{Pattern, SourceId};
 
 use crate::config::EngineConfig;
 use crate::credit::{Amount, Grant};
+use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
 use crate::line::Owner;
 use crate::offload::Offload;
@@ -14,7 +15,6 @@ use crate::peer::PeerState;
 use crate::receiver::Receiver;
 use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
-use crate::slices;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::{
@@ -42,7 +42,7 @@ impl Core {
     pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
         let Some(event) = event else { return };
         match event {
-            Event::Message(incoming) => self.message(&incoming),
+            Event::Message(incoming) => self.message(&incoming, &mut NoEnds),
             Event::ReadDone { token, into, result } => self.read_done(token, into, result),
             Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
@@ -54,10 +54,10 @@ impl Core {
         }
     }
 
-    /// Takes in a message.
+    /// Takes in a message. `ends`: see [`Engine::take_ends`](crate::Engine::take_ends).
     #[inline(always)]
-    pub(crate) fn message(&mut self, incoming: &Incoming<'_>) {
-        if !self.eager(incoming) {
+    pub(crate) fn message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
+        if !self.eager(incoming, ends) {
             self.other_message(incoming);
         }
     }
@@ -111,7 +111,7 @@ impl Core {
     /// The short way of a message: an eager message that matches a posted receive. `false`: the
     /// message is another one, and nothing was done.
     #[inline(always)]
-    fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
+    fn eager(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) -> bool {
         if self.offload.is_some() {
             return false;
         }
@@ -122,26 +122,27 @@ impl Core {
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
         // A message without credit is refused. A peer that is down has no credit.
-        if !known.grant.covers(cost) || known.state != PeerState::Up {
+        let is_low = !known.grant.stays_high(cost);
+        if is_low && !known.grant.covers(cost) || known.state != PeerState::Up {
             return false;
         }
         let Some(index) = rx.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
         known.grant.passed(cost);
-        let is_low = known.grant.is_low();
         if let Some((request, line)) = rx.requests.matched(index) {
-            let mut truncated = false;
-            if length > line.buffer.len() {
-                truncated = slices::take_long(&mut line.buffer, bytes);
-                rx.counters.truncated += u64::from(truncated);
-            }
-            bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
-            let length = length as u64;
-            line.finish(&Status { source: peer, tag: tmh.tag, length, truncated, immediate });
+            let room = line.buffer.room().unwrap_or_default();
+            let truncated = length > room.len();
+            bytes.copy_to_room(TMH_BYTES, room);
             rx.counters.posted += 1;
+            rx.counters.truncated += u64::from(truncated);
+            let length = length as u64;
+            let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
             match line.owner {
-                Owner::Asks => {}
-                Owner::Queue => rx.requests.push_end(index),
-                Owner::Sleeps | Owner::Gone => rx.requests.tell_owner(request),
+                Owner::Asks => line.finish(&status),
+                Owner::Queue => rx.requests.end_queued(index, &status, ends),
+                Owner::Sleeps | Owner::Gone => {
+                    line.finish(&status);
+                    rx.requests.tell_owner(request);
+                }
             }
         }
         if tmh.app_ctx.ack_wanted() {
@@ -251,13 +252,7 @@ impl Core {
     }
 
     /// Handles the end of a read.
-    pub(crate) fn read_done(
-        &mut self,
-        token: u64,
-        mut buffer: Buffer,
-        result: Result<(), ReadError>,
-    ) {
-        buffer.unpack(if result.is_ok() { usize::MAX } else { 0 });
+    pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
         let rx = &mut self.receiver;
         let request = RequestId::from_token(token);
         let reading = rx.requests.get(request).and_then(|line| line.reading());
@@ -351,7 +346,7 @@ impl Core {
         let backlog = std::mem::take(&mut peer.backlog);
         let down = rx.down(id);
         for send in backlog {
-            rx.requests.complete(send.request, Err(down), slices::of_owner(send.buffer));
+            rx.requests.complete(send.request, Err(down), send.buffer);
         }
         for key in of_peer {
             if let Some(operation) = self.operations.remove(key) {
@@ -431,11 +426,17 @@ impl Core {
     }
 
     /// Posts a receive, or gives it the oldest waiting message. `is_sole`: see
-    /// [`Engine::receive_with`].
+    /// [`Engine::receive_with`]. With a context, its end comes in the completion queue.
     ///
     /// [`Engine::receive_with`]: crate::Engine::receive_with
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
+    pub(crate) fn receive(
+        &mut self,
+        pattern: &Pattern,
+        buffer: Buffer,
+        is_sole: bool,
+        context: Option<u64>,
+    ) -> Posted {
         if !buffer.is_writable() {
             return refuse(Fault::ReadOnlyBuffer, buffer);
         }
@@ -446,7 +447,7 @@ impl Core {
         // Here and below a copy of the pattern is used, so that a pattern made in registers stays
         // there.
         if let Some(message) = rx.unexpected.take_index(&{ *pattern }) {
-            return self.receive_unexpected(message, buffer);
+            return self.receive_unexpected(message, buffer, context);
         }
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
@@ -460,17 +461,21 @@ impl Core {
         }
         let handle = rx.posted.post(*pattern, index);
         if let Some(offload) = &mut self.offload {
-            offload.posted(rx, index, pattern, buffer.run_len(), is_sole);
+            offload.posted(rx, index, pattern, buffer.len() as u64, is_sole);
         }
-        Ok(rx.requests.post(handle, buffer))
+        Ok(rx.requests.post(handle, buffer, context))
     }
 
     #[inline(never)]
-    fn receive_unexpected(&mut self, index: u32, buffer: Buffer) -> Posted {
-        match self.receiver.unexpected.remove_index(index) {
+    fn receive_unexpected(&mut self, index: u32, buffer: Buffer, context: Option<u64>) -> Posted {
+        let posted = match self.receiver.unexpected.remove_index(index) {
             Some(message) => self.deliver(message, buffer),
             None => refuse(Fault::NoSuchMessage, buffer),
+        };
+        if let (Ok(request), Some(context)) = (&posted, context) {
+            self.receiver.requests.queue(*request, context);
         }
+        posted
     }
 
     /// Receives a message that a matched probe took.

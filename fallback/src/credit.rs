@@ -155,7 +155,6 @@ pub(crate) struct Grant {
     low: Amount,
     outstanding: Amount,
     held: Amount,
-    back: Amount,
     closed: bool,
 }
 
@@ -187,8 +186,19 @@ impl Grant {
         debug_assert!(self.covers(cost) && !self.closed);
         self.outstanding.messages = self.outstanding.messages.wrapping_sub(cost.messages);
         self.outstanding.bytes = self.outstanding.bytes.wrapping_sub(cost.bytes);
-        self.back.messages += cost.messages;
-        self.back.bytes += cost.bytes;
+    }
+
+    /// The credit of messages that are gone, which the peer was not granted again yet: what is
+    /// neither outstanding nor held. Of an open grant.
+    fn back(&self) -> Amount {
+        self.limit.minus(self.outstanding).minus(self.held)
+    }
+
+    /// Whether the peer has credit for a message, and will not be due more after it.
+    #[inline]
+    pub(crate) fn stays_high(&self, cost: Amount) -> bool {
+        let Grant { outstanding, low, .. } = self;
+        (outstanding.messages > low.messages) & (outstanding.bytes >= low.bytes + cost.bytes)
     }
 
     /// Whether the peer has credit for a message.
@@ -219,8 +229,6 @@ impl Grant {
             let before = self.from_pool;
             self.give_back(cost, pool);
             pool.kept = pool.kept.minus(before.minus(self.from_pool));
-        } else {
-            self.back = self.back.plus(cost);
         }
     }
 
@@ -234,14 +242,13 @@ impl Grant {
     #[inline(never)]
     fn top_up(&mut self, pool: &mut Pool) -> Option<Amount> {
         self.adapt(pool);
-        let out = self.outstanding;
+        let (out, back) = (self.outstanding, self.back());
         let worth = |back: u64, out: u64| back > 0 && back >= out;
-        if worth(self.back.messages, out.messages) || worth(self.back.bytes, out.bytes) {
-            let credit = std::mem::take(&mut self.back);
-            self.outstanding = out.plus(credit);
-            return Some(credit);
-        }
-        None
+        let is_worth = worth(back.messages, out.messages) || worth(back.bytes, out.bytes);
+        is_worth.then(|| {
+            self.outstanding = out.plus(back);
+            back
+        })
     }
 
     /// Grows the grant of a peer that uses it, shrinks it when the pool runs short.
@@ -275,13 +282,11 @@ impl Grant {
         // first grant.
         let short = free.each(config.pool, |free, total| u64::from(free <= total / 8));
         let beyond = self.from_pool.minus(config.first);
-        let keep = self.back.each(beyond, u64::min).each(short, |keep, short| keep * short);
-        self.back = self.back.minus(keep);
+        let keep = self.back().each(beyond, u64::min).each(short, |keep, short| keep * short);
         self.give_back(keep, pool);
         let grown = pool.take(wanted);
         self.from_pool = self.from_pool.plus(grown);
         self.set_limit(self.limit.minus(keep).plus(grown));
-        self.back = self.back.plus(grown);
     }
 
     /// Returns the credit of a peer that is down to the pool, except the part that its waiting
@@ -291,9 +296,8 @@ impl Grant {
             return;
         }
         self.low = Amount::default();
-        let idle = self.outstanding.plus(self.back);
+        let idle = self.limit.minus(self.held);
         self.outstanding = Amount::default();
-        self.back = Amount::default();
         self.give_back(idle, pool);
         pool.kept = pool.kept.plus(self.from_pool);
     }
@@ -476,7 +480,7 @@ mod tests {
                     allowance.add(credit);
                 }
                 prop_assert_eq!(grant.outstanding, allowance.0);
-                prop_assert_eq!(grant.limit, grant.outstanding.plus(grant.held).plus(grant.back));
+                prop_assert_eq!(grant.limit, grant.outstanding.plus(grant.held).plus(grant.back()));
                 prop_assert!(!waiting.is_empty() || allowance.covers(Amount::RENDEZVOUS));
                 let granted = peers.iter().fold(Amount::default(), |sum, p| sum.plus(p.0.from_pool));
                 prop_assert_eq!(granted.plus(pool.free), config().pool);

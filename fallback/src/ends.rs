@@ -2,9 +2,52 @@
 //! lines of the table of requests. Adding an end and taking one cost the same however many requests
 //! there are, and need no memory of their own.
 
+use tagmatch_device::Buffer;
 use tagmatch_device::chunks::Chunks;
 
 use crate::line::{Line, NO_LINE};
+use crate::request::{Completion, End, Status};
+
+/// Where a caller puts the ends that it takes out of the completion queue.
+pub trait EndList {
+    /// Whether it takes another end.
+    fn has_room(&self) -> bool;
+
+    /// Adds an operation that ended with success.
+    fn done(&mut self, context: u64, status: Status, buffer: Buffer);
+
+    /// Adds any other end.
+    fn rare(&mut self, end: End);
+}
+
+impl EndList for Vec<End> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn done(&mut self, context: u64, status: Status, buffer: Buffer) {
+        let completion = Completion { result: Ok(status), buffer };
+        self.push(End::Operation { context, completion });
+    }
+
+    fn rare(&mut self, end: End) {
+        self.push(end);
+    }
+}
+
+/// The list of a caller that takes no ends.
+pub(crate) struct NoEnds;
+
+impl EndList for NoEnds {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        false
+    }
+
+    fn done(&mut self, _: u64, _: Status, _: Buffer) {}
+
+    fn rare(&mut self, _: End) {}
+}
 
 /// The first and the last line of the list, and what callers want to be told with each end.
 #[derive(Clone, Debug)]

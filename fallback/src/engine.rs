@@ -2,9 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, PeerId, ReadError, ReadMode, ReadRequest,
-};
+use tagmatch_device::{Address, Buffer, Device, DeviceError, Event, PeerId, ReadMode, ReadRequest};
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::config::EngineConfig;
@@ -13,21 +11,18 @@ use crate::counters::Counters;
 #[cfg(doc)]
 use crate::credit::CreditConfig;
 use crate::credit::CreditNow;
+use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
 use crate::offload::{self, Offload};
 use crate::peer::{Peer, PeerState, Queued};
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::Requests;
 use crate::sending::Sending;
-use crate::slices;
 use crate::todo::{Operation, Todo};
 
 /// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller
 /// for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
-
-/// The error number of a read for which there is no memory.
-const ENOMEM: i32 = 12;
 
 /// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it
 /// holds is lost then.
@@ -201,7 +196,30 @@ impl<D: Device> Engine<D> {
     /// message is lost, and a sender that waits for its delivery is told so.
     #[inline(always)]
     pub fn receive_with(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
-        let posted = self.core.receive(pattern, buffer, is_sole);
+        self.post(pattern, buffer, is_sole, None)
+    }
+
+    /// As [`Engine::receive_with`], with its end in the completion queue: see [`Requests::queue`].
+    #[inline(always)]
+    pub fn receive_queued(
+        &mut self,
+        pattern: &Pattern,
+        buffer: Buffer,
+        is_sole: bool,
+        context: u64,
+    ) -> Posted {
+        self.post(pattern, buffer, is_sole, Some(context))
+    }
+
+    #[inline(always)]
+    fn post(
+        &mut self,
+        pattern: &Pattern,
+        buffer: Buffer,
+        is_sole: bool,
+        context: Option<u64>,
+    ) -> Posted {
+        let posted = self.core.receive(pattern, buffer, is_sole, context);
         if !self.core.receiver.todo.is_empty() {
             self.settle();
         }
@@ -234,25 +252,10 @@ impl<D: Device> Engine<D> {
         found
     }
 
-    /// The short way of a send: eager, not empty, in credit, nothing before it, room on the way.
-    /// `false`: nothing was done, and [`Engine::send_queued`] is to be asked.
+    /// The short way of a send: eager, in credit, nothing before it, room on the way. `false`:
+    /// nothing was done, and [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
     #[inline(always)]
     pub fn send_at_once(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: &Buffer,
-    ) -> bool {
-        let Engine { device, core, sending } = self;
-        // A buffer of several slices looks empty.
-        sending.at_once(core, device, peer, tag, immediate, buffer, false)
-    }
-
-    /// As [`Engine::send_at_once`], of a slice, which may be empty. `false`: nothing was done, and
-    /// [`Engine::inject_queued`] is to be asked.
-    #[inline(always)]
-    pub fn inject_at_once(
         &mut self,
         peer: PeerId,
         tag: Tag,
@@ -260,7 +263,7 @@ impl<D: Device> Engine<D> {
         payload: &[u8],
     ) -> bool {
         let Engine { device, core, sending } = self;
-        sending.at_once(core, device, peer, tag, immediate, payload, true)
+        sending.at_once(core, device, peer, tag, immediate, payload)
     }
 
     /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once
@@ -275,12 +278,6 @@ impl<D: Device> Engine<D> {
         mode: SendMode,
     ) -> Started {
         let Engine { device, core, sending } = self;
-        if mode == SendMode::Standard
-            && buffer.is_empty()
-            && sending.gathered_at_once(core, device, peer, tag, immediate, &buffer)
-        {
-            return Started::Sent(buffer);
-        }
         match core.begin_send(peer, buffer) {
             Ok((request, buffer)) => {
                 let send = Queued { request, mode, tag, immediate, buffer };
@@ -344,7 +341,7 @@ impl<D: Device> Engine<D> {
         immediate: Option<u32>,
         payload: &[u8],
     ) -> Result<(), Fault> {
-        if self.inject_at_once(peer, tag, immediate, payload) {
+        if self.send_at_once(peer, tag, immediate, payload) {
             return Ok(());
         }
         self.inject_queued(peer, tag, immediate, payload, u64::MAX).map(drop)
@@ -353,8 +350,23 @@ impl<D: Device> Engine<D> {
     /// Takes the events that are there, at most 64 per call; returns how many.
     #[inline]
     pub fn progress(&mut self) -> usize {
+        self.progress_into(&mut NoEnds)
+    }
+
+    /// As [`Engine::progress`], then [`Requests::take_ends`]; but a message of a queued receive
+    /// ends up in the list straight away, if no earlier end waits.
+    #[inline]
+    pub fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
+        self.requests_mut().take_ends(ends);
+        let events = self.progress_into(ends);
+        self.requests_mut().take_ends(ends);
+        events
+    }
+
+    #[inline(always)]
+    fn progress_into(&mut self, ends: &mut impl EndList) -> usize {
         let mut events = 0;
-        while events < EVENTS_PER_PROGRESS && self.take_event() {
+        while events < EVENTS_PER_PROGRESS && self.take_event(ends) {
             events += 1;
         }
         if !self.sending.waiting_for_room.is_empty() {
@@ -369,7 +381,7 @@ impl<D: Device> Engine<D> {
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
         let mut is_over = self.core.receiver.requests.is_over(request);
-        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
+        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event(&mut NoEnds) {
             events += 1;
             is_over = self.core.receiver.requests.is_over(request);
         }
@@ -383,13 +395,13 @@ impl<D: Device> Engine<D> {
 
     /// Takes the next event and does what follows from it; `false` if there is none.
     #[inline(always)]
-    fn take_event(&mut self) -> bool {
+    fn take_event(&mut self, ends: &mut impl EndList) -> bool {
         let event = self.device.poll();
         // By reference: moving it would cost more than most of what is done with it. A message owns
         // nothing, nor does none: it is forgotten, so that no destructor is looked for.
         match &event {
             Some(Event::Message(incoming)) => {
-                self.core.message(incoming);
+                self.core.message(incoming, ends);
                 std::mem::forget(event);
             }
             Some(_) => self.core.take_rare(event),
@@ -452,11 +464,8 @@ impl<D: Device> Engine<D> {
                 Todo::Control(peer, bytes) => sending.control(core, device, peer, bytes),
                 Todo::Read { request, peer, span, buffer } => {
                     let token = request.token();
-                    let read = |into| ReadRequest { peer, remote: span, into, token };
-                    let started = slices::to_read_into(device, buffer, span.length)
-                        .map_err(|buffer| (buffer, ReadError::Failed { errno: ENOMEM }))
-                        .and_then(|into| device.read(read(into)));
-                    if let Err((buffer, error)) = started {
+                    let read = ReadRequest { peer, remote: span, into: buffer, token };
+                    if let Err((buffer, error)) = device.read(read) {
                         core.read_done(token, buffer, Err(error));
                     }
                 }

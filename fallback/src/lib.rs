@@ -19,7 +19,6 @@
 //! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
-//! | `slices` | what is rare about messages of several slices | whose they are |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
@@ -65,7 +64,6 @@ mod receiver;
 mod request;
 mod requests;
 mod sending;
-mod slices;
 mod store;
 mod todo;
 mod unexpected;
@@ -75,6 +73,7 @@ pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use delegated::Delegated;
+pub use ends::EndList;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
 pub use flush::{Flushing, Unsent, WhyUnsent};

@@ -11,7 +11,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::PostedHandle;
 
 use crate::copies::Copies;
-use crate::ends::Ends;
+use crate::ends::{EndList, Ends};
 use crate::error::{Fault, PeerFault};
 use crate::line::{Line, NO_LINE, Owner, Phase};
 use crate::request::{Completion, End, RequestId, Status};
@@ -135,32 +135,21 @@ impl Requests {
         self.get(request).is_some_and(|line| line.owner == Owner::Queue && !line.is_over())
     }
 
-    /// Takes the oldest ends, at most `max`, in the order in which they came; gives their number.
-    /// `done` adds an operation that ended with success to `list`, by its context, envelope and
-    /// buffer; `rare` adds all other ends.
-    #[inline(always)]
-    pub fn take_ends<L>(
-        &mut self,
-        max: usize,
-        list: &mut L,
-        done: impl Fn(&mut L, u64, Status, Buffer),
-        rare: impl Fn(&mut L, End),
-    ) -> usize {
-        let mut taken = 0;
-        while taken < max
+    /// Takes the oldest ends, as many as the list has room for, in the order in which they came.
+    #[inline]
+    pub fn take_ends(&mut self, list: &mut impl EndList) {
+        while list.has_room()
             && let Some(index) = self.ends.pop(&self.lines)
         {
             let line = &mut self.lines[index as usize];
             if line.phase == Phase::Done {
                 let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
                 let (status, buffer) = ended.take();
-                done(list, self.ends.context(index), status, buffer);
+                list.done(self.ends.context(index), status, buffer);
             } else {
-                rare(list, self.take_rare_end(index));
+                list.rare(self.take_rare_end(index));
             }
-            taken += 1;
         }
-        taken
     }
 
     /// Whether [`Requests::take_ends`] would take any.
@@ -270,14 +259,24 @@ impl Requests {
         u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)
     }
 
-    /// Begins a posted receive, in the line that [`Requests::next_index`] gave last.
+    /// Begins a posted receive, in the line that [`Requests::next_index`] gave last. With a context,
+    /// its end comes in the completion queue.
     #[inline(always)]
-    pub(crate) fn post(&mut self, handle: PostedHandle, buffer: Buffer) -> RequestId {
+    pub(crate) fn post(
+        &mut self,
+        handle: PostedHandle,
+        buffer: Buffer,
+        context: Option<u64>,
+    ) -> RequestId {
         let (request, line) = self.use_line();
         line.phase = Phase::Posted;
         // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
         std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
         line.word = handle.to_bits();
+        if let Some(context) = context {
+            line.owner = Owner::Queue;
+            self.ends.set_context(request.index(), context);
+        }
         request
     }
 
@@ -350,6 +349,21 @@ impl Requests {
         let line = self.lines.get_mut(request.index() as usize)?;
         let is_here = line.generation == request.generation() && line.phase != Phase::Free;
         is_here.then_some(line)
+    }
+
+    /// Ends a queued request, whose line has its buffer, with success. If no earlier end waits,
+    /// `list` gets the end at once.
+    #[inline(always)]
+    pub(crate) fn end_queued(&mut self, index: u32, status: &Status, list: &mut impl EndList) {
+        let is_next = list.has_room() && self.ends.is_empty();
+        let line = &mut self.lines[index as usize];
+        if is_next {
+            let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
+            list.done(self.ends.context(index), *status, ended.free());
+        } else {
+            line.finish(status);
+            self.push_end(index);
+        }
     }
 
     /// The receive whose entry on the posted list was just taken.
@@ -446,7 +460,7 @@ impl Requests {
 
     fn free_line(&mut self, index: u32) -> Buffer {
         let line = &mut self.lines[index as usize];
-        Ended { line, index, free: &mut self.free, len: &mut self.len }.take().1
+        Ended { line, index, free: &mut self.free, len: &mut self.len }.free()
     }
 
     /// Feeds to a hasher which lines are free, in the order in which they will be used, and what
@@ -486,14 +500,19 @@ impl Ended<'_> {
     /// What it ended with; its line is free then.
     #[inline(always)]
     pub fn take(self) -> (Status, Buffer) {
+        (self.line.status(), self.free())
+    }
+
+    /// Frees the line, which had this buffer.
+    #[inline(always)]
+    fn free(self) -> Buffer {
         let Ended { line, index, free, len } = self;
-        let status = line.status();
         line.phase = Phase::Free;
         line.generation = line.generation.wrapping_add(1);
         line.word = (*free).into();
         *free = index;
         *len -= 1;
-        (status, std::mem::take(&mut line.buffer))
+        std::mem::take(&mut line.buffer)
     }
 }
 

@@ -39,6 +39,7 @@ mod oracle;
 mod payload;
 mod profile;
 mod program;
+mod room;
 mod run;
 mod shrink;
 mod violation;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use tagmatch_device::{Device, PeerId};
-use tagmatch_fallback::{Engine, MessageId, RequestId};
+use tagmatch_fallback::{End, Engine, MessageId, RequestId};
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct Worker<D: Device> {
     pub(crate) requests: Requests,
     /// Queued requests, by their contexts.
     pub(crate) queued: HashMap<u64, RequestId>,
+    /// Ends that it took while it made progress.
+    pub(crate) ends: Vec<End>,
     /// What the completion queue has told last of each peer: up or down.
     pub(crate) told: HashMap<PeerId, bool>,
     /// Messages that matched probes took.
@@ -50,6 +52,7 @@ impl<D: Device> Worker<D> {
             met: vec![],
             requests: Requests::default(),
             queued: HashMap::new(),
+            ends: vec![],
             told: HashMap::new(),
             held: vec![],
             unwatched: vec![],
@@ -68,6 +71,7 @@ impl<D: Device> Worker<D> {
     pub(crate) fn forget(&mut self) {
         self.requests = Requests::default();
         self.queued.clear();
+        self.ends.clear();
         self.told.clear();
         self.held.clear();
         self.unwatched.clear();

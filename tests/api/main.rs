@@ -14,5 +14,4 @@ mod messages;
 mod pair;
 mod queue;
 mod requests;
-mod slices;
 mod threads;

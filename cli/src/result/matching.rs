@@ -36,8 +36,6 @@ struct NotOffloadedInJson {
     #[serde(skip_serializing_if = "is_zero")]
     memory: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    slices: u64,
-    #[serde(skip_serializing_if = "is_zero")]
     phase: u64,
     #[serde(skip_serializing_if = "is_zero")]
     off: u64,
@@ -70,7 +68,7 @@ impl Matching {
 
     fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
         let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = self;
-        let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
+        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
             not_offloaded;
         let reasons = &other.not_offloaded;
         for (to, from) in [
@@ -83,7 +81,6 @@ impl Matching {
             (order, reasons.order),
             (source, reasons.source),
             (memory, reasons.memory),
-            (slices, reasons.slices),
             (phase, reasons.phase),
             (off, reasons.off),
             (list_faults, other.list_faults),

@@ -216,7 +216,6 @@ impl ScopeWorld {
                 }
             }
         }
-        self.engine.progress();
         self.take_ends()?;
         self.check()
     }
@@ -238,14 +237,15 @@ impl ScopeWorld {
         let bits = sender.map_or(0, |sender| u64::from(sender + 1) << SOURCE_SHIFT)
             | tag.map_or(0, u64::from);
         let buffer = Buffer::zeroed(PAYLOAD_BYTES);
-        match self.engine.receive(&Pattern::new(Tag(bits), TagMask(mask)), buffer) {
-            Ok(request) => {
-                let index = self.requests.len();
-                self.requests.push(Some(request));
-                if is_queued(index) {
-                    self.engine.requests_mut().queue(request, index as u64);
-                }
-            }
+        let pattern = Pattern::new(Tag(bits), TagMask(mask));
+        let index = self.requests.len();
+        let posted = if is_queued(index) {
+            self.engine.receive_queued(&pattern, buffer, false, index as u64)
+        } else {
+            self.engine.receive(&pattern, buffer)
+        };
+        match posted {
+            Ok(request) => self.requests.push(Some(request)),
             Err(refused) => {
                 return Err(Violation::new(
                     Rule::Fault,
@@ -271,15 +271,13 @@ impl ScopeWorld {
     }
 
     fn take_ends(&mut self) -> Verdict {
-        let mut ended = Vec::new();
-        let done = |ended: &mut Vec<_>, context, status, buffer| {
-            ended.push((context, Completion { result: Ok(status), buffer }));
+        let mut ends = Vec::new();
+        self.engine.take_ends(&mut ends);
+        let operation = |end| match end {
+            fallback::End::Operation { context, completion } => Some((context, completion)),
+            _ => None,
         };
-        self.engine.requests_mut().take_ends(usize::MAX, &mut ended, done, |ended, end| {
-            if let fallback::End::Operation { context, completion } = end {
-                ended.push((context, completion));
-            }
-        });
+        let mut ended: Vec<_> = ends.into_iter().filter_map(operation).collect();
         for (index, request) in self.requests.iter().enumerate() {
             let polled = request.filter(|_| !is_queued(index));
             let completion = polled.and_then(|request| self.engine.requests_mut().take(request));

@@ -5,6 +5,7 @@ use tagmatch_fallback::{Completion, End, RequestId};
 
 use super::World;
 use crate::adapter::Adapter;
+use crate::room::{ROOMS, Room};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::{Purpose, Worker};
 
@@ -19,26 +20,37 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    /// Takes ends from the queue of a worker: some of them, or all.
+    /// Records a receive whose end the queue tells with the last context.
+    pub(super) fn begun_queued(&mut self, at: usize, request: RequestId, what: Purpose) -> Verdict {
+        self.hear()?;
+        let worker = &mut self.workers[at];
+        let is_new = worker.requests.insert(request, what);
+        ensure!(is_new, Twice, "n{}: two requests of one name, {what:?}", worker.node);
+        worker.queued.insert(self.contexts, request);
+        Ok(())
+    }
+
+    /// The ends that a worker took while it made progress, and ends from its queue: some of them, or
+    /// all.
     pub(super) fn queued_ends(
         &mut self,
         at: usize,
         all: bool,
     ) -> Result<Vec<(Purpose, Completion)>, Violation> {
-        let mut ends = Vec::new();
-        let Some(engine) = &mut self.workers[at].engine else { return Ok(vec![]) };
+        let worker = &mut self.workers[at];
+        let mut ends = std::mem::take(&mut worker.ends);
+        let Some(engine) = &mut worker.engine else { return Ok(vec![]) };
         if engine.requests().has_ends() {
-            let max = if all { usize::MAX } else { self.random.pick(&[0, 1, 2, 64]) };
-            let done = |ends: &mut Vec<End>, context, status, buffer| {
-                let completion = Completion { result: Ok(status), buffer };
-                ends.push(End::Operation { context, completion });
-            };
-            engine.requests_mut().take_ends(max, &mut ends, done, Vec::push);
+            let room = if all { usize::MAX } else { self.random.pick(&ROOMS) };
+            engine.requests_mut().take_ends(&mut Room { ends: &mut ends, room });
         }
         let mut ended = Vec::with_capacity(ends.len());
         for end in ends {
             match end {
                 End::Operation { context, completion } => {
+                    if let Ok(status) = completion.result {
+                        self.is_told_up(at, status.source)?;
+                    }
                     let purpose = self.queued_end(at, context)?;
                     ended.push((purpose, completion));
                 }
@@ -57,6 +69,15 @@ impl<A: Adapter> World<'_, A> {
             }
         }
         Ok(ended)
+    }
+
+    /// Checks that the queue has told of a peer before it tells of a message from or to the peer.
+    fn is_told_up(&self, at: usize, peer: PeerId) -> Verdict {
+        let worker = &self.workers[at];
+        let is_told = worker.told.contains_key(&peer) || peer == PeerId::ONESELF;
+        let is_early = Worker::<A::Device>::tells_peers(worker.node) && !is_told;
+        ensure!(!is_early, TooEarly, "a message of {peer} has ended before the peer is told up");
+        Ok(())
     }
 
     /// The purpose of the operation that was queued with this context.

@@ -1,0 +1,76 @@
+//! The completion queue, while its ends come up straight in the caller's list.
+
+mod wire;
+
+use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fallback::{End, EndList, SendMode, Started, Status};
+use tagmatch_soft::{Pattern, Tag, TagMask};
+use wire::{Node, config, meet, nodes, settle};
+
+/// The contexts of ends, in their order, and how many more are wanted.
+struct Contexts(Vec<u64>, usize);
+
+impl EndList for Contexts {
+    fn has_room(&self) -> bool {
+        self.0.len() < self.1
+    }
+
+    fn done(&mut self, context: u64, _: Status, _: Buffer) {
+        self.0.push(context);
+    }
+
+    fn rare(&mut self, end: End) {
+        panic!("{end:?}");
+    }
+}
+
+fn ends(node: &mut Node, max: usize) -> Vec<u64> {
+    let mut contexts = Contexts(vec![], max);
+    node.take_ends(&mut contexts);
+    contexts.0
+}
+
+fn receive(node: &mut Node, tag: u64) {
+    let pattern = Pattern::new(Tag(tag), TagMask::EXACT);
+    node.receive_queued(&pattern, Buffer::zeroed(8), false, tag).unwrap();
+}
+
+fn send(node: &mut Node, to: PeerId, tag: u64, mode: SendMode) {
+    if let Started::Pending(request) = node.send(to, Tag(tag), None, Buffer::zeroed(8), mode) {
+        node.requests_mut().queue(request, 100 + tag);
+    }
+}
+
+#[test]
+fn a_message_does_not_overtake_an_end_that_waits() {
+    let (_, mut n) = nodes(2, &config());
+    let (to_one, to_zero) = (meet(&mut n, 0, 1), meet(&mut n, 1, 0));
+    settle(&mut n);
+    receive(&mut n[1], 1);
+    receive(&mut n[0], 2);
+    send(&mut n[0], to_one, 1, SendMode::Synchronous);
+    assert_eq!(ends(&mut n[1], 9), [1]);
+    send(&mut n[1], to_zero, 2, SendMode::Standard);
+    // The acknowledgement of the send, then the message, in one call.
+    assert_eq!(ends(&mut n[0], 9), [101, 2]);
+    assert!(n[0].requests().is_empty());
+}
+
+#[test]
+fn a_caller_gets_as_many_ends_as_it_asks_for() {
+    let (_, mut n) = nodes(2, &config());
+    let to_zero = meet(&mut n, 1, 0);
+    settle(&mut n);
+    for tag in 0..6 {
+        receive(&mut n[0], tag);
+    }
+    for tag in 0..6 {
+        send(&mut n[1], to_zero, tag, SendMode::Standard);
+    }
+    assert_eq!(ends(&mut n[0], 0), []);
+    assert!(n[0].requests().has_ends());
+    assert_eq!(ends(&mut n[0], 3), [0, 1, 2]);
+    assert_eq!(ends(&mut n[0], 2), [3, 4]);
+    assert_eq!(ends(&mut n[0], 5), [5]);
+    assert!(n[0].requests().is_empty());
+}
