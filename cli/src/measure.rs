@@ -8,6 +8,7 @@
 //! | `depth_verdict` | whether depth costs anything |
 //! | `all_tests` | `tagperf` alone: all tests, briefly |
 //! | `peer_process` | the process on the other side, as this side sees it |
+//! | `job` | exchanging values in a launched job, and the machine and CPUs of its ranks |
 //! | `launched` | both sides as two ranks of a launched job |
 //! | `collective` | N ranks of a launched job: collective operations, agreement, recovery |
 //! | `serve` | accepts clients, starts a process for each |
@@ -27,6 +28,7 @@ mod depth_verdict;
 mod drain;
 mod error;
 mod interrupt;
+mod job;
 mod launched;
 mod open_loop;
 mod participant;
@@ -92,7 +94,7 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
         LaunchRole::Measures(stream, places) => {
             let mut plan = plan.clone();
             if !matches!(plan.common.pin, Some(PinChoice::Free | PinChoice::Wanted(_))) {
-                plan.common.pin = places.pin();
+                plan.common.pin = places.pair();
             }
             measure(&plan, PeerLocation::OtherRank(&stream, &places))
         }

@@ -4,20 +4,17 @@
 //! proves to rank 1 that the connection comes from rank 0. Then both leave the job and go on as
 //! with `serve`.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use tagmatch_launch::Job;
 use tagmatch_launch::wire::to_hex;
-use tagmatch_launch::{Error, Job};
 
-use crate::control::message::Hello;
+use super::job::{Placement, exchange, failed};
 use crate::control::prepare;
-use crate::cpus;
-use crate::failure::{Failure, one_line};
-use crate::spec::{Pin, PinChoice};
+use crate::failure::Failure;
 
 /// The time that rank 0 has to connect after the exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -29,65 +26,9 @@ pub(super) enum LaunchRole {
     /// No launcher has started it, or it is the only rank: it starts the other side itself.
     Alone,
     /// It measures; the other side is at the end of this connection.
-    Measures(TcpStream, RankCpus),
+    Measures(TcpStream, Placement),
     /// It is the other side.
     Serves(TcpStream),
-}
-
-/// The CPUs that each rank may use. Many launchers bind ranks to some.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct RankCpus {
-    own: Vec<u32>,
-    /// The other rank's CPUs; `None` if it is on another machine.
-    other: Option<Vec<u32>>,
-}
-
-impl RankCpus {
-    /// Reads the descriptions of both ranks, this one's first.
-    fn of(said: [&[u8]; 2]) -> Self {
-        let read = |said: &[u8]| {
-            let said = String::from_utf8_lossy(said).into_owned();
-            let mut words = said.split(' ');
-            let machine = words.next().unwrap_or_default().to_owned();
-            (machine, words.filter_map(|cpu| cpu.parse().ok()).collect())
-        };
-        let [(here, own), (there, other)] = said.map(read);
-        Self { own, other: (here == there).then_some(other) }
-    }
-
-    /// Number of ranks on this machine.
-    pub(super) fn processes(&self) -> usize {
-        if self.other.is_some() { 2 } else { 1 }
-    }
-
-    /// Number of this machine's CPUs that either rank may use.
-    pub(super) fn cores(&self) -> usize {
-        let cpus: BTreeSet<_> = self.own.iter().chain(self.other.iter().flatten()).collect();
-        cpus.len().max(1)
-    }
-
-    /// A CPU for each rank, two different ones if possible. `None` if the other rank is on another
-    /// machine.
-    pub(super) fn pin(&self) -> Option<PinChoice> {
-        let here = *self.own.first()?;
-        let others = self.other.as_ref()?;
-        let pin = match others.iter().find(|&&cpu| cpu != here) {
-            Some(&there) => Pin { here, there },
-            // The other rank may only use this rank's first CPU: this rank takes another one of its
-            // own.
-            None => {
-                let there = *others.first()?;
-                Pin { here: *self.own.iter().find(|&&cpu| cpu != there).unwrap_or(&here), there }
-            }
-        };
-        Some(PinChoice::Ours(pin))
-    }
-}
-
-/// The description of this rank: its machine, and the CPUs that it may use.
-fn place() -> Vec<u8> {
-    let words = cpus::cpus().into_iter().map(|cpu| cpu.to_string());
-    std::iter::once(Hello::new().boot_id).chain(words).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
@@ -96,15 +37,13 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
     match (job.size(), job.rank()) {
         (1, _) => leave(job).map(|()| LaunchRole::Alone),
         (2, 0) => {
-            let places = exchange(&mut job, &place())?;
-            let places = RankCpus::of([&places[0], &places[1]]);
+            let places = Placement::exchange(&mut job)?;
             let said = exchange(&mut job, b"")?;
             leave(job)?;
             connect(&said[1]).map(|stream| LaunchRole::Measures(stream, places))
         }
         (2, _) => {
-            let places = exchange(&mut job, &place())?;
-            let is_here = RankCpus::of([&places[1], &places[0]]).other.is_some();
+            let is_here = Placement::exchange(&mut job)?.is_one_machine();
             let (listener, place, secret) = listen(is_here).map_err(|error| failed(&error))?;
             exchange(&mut job, format!("{secret} {place}").as_bytes())?;
             leave(job)?;
@@ -115,14 +54,6 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
              it starts itself, would be right"
         ))),
     }
-}
-
-fn failed(error: &impl std::fmt::Display) -> Failure {
-    Failure::Measurement(format!("cannot join the launcher's job: {}", one_line(error)))
-}
-
-fn exchange(job: &mut Job, own: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    job.exchange(own).map_err(|error: Error| failed(&error))
 }
 
 fn leave(job: Job) -> Result<(), Failure> {
@@ -189,26 +120,6 @@ fn knows(mut stream: TcpStream, secret: &str) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_rank_keeps_to_a_cpu_that_its_launcher_left_it() {
-        let pinned = |own: &[u32], other: &[u32]| {
-            let places = RankCpus { own: own.to_vec(), other: Some(other.to_vec()) };
-            let pin = places.pin().and_then(PinChoice::pin).map(|pin| (pin.here, pin.there));
-            (pin.unwrap(), places.cores())
-        };
-        assert_eq!(pinned(&[0, 1, 2], &[0, 1, 2]), ((0, 1), 3), "bound to none");
-        assert_eq!(pinned(&[0], &[1]), ((0, 1), 2), "bound to a core each");
-        assert_eq!(pinned(&[4, 36], &[5, 37]), ((4, 5), 4), "with two threads");
-        assert_eq!(pinned(&[0, 1], &[0]), ((1, 0), 2));
-        assert_eq!(pinned(&[3], &[3]), ((3, 3), 1), "bound to the same one");
-        let elsewhere = RankCpus::of([b"a 0 1", b"b 0 1"]);
-        assert_eq!((elsewhere.pin(), elsewhere.processes(), elsewhere.cores()), (None, 1, 2));
-        let said = place();
-        let own = cpus::cpus();
-        assert_eq!(RankCpus::of([&said, &said]), RankCpus { own: own.clone(), other: Some(own) });
-        assert_eq!(RankCpus::of([b"", b"\xff -1"]).cores(), 1, "garbled");
-    }
 
     #[test]
     fn only_who_knows_the_secret_is_let_in() {

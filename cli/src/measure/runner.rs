@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::client::{self, Measured};
 use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
-use super::launched::RankCpus;
+use super::job::Placement;
 use super::peer_process::PeerProcess;
 use super::plan::{Plan, QueueDepths, Test};
 use super::row::row;
@@ -76,7 +76,7 @@ pub(super) enum PeerLocation<'a> {
     SecondProcess,
     Serve(&'a Host),
     /// The other rank of a launched job, at the end of this connection.
-    OtherRank(&'a TcpStream, &'a RankCpus),
+    OtherRank(&'a TcpStream, &'a Placement),
     /// There is no other side: the process sends to itself.
     Oneself,
 }
@@ -110,8 +110,8 @@ impl TestRunner {
             PeerLocation::SecondProcess | PeerLocation::Serve(_) => {
                 Environment::gather(2, common.pin)
             }
-            PeerLocation::OtherRank(_, cpus) => {
-                Environment::gather_pair(cpus.processes(), cpus.cores(), common.pin)
+            PeerLocation::OtherRank(_, places) => {
+                Environment::gather_pair(places.processes(), places.cores(), common.pin)
             }
         };
         let other = match place {

@@ -10,13 +10,13 @@ use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
 
 use crate::args::Common;
-use crate::control::message::Hello;
 use crate::cpus;
 use crate::device::FoundDevice;
 use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
-use crate::spec::{DeviceArg, PinChoice};
+use crate::measure::job::{Placement, exchange, failed};
+use crate::spec::DeviceArg;
 
 pub(super) type World = Comm<WorkerNet>;
 
@@ -105,14 +105,20 @@ impl Ranks {
             // stop.
             interrupt::ignore();
         }
-        let places = places(&mut job, common)?;
+        let places = Placement::exchange(&mut job)?;
+        let are_here = places.is_one_machine();
+        if !are_here && common.device == DeviceArg::Shm {
+            let right = "--device verbs or ucx would be right";
+            let why = format!("the ranks are not all on one machine; {right}");
+            return Err(refused(job.rank(), why));
+        }
         let cpu = places.own_cpu(common.pin);
         if let Some(cpu) = cpu {
             cpus::pin(cpu)?;
         }
         let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
         let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
-        let environment = Environment::gather_ranks(places.here.len(), places.cores, cpus);
+        let environment = Environment::gather_ranks(places.processes(), places.cores(), cpus);
         let (carried, tags) = layouts(&device.device)?;
         let worker = WorkerConfig {
             hw_tags: common.hw_tags.config(None),
@@ -126,7 +132,6 @@ impl Ranks {
             .map_err(|error| failed(&error))?;
         let runtime = Runtime::new(net, Config { tags, ..Config::default() })
             .map_err(|error| failed(&error))?;
-        let are_here = places.here.len() == said.len();
         Ok(Self { job, runtime, device, environment, are_here })
     }
 
@@ -152,90 +157,5 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     match device {
         DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
         DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok((TagLayout::MPI, TagLayout::MPI)),
-    }
-}
-
-/// The machine of this rank: its ranks and CPUs.
-struct RankPlacement {
-    /// The CPUs that this rank may use.
-    open: Vec<u32>,
-    rank: usize,
-    /// Ranks of this machine.
-    here: Vec<usize>,
-    /// Number of this machine's CPUs that any of its ranks may use.
-    cores: usize,
-}
-
-/// Exchanges the placement of all ranks.
-fn places(job: &mut Job, common: &Common) -> Result<RankPlacement, Failure> {
-    let open = cpus::cpus();
-    let boot = Hello::new().boot_id;
-    let words: Vec<_> = open.iter().map(u32::to_string).collect();
-    let said = exchange(job, format!("{boot} {}", words.join(" ")).as_bytes())?;
-    let rank = usize::try_from(job.rank()).unwrap_or(usize::MAX);
-    let mut here = Vec::new();
-    let mut cores = open.clone();
-    for (rank, said) in said.iter().enumerate() {
-        let said = String::from_utf8_lossy(said);
-        let mut words = said.split(' ');
-        if words.next() == Some(&boot) {
-            here.push(rank);
-            cores.extend(words.filter_map(|cpu| cpu.parse::<u32>().ok()));
-        }
-    }
-    if here.len() != said.len() && common.device == DeviceArg::Shm {
-        let right = "--device verbs or ucx would be right";
-        return Err(refused(job.rank(), format!("the ranks are not all on one machine; {right}")));
-    }
-    cores.sort_unstable();
-    cores.dedup();
-    Ok(RankPlacement { open, rank, here, cores: cores.len() })
-}
-
-impl RankPlacement {
-    /// The CPU that this rank is to be pinned to.
-    fn own_cpu(&self, choice: Option<PinChoice>) -> Option<u32> {
-        let at = self.here.iter().position(|rank| *rank == self.rank)?;
-        match choice {
-            Some(PinChoice::Free) => None,
-            Some(PinChoice::Wanted(pin) | PinChoice::Ours(pin)) => {
-                Some(if at.is_multiple_of(2) { pin.here } else { pin.there })
-            }
-            // The launcher has bound this rank.
-            None if self.open.len() == 1 => self.open.first().copied(),
-            None => self.open.get(at).copied().filter(|_| self.here.len() <= self.open.len()),
-        }
-    }
-}
-
-fn exchange(job: &mut Job, own: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    job.exchange(own).map_err(|error| failed(&error))
-}
-
-fn failed(error: &impl std::fmt::Display) -> Failure {
-    Failure::Measurement(format!("cannot join the launcher's job: {}", one_line(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::Pin;
-
-    #[test]
-    fn each_rank_has_its_cpu_where_there_are_enough() {
-        let places = |open: &[u32], rank, here: &[usize]| RankPlacement {
-            open: open.to_vec(),
-            rank,
-            here: here.to_vec(),
-            cores: open.len(),
-        };
-        assert_eq!(places(&[4, 5], 3, &[2, 3]).own_cpu(None), Some(5));
-        assert_eq!(places(&[4, 5], 3, &[2, 3, 4]).own_cpu(None), None);
-        assert_eq!(places(&[7], 3, &[2, 3]).own_cpu(None), Some(7), "bound by the launcher");
-        assert_eq!(places(&[4, 5], 3, &[2, 3]).own_cpu(Some(PinChoice::Free)), None);
-        let pair = Some(PinChoice::Wanted(Pin { here: 1, there: 0 }));
-        let found: Vec<_> =
-            (0..3).map(|rank| places(&[0, 1], rank, &[0, 1, 2]).own_cpu(pair)).collect();
-        assert_eq!(found, [Some(1), Some(0), Some(1)]);
     }
 }
