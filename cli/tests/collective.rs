@@ -26,22 +26,29 @@ fn means(row: &Value) -> [f64; 3] {
 #[test]
 fn each_is_measured_by_two_ranks_of_its_own() {
     let _alone = alone();
-    for (test, sizes) in [
-        ("barrier", "0"),
-        ("bcast --sizes 0,1,8K", "0 1 8192"),
-        ("allreduce --sizes 8,80K", "8 81920"),
-        ("alltoall --sizes 3,8K", "3 8192"),
-        ("dup", "0"),
-        ("agree", "0"),
+    // The receives of a call, where messages of other calls can't be among them.
+    for (test, sizes, receives) in [
+        ("barrier", "0", Some(2)),
+        ("bcast --sizes 0,1,8K", "0 1 8192", Some(1)),
+        ("allreduce --sizes 8,80K", "8 81920", None),
+        ("alltoall --sizes 3,8K", "3 8192", Some(2)),
+        ("dup", "0", None),
+        ("agree", "0", None),
     ] {
         let document = json(&format!("{test} --iters 70 --warmup 3 --json -"));
         assert_eq!(document["test"], test.split(' ').next().unwrap());
         assert_eq!((&document["validated"], &document["device"]), (&true.into(), &"shm".into()));
-        assert!(document.get("matching").is_none(), "nobody counts them: {document}");
+        let matching = &document["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert_eq!(count("hardware"), 0, "{test}");
+        let matched = count("posted") + count("unexpected");
+        assert!(matched > 0, "{test}");
         assert_eq!(document["config"]["launcher"], "PMI-1");
         let rows = document["results"].as_array().unwrap();
         let found: Vec<_> = rows.iter().map(|row| row["size"].to_string()).collect();
         assert_eq!(found.join(" "), sizes);
+        let calls = 70 * rows.len() as u64;
+        assert_eq!(receives.map_or(matched, |each| each * calls), matched, "{test}");
         for row in rows {
             assert_eq!((&row["ranks"], &row["samples"]), (&2.into(), &70.into()));
             let [least, _, most] = means(row);
@@ -64,6 +71,7 @@ fn ranks_of_a_job_measure_together_and_one_tells() {
     assert_eq!(rows.len(), 3, "{said}");
     assert!(rows[0].trim_start().starts_with("size        avg        min        max"), "{said}");
     assert!(rows[1].trim_start().starts_with("8 B") && rows[1].ends_with("20"), "{said}");
+    assert_eq!(said.matches("\n# matched     ").count(), 1, "{said}");
 }
 
 #[test]
@@ -91,6 +99,11 @@ fn other_forms_have_what_is_over_ranks() {
     let records: Vec<_> = lines.iter().map(|line| line["record"].as_str().unwrap()).collect();
     assert_eq!(records, ["start", "result", "end"]);
     means(&lines[1]);
+    // Each rank but the root receives in each call.
+    for line in &lines[1..] {
+        let count = |name: &str| line["matching"][name].as_u64().unwrap();
+        assert_eq!(count("posted") + count("unexpected"), 2 * 9, "{line}");
+    }
     assert!(said("--histogram").contains("us   "), "bars below the row");
 }
 
@@ -116,6 +129,7 @@ fn what_differs_in_ranks_is_not_compared() {
 fn rank_after_rank_dies_and_the_others_go_on() {
     let _alone = alone();
     let document = json("shrink -n 4 --json -");
+    assert!(document["matching"]["unexpected"].as_u64().unwrap() > 0, "{document}");
     let rows = document["results"].as_array().unwrap();
     let ranks: Vec<_> = rows.iter().map(|row| row["ranks"].as_u64().unwrap()).collect();
     assert_eq!(ranks, [4, 3, 2]);

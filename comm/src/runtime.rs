@@ -118,6 +118,12 @@ impl<N: Net> Runtime<N> {
         self.driver().progress();
     }
 
+    /// Calls `look` with the transport, which no other thread uses meanwhile: for what the transport
+    /// counts. `look` must use neither this runtime nor its communicators.
+    pub fn with_net<R>(&self, look: impl FnOnce(&N) -> R) -> R {
+        look(&self.driver().lock().net)
+    }
+
     /// Runs a future to its end on this thread, and makes progress meanwhile; the thread sleeps
     /// while there is nothing to do. The future may use many requests at once. Blocks.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {

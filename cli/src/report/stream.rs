@@ -40,8 +40,7 @@ struct OneResult<'a> {
     device: &'a str,
     #[serde(flatten)]
     row: &'a Row,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    matching: Option<&'a Matching>,
+    matching: &'a Matching,
     validated: bool,
 }
 
@@ -57,8 +56,7 @@ struct RowProgress<'a> {
 #[derive(Serialize)]
 struct End<'a> {
     results: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    matching: Option<&'a Matching>,
+    matching: &'a Matching,
     validated: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
@@ -74,7 +72,6 @@ pub(super) fn result<'a>(
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
-    let matching = document.matching.as_ref().map(|_| matching);
     let (device, validated) = (&*document.device, document.validated);
     Record::new("result", document.test, OneResult { device, row, matching, validated })
 }
@@ -89,6 +86,6 @@ pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration)
 
 pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
     let &Document { test, ref matching, validated, interrupted, .. } = document;
-    let (results, matching) = (document.results.len(), matching.as_ref());
+    let results = document.results.len();
     Record::new("end", test, End { results, matching, validated, interrupted })
 }

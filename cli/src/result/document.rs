@@ -18,8 +18,7 @@ pub(crate) struct Document<C: Serialize> {
     pub(crate) device: String,
     pub(crate) config: C,
     pub(crate) results: Vec<Row>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) matching: Option<Matching>,
+    pub(crate) matching: Matching,
     pub(crate) validated: bool,
     /// Whether the test ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -36,15 +35,10 @@ impl<C: Serialize> Document<C> {
             device,
             config,
             results: Vec::new(),
-            matching: Some(Matching::default()),
+            matching: Matching::default(),
             validated,
             interrupted: false,
         }
-    }
-
-    /// A document of a test that does not count how receives are matched.
-    pub(crate) fn without_matching(self) -> Self {
-        Self { matching: None, ..self }
     }
 
     /// Notes that the test ended early.
@@ -61,12 +55,10 @@ impl<C: Serialize> Document<C> {
         self.results.len()
     }
 
-    /// Adds a row, and how the receives of both sides were matched.
+    /// Adds a row, and how the receives of all sides were matched.
     pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
-        if let Some(all) = &mut self.matching {
-            all.add(matching);
-        }
+        self.matching.add(matching);
     }
 }
 

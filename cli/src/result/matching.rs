@@ -55,38 +55,51 @@ impl From<Counters> for Matching {
 }
 
 impl Matching {
+    /// How many counts there are.
+    pub(crate) const COUNTS: usize = 12;
+
+    /// All counts, in an order that every process of this version knows.
+    pub(crate) fn counts(&self) -> [u64; Self::COUNTS] {
+        let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = *self;
+        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
+            not_offloaded;
+        [
+            hardware,
+            posted,
+            unexpected,
+            by_device,
+            too_small,
+            list_full,
+            order,
+            source,
+            memory,
+            phase,
+            off,
+            list_faults,
+        ]
+    }
+
+    pub(crate) fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
+        let [hardware, posted, unexpected, by_device, reasons @ .., list_faults] = counts;
+        let [too_small, list_full, order, source, memory, phase, off] = reasons;
+        let not_offloaded =
+            NotOffloaded { too_small, list_full, order, source, memory, phase, off };
+        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
+    }
+
     /// Adds counts of another side or row.
     pub(crate) fn add(&mut self, more: &Self) {
-        self.merge(more, u64::saturating_add);
+        *self = self.merged(more, u64::saturating_add);
     }
 
     /// The difference to earlier counts.
-    pub(crate) fn since(mut self, before: &Self) -> Self {
-        self.merge(before, u64::saturating_sub);
-        self
+    pub(crate) fn since(self, before: &Self) -> Self {
+        self.merged(before, u64::saturating_sub)
     }
 
-    fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
-        let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = self;
-        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
-            not_offloaded;
-        let reasons = &other.not_offloaded;
-        for (to, from) in [
-            (hardware, other.hardware),
-            (posted, other.posted),
-            (unexpected, other.unexpected),
-            (by_device, other.by_device),
-            (too_small, reasons.too_small),
-            (list_full, reasons.list_full),
-            (order, reasons.order),
-            (source, reasons.source),
-            (memory, reasons.memory),
-            (phase, reasons.phase),
-            (off, reasons.off),
-            (list_faults, other.list_faults),
-        ] {
-            *to = with(*to, from);
-        }
+    fn merged(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
+        let (ours, theirs) = (self.counts(), other.counts());
+        Self::of_counts(std::array::from_fn(|at| with(ours[at], theirs[at])))
     }
 }
 
@@ -105,6 +118,8 @@ mod tests {
         sum.add(&matching());
         assert_eq!((sum.posted, sum.unexpected, sum.not_offloaded.off), (38, 2, 38));
         assert_eq!(sum.since(&matching()), matching());
+        let all = std::array::from_fn(|at| at as u64);
+        assert_eq!(Matching::of_counts(all).counts(), all);
         let faulty = Matching { list_faults: 2, ..matching() };
         assert!(!serde_json::to_string(&sum).unwrap().contains("list_faults"));
         assert!(serde_json::to_string(&faulty).unwrap().ends_with(",\"list_faults\":2}"));

@@ -7,6 +7,7 @@ use crate::args::{Common, Effort};
 use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::reasons::{list_fault, where_matched};
 use crate::report::columns::Column;
 use crate::report::{Report, Table};
 use crate::result::{Document, Matching, Row};
@@ -110,7 +111,6 @@ impl Rank0Output {
         };
         let device = ranks.device.device.to_string();
         let document = Document::new(subject.test, device, config, !common.no_validate);
-        let document = document.without_matching();
         report.begin(&document)?;
         Ok(Self { table, people, json, report, document })
     }
@@ -134,17 +134,21 @@ impl Rank0Output {
         self.document.interrupt();
     }
 
-    pub(super) fn add(&mut self, row: Row) -> Result<(), Failure> {
+    /// Prints a row. `matching` has the counts of all ranks.
+    pub(super) fn add(&mut self, row: Row, matching: &Matching) -> Result<(), Failure> {
         let lines = self.table.row(&row) + &self.report.below(&row);
         self.people.print(&Style::stdout().block(&lines))?;
-        self.report.row(&self.document, &row, &Matching::default())?;
-        self.document.add(row, &Matching::default());
+        self.report.row(&self.document, &row, matching)?;
+        self.document.add(row, matching);
         Ok(())
     }
 
     /// Ends the table and writes all other outputs.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let interrupted = self.document.interrupted();
+        let matching = self.document.matching;
+        let matched = where_matched(&matching, self.document.config.hw_tags);
+        self.people.print(&Style::stdout().block(&environment::lines(&matched)))?;
         if interrupted {
             let rows = self.document.results();
             self.people.print(&format!("# interrupted {rows} rows measured\n"))?;
@@ -154,6 +158,10 @@ impl Rank0Output {
             json.json(&self.document)?;
         }
         let reported = self.report.finish(&[self.document], &mut self.people);
-        if interrupted { Err(Failure::Interrupted) } else { reported }
+        match list_fault(matching.list_faults) {
+            Some(fault) => Err(Failure::Measurement(fault)),
+            None if interrupted => Err(Failure::Interrupted),
+            None => reported,
+        }
     }
 }

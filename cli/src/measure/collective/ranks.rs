@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tagmatch::{Config as WorkerConfig, TagLayout, Worker};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, Config, Runtime};
+use tagmatch_comm::{Comm, Config, Error, Runtime};
 use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
 
@@ -16,6 +17,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
 use crate::measure::job::{Placement, exchange, failed};
+use crate::result::Matching;
 use crate::spec::DeviceArg;
 
 pub(super) type World = Comm<WorkerNet>;
@@ -67,6 +69,13 @@ pub(super) fn refused(rank: u32, why: String) -> Failure {
     }
     std::thread::sleep(WORD_TIME);
     Failure::Launched(2)
+}
+
+/// The sum of all ranks' counts.
+pub(super) fn sum_over(world: &World, own: &Matching) -> Result<Matching, Error> {
+    let sum = world.allreduce(to_bytes(&own.counts()), &Op::sum::<u64>()).wait()?;
+    let counts = from_bytes::<u64>(&sum).try_into().unwrap_or_default();
+    Ok(Matching::of_counts(counts))
 }
 
 /// Waits until no rank needs another one any more.
@@ -138,6 +147,11 @@ impl Ranks {
     /// The communicator of all ranks.
     pub(super) fn world(&self) -> World {
         self.runtime.world()
+    }
+
+    /// How the receives of this rank were matched so far.
+    pub(super) fn matching(&self) -> Matching {
+        self.runtime.with_net(|net| net.worker().counters()).into()
     }
 
     pub(super) fn launcher(&self) -> Launcher {

@@ -12,12 +12,12 @@ use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::works;
 use super::rank0_output::{Rank0Output, TestDescription};
-use super::ranks::{Ranks, World};
+use super::ranks::{Ranks, World, sum_over};
 use crate::args::{Effort, Recovery};
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
 use crate::report::columns::RECOVERY_TABLE;
-use crate::result::{Means, More, Recovered, Row, Samples, tenths};
+use crate::result::{Matching, Means, More, Recovered, Row, Samples, tenths};
 
 /// Times that each rank sends to rank 0.
 const STEPS: usize = 5;
@@ -36,7 +36,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
             let what = format!("recovery of {before} ranks at rank {}: {error}", comm.rank());
             Failure::Measurement(one_line(what))
         };
-        let (next, own) = recover(&comm).map_err(|error| failed(&error))?;
+        let (next, own, matching) = recover(&comm, ranks).map_err(|error| failed(&error))?;
         if next.size() != before - 1 {
             return Err(failed(&format!("{} live, not {}", next.size(), before - 1)));
         }
@@ -44,10 +44,11 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
             works(&next).map_err(|why| failed(&why))?;
         }
         let all = next.allgather(to_bytes(&own)).wait().map_err(|error| failed(&error))?;
+        let matching = sum_over(&next, &matching).map_err(|error| failed(&error))?;
         // The survivors need rank 0 even if its output has lost its reader.
         if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
-            written = output.add(row);
+            written = output.add(row, &matching);
         }
         comm = next;
     }
@@ -68,14 +69,15 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
     Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
-/// The last rank dies. The others return a communicator without it, and the time of each step in
-/// ns.
-fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
+/// The last rank dies. The others return a communicator without it, the time of each step in ns, and
+/// how their receives were matched in all steps.
+fn recover(comm: &World, ranks: &Ranks) -> Result<(World, [f64; STEPS], Matching), Error> {
     let victim = comm.size() - 1;
     comm.barrier().wait()?;
     // After this the victim has heard of all ranks, and no rank waits for a message that its death
     // could destroy.
     comm.gather(victim, vec![1]).wait()?;
+    let before = ranks.matching();
     let mut last = Instant::now();
     let mut step = || {
         let (now, before) = (Instant::now(), last);
@@ -96,7 +98,8 @@ fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
     let next = comm.shrink().wait()?;
     let shrink = step();
     next.barrier().wait()?;
-    Ok((next, [noticed, revoke, agree, shrink, step()]))
+    let steps = [noticed, revoke, agree, shrink, step()];
+    Ok((next, steps, ranks.matching().since(&before)))
 }
 
 /// The row of a recovery. `all` has the times of all survivors, rank 0's first.

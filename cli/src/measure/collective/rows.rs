@@ -6,13 +6,13 @@ use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::{Call, Operation};
 use super::rank0_output::{Rank0Output, TestDescription};
-use super::ranks::{Ranks, World, last_barrier, refused};
+use super::ranks::{Ranks, World, last_barrier, refused, sum_over};
 use crate::args::Collective;
 use crate::failure::Failure;
 use crate::measure::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::columns::COLLECTIVE_TABLE;
-use crate::result::{Blocks, Histogram, Means, More, Row, Samples};
+use crate::result::{Blocks, Histogram, Matching, Means, More, Row, Samples};
 use crate::spec::Limits;
 use crate::units::show_size;
 
@@ -42,7 +42,7 @@ pub(super) fn measure(
     let Some(mut output) = Rank0Output::open(ranks, &args.common, &subject, columns)? else {
         for &size in sizes {
             let mut call = prepared(size)?;
-            CallTimes::of(&mut call, &world, &mut |_, _| 0)?.means(&call, &world)?;
+            CallTimes::of(&mut call, ranks, &mut |_, _| 0)?.of_all(&call, &world)?;
         }
         last_barrier(&world);
         return Ok(());
@@ -57,14 +57,14 @@ pub(super) fn measure(
         progress.begin(what.clone());
         let mut call = prepared(size)?;
         let mut planner = BatchPlanner::new(args.effort.limits(), call.bytes());
-        let measured = CallTimes::of(&mut call, &world, &mut |done, counts| {
+        let measured = CallTimes::of(&mut call, ranks, &mut |done, counts| {
             // If progress can't be written, the row can't be either, and that one reports the
             // error.
             let told = progress.at(|| what.clone(), |line| output.progress(line));
             let is_wanted = told.is_ok() && written.is_ok() && !output.has_no_reader();
             if is_wanted && !interrupt.came() { planner.next(done, counts) } else { 0 }
         })?;
-        let means = measured.means(&call, &world)?;
+        let (means, matching) = measured.of_all(&call, &world)?;
         progress.end();
         if interrupt.came() {
             output.interrupt();
@@ -74,7 +74,7 @@ pub(super) fn measure(
             if output.wants_histogram() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            written = progress.above(|| output.add(row));
+            written = progress.above(|| output.add(row, &matching));
         }
     }
     drop(progress);
@@ -129,6 +129,8 @@ struct CallTimes {
     samples: Samples,
     blocks: Blocks,
     took: Duration,
+    /// How the receives of the calls were matched, without those of the barriers between them.
+    matching: Matching,
 }
 
 impl CallTimes {
@@ -136,11 +138,12 @@ impl CallTimes {
     /// it gets the number of calls of the phase so far, and whether the phase counts.
     fn of(
         call: &mut Call<'_>,
-        world: &World,
+        ranks: &Ranks,
         next: &mut dyn FnMut(u64, bool) -> u64,
     ) -> Result<Self, Failure> {
-        let (samples, blocks) = (Samples::new(), Blocks::new());
-        let mut measured = Self { samples, blocks, took: Duration::ZERO };
+        let world = ranks.world();
+        let (samples, blocks, matching) = (Samples::new(), Blocks::new(), Matching::default());
+        let mut measured = Self { samples, blocks, took: Duration::ZERO, matching };
         let mut times = Vec::new();
         for counts in [false, true] {
             let mut done = 0;
@@ -153,31 +156,36 @@ impl CallTimes {
                     break;
                 }
                 times.clear();
+                let mut matching = Matching::default();
                 for _ in 0..count {
-                    let made = world.barrier().wait().and_then(|()| call.make());
-                    times.push(made.map_err(|error| call.failed(error))?);
+                    world.barrier().wait().map_err(|error| call.failed(error))?;
+                    let before = ranks.matching();
+                    times.push(call.make().map_err(|error| call.failed(error))?);
+                    matching.add(&ranks.matching().since(&before));
                 }
                 done += count;
                 if counts {
-                    measured.add(&times);
+                    measured.add(&times, &matching);
                 }
             }
         }
         Ok(measured)
     }
 
-    fn add(&mut self, times: &[Duration]) {
+    fn add(&mut self, times: &[Duration], matching: &Matching) {
+        self.matching.add(matching);
         let ns = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         times.iter().for_each(|time| self.samples.record_one_way(ns(time)));
         self.blocks.round_trips(times.iter().map(|time| 2 * ns(time)));
         self.took += times.iter().sum();
     }
 
-    /// The mean times of all ranks.
-    fn means(&self, call: &Call<'_>, world: &World) -> Result<Means, Failure> {
+    /// The mean times of all ranks, and how the receives of all were matched.
+    fn of_all(&self, call: &Call<'_>, world: &World) -> Result<(Means, Matching), Failure> {
         let mean = self.took.as_secs_f64() * 1e9 / self.samples.count().max(1) as f64;
         let all = world.allgather(to_bytes(&[mean])).wait().map_err(|error| call.failed(error))?;
-        Ok(Means::of(&from_bytes::<f64>(&all)))
+        let sum = sum_over(world, &self.matching).map_err(|error| call.failed(error))?;
+        Ok((Means::of(&from_bytes::<f64>(&all)), sum))
     }
 
     fn row(&self, size: u64, ranks: u32, means: Means, interrupted: bool) -> Row {
