@@ -152,7 +152,7 @@ impl Device for WorkerDevice {
         }
     }
 
-    fn allocate(&mut self, length: usize) -> Buffer {
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
         on!(self, device => device.allocate(length))
     }
 

@@ -132,7 +132,8 @@ impl WorkerEngine {
     }
 
     pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
-        on!(self, engine => engine.device_mut().allocate(length), _ => Buffer::zeroed(length))
+        let buffer = on!(self, engine => engine.device_mut().allocate(length), _ => None);
+        buffer.unwrap_or_else(|| Buffer::zeroed(length))
     }
 
     pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {
@@ -232,7 +233,7 @@ impl WorkerEngine {
         let sent = on!(
             self,
             engine => {
-                if engine.send_at_once(peer, tag, None, payload) {
+                if engine.inject_at_once(peer, tag, None, payload) {
                     return Ok(());
                 }
                 engine.inject_queued(peer, tag, None, payload, u64::MAX)
@@ -256,7 +257,7 @@ impl WorkerEngine {
         let sent = on!(
             self,
             engine => {
-                if engine.send_at_once(peer, tag, immediate, payload) {
+                if engine.inject_at_once(peer, tag, immediate, payload) {
                     return Ok(true);
                 }
                 engine.inject_queued(peer, tag, immediate, payload, copies_max)

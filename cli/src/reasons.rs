@@ -21,7 +21,7 @@ pub(crate) struct Reason {
 }
 
 /// All reasons, in the order of the counters.
-pub(crate) fn reasons() -> [Reason; 7] {
+pub(crate) fn reasons() -> [Reason; 8] {
     let threshold = show_size(threshold());
     let reason = |name, meaning: &str, remedy: &str, count| Reason {
         name,
@@ -59,6 +59,12 @@ pub(crate) fn reasons() -> [Reason; 7] {
             "its buffer is longer than the NIC can fill, or the NIC refused it",
             "receives of at most 1 GiB, which is what the model can fill",
             |why| why.memory,
+        ),
+        reason(
+            "slices",
+            "its buffer is one of several slices, which a NIC's list can't fill",
+            "a buffer of one slice (Buffer::from_slices makes one of several)",
+            |why| why.slices,
         ),
         reason(
             "phase",
@@ -139,8 +145,8 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_reason() {
-        let counts =
-            r#"{"too_small":1,"list_full":2,"order":3,"source":4,"memory":5,"phase":6,"off":7}"#;
+        let counts = r#"{"too_small":1,"list_full":2,"order":3,"source":4"#.to_owned()
+            + r#","memory":5,"slices":6,"phase":7,"off":8}"#;
         let all = format!(r#"{{"hardware":0,"posted":0,"unexpected":0,"not_offloaded":{counts}}}"#);
         let not_offloaded = serde_json::from_str::<Matching>(&all).unwrap().not_offloaded;
         for (reason, want) in reasons().iter().zip(1..) {
@@ -149,11 +155,11 @@ mod tests {
             assert!(counts.contains(&format!("\"{name}\":{want}")), "{name}");
             assert!(!reason.meaning.is_empty() && !reason.remedy.is_empty());
         }
-        let counts = Matching { hardware: 2, posted: 28, unexpected: 5, ..Matching::default() };
+        let counts = Matching { hardware: 2, posted: 36, unexpected: 5, ..Matching::default() };
         let matching = Matching { not_offloaded, ..counts };
         let lines = where_matched(&matching, HwTagsArg::Auto);
-        assert_eq!(lines[0].1, "35 receives: 2 in hardware, 28 posted, 5 unexpected");
-        assert_eq!(lines.len(), 8);
+        assert_eq!(lines[0].1, "43 receives: 2 in hardware, 36 posted, 5 unexpected");
+        assert_eq!(lines.len(), 9);
         assert_eq!(where_matched(&matching, HwTagsArg::Off), lines[..1], "nobody asked for a NIC");
         let by_device = Matching { by_device: 4, ..Matching::default() };
         let line = &where_matched(&by_device, HwTagsArg::Off)[0].1;

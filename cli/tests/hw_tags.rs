@@ -131,7 +131,8 @@ fn info_says_why_a_receive_stays_in_software() {
     assert!(said.contains("model   yes"), "{said}");
     assert!(said.contains("entries: 127") && said.contains("offered from 1 KiB on"), "{said}");
     let lines: Vec<_> = said.lines().map(str::trim_start).collect();
-    for reason in ["too_small", "list_full", "order", "source", "memory", "phase", "off"] {
+    for reason in ["too_small", "list_full", "order", "source", "memory", "slices", "phase", "off"]
+    {
         let at = lines.iter().position(|line| line.starts_with(reason));
         let remedy = lines[at.unwrap_or_else(|| panic!("{reason}: {said}")) + 1];
         assert!(remedy.starts_with("-> "), "{reason}: {remedy}");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 12] = [
+const RARE: [&str; 13] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
@@ -20,6 +20,7 @@ const RARE: [&str; 12] = [
     "matching.not_offloaded.order",
     "matching.not_offloaded.source",
     "matching.not_offloaded.memory",
+    "matching.not_offloaded.slices",
     "matching.not_offloaded.phase",
     "cost.plain_stopped_after",
 ];

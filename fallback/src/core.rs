@@ -15,6 +15,7 @@ use crate::peer::PeerState;
 use crate::receiver::Receiver;
 use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
+use crate::slices;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::{
@@ -129,11 +130,13 @@ impl Core {
         let Some(index) = rx.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
         known.grant.passed(cost);
         if let Some((request, line)) = rx.requests.matched(index) {
-            let room = line.buffer.room().unwrap_or_default();
-            let truncated = length > room.len();
-            bytes.copy_to_room(TMH_BYTES, room);
+            let mut truncated = false;
+            if length > line.buffer.len() {
+                truncated = slices::take_long(&mut line.buffer, bytes);
+                rx.counters.truncated += u64::from(truncated);
+            }
+            bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
             rx.counters.posted += 1;
-            rx.counters.truncated += u64::from(truncated);
             let length = length as u64;
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
             match line.owner {
@@ -252,7 +255,13 @@ impl Core {
     }
 
     /// Handles the end of a read.
-    pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
+    pub(crate) fn read_done(
+        &mut self,
+        token: u64,
+        mut buffer: Buffer,
+        result: Result<(), ReadError>,
+    ) {
+        buffer.unpack(if result.is_ok() { usize::MAX } else { 0 });
         let rx = &mut self.receiver;
         let request = RequestId::from_token(token);
         let reading = rx.requests.get(request).and_then(|line| line.reading());
@@ -346,7 +355,7 @@ impl Core {
         let backlog = std::mem::take(&mut peer.backlog);
         let down = rx.down(id);
         for send in backlog {
-            rx.requests.complete(send.request, Err(down), send.buffer);
+            rx.requests.complete(send.request, Err(down), slices::of_owner(send.buffer));
         }
         for key in of_peer {
             if let Some(operation) = self.operations.remove(key) {
@@ -461,7 +470,7 @@ impl Core {
         }
         let handle = rx.posted.post(*pattern, index);
         if let Some(offload) = &mut self.offload {
-            offload.posted(rx, index, pattern, buffer.len() as u64, is_sole);
+            offload.posted(rx, index, pattern, buffer.run_len(), is_sole);
         }
         Ok(rx.requests.post(handle, buffer, context))
     }

@@ -16,6 +16,8 @@ pub struct NotOffloaded {
     pub source: u64,
     /// The buffer can't be registered.
     pub memory: u64,
+    /// The buffer is one of several slices.
+    pub slices: u64,
     /// The NIC held the receive, but not active yet.
     pub phase: u64,
     /// There is no NIC that matches, or its use is switched off.
@@ -31,6 +33,7 @@ impl NotOffloaded {
             Why::Order => &mut self.order,
             Why::Source => &mut self.source,
             Why::Memory => &mut self.memory,
+            Why::Slices => &mut self.slices,
             Why::Phase => &mut self.phase,
             Why::Off => &mut self.off,
         } += 1;
@@ -38,8 +41,9 @@ impl NotOffloaded {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } = *self;
-        too_small + list_full + order + source + memory + phase + off
+        let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
+            *self;
+        too_small + list_full + order + source + memory + slices + phase + off
     }
 }
 

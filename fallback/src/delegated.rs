@@ -19,11 +19,15 @@ use crate::line::Phase;
 use crate::peer::FlushNote;
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::{REQUESTS_MAX, Requests};
+use crate::slices::{self, Scratch};
 use tagmatch_device::slab::Key;
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
 /// the clock, in seconds, so this bound is far beyond it however fast polls are.
 const BUSY_POLLS_MAX: u32 = 1 << 26;
+
+/// The most bytes of a message in several slices that are gathered in memory which is kept.
+const GATHERED_MAX: usize = 8192;
 
 /// Requests on a device that matches by itself.
 ///
@@ -43,6 +47,7 @@ pub struct Delegated<D: MatchingDevice> {
     /// Requests that are not over.
     under_way: usize,
     is_closing: bool,
+    scratch: Scratch,
 }
 
 impl<D: MatchingDevice> Delegated<D> {
@@ -57,6 +62,7 @@ impl<D: MatchingDevice> Delegated<D> {
             counters: Counters::default(),
             under_way: 0,
             is_closing: false,
+            scratch: Scratch::default(),
         }
     }
 
@@ -135,7 +141,8 @@ impl<D: MatchingDevice> Delegated<D> {
         &mut self.requests
     }
 
-    /// Sends a message. Messages to one peer are matched in the order of these calls.
+    /// Sends a message. Messages to one peer are matched in the order of these calls. Several
+    /// slices are gathered first; longer ones into memory that is allocated for the send.
     pub fn send(
         &mut self,
         peer: PeerId,
@@ -144,8 +151,15 @@ impl<D: MatchingDevice> Delegated<D> {
         buffer: Buffer,
         mode: SendMode,
     ) -> Started {
+        if mode == SendMode::Standard && self.gathered_at_once(peer, tag, immediate, &buffer) {
+            return Started::Sent(buffer);
+        }
         let Some(request) = self.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
+        };
+        let buffer = match slices::packed(buffer) {
+            Ok(buffer) => buffer,
+            Err(buffer) => return refuse(slices::no_memory(&buffer), buffer).into(),
         };
         let complete_when = match mode {
             SendMode::Standard => CompleteWhen::Reusable,
@@ -155,16 +169,37 @@ impl<D: MatchingDevice> Delegated<D> {
         let (length, token) = (buffer.len() as u64, request.token());
         let send = TagSend { peer, tag: tag.0, immediate, buffer, complete_when, token };
         let started = match self.device.send(send) {
-            Ok(Some(buffer)) => Started::Sent(buffer),
+            Ok(Some(buffer)) => Started::Sent(slices::of_owner(buffer)),
             Ok(None) => {
                 let status = Status { source: peer, tag, length, truncated: false, immediate };
                 self.requests.begin_send(&status);
                 Started::Pending(self.pending(request))
             }
-            Err((buffer, unfit)) => return refuse(self.fault(unfit, Some(peer)), buffer).into(),
+            Err((buffer, unfit)) => {
+                let buffer = slices::of_owner(buffer);
+                return refuse(self.fault(unfit, Some(peer)), buffer).into();
+            }
         };
         self.counters.sent_by_device += 1;
         started
+    }
+
+    /// Sends a short message of several slices as a copy, if that can be done at once.
+    fn gathered_at_once(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: &Buffer,
+    ) -> bool {
+        if buffer.slices().is_none() || buffer.total_len() > GATHERED_MAX {
+            return false;
+        }
+        let payload = self.scratch.bytes(buffer);
+        // If the message is refused, the send that follows says why.
+        let is_sent = self.device.inject(peer, tag.0, immediate, payload) == Ok(true);
+        self.counters.sent_by_device += u64::from(is_sent);
+        is_sent
     }
 
     #[inline]
@@ -204,11 +239,13 @@ impl<D: MatchingDevice> Delegated<D> {
     }
 
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
-    /// comes. The buffer's length is the most that is received.
+    /// comes. The buffer's length is the most that is received. For several slices, memory for all
+    /// their bytes is allocated here.
     pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
         let Some(request) = self.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
+        let buffer = slices::room(buffer)?;
         let pattern = of_device(pattern);
         match self.device.receive(pattern, buffer, request.token()) {
             Ok(()) => {
@@ -216,7 +253,9 @@ impl<D: MatchingDevice> Delegated<D> {
                 self.counters.posted_now += 1;
                 Ok(self.pending(request))
             }
-            Err((buffer, unfit)) => refuse(self.fault(unfit, pattern.source), buffer),
+            Err((buffer, unfit)) => {
+                refuse(self.fault(unfit, pattern.source), slices::of_owner(buffer))
+            }
         }
     }
 
@@ -253,13 +292,14 @@ impl<D: MatchingDevice> Delegated<D> {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let held = HeldId(message.0.to_bits());
+        let buffer = slices::room(buffer)?;
         match self.device.receive_held(held, buffer, request.token()) {
             Ok(()) => {
                 self.requests.begin_receive(true);
                 self.counters.unexpected += 1;
                 Ok(self.pending(request))
             }
-            Err((buffer, unfit)) => refuse(self.fault(unfit, None), buffer),
+            Err((buffer, unfit)) => refuse(self.fault(unfit, None), slices::of_owner(buffer)),
         }
     }
 
@@ -324,7 +364,7 @@ impl<D: MatchingDevice> Delegated<D> {
     fn received(
         &mut self,
         request: RequestId,
-        buffer: Buffer,
+        mut buffer: Buffer,
         result: Result<Envelope, OperationError>,
     ) {
         let Some(line) = self.requests.get(request) else { return };
@@ -335,6 +375,7 @@ impl<D: MatchingDevice> Delegated<D> {
                 let status = status(&envelope, buffer.len() as u64);
                 self.counters.by_device += u64::from(was_posted);
                 self.counters.truncated += u64::from(status.truncated);
+                buffer.unpack(usize::try_from(status.length).unwrap_or(usize::MAX));
                 self.complete(request, Ok(status), buffer);
             }
             Err(error) => self.end(request, buffer, error),
@@ -346,7 +387,7 @@ impl<D: MatchingDevice> Delegated<D> {
         match result {
             Ok(()) => {
                 let status = line.status();
-                self.complete(request, Ok(status), buffer);
+                self.complete(request, Ok(status), slices::of_owner(buffer));
             }
             Err(error) => self.end(request, buffer, error),
         }
@@ -355,6 +396,7 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Ends an operation without success.
     #[cold]
     fn end(&mut self, request: RequestId, buffer: Buffer, error: OperationError) {
+        let buffer = slices::of_owner(buffer);
         let fault = match error {
             OperationError::Cancelled if self.is_closing => Fault::Closed,
             OperationError::Cancelled => {

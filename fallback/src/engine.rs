@@ -2,7 +2,9 @@
 
 use std::hash::{Hash, Hasher};
 
-use tagmatch_device::{Address, Buffer, Device, DeviceError, Event, PeerId, ReadMode, ReadRequest};
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, PeerId, ReadError, ReadMode, ReadRequest,
+};
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::config::EngineConfig;
@@ -18,11 +20,15 @@ use crate::peer::{Peer, PeerState, Queued};
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::Requests;
 use crate::sending::Sending;
+use crate::slices;
 use crate::todo::{Operation, Todo};
 
 /// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller
 /// for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
+
+/// The error number of a read for which there is no memory.
+const ENOMEM: i32 = 12;
 
 /// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it
 /// holds is lost then.
@@ -252,10 +258,25 @@ impl<D: Device> Engine<D> {
         found
     }
 
-    /// The short way of a send: eager, in credit, nothing before it, room on the way. `false`:
-    /// nothing was done, and [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
+    /// The short way of a send: eager, not empty, in credit, nothing before it, room on the way.
+    /// `false`: nothing was done, and [`Engine::send_queued`] is to be asked.
     #[inline(always)]
     pub fn send_at_once(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: &Buffer,
+    ) -> bool {
+        let Engine { device, core, sending } = self;
+        // A buffer of several slices looks empty.
+        sending.at_once(core, device, peer, tag, immediate, buffer, false)
+    }
+
+    /// As [`Engine::send_at_once`], of a slice, which may be empty. `false`: nothing was done, and
+    /// [`Engine::inject_queued`] is to be asked.
+    #[inline(always)]
+    pub fn inject_at_once(
         &mut self,
         peer: PeerId,
         tag: Tag,
@@ -263,7 +284,7 @@ impl<D: Device> Engine<D> {
         payload: &[u8],
     ) -> bool {
         let Engine { device, core, sending } = self;
-        sending.at_once(core, device, peer, tag, immediate, payload)
+        sending.at_once(core, device, peer, tag, immediate, payload, true)
     }
 
     /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once
@@ -278,6 +299,12 @@ impl<D: Device> Engine<D> {
         mode: SendMode,
     ) -> Started {
         let Engine { device, core, sending } = self;
+        if mode == SendMode::Standard
+            && buffer.is_empty()
+            && sending.gathered_at_once(core, device, peer, tag, immediate, &buffer)
+        {
+            return Started::Sent(buffer);
+        }
         match core.begin_send(peer, buffer) {
             Ok((request, buffer)) => {
                 let send = Queued { request, mode, tag, immediate, buffer };
@@ -341,7 +368,7 @@ impl<D: Device> Engine<D> {
         immediate: Option<u32>,
         payload: &[u8],
     ) -> Result<(), Fault> {
-        if self.send_at_once(peer, tag, immediate, payload) {
+        if self.inject_at_once(peer, tag, immediate, payload) {
             return Ok(());
         }
         self.inject_queued(peer, tag, immediate, payload, u64::MAX).map(drop)
@@ -464,8 +491,11 @@ impl<D: Device> Engine<D> {
                 Todo::Control(peer, bytes) => sending.control(core, device, peer, bytes),
                 Todo::Read { request, peer, span, buffer } => {
                     let token = request.token();
-                    let read = ReadRequest { peer, remote: span, into: buffer, token };
-                    if let Err((buffer, error)) = device.read(read) {
+                    let read = |into| ReadRequest { peer, remote: span, into, token };
+                    let started = slices::to_read_into(device, buffer, span.length)
+                        .map_err(|buffer| (buffer, ReadError::Failed { errno: ENOMEM }))
+                        .and_then(|into| device.read(read(into)));
+                    if let Err((buffer, error)) = started {
                         core.read_done(token, buffer, Err(error));
                     }
                 }

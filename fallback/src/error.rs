@@ -139,6 +139,13 @@ pub enum Fault {
         /// The device's own number for why: over UCX a `ucs_status_t`.
         status: i32,
     },
+    /// There is no memory for the bytes of several slices in one run, which the device needs. See
+    /// [`Buffer::from_slices`](tagmatch_device::Buffer::from_slices).
+    #[error("there is no memory to pack several slices of {bytes} bytes together")]
+    NoMemory {
+        /// The bytes of all slices.
+        bytes: usize,
+    },
     /// The device has no memory, or no room, for another operation.
     #[error("the device has no room for another operation now")]
     DeviceFull,

@@ -19,6 +19,7 @@
 //! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
+//! | `slices` | what is rare about messages of several slices | whose they are |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
@@ -64,6 +65,7 @@ mod receiver;
 mod request;
 mod requests;
 mod sending;
+mod slices;
 mod store;
 mod todo;
 mod unexpected;

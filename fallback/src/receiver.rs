@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, PeerId, RemoteSpan};
 use tagmatch_soft::{PostedList, Tag};
 
 use crate::config::EngineConfig;
@@ -87,7 +87,9 @@ impl Receiver {
             Body::Stored(stored) => {
                 let room = buffer.room().unwrap_or_default();
                 let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
-                room.fill(payload);
+                if room.fill(payload) < payload.len() {
+                    buffer.scatter(&Bytes::from_slice(payload), 0);
+                }
                 self.drop_stored(&status, stored);
                 self.acknowledge(peer, operation);
                 self.truncate(&mut status, &buffer);
@@ -111,7 +113,7 @@ impl Receiver {
         operation: AppCtx,
         buffer: Buffer,
     ) {
-        let length = span.length.min(buffer.len() as u64);
+        let length = span.length.min(buffer.total_len() as u64);
         if length == 0 {
             self.received(request, status, buffer);
             self.acknowledge(status.source, Some(operation));
@@ -134,7 +136,8 @@ impl Receiver {
 
     #[inline]
     pub(crate) fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
-        status.truncated = status.length > buffer.len() as u64;
+        let is_long = status.length > buffer.len() as u64;
+        status.truncated = is_long && status.length > buffer.total_len() as u64;
         self.counters.truncated += u64::from(status.truncated);
     }
 

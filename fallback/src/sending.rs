@@ -19,6 +19,7 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::peer::{PeerState, Queued};
 use crate::request::{SendMode, Status};
+use crate::slices::{self, Scratch};
 use crate::todo::{Operation, SendMemory, Todo};
 use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
 use tagmatch_device::slab::Key;
@@ -61,6 +62,7 @@ pub(crate) struct Sending {
     /// Buffers that the device exposes, including those of operations that have ended and are not
     /// yet cleaned up.
     exposed: usize,
+    scratch: Scratch,
 }
 
 impl Sending {
@@ -71,11 +73,13 @@ impl Sending {
             waiting_for_room: Vec::new(),
             waiting_for_place: Vec::new(),
             exposed: 0,
+            scratch: Scratch::default(),
         }
     }
 
     /// See [`Engine::send_at_once`](crate::Engine::send_at_once).
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined")]
     pub(crate) fn at_once<D: Device>(
         &mut self,
         core: &mut Core,
@@ -84,11 +88,15 @@ impl Sending {
         tag: Tag,
         immediate: Option<u32>,
         payload: &[u8],
+        may_be_empty: bool,
     ) -> bool {
         let rx = &mut core.receiver;
         let Some(peer) = rx.peers.get_mut(id.index()) else { return false };
         let cost = Amount::eager(payload.len());
-        let fits = payload.len() <= self.eager_max.min(peer.eager_max);
+        let (length, length_max) = (payload.len(), self.eager_max.min(peer.eager_max));
+        // One comparison either way.
+        let fits =
+            if may_be_empty { length <= length_max } else { length.wrapping_sub(1) < length_max };
         if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
             return false;
         }
@@ -99,6 +107,27 @@ impl Sending {
             rx.counters.eager_sent += 1;
         }
         sent
+    }
+
+    /// [`Sending::at_once`] for an empty message, or for several slices.
+    #[inline(never)]
+    pub(crate) fn gathered_at_once<D: Device>(
+        &mut self,
+        core: &mut Core,
+        device: &mut D,
+        id: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: &Buffer,
+    ) -> bool {
+        if buffer.total_len() > self.eager_max {
+            return false;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let payload = scratch.bytes(buffer);
+        let is_sent = self.at_once(core, device, id, tag, immediate, payload, true);
+        self.scratch = scratch;
+        is_sent
     }
 
     /// Puts a send at the end of its peer's backlog, and sends it if nothing waits before it and
@@ -154,7 +183,7 @@ impl Sending {
             SendMemory::Sent(buffer) => buffer,
         };
         let rx = &mut core.receiver;
-        rx.requests.complete(request, result.map(|()| status), buffer);
+        rx.requests.complete(request, result.map(|()| status), slices::of_owner(buffer));
         rx.todo.extend(self.waiting_for_place.drain(..).map(Todo::Flush));
     }
 
@@ -222,7 +251,7 @@ impl Sending {
         send: Queued,
     ) -> Sent {
         let peer = core.receiver.peer_mut(id);
-        let length = send.buffer.len();
+        let length = send.buffer.total_len();
         let eager = Amount::eager(length);
         let small = length <= self.eager_max.min(peer.eager_max);
         // A synchronous message without payload is an eager message that wants a FIN. It could be a
@@ -248,7 +277,7 @@ impl Sending {
         cost: Amount,
     ) -> Sent {
         let Queued { request, mode, tag, immediate, buffer } = send;
-        let length = buffer.len() as u64;
+        let length = buffer.total_len() as u64;
         let status = Status { source: id, tag, length, truncated: false, immediate };
         let acknowledged = mode != SendMode::Standard;
         let operation = if acknowledged {
@@ -265,7 +294,8 @@ impl Sending {
         let app_ctx =
             operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
         let header = Tmh { opcode: Opcode::Eager, app_ctx, tag }.emit();
-        let message = Outgoing { header: &header, payload: &buffer, immediate };
+        let payload = self.scratch.bytes(&buffer);
+        let message = Outgoing { header: &header, payload, immediate };
         if let Err(refused) = device.send(id, message) {
             operation.map(|key| core.operations.remove(key));
             return Err((Queued { request, mode, tag, immediate, buffer }, refused.into()));
@@ -274,7 +304,9 @@ impl Sending {
         core.receiver.counters.eager_sent += 1;
         match operation.and_then(|key| core.operations.get_mut(key)) {
             Some(operation) => operation.memory = SendMemory::Sent(buffer),
-            None => core.receiver.requests.complete(request, Ok(status), buffer),
+            None => {
+                core.receiver.requests.complete(request, Ok(status), slices::of_owner(buffer));
+            }
         }
         Ok(())
     }
@@ -287,8 +319,16 @@ impl Sending {
         send: Queued,
     ) -> Sent {
         let Queued { request, mode, tag, immediate, buffer } = send;
-        let length = buffer.len() as u64;
+        let length = buffer.total_len() as u64;
         let status = Status { source: id, tag, length, truncated: false, immediate };
+        let buffer = match slices::to_expose(device, buffer) {
+            Ok(buffer) => buffer,
+            Err(buffer) => {
+                let fault = slices::no_memory(&buffer);
+                core.receiver.requests.complete(request, Err(fault), buffer);
+                return Ok(());
+            }
+        };
         let exposure = match device.expose(buffer) {
             Ok(exposure) => exposure,
             Err((buffer, DeviceError::Exhausted { .. })) if self.exposed > 0 => {
@@ -298,7 +338,7 @@ impl Sending {
                 core.receiver.requests.complete(
                     request,
                     Err(Fault::NotExposed { peer: id }),
-                    buffer,
+                    slices::of_owner(buffer),
                 );
                 return Ok(());
             }

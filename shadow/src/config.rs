@@ -37,6 +37,8 @@ pub enum Why {
     Source,
     /// The NIC can't use the receive's buffer.
     Memory,
+    /// The receive's buffer is one of several slices.
+    Slices,
     /// Software has not yet searched for all unexpected messages, or the entry missed its phase.
     Phase,
     /// The NIC has no list, or the list is broken.
@@ -45,8 +47,16 @@ pub enum Why {
 
 impl Why {
     /// All reasons, in the order of [`Counters::software`](crate::Counters::software).
-    pub const ALL: [Why; 7] =
-        [Why::TooSmall, Why::ListFull, Why::Order, Why::Source, Why::Memory, Why::Phase, Why::Off];
+    pub const ALL: [Why; 8] = [
+        Why::TooSmall,
+        Why::ListFull,
+        Why::Order,
+        Why::Source,
+        Why::Memory,
+        Why::Slices,
+        Why::Phase,
+        Why::Off,
+    ];
 }
 
 impl fmt::Display for Why {
@@ -57,6 +67,7 @@ impl fmt::Display for Why {
             Why::Order => "order",
             Why::Source => "source not pinned",
             Why::Memory => "memory",
+            Why::Slices => "several slices",
             Why::Phase => "phase",
             Why::Off => "off",
         })

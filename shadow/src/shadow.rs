@@ -131,12 +131,21 @@ impl Shadow {
     /// checks the sender when the match is [reported](Self::matched). The order of receives depends
     /// on tags only.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
-        self.event();
-        self.forget(id);
         let why = match self.policy.refuses(pattern, length, usable) {
             None if self.counters.broken => Some(Why::Off),
             why => why,
         };
+        self.post_as(id, pattern, why);
+    }
+
+    /// As [`post`](Self::post), of a receive that can never be added to the list, for this reason.
+    pub fn post_in_software(&mut self, id: u32, pattern: &Pattern, why: Why) {
+        self.post_as(id, pattern, Some(why));
+    }
+
+    fn post_as(&mut self, id: u32, pattern: &Pattern, why: Option<Why>) {
+        self.event();
+        self.forget(id);
         let age = self.next_age;
         self.next_age += 1;
         let place = match why {

@@ -80,7 +80,7 @@ fn receives_that_are_not_worth_adding_stay_in_software() {
     for (id, why) in (0..4).zip(right) {
         assert_eq!(shadow.take(id, true), Take::Software(why.unwrap()));
     }
-    assert_eq!(shadow.counters().software, [1, 0, 0, 1, 2, 0, 0]);
+    assert_eq!(shadow.counters().software, [1, 0, 0, 1, 2, 0, 0, 0]);
     assert_eq!(shadow.counters().receives, 0);
 }
 

@@ -14,4 +14,5 @@ mod messages;
 mod pair;
 mod queue;
 mod requests;
+mod slices;
 mod threads;

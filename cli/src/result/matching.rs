@@ -36,6 +36,8 @@ struct NotOffloadedInJson {
     #[serde(skip_serializing_if = "is_zero")]
     memory: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    slices: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     phase: u64,
     #[serde(skip_serializing_if = "is_zero")]
     off: u64,
@@ -56,12 +58,12 @@ impl From<Counters> for Matching {
 
 impl Matching {
     /// How many counts there are.
-    pub(crate) const COUNTS: usize = 12;
+    pub(crate) const COUNTS: usize = 13;
 
     /// All counts, in an order that every process of this version knows.
     pub(crate) fn counts(&self) -> [u64; Self::COUNTS] {
         let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = *self;
-        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
+        let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
             not_offloaded;
         [
             hardware,
@@ -73,6 +75,7 @@ impl Matching {
             order,
             source,
             memory,
+            slices,
             phase,
             off,
             list_faults,
@@ -81,9 +84,9 @@ impl Matching {
 
     pub(crate) fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
         let [hardware, posted, unexpected, by_device, reasons @ .., list_faults] = counts;
-        let [too_small, list_full, order, source, memory, phase, off] = reasons;
+        let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
         let not_offloaded =
-            NotOffloaded { too_small, list_full, order, source, memory, phase, off };
+            NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off };
         Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
     }
 

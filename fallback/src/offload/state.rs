@@ -81,14 +81,14 @@ impl Offload {
         }
     }
 
-    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages
-    /// with its tag.
+    /// A receive is on the posted list. `length`: of its buffer, `None` if that is of several
+    /// slices. `is_sole`: only the sender that it names sends messages with its tag.
     pub(crate) fn posted(
         &mut self,
         rx: &mut Receiver,
         index: u32,
         pattern: &Pattern,
-        length: u64,
+        length: Option<usize>,
         is_sole: bool,
     ) {
         // The NIC is asked for the tag alone, so the shadow sees the receive without its source.
@@ -96,7 +96,10 @@ impl Offload {
         let oneself = SourceId(PeerId::ONESELF.0);
         let is_sole = is_sole && pattern.source() != Some(oneself);
         let asked = if is_sole { Pattern::new(pattern.tag(), pattern.mask()) } else { *pattern };
-        self.shadow.post(index, &asked, length, true);
+        match length {
+            Some(length) => self.shadow.post(index, &asked, length as u64, true),
+            None => self.shadow.post_in_software(index, &asked, Why::Slices),
+        }
         self.due(rx);
     }
 
@@ -501,6 +504,7 @@ fn deliver_here(
     match payload {
         Payload::Here(bytes) => {
             bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
+            buffer.scatter(bytes, TMH_BYTES);
             rx.truncate(&mut status, &buffer);
             rx.requests.complete(request, Ok(status), buffer);
             rx.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));

@@ -47,7 +47,8 @@ unsafe impl Sync for Buffer {}
 
 /// The owner of the memory, which gets it back, encoded in one word. An odd number is a vector:
 /// twice its capacity, plus 1. A number below 8 is one of the constants below. Another number is a
-/// pointer to a boxed `Box<dyn LentMemory>`.
+/// pointer to a boxed `Box<dyn LentMemory>`, plus [`Owner::READ_ONLY`] if its memory can only be
+/// read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(*mut Box<dyn LentMemory>);
 
@@ -57,6 +58,8 @@ impl Owner {
     const CALLER_READ_ONLY: Owner = Owner(ptr::without_provenance_mut(4));
     /// An `Arc`.
     const SHARED: Owner = Owner(ptr::without_provenance_mut(6));
+    /// The bit that says, in every number but that of a vector, that the memory can only be read.
+    const READ_ONLY: usize = 4;
 
     #[inline]
     fn vec(capacity: usize) -> Self {
@@ -69,11 +72,17 @@ impl Owner {
         (self.0.addr() & 1 == 1).then_some(self.0.addr() >> 1)
     }
 
+    #[inline]
+    fn is_read_only(self) -> bool {
+        self.0.addr() & (Self::READ_ONLY | 1) == Self::READ_ONLY
+    }
+
     fn lender(self) -> Option<*mut Box<dyn LentMemory>> {
-        const { assert!(align_of::<Box<dyn LentMemory>>() >= 4) };
+        const { assert!(align_of::<Box<dyn LentMemory>>() > Self::READ_ONLY) };
         // No allocation starts at an address below 8.
         const CONSTANTS_END: usize = 8;
-        (self.vec_capacity().is_none() && self.0.addr() >= CONSTANTS_END).then_some(self.0)
+        let is_lender = self.vec_capacity().is_none() && self.0.addr() >= CONSTANTS_END;
+        is_lender.then(|| self.0.map_addr(|address| address & !Self::READ_ONLY))
     }
 }
 
@@ -81,14 +90,31 @@ impl Owner {
 ///
 /// # Safety
 /// [`LentMemory::memory`] always returns the same memory. It is initialised, and valid for reads
-/// and writes as long as `self` lives. Nothing else accesses it, except operations of the device
-/// that own the buffer.
-pub unsafe trait LentMemory: Send + Sync {
+/// and (unless [`LentMemory::is_writable`] denies it) writes as long as `self` lives. Nothing else
+/// accesses it, except operations of the device that own the buffer.
+pub unsafe trait LentMemory: Any + Send + Sync {
     /// Start of the memory, and its length in bytes.
     fn memory(&self) -> (NonNull<u8>, usize);
 
     /// For the device, which knows the type.
     fn as_any(&self) -> &dyn Any;
+
+    /// Whether the memory can be written; asked once.
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    /// The slices of a buffer of several slices ([`Buffer::from_slices`]).
+    #[doc(hidden)]
+    fn slices(&self) -> Option<&[Buffer]> {
+        None
+    }
+
+    /// A copy of a buffer of several slices.
+    #[doc(hidden)]
+    fn copy_slices(&self) -> Option<Buffer> {
+        None
+    }
 }
 
 impl Buffer {
@@ -128,14 +154,37 @@ impl Buffer {
     /// A buffer of memory that a device lends. For devices.
     pub fn lent(memory: Box<dyn LentMemory>) -> Self {
         let (start, length) = memory.memory();
-        Buffer { start, length, owner: Owner(Box::into_raw(Box::new(memory))) }
+        let read_only = if memory.is_writable() { 0 } else { Owner::READ_ONLY };
+        let lender = Box::into_raw(Box::new(memory));
+        let owner = Owner(lender.map_addr(|address| address | read_only));
+        Buffer { start, length, owner }
     }
 
     /// The memory that a device lends; `None` if the buffer is of another kind. For devices.
     pub fn lent_memory(&self) -> Option<&dyn Any> {
+        Some(self.lender()?.as_any())
+    }
+
+    /// The value that [`Buffer::lent`] was given.
+    pub(crate) fn lender(&self) -> Option<&dyn LentMemory> {
         let lender = self.owner.lender()?;
         // SAFETY: the box was made in `lent`, and is freed when `self` is dropped.
-        Some(unsafe { &*lender }.as_any())
+        Some(&**unsafe { &*lender })
+    }
+
+    /// Has the value that [`Buffer::lent`] was given changed, if it is a `T`, and shows the memory
+    /// that it lends from then on.
+    pub(crate) fn change_lender<T: LentMemory, R>(
+        &mut self,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        // SAFETY: as in `Buffer::lender`, and no other reference to it is in use.
+        let lender = unsafe { &mut *self.owner.lender()? };
+        let lender: &mut dyn Any = &mut **lender;
+        let lender = lender.downcast_mut::<T>()?;
+        let changed = change(lender);
+        (self.start, self.length) = lender.memory();
+        Some(changed)
     }
 
     /// Start of the bytes. Also for writing, if they are [writable](Buffer::is_writable).
@@ -179,7 +228,7 @@ impl Buffer {
     /// into.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        self.owner != Owner::SHARED && self.owner != Owner::CALLER_READ_ONLY
+        !self.owner.is_read_only()
     }
 
     /// The bytes for writing; `None` if they can only be read. They are initialised, as for
@@ -193,14 +242,25 @@ impl Buffer {
     }
 
     /// The bytes as a vector: the vector that the buffer was made from, or a copy of other memory.
+    /// Of a buffer of several slices, the bytes of all of them, one behind the other.
     #[inline]
     pub fn into_vec(self) -> Vec<u8> {
         if self.owner.vec_capacity().is_none() {
-            return self.to_vec();
+            return self.copy_to_vec();
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` isn't used or dropped afterwards.
         unsafe { this.take_vec() }.unwrap_or_default()
+    }
+
+    fn copy_to_vec(&self) -> Vec<u8> {
+        match self.lender().and_then(LentMemory::slices) {
+            Some(slices) => slices.iter().fold(Vec::new(), |mut bytes, slice| {
+                bytes.extend_from_slice(slice);
+                bytes
+            }),
+            None => self.to_vec(),
+        }
     }
 
     /// The vector that the buffer was made from; `None` if it was made from something else.
@@ -255,11 +315,13 @@ impl Default for Buffer {
     }
 }
 
-/// The copy has memory of its own, but shared bytes stay shared.
+/// The copy has memory of its own, but shared bytes stay shared. Several slices are copied one by
+/// one.
 impl Clone for Buffer {
     fn clone(&self) -> Self {
         if self.owner != Owner::SHARED {
-            return self.to_vec().into();
+            let slices = self.lender().and_then(LentMemory::copy_slices);
+            return slices.unwrap_or_else(|| self.to_vec().into());
         }
         let bytes = ptr::slice_from_raw_parts(self.start.as_ptr(), self.length);
         // SAFETY: the pointer that `Arc::into_raw` returned in `From<Arc<[u8]>>`. `ManuallyDrop`
@@ -313,6 +375,10 @@ impl From<Arc<[u8]>> for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(slices) = self.lender().and_then(LentMemory::slices) {
+            let total = slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add);
+            return write!(f, "Buffer({total} bytes in {} slices)", slices.len());
+        }
         let kind = match self.owner {
             Owner::SHARED => "shared",
             Owner::CALLER | Owner::CALLER_READ_ONLY => "raw",

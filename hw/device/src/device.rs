@@ -320,9 +320,9 @@ pub trait Device {
 
     /// A buffer of `length` bytes in the memory that this device reads and writes at least cost;
     /// ordinary memory unless there is better. It may contain bytes of an earlier buffer of this
-    /// device.
-    fn allocate(&mut self, length: usize) -> Buffer {
-        Buffer::zeroed(length)
+    /// device. `None`: there is no memory.
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        Buffer::try_zeroed(length)
     }
 
     /// Lets peers read `buffer` until [`Device::withdraw`].

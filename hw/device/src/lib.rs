@@ -29,6 +29,7 @@ pub mod matching;
 mod peer;
 mod room;
 pub mod slab;
+mod slices;
 pub mod tags;
 pub mod tm;
 

@@ -147,7 +147,7 @@ impl<D: Device> Device for Model<D> {
         self.inner.send(peer, message)
     }
 
-    fn allocate(&mut self, length: usize) -> Buffer {
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
         self.inner.allocate(length)
     }
 

@@ -376,12 +376,12 @@ impl Device for Verbs {
         self.send_message(peer, message)
     }
 
-    fn allocate(&mut self, length: usize) -> Buffer {
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
         // A buffer that fits into one message needs no registration: its bytes are copied through
         // the device's own buffers.
         let is_carried = length + Outgoing::HEADER_MAX <= self.config.message_max as usize;
         let registered = if is_carried { None } else { self.pool.allocate(length).ok() };
-        registered.unwrap_or_else(|| Buffer::zeroed(length))
+        registered.or_else(|| Buffer::try_zeroed(length))
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

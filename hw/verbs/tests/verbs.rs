@@ -252,13 +252,13 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     const LENGTH: usize = 100_000;
     let mut device = verbs(VerbsConfig { idle_memory_max: 1 << 18, ..VerbsConfig::default() });
     let describe = |buffer: &Buffer| format!("{buffer:?}");
-    let short = device.allocate(100);
+    let short = device.allocate(100).unwrap();
     assert_eq!(
         describe(&short),
         "Buffer(100 bytes, owned)",
         "a short buffer is copied, not registered"
     );
-    let mut first = device.allocate(LENGTH);
+    let mut first = device.allocate(LENGTH).unwrap();
     assert_eq!(describe(&first), "Buffer(100000 bytes, lent by a device)");
     assert_eq!(first.as_mut_slice().unwrap().len(), LENGTH);
     first.as_mut_slice().unwrap().fill(7);
@@ -269,13 +269,13 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     let first = device.withdraw(exposure.id).unwrap();
     let (place, key) = (first.as_ptr(), exposure.span.key);
     drop(first);
-    let second = device.allocate(LENGTH + 1000);
+    let second = device.allocate(LENGTH + 1000).unwrap();
     assert_eq!((second.as_ptr(), second.len()), (place, LENGTH + 1000));
     let exposure = device.expose(second).unwrap();
     assert_eq!((exposure.span.key, exposure.span.length), (key, LENGTH as u64 + 1000));
     let second = device.withdraw(exposure.id).unwrap();
     // Two buffers of 128 KiB are kept; further ones are freed.
-    let many: Vec<_> = (0..4).map(|_| device.allocate(LENGTH)).collect();
+    let many: Vec<_> = (0..4).map(|_| device.allocate(LENGTH).unwrap()).collect();
     let mut places: Vec<_> = many.iter().map(|buffer| buffer.as_ptr()).collect();
     places.sort_unstable();
     places.dedup();
@@ -283,7 +283,7 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     assert!(!places.contains(&place), "a buffer got memory that is in use");
     drop((many, second));
     // A buffer may outlive its device, and be dropped by any thread.
-    let last = device.allocate(LENGTH);
+    let last = device.allocate(LENGTH).unwrap();
     drop(device);
     std::thread::spawn(move || assert_eq!(last.len(), LENGTH)).join().unwrap();
 }
@@ -294,10 +294,10 @@ fn registered_memory_is_read_from_and_into() {
     let (mut a, mut b, to_b, _) = pair();
     let bytes = pattern(5, 300_000);
     for round in 0..3u64 {
-        let mut out = b.allocate(bytes.len());
+        let mut out = b.allocate(bytes.len()).unwrap();
         out.as_mut_slice().unwrap().copy_from_slice(&bytes);
         let exposure = b.expose(out).unwrap();
-        let into = a.allocate(bytes.len());
+        let into = a.allocate(bytes.len()).unwrap();
         let remote = exposure.span;
         a.read(ReadRequest { peer: to_b, remote, into, token: round }).unwrap();
         let (into, result) = read_result(&mut a, &mut b, round);
