@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+    Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused, Registered,
+    TagList,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -154,6 +155,10 @@ impl Device for WorkerDevice {
 
     fn allocate(&mut self, length: usize) -> Option<Buffer> {
         on!(self, device => device.allocate(length))
+    }
+
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        on!(self, device => device.register(memory))
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

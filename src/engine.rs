@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, EventDescriptor, PeerId, ReadMode, TagMatching,
+    Address, Buffer, Device, DeviceError, EventDescriptor, PeerId, RawMemory, ReadMode, Registered,
+    TagMatching,
 };
 #[cfg(feature = "ucx")]
 use tagmatch_fallback::Delegated;
@@ -134,6 +135,10 @@ impl WorkerEngine {
     pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
         let buffer = on!(self, engine => engine.device_mut().allocate(length), _ => None);
         buffer.unwrap_or_else(|| Buffer::zeroed(length))
+    }
+
+    pub(crate) fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        on!(self, engine => engine.device_mut().register(memory))
     }
 
     pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {

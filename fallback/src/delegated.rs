@@ -71,6 +71,11 @@ impl<D: MatchingDevice> Delegated<D> {
         &self.device
     }
 
+    /// The device, to register memory and the like.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
     /// Connects lazily; see [`MatchingDevice::connect`].
     pub fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         self.device.connect(address)

@@ -29,9 +29,14 @@ mod scope;
 
 use std::ptr::NonNull;
 
-use tagmatch_device::Buffer;
+use tagmatch_device::{Buffer, DeviceError, RawMemory};
+
+use crate::access::Access;
+use crate::error::Error;
+use crate::worker::WorkerOf;
 
 pub use scope::{Scope, ScopedRequest};
+pub use tagmatch_device::Registered;
 
 /// Memory at a pointer, for receiving or sending. Nothing is copied: a message is written to the
 /// memory itself, and a send reads it there. Allocates nothing.
@@ -72,6 +77,63 @@ pub unsafe fn buffer(start: NonNull<u8>, length: usize) -> Buffer {
 pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
     // SAFETY: the caller's promise is the one that is asked for.
     unsafe { Buffer::from_raw(start, length, false) }
+}
+
+/// Registers memory at a pointer with the worker's device, once for all operations on its parts: a
+/// large message to or from a part then needs no registration of its own, which costs system calls.
+/// For memory that is used for many large messages. Blocks while the kernel locks the pages.
+///
+/// [`Registered::buffer`] and [`Registered::read_only`] make buffers of parts; several of them may
+/// be under way at once. The memory is unregistered when the last clone of the handle and the last
+/// buffer are gone, on whatever thread, also after the worker. It stays locked until then, and
+/// counts against the limit on locked memory.
+///
+/// | device | what is registered |
+/// |---|---|
+/// | shared memory | nothing: the kernel copies between processes without it |
+/// | verbs | the whole memory, for the NIC to write, and for peers to read. **A peer that was sent a large message from a part can read all of the memory until it is unregistered** |
+/// | UCX | the whole memory, by `ucp_mem_map`. UCX 1.13 uses that where its protocols take it |
+/// | the model of a NIC | what the device below it registers |
+///
+/// A buffer may also be passed to another worker, to which it is like that of [`buffer`].
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use tagmatch::{Config, Match, Worker, raw};
+///
+/// const PART: usize = 1 << 20;
+/// let worker = Worker::new(Config::default())?;
+/// let mut memory = vec![7u8; 2 * PART];
+/// let start = NonNull::from(&mut *memory).cast();
+/// // SAFETY: `memory` is freed after `registered` and its buffers.
+/// let registered = unsafe { raw::register(&worker, start, memory.len()) }?;
+/// // SAFETY: the parts don't overlap, and `memory` is not used while they are under way.
+/// let (inbox, message) = unsafe { (registered.buffer(0..PART), registered.read_only(PART..2 * PART)) };
+/// let receive = worker.recv(Match::tag(1), inbox.expect("inside"));
+/// let send = worker.send(worker.oneself(), 1, message.expect("inside"));
+/// assert_eq!(receive.wait()?.data(), [7; PART]);
+/// send.wait()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The device can't register the memory: the limit on locked memory is too low, or not all of the
+/// memory exists and is writable. Or `length` is 0, or more than the address space has.
+///
+/// # Safety
+/// From this call until the handle, its clones and their buffers are gone, the `length` bytes at
+/// `start` stay allocated, and any thread may use them. They need not be initialised. Other uses of
+/// the memory are up to the promises that are made for each part.
+pub unsafe fn register<A: Access>(
+    worker: &WorkerOf<A>,
+    start: NonNull<u8>,
+    length: usize,
+) -> Result<Registered, Error> {
+    // SAFETY: the caller's promise is the one that is asked for.
+    let memory = unsafe { RawMemory::new(start, length) };
+    let why = "there are no bytes, or they reach beyond the end of the address space";
+    let memory = memory.ok_or(DeviceError::BadBuffer { why })?;
+    Ok(worker.access.with(|state| state.engine.register(memory))?)
 }
 
 /// A borrowed slice as a buffer.

@@ -38,16 +38,16 @@ pub struct Buffer {
 // Every operation moves a buffer, so its size counts.
 const _: () = assert!(size_of::<Buffer>() == 24 && size_of::<Option<Buffer>>() == 24);
 
-// SAFETY: the caller of `Buffer::from_raw` has promised that any thread may use the memory until
-// the buffer is gone. Vectors, shared slices and `LentMemory` are `Send`.
+// SAFETY: the caller of `Buffer::from_raw` or `Buffer::part` has promised that any thread may use
+// the memory until the buffer is gone. Vectors, shared slices and `LentMemory` are `Send`.
 unsafe impl Send for Buffer {}
-// SAFETY: a `&Buffer` gives out shared slices only, and the caller of `from_raw` has promised that
-// nothing else writes the memory meanwhile. The other owners are `Sync`.
+// SAFETY: a `&Buffer` gives out shared slices only, and the caller of `from_raw` or `part` has
+// promised that nothing else writes the memory meanwhile. The other owners are `Sync`.
 unsafe impl Sync for Buffer {}
 
 /// The owner of the memory, which gets it back, encoded in one word. An odd number is a vector:
 /// twice its capacity, plus 1. A number below 8 is one of the constants below. Another number is a
-/// pointer to a boxed `Box<dyn LentMemory>`, plus [`Owner::READ_ONLY`] if its memory can only be
+/// pointer of an `Arc<Box<dyn LentMemory>>`, plus [`Owner::READ_ONLY`] if its memory can only be
 /// read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(*mut Box<dyn LentMemory>);
@@ -72,11 +72,18 @@ impl Owner {
         (self.0.addr() & 1 == 1).then_some(self.0.addr() >> 1)
     }
 
+    fn lent(lender: Arc<Box<dyn LentMemory>>, is_writable: bool) -> Self {
+        let read_only = if is_writable { 0 } else { Self::READ_ONLY };
+        let lender = Arc::into_raw(lender).cast_mut();
+        Owner(lender.map_addr(|address| address | read_only))
+    }
+
     #[inline]
     fn is_read_only(self) -> bool {
         self.0.addr() & (Self::READ_ONLY | 1) == Self::READ_ONLY
     }
 
+    /// The pointer that `Arc::into_raw` returned in [`Owner::lent`].
     fn lender(self) -> Option<*mut Box<dyn LentMemory>> {
         const { assert!(align_of::<Box<dyn LentMemory>>() > Self::READ_ONLY) };
         // No allocation starts at an address below 8.
@@ -153,11 +160,22 @@ impl Buffer {
 
     /// A buffer of memory that a device lends. For devices.
     pub fn lent(memory: Box<dyn LentMemory>) -> Self {
-        let (start, length) = memory.memory();
-        let read_only = if memory.is_writable() { 0 } else { Owner::READ_ONLY };
-        let lender = Box::into_raw(Box::new(memory));
-        let owner = Owner(lender.map_addr(|address| address | read_only));
-        Buffer { start, length, owner }
+        let ((start, length), is_writable) = (memory.memory(), memory.is_writable());
+        Buffer { start, length, owner: Owner::lent(Arc::new(memory), is_writable) }
+    }
+
+    /// A part of memory that several buffers share.
+    ///
+    /// # Safety
+    /// As for [`Buffer::from_raw`], except that the bytes need to stay allocated only as long as
+    /// `lender` lives.
+    pub(crate) unsafe fn part(
+        start: NonNull<u8>,
+        length: usize,
+        lender: Arc<Box<dyn LentMemory>>,
+        is_writable: bool,
+    ) -> Self {
+        Buffer { start, length, owner: Owner::lent(lender, is_writable) }
     }
 
     /// The memory that a device lends; `None` if the buffer is of another kind. For devices.
@@ -168,7 +186,7 @@ impl Buffer {
     /// The value that [`Buffer::lent`] was given.
     pub(crate) fn lender(&self) -> Option<&dyn LentMemory> {
         let lender = self.owner.lender()?;
-        // SAFETY: the box was made in `lent`, and is freed when `self` is dropped.
+        // SAFETY: the reference that the owner has until `self` is dropped.
         Some(&**unsafe { &*lender })
     }
 
@@ -178,9 +196,10 @@ impl Buffer {
         &mut self,
         change: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
-        // SAFETY: as in `Buffer::lender`, and no other reference to it is in use.
-        let lender = unsafe { &mut *self.owner.lender()? };
-        let lender: &mut dyn Any = &mut **lender;
+        // SAFETY: the pointer that `Arc::into_raw` returned in `Owner::lent`. `ManuallyDrop` keeps
+        // the reference count that belongs to `self`.
+        let mut lender = ManuallyDrop::new(unsafe { Arc::from_raw(self.owner.lender()?) });
+        let lender: &mut dyn Any = &mut **Arc::get_mut(&mut lender)?;
         let lender = lender.downcast_mut::<T>()?;
         let changed = change(lender);
         (self.start, self.length) = lender.memory();
@@ -219,7 +238,7 @@ impl Buffer {
     pub fn room(&mut self) -> Option<Room<'_>> {
         let start = self.start.as_ptr().cast();
         // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
-        // to it, and the caller of `from_raw` or `LentMemory` has promised it for the others.
+        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the others.
         let room = || unsafe { slice::from_raw_parts_mut(start, self.length) };
         self.is_writable().then(|| Room::new(room()))
     }
@@ -236,7 +255,7 @@ impl Buffer {
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
-        // to it, and the caller of `from_raw` or `LentMemory` has promised it for the others.
+        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the others.
         let bytes = || unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) };
         self.is_writable().then(bytes)
     }
@@ -288,8 +307,8 @@ impl Buffer {
             // SAFETY: the pointer that `Arc::into_raw` returned in `From<Arc<[u8]>>`, used once.
             drop(unsafe { Arc::from_raw(bytes) });
         } else if let Some(lender) = owner.lender() {
-            // SAFETY: the pointer that `Box::into_raw` returned in `lent`, used once.
-            drop(unsafe { Box::from_raw(lender) });
+            // SAFETY: the pointer that `Arc::into_raw` returned in `Owner::lent`, used once.
+            drop(unsafe { Arc::from_raw(lender) });
         } else if let Some(capacity) = owner.vec_capacity() {
             // SAFETY: these are the parts of the vector that `From<Vec<u8>>` has forgotten.
             drop(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) });
@@ -336,7 +355,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: by the invariant of `start`. The bytes are written through `self` alone: the
-        // caller of `from_raw` or `LentMemory` has promised that.
+        // caller of `from_raw`, `part` or `LentMemory` has promised that.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

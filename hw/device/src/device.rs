@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::slab::Key;
-use crate::{Address, Buffer, Bytes, Flush, PeerId, TagEvent, TagList};
+use crate::{Address, Buffer, Bytes, Flush, PeerId, RawMemory, Registered, TagEvent, TagList};
 
 /// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl RemoteSpan {
 }
 
 /// Identifies one exposed buffer of this device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExposureId(pub u32);
 
 /// A buffer that peers may read until it is withdrawn.
@@ -323,6 +323,15 @@ pub trait Device {
     /// device. `None`: there is no memory.
     fn allocate(&mut self, length: usize) -> Option<Buffer> {
         Buffer::try_zeroed(length)
+    }
+
+    /// Registers memory of the caller's own, so that operations on its parts need not do so. By
+    /// default there is nothing to register.
+    ///
+    /// # Errors
+    /// The memory can't be registered.
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        Ok(memory.registered(Box::new(())))
     }
 
     /// Lets peers read `buffer` until [`Device::withdraw`].

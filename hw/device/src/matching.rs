@@ -19,7 +19,7 @@
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
 use crate::device::{DeviceError, DownReason};
-use crate::{Address, Buffer, Flush, PeerId};
+use crate::{Address, Buffer, Flush, PeerId, RawMemory, Registered};
 
 /// When a send that the device takes is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,6 +161,15 @@ pub trait MatchingDevice {
 
     /// The address of a peer.
     fn peer_address(&self, peer: PeerId) -> Option<Address>;
+
+    /// Registers memory of the caller's own, by the rules of
+    /// [`Device::register`](crate::Device::register).
+    ///
+    /// # Errors
+    /// The memory can't be registered.
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        Ok(memory.registered(Box::new(())))
+    }
 
     /// Sends a message. `Ok(Some(buffer))` means that the send is complete already and that no
     /// event follows. Sends to a peer that isn't connected yet wait in the device, in order.

@@ -17,8 +17,10 @@ struct Slices {
 // changes only in `Buffer::change_lender`, which asks for the memory again.
 unsafe impl LentMemory for Slices {
     fn memory(&self) -> (NonNull<u8>, usize) {
-        let packed = self.packed.as_deref().unwrap_or_default();
-        (NonNull::from(packed).cast(), packed.len())
+        let Some(packed) = &self.packed else { return (NonNull::dangling(), 0) };
+        // Not the pointer of a slice, through which nothing could be written.
+        let start = NonNull::new(packed.as_ptr().cast_mut());
+        start.map_or((NonNull::dangling(), 0), |start| (start, packed.len()))
     }
 
     /// Of packed slices, the device knows the type of the memory that they are packed into.

@@ -10,8 +10,8 @@ use crate::pending::{EntryBuffer, Fin, PendingEvent};
 use crate::slots::Handle;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
-    ExposureId, Flush, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest,
-    Refused, TagCaps, TagList,
+    ExposureId, Flush, Incoming, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode,
+    ReadRequest, Refused, Registered, TagCaps, TagList,
 };
 
 /// The largest message that the NIC reads, in bytes: a port's `max_msg_sz` on mlx5, 1 GiB.
@@ -149,6 +149,10 @@ impl<D: Device> Device for Model<D> {
 
     fn allocate(&mut self, length: usize) -> Option<Buffer> {
         self.inner.allocate(length)
+    }
+
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        self.inner.register(memory)
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

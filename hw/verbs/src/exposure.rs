@@ -1,6 +1,6 @@
 //! The exposed buffers, which peers may read.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use tagmatch_rdma_core_sys as sys;
 use super::object::Pd;
 use super::region::Region;
 
-/// The hint for an error of memory registration.
-pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
-    match source.raw_os_error() {
+/// An error of memory registration.
+pub(super) fn registration_error(source: std::io::Error) -> DeviceError {
+    let hint = match source.raw_os_error() {
         Some(libc::ENOMEM) => "; raise the limit on locked memory (ulimit -l unlimited)",
         _ => "",
-    }
+    };
+    DeviceError::System { call: "ibv_reg_mr", source, hint }
 }
 
 struct Exposed {
@@ -32,7 +33,9 @@ struct Exposed {
 #[derive(Default)]
 pub(super) struct Exposures {
     entries: Slab<Exposed>,
-    by_rkey: HashMap<u32, Key>,
+    /// Remote key, first byte and entry of each buffer that isn't empty. Several buffers may have
+    /// one key: parts of memory that stays registered.
+    spans: BTreeSet<(u32, u64, ExposureId)>,
     /// Regions of withdrawn buffers that linger, and since when; the oldest first.
     withdrawn: VecDeque<(Instant, Region)>,
 }
@@ -56,18 +59,16 @@ impl Exposures {
             // lingers keeps its own lock on the pages, and only peers read through it.
             match unsafe { Region::new(pd, &buffer, length, access) } {
                 Ok(region) => Some(region),
-                Err(source) => {
-                    let hint = registration_hint(&source);
-                    return Err((buffer, DeviceError::System { call: "ibv_reg_mr", source, hint }));
-                }
+                Err(source) => return Err((buffer, registration_error(source))),
             }
         };
         let span = RemoteSpan::of(&buffer, region.as_ref().map_or(0, |region| region.rkey));
+        let id = ExposureId(key.to_short());
         if region.is_some() {
-            self.by_rkey.insert(span.key, key);
+            self.spans.insert((span.key, span.address, id));
         }
         self.entries.fill(key, Exposed { region, buffer });
-        Ok(Exposure { id: ExposureId(key.to_short()), span })
+        Ok(Exposure { id, span })
     }
 
     /// Returns an exposed buffer. It is unregistered; or, with `lingers`, stays registered until
@@ -76,7 +77,8 @@ impl Exposures {
         let key = self.entries.key_of_short(id.0)?;
         let Exposed { region, buffer } = self.entries.remove(key)?;
         if let Some(region) = region {
-            self.by_rkey.remove(&region.rkey);
+            let span = RemoteSpan::of(&buffer, region.rkey);
+            self.spans.remove(&(span.key, span.address, id));
             if lingers {
                 // The pages stay locked, whoever owns the buffer, and are only read through the
                 // region.
@@ -105,7 +107,12 @@ impl Exposures {
         if span.length == 0 {
             return Some(&[]);
         }
-        span.bytes_in(&self.entries.get(*self.by_rkey.get(&span.key)?)?.buffer)
+        // Usually the first of these starts where the span does.
+        let before = (span.key, 0, ExposureId(0))..=(span.key, span.address, ExposureId(u32::MAX));
+        self.spans.range(before).rev().find_map(|(_, _, id)| {
+            let key = self.entries.key_of_short(id.0)?;
+            span.bytes_in(&self.entries.get(key)?.buffer)
+        })
     }
 }
 
@@ -117,8 +124,8 @@ mod tests {
     fn a_region_is_unregistered_once_it_has_lingered_and_not_before() {
         let mut exposures = Exposures::default();
         let withdraw = |exposures: &mut Exposures, rkey, lingers| {
-            // A region of the pool's memory needs no device.
-            let region = Some(Region::pooled(rkey, rkey));
+            // A region of memory that stays registered needs no device.
+            let region = Some(Region::kept(rkey, rkey));
             let exposed = Exposed { region, buffer: Buffer::zeroed(1) };
             let key = exposures.entries.insert(exposed, 1).ok().unwrap();
             assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
@@ -135,7 +142,7 @@ mod tests {
         assert_eq!(exposures.withdrawn.len(), 0);
         withdraw(&mut exposures, 4, true);
         let since = exposures.withdrawn[0].0;
-        exposures.withdrawn.push_back((since + linger, Region::pooled(5, 5)));
+        exposures.withdrawn.push_back((since + linger, Region::kept(5, 5)));
         exposures.unregister_expired(since + linger, linger);
         assert_eq!(exposures.withdrawn.len(), 1, "each region has its own time");
     }

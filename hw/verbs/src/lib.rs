@@ -94,7 +94,8 @@ use std::time::Instant;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+    InCall, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
+    Registered, TagList,
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
@@ -109,7 +110,7 @@ use batch::Batch;
 use context::Context;
 use datagrams::Datagrams;
 use event_fds::EventFds;
-use exposure::{Exposures, registration_hint};
+use exposure::{Exposures, registration_error};
 use handle_limiter::HandleLimiter;
 use link::Outbox;
 use list::List;
@@ -118,7 +119,7 @@ use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use peer::{Peer, PeerState};
 use port::Port;
-use region::Pool;
+use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
 
@@ -237,16 +238,12 @@ impl Verbs {
         let (cq, srq) = make_queues(&pd, &channel, &sizes, list.as_ref())?;
         let list = list.map(|list| List::new(srq.clone(), pd.clone(), &list, port.read_max));
         let message_max = config.message_max as usize;
-        let registered = |source| {
-            let hint = registration_hint(&source);
-            DeviceError::System { call: "ibv_reg_mr", source, hint }
-        };
         let mut receives = Receives::new(pd.clone(), srq, RECEIVE, message_max, sizes.receives);
-        receives.need(SPARE).map_err(registered)?;
+        receives.need(SPARE).map_err(registration_error)?;
         let fin_srq = Srq::new(pd.clone(), FINS_MAX).in_call("ibv_create_srq")?;
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers =
-            SendBuffers::new(&pd, message_max, config.send_buffers).map_err(registered)?;
+            SendBuffers::new(&pd, message_max, config.send_buffers).map_err(registration_error)?;
         let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & !(1 << 31);
         let datagrams = Datagrams::new(&pd, &cq, port.number, qkey)
             .in_call("make a queue pair for datagrams")?;
@@ -382,6 +379,10 @@ impl Device for Verbs {
         let is_carried = length + Outgoing::HEADER_MAX <= self.config.message_max as usize;
         let registered = if is_carried { None } else { self.pool.allocate(length).ok() };
         registered.or_else(|| Buffer::try_zeroed(length))
+    }
+
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        register(&self.pd, memory).map_err(registration_error)
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

@@ -9,7 +9,7 @@ use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagL
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Pd, Srq};
-use super::region::Region;
+use super::region::{Region, is_pooled};
 use super::wr_id::{ADDED, DELETED, ENTRY, SYNCED};
 
 /// Unexpected messages after which the NIC must be told the count again: half of what its counter
@@ -297,10 +297,12 @@ impl TagList for List {
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
         let entry = self.entry(handle.0.into()).filter(|entry| entry.matched.is_none())?;
         // A NIC that breaks its rules must not be able to write into the buffer that is returned. A
-        // buffer of the user's own memory is unregistered. Memory of the pool stays registered, so
-        // the NIC keeps that buffer for good, and a new one is returned in its place.
+        // buffer that was registered for this entry is unregistered. Memory of the pool stays
+        // registered, so the NIC keeps that buffer for good, and a new one is returned in its place.
+        // Registered memory of the caller's own is returned all the same: the caller wants the
+        // message there.
         match (entry.region.take(), entry.buffer.take()) {
-            (Some(region), Some(buffer)) if region.is_pooled() => {
+            (Some(region), Some(buffer)) if !region.is_own() && is_pooled(&buffer) => {
                 let another = Buffer::zeroed(buffer.len());
                 std::mem::forget(buffer);
                 Some(another)

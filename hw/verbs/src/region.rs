@@ -4,8 +4,8 @@
 //! registrations of the user's memory would have to learn when that memory is freed or mapped anew,
 //! and nothing in Rust reports that. So it is the other way round: a user that wants registered
 //! memory gets it from the device ([`Pool::allocate`]), as an ordinary [`Buffer`], and it returns
-//! to the device when the buffer is dropped. A buffer in the user's own memory is registered for
-//! one operation only.
+//! to the device when the buffer is dropped. Or the user registers memory of its own ([`register`])
+//! and promises to keep it. Any other buffer is registered for one operation only.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tagmatch_device::Buffer;
 use tagmatch_device::buffer::LentMemory;
+use tagmatch_device::{Buffer, RawMemory, Registered};
 use tagmatch_os::memory::Mapping;
 use tagmatch_rdma_core_sys as sys;
 
@@ -22,6 +22,10 @@ use super::object::{Mr, Pd};
 
 /// The smallest piece, in bytes: a page.
 const PIECE_MIN: usize = 4096;
+
+/// The accesses to memory that stays registered from one operation to the next.
+const KEPT_ACCESS: sys::ibv_access_flags =
+    sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_READ;
 
 /// A piece of registered memory. Its length is a power of two.
 struct Piece {
@@ -86,10 +90,9 @@ impl Pool {
 
     fn register(&self, length: usize) -> io::Result<Piece> {
         let memory = Mapping::private(length)?;
-        let access = sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_READ;
         // SAFETY: the memory is freed after the region. The device writes it only for an operation
         // that owns the buffer meanwhile; peers only read it.
-        let mr = unsafe { Mr::new(self.pd.clone(), memory.start(), length, access) }?;
+        let mr = unsafe { Mr::new(self.pd.clone(), memory.start(), length, KEPT_ACCESS) }?;
         Ok(Piece { mr, memory })
     }
 }
@@ -131,18 +134,33 @@ impl Drop for Lent {
     }
 }
 
+/// The registration of memory of the caller's own.
+struct Registration(Mr);
+
+/// Registers memory of the caller's own for all operations on its parts.
+///
+/// # Errors
+/// The error of ibv_reg_mr(3).
+pub(super) fn register(pd: &Arc<Pd>, memory: RawMemory) -> io::Result<Registered> {
+    // SAFETY: the memory stays allocated until the last part is gone, by the promise of
+    // `RawMemory::new`, and the registration with it. The device writes it only for an operation that
+    // owns the part meanwhile; peers only read it.
+    let mr = unsafe { Mr::new(pd.clone(), memory.start().as_ptr(), memory.len(), KEPT_ACCESS) }?;
+    Ok(memory.registered(Box::new(Registration(mr))))
+}
+
 /// The region through which the device accesses a buffer.
 pub(super) struct Region {
     pub(super) lkey: u32,
     pub(super) rkey: u32,
-    /// A registration of its own, which ends with the operation. `None` if the buffer lies in the
-    /// pool's memory, which stays registered.
+    /// A registration of its own, which ends with the operation. `None` if the buffer lies in
+    /// memory that stays registered.
     own: Option<Mr>,
 }
 
 impl Region {
-    /// Registers `length` bytes from the buffer's start, unless the buffer is memory of a pool of
-    /// this domain, which is registered already.
+    /// Registers `length` bytes from the buffer's start, unless the buffer lies in memory that is
+    /// registered with this domain already: a pool's, or the caller's own.
     ///
     /// # Safety
     /// As for [`Mr::new`]. The buffer must be kept until the region is dropped.
@@ -152,11 +170,8 @@ impl Region {
         length: usize,
         access: sys::ibv_access_flags,
     ) -> io::Result<Self> {
-        let lent = buffer.lent_memory().and_then(|any| any.downcast_ref::<Lent>());
-        if let Some(Piece { mr, .. }) = lent.and_then(|lent| lent.piece.as_ref())
-            && mr.is_of(pd)
-        {
-            return Ok(Region::pooled(mr.lkey(), mr.rkey()));
+        if let Some(mr) = registration(buffer).filter(|mr| mr.is_of(pd)) {
+            return Ok(Region::kept(mr.lkey(), mr.rkey()));
         }
         if access & sys::IBV_ACCESS_LOCAL_WRITE != 0 && !buffer.is_writable() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -166,12 +181,29 @@ impl Region {
         Ok(Region { lkey: mr.lkey(), rkey: mr.rkey(), own: Some(mr) })
     }
 
-    /// A region of the pool's memory.
-    pub(super) fn pooled(lkey: u32, rkey: u32) -> Self {
+    /// A region of memory that stays registered.
+    pub(super) fn kept(lkey: u32, rkey: u32) -> Self {
         Region { lkey, rkey, own: None }
     }
 
-    pub(super) fn is_pooled(&self) -> bool {
-        self.own.is_none()
+    /// Whether the region ends with its operation.
+    pub(super) fn is_own(&self) -> bool {
+        self.own.is_some()
     }
+}
+
+/// The pool's memory that a buffer is.
+fn piece(buffer: &Buffer) -> Option<&Piece> {
+    buffer.lent_memory()?.downcast_ref::<Lent>()?.piece.as_ref()
+}
+
+/// The registration that a buffer's memory has already.
+fn registration(buffer: &Buffer) -> Option<&Mr> {
+    let of_caller = || Some(&buffer.lent_memory()?.downcast_ref::<Registration>()?.0);
+    piece(buffer).map(|piece| &piece.mr).or_else(of_caller)
+}
+
+/// Whether a buffer is memory of a pool.
+pub(super) fn is_pooled(buffer: &Buffer) -> bool {
+    piece(buffer).is_some()
 }

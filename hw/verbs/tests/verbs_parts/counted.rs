@@ -1,17 +1,21 @@
 //! Tests that count the device's calls of libibverbs, by functions that wrap the library's.
 
+use std::num::NonZero;
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Buffer, Device, EventDescriptor, PeerId};
+use tagmatch_device::{
+    Buffer, Device, DeviceError, EventDescriptor, PeerId, RawMemory, ReadRequest, Registered,
+};
 use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_rdma_core_sys as sys;
 use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
-use crate::common::{Owned, PATIENCE, poll, wait_for};
-use crate::verbs;
+use crate::common::{Owned, PATIENCE, connect, pattern, poll, wait_for};
+use crate::{read_result, verbs};
 
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
 static UNREGISTERED: AtomicU64 = AtomicU64::new(0);
@@ -30,9 +34,10 @@ unsafe extern "C" fn reg_mr(
     length: usize,
     access: i32,
 ) -> *mut sys::ibv_mr {
-    REGISTERED.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise to the library.
-    unsafe { (below().ibv_reg_mr)(pd, start, length, access) }
+    let region = unsafe { (below().ibv_reg_mr)(pd, start, length, access) };
+    REGISTERED.fetch_add(u64::from(!region.is_null()), Relaxed);
+    region
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
@@ -95,6 +100,71 @@ fn a_region_is_unregistered_once_it_has_lingered() {
             assert!(poll(&mut device).is_none());
         }
     }
+}
+
+fn registered(device: &mut Verbs, memory: &mut [u8]) -> Registered {
+    // SAFETY: the memory is freed after everything that is made of it.
+    let memory = unsafe { RawMemory::new(NonNull::from(&mut *memory).cast(), memory.len()) };
+    device.register(memory.unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn parts_of_registered_memory_are_not_registered_again() {
+    const PART: usize = 100_000;
+    let config = || VerbsConfig { library: COUNTING, ..VerbsConfig::default() };
+    let (mut a, mut b) = (verbs(config()), verbs(config()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let (mut of_a, mut of_b) = (vec![0; 3 * PART], pattern(5, 3 * PART));
+    let without = regions();
+    let (to, from) = (registered(&mut a, &mut of_a), registered(&mut b, &mut of_b));
+    assert_eq!(regions(), without + 2);
+    let calls = REGISTERED.load(Relaxed);
+    let ranges = [0..PART, PART..2 * PART, 2 * PART..3 * PART];
+    // All parts are exposed and read at once.
+    let exposed = ranges.clone().map(|range| {
+        // SAFETY: the parts are only read.
+        b.expose(unsafe { from.read_only(range) }.unwrap()).unwrap()
+    });
+    let key = exposed[0].span.key;
+    assert!(exposed.iter().all(|exposure| exposure.span.key == key));
+    for (token, range) in (0..).zip(ranges.clone()) {
+        // SAFETY: the parts don't overlap.
+        let into = unsafe { to.buffer(range) }.unwrap();
+        let remote = exposed[token as usize].span;
+        a.read(ReadRequest { peer: to_b, remote, into, token }).unwrap();
+    }
+    for (token, range) in (0..).zip(ranges) {
+        let (into, result) = read_result(&mut a, &mut b, token);
+        assert_eq!(result, Ok(()));
+        assert!(into[..] == pattern(5, 3 * PART)[range]);
+    }
+    let mut parts = exposed.map(|exposure| b.withdraw(exposure.id).unwrap());
+    assert_eq!(REGISTERED.load(Relaxed), calls, "a part was registered");
+    // Another device registers a part for its operation.
+    let exposure = a.expose(std::mem::take(&mut parts[0])).unwrap();
+    assert_eq!((REGISTERED.load(Relaxed), regions()), (calls + 1, without + 3));
+    drop(a.withdraw(exposure.id));
+    // The last part ends the registration, after the handle and the device.
+    drop((to, from));
+    assert_eq!(regions(), without + 1, "it has no part");
+    drop(b);
+    let before = regions();
+    std::thread::spawn(move || drop(parts)).join().unwrap();
+    assert_eq!(regions(), before - 1, "it is still registered");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn memory_that_is_not_there_is_not_registered() {
+    let mut device = verbs(VerbsConfig { library: COUNTING, ..VerbsConfig::default() });
+    let before = regions();
+    let nowhere = NonNull::without_provenance(NonZero::new(1 << 40).unwrap());
+    // SAFETY: no buffer is made of it.
+    let memory = unsafe { RawMemory::new(nowhere, 8192) }.unwrap();
+    let refused = device.register(memory);
+    assert!(matches!(refused, Err(DeviceError::System { call: "ibv_reg_mr", .. })), "{refused:?}");
+    assert_eq!(regions(), before);
 }
 
 /// Polls until a peer has connected to `victim`, and returns it.

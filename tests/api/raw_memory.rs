@@ -1,0 +1,233 @@
+//! Memory of the caller's own: not initialised, and registered.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::common::{Ability, config, has};
+use crate::pair::{SIZES, bytes, pair};
+use tagmatch::raw::{self, Registered};
+use tagmatch::{Buffer, DeviceError, Error, Match, Worker};
+
+/// Memory that was never written. It is freed after everything that a test makes of it.
+struct Memory(Box<[MaybeUninit<u8>]>);
+
+impl Memory {
+    fn new(length: usize) -> Self {
+        Memory(Box::new_uninit_slice(length))
+    }
+
+    fn start(&mut self) -> NonNull<u8> {
+        NonNull::from(&mut *self.0).cast()
+    }
+
+    /// All of it, for receiving.
+    fn buffer(&mut self) -> Buffer {
+        // SAFETY: these tests use the memory again only when the receive is over.
+        unsafe { raw::buffer(self.start(), self.0.len()) }
+    }
+
+    fn registered(&mut self, worker: &Worker) -> Registered {
+        // SAFETY: the memory is freed after all that is made of it.
+        unsafe { raw::register(worker, self.start(), self.0.len()) }.unwrap()
+    }
+}
+
+/// A part for receiving into.
+fn inbox(registered: &Registered, range: Range<usize>) -> Buffer {
+    // SAFETY: in these tests no two parts that are in use overlap.
+    unsafe { registered.buffer(range) }.unwrap()
+}
+
+/// A part for sending, with these bytes.
+fn outbox(registered: &Registered, at: usize, message: &[u8]) -> Buffer {
+    let range = at..at + message.len();
+    assert_eq!(inbox(registered, range.clone()).room().unwrap().fill(message), message.len());
+    // SAFETY: as in `inbox`, and the bytes were just written.
+    unsafe { registered.read_only(range) }.unwrap()
+}
+
+#[test]
+fn raw_memory_that_was_never_written_is_received_into() {
+    let p = pair();
+    for size in SIZES {
+        for (is_expected, more) in [(true, 0), (false, 0), (true, 100), (false, 100)] {
+            let mut memory = Memory::new(size + more);
+            let (start, buffer) = (memory.start(), memory.buffer());
+            let receive = |buffer| p.b.recv(Match::tag(1), buffer);
+            let (send, received) = if is_expected {
+                let receive = receive(buffer);
+                let send = p.a.send(p.to_b, 1, bytes(size));
+                (send, p.ok(receive))
+            } else {
+                let send = p.a.send(p.to_b, 1, bytes(size));
+                p.probe(Match::tag(1));
+                (send, p.ok(receive(buffer)))
+            };
+            assert!(received.data() == bytes(size), "{size} {is_expected} {more}");
+            assert_eq!(received.buffer.as_ptr(), start.as_ptr().cast_const());
+            p.ok(send);
+        }
+    }
+}
+
+#[test]
+fn raw_memory_has_initialised_bytes_wherever_data_shows_them() {
+    let p = pair();
+    for (size, room) in [(40, 8), (20_000, 100), (300_000, 70_000), (300_000, 0)] {
+        for is_expected in [true, false] {
+            let mut memory = Memory::new(room);
+            let receive = |buffer| p.b.recv(Match::tag(1), buffer);
+            let posted = is_expected.then(|| receive(memory.buffer()));
+            let send = p.a.send(p.to_b, 1, bytes(size));
+            let posted = posted.unwrap_or_else(|| {
+                p.probe(Match::tag(1));
+                receive(memory.buffer())
+            });
+            let received = p.ok(posted);
+            assert_eq!((received.status.length, received.status.truncated), (size, true));
+            // Memcheck would tell of a byte that was never written.
+            let shown = received.data().to_vec();
+            let first =
+                if has(Ability::FirstBytes) { &bytes(size)[..room] } else { &vec![0; room] };
+            assert!(shown == first, "{size} {room} {is_expected}");
+            p.ok(send);
+        }
+    }
+    // One's own messages go another way.
+    let me = p.a.oneself();
+    for size in [0, 10, 300_000] {
+        let mut memory = Memory::new(size + 5);
+        let receive = p.a.recv(Match::tag(2), memory.buffer());
+        let send = p.a.send(me, 2, bytes(size));
+        assert!(p.ok(receive).data() == bytes(size));
+        p.ok(send);
+    }
+}
+
+#[test]
+fn raw_memory_of_a_cancelled_receive_is_as_it_was() {
+    let p = pair();
+    let mut memory = Memory::new(1000);
+    memory.0[999].write(7);
+    let mut receive = p.b.recv(Match::tag(1), memory.buffer());
+    receive.cancel();
+    assert!(matches!(p.end(receive).unwrap_err().error, Error::Cancelled));
+    // SAFETY: this byte was written above.
+    assert_eq!(unsafe { memory.0[999].assume_init() }, 7);
+}
+
+/// Sizes of eager messages and of rendezvous.
+const PARTS: [usize; 6] = [100, 200_000, 8192, 70_001, 1, 1_000_000];
+
+/// Parts of one memory are sent both ways at once: each side sends from one half, and receives into
+/// the other one.
+#[test]
+fn parts_of_registered_memory_are_under_way_both_ways_at_once() {
+    let p = pair();
+    let half: usize = PARTS.iter().sum();
+    let (mut of_a, mut of_b) = (Memory::new(2 * half), Memory::new(2 * half));
+    let (a, b) = (of_a.registered(&p.a), of_b.registered(&p.b));
+    assert_eq!((a.len(), a.start()), (2 * half, of_a.start()));
+    for is_expected in [true, false] {
+        let (mut receives, mut sends, mut at) = (Vec::new(), Vec::new(), 0);
+        for step in 0..2 {
+            at = 0;
+            for (tag, size) in (0u64..).zip(PARTS) {
+                let message =
+                    |seed: u8| -> Vec<u8> { bytes(size).iter().map(|byte| byte ^ seed).collect() };
+                if (step == 0) == is_expected {
+                    let into = half + at..half + at + size;
+                    let which = Match::tag(tag);
+                    let to_a = p.a.recv(which, inbox(&a, into.clone()));
+                    let to_b = p.b.recv(which, inbox(&b, into));
+                    receives.extend([(to_a, message(1)), (to_b, message(0))]);
+                } else {
+                    sends.push(p.a.send(p.to_b, tag, outbox(&a, at, &message(0))));
+                    sends.push(p.b.send(p.to_a, tag, outbox(&b, at, &message(1))));
+                }
+                at += size;
+            }
+        }
+        assert_eq!(at, half);
+        for (receive, message) in receives {
+            assert!(p.ok(receive).data() == message);
+        }
+        for send in sends {
+            let sent = p.ok(send);
+            assert!(!sent.buffer.is_writable());
+        }
+    }
+}
+
+#[test]
+fn parts_of_registered_memory_are_sent_to_oneself_at_once() {
+    let p = pair();
+    let (me, size) = (p.a.oneself(), 100_000);
+    let mut memory = Memory::new(6 * size);
+    let registered = memory.registered(&p.a);
+    let message = |tag: usize| bytes(size + tag)[tag..].to_vec();
+    let sends: Vec<_> = (0..3)
+        .map(|tag| p.a.send(me, tag as u64, outbox(&registered, tag * size, &message(tag))))
+        .collect();
+    // The same bytes may be sent several times at once, and parts of them.
+    // SAFETY: the part is only read while it is in use.
+    let part = unsafe { registered.read_only(size..size + 50_000) }.unwrap();
+    let again = p.a.send(me, 3, part);
+    for tag in [2, 0, 1] {
+        let into = inbox(&registered, (3 + tag) * size..(4 + tag) * size);
+        assert!(p.ok(p.a.recv(Match::tag(tag as u64), into)).data() == message(tag));
+    }
+    assert!(p.ok(p.a.recv(Match::tag(3), vec![0; size])).data() == &message(1)[..50_000]);
+    sends.into_iter().chain([again]).for_each(|send| drop(p.ok(send)));
+}
+
+#[test]
+fn registered_memory_stays_so_until_its_last_part_is_gone() {
+    let size = 300_000;
+    let (mut of_a, mut of_b) = (Memory::new(size), Memory::new(size));
+    let p = pair();
+    let (a, b) = (of_a.registered(&p.a), of_b.registered(&p.b));
+    let receive = p.b.recv(Match::tag(1), inbox(&b, 0..size));
+    let send = p.a.send(p.to_b, 1, outbox(&a, 0, &bytes(size)));
+    // The handles go before the operations end.
+    drop((a, b));
+    let received = p.ok(receive);
+    assert!(received.data() == bytes(size));
+    let sent = p.ok(send).buffer;
+    // The workers go before the parts, which other workers use as any memory.
+    drop(p);
+    let p = pair();
+    let receive = p.b.recv(Match::tag(1), received.buffer);
+    p.ok(p.a.send(p.to_b, 1, sent));
+    assert!(p.ok(receive).data() == bytes(size));
+}
+
+#[test]
+fn a_worker_may_go_before_the_handle_of_registered_memory() {
+    let mut memory = Memory::new(100_000);
+    let worker = Worker::new(config()).unwrap();
+    let registered = memory.registered(&worker);
+    let clone = registered.clone();
+    std::mem::forget(worker.recv(Match::tag(1), inbox(&clone, 0..1000)));
+    drop(worker);
+    assert_eq!(registered.len(), 100_000);
+    std::thread::spawn(|| drop(registered)).join().unwrap();
+    // SAFETY: nothing else is in use.
+    assert!(unsafe { clone.buffer(0..100_001) }.is_none());
+    assert_eq!(inbox(&clone, 99_999..100_000).room().unwrap().fill(b"ab"), 1);
+}
+
+#[test]
+fn registered_memory_has_bytes_and_an_end() {
+    let worker = Worker::new(config()).unwrap();
+    let mut memory = Memory::new(8);
+    for length in [0, isize::MIN.unsigned_abs(), usize::MAX] {
+        // SAFETY: no memory is registered, as it is refused.
+        let refused = unsafe { raw::register(&worker, memory.start(), length) };
+        let Err(Error::Device(DeviceError::BadBuffer { .. })) = refused else {
+            panic!("{length} bytes: {refused:?}")
+        };
+    }
+    assert!(memory.registered(&worker).len() == 8);
+}
