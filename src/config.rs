@@ -47,7 +47,8 @@ impl Default for WaitPolicy {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum HwTags {
-    /// Software matches all, whatever the settings of the device say.
+    /// Software matches all, whatever the settings of the device say. Over UCX, a variable among
+    /// these settings that says otherwise is an error.
     #[default]
     Off,
     /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
@@ -264,6 +265,8 @@ impl Config {
 mod tests {
     use super::*;
     use crate::{Error, Worker};
+    #[cfg(feature = "ucx")]
+    use tagmatch_device::TagMatching;
 
     #[test]
     fn names_the_setting_that_is_out_of_range() {
@@ -287,6 +290,17 @@ mod tests {
             let config = Config { unexpected_peer_percent, ..good() };
             assert_eq!(wrong(config), Some("unexpected_peer_percent"));
         }
+    }
+
+    #[cfg(feature = "ucx")]
+    #[test]
+    fn off_is_off_whatever_the_settings_of_ucx_say() {
+        let ucx = |hw_tags, settings| UcxConfig { hw_tags, settings, ..UcxConfig::default() };
+        let settings = vec![("RC_TM_ENABLE".into(), "y".into())];
+        let device = DeviceConfig::Ucx(ucx(TagMatching::Auto, settings));
+        let refused = Worker::new(Config { device, hw_tags: HwTags::Off, ..Config::default() });
+        let error = refused.map(drop).unwrap_err().to_string();
+        assert!(error.contains("TM_ENABLE") && error.contains("HwTags::Off"), "{error}");
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub struct UcxConfig {
     pub own_source: Option<u64>,
     /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up to
     /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
-    /// unless this is `Off`, sends to a peer that dies don't end before the device does. Default:
-    /// [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+    /// unless this is `Off`, sends to a peer that dies don't end before the device does. `Off` is
+    /// off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
     /// The addresses on which the device listens for handshakes over TCP, and which it announces to
     /// peers. Empty: it listens on all addresses and announces those of this machine's interfaces.
@@ -42,7 +42,8 @@ pub struct UcxConfig {
     /// sleeping thread polls every millisecond then. Default: none.
     pub transports: Option<String>,
     /// Other variables of UCX and their values, with or without `UCX_` before the name; they
-    /// override the environment. Default: empty.
+    /// override the environment. If `hw_tags` is `Off`, none of them may switch the NIC's matching
+    /// on. Default: empty.
     pub settings: Vec<(String, String)>,
     /// How long to try to reach a peer, and how long a pending connection may take for the
     /// handshake: 1 ms to one hour. Default: 10 s.
@@ -81,6 +82,14 @@ impl UcxConfig {
                 return Err(DeviceError::BadSetting { setting, value, range });
             }
         }
+        let is_on = |(name, value): &(String, String)| name.ends_with(TM_ENABLE) && !says_no(value);
+        if self.hw_tags == TagMatching::Off && self.settings.iter().any(is_on) {
+            return Err(DeviceError::Unsupported {
+                what: "a variable TM_ENABLE in UcxConfig::settings",
+                why: "the NIC's matching is off (HwTags::Off, UcxConfig::hw_tags); HwTags::Auto lets \
+                      UCX use the NIC",
+            });
+        }
         Carrier::new(self.used, self.source, self.own_source)
     }
 
@@ -110,9 +119,13 @@ impl UcxConfig {
         if environment(SHARED_MEMORY.0).is_none() && tls.is_none_or(|tls| has_shared_memory(&tls)) {
             set(SHARED_MEMORY.0, SHARED_MEMORY.1);
         }
-        let is_on = self.hw_tags != TagMatching::Off;
-        if is_on || environment(OFFLOAD).is_some() {
-            set(OFFLOAD, if is_on { "y" } else { "n" });
+        if self.hw_tags == TagMatching::Off {
+            OFFLOAD
+                .iter()
+                .filter(|name| environment(name).is_some())
+                .for_each(|name| set(name, "n"));
+        } else {
+            set(OFFLOAD[0], "y");
         }
         let asked = self.settings.iter().map(|(name, value)| (named(name), value.clone()));
         variables.extend(asked);
@@ -146,8 +159,17 @@ const OURS: [(&str, &str, &str); 2] = [
 /// Without this variable, endpoints with error handling can't use shared memory. The name is that
 /// of the table from which posix, sysv and xpmem inherit.
 const SHARED_MEMORY: (&str, &str) = ("MM_ERROR_HANDLING", "y");
-/// `dc_mlx5` inherits this variable.
-const OFFLOAD: &str = "RC_TM_ENABLE";
+/// The variables that switch the NIC's matching on. Both transports, `rc_mlx5` and `dc_mlx5`, read
+/// the first one, and each reads variables of its own besides.
+const OFFLOAD: [&str; 4] =
+    ["RC_TM_ENABLE", "DC_TM_ENABLE", "RC_MLX5_TM_ENABLE", "DC_MLX5_TM_ENABLE"];
+/// The end of the names of all these variables.
+const TM_ENABLE: &str = "TM_ENABLE";
+
+/// Whether UCX reads a value as no.
+fn says_no(value: &str) -> bool {
+    ["n", "no", "off", "0"].iter().any(|no| value.eq_ignore_ascii_case(no))
+}
 
 #[cfg(test)]
 mod tests {
@@ -166,6 +188,31 @@ mod tests {
         assert_eq!(wrong(never), "connect_timeout_ms");
         let hasty = UcxConfig { keepalive: Duration::from_millis(1), ..good() };
         assert_eq!(wrong(hasty), "keepalive_ms");
+    }
+
+    #[test]
+    fn off_is_off_whatever_else_is_said() {
+        let config = |name: &str, value: &str, hw_tags| {
+            let settings = vec![(name.to_owned(), value.to_owned())];
+            UcxConfig { hw_tags, settings, ..UcxConfig::default() }
+        };
+        for name in OFFLOAD.map(str::to_owned).into_iter().chain(["UCX_RC_TM_ENABLE".into()]) {
+            for value in ["y", "yes", "1", "try", ""] {
+                // Nothing is loaded before the settings are checked, so UCX need not be installed.
+                let refused = crate::Ucx::new(config(&name, value, TagMatching::Off));
+                let error = refused.map(drop).unwrap_err().to_string();
+                assert!(error.contains("TM_ENABLE") && error.contains("hw_tags"), "{error}");
+                assert!(config(&name, value, TagMatching::Auto).check().is_ok(), "{name}");
+            }
+            for value in ["n", "No", "0", "off"] {
+                assert!(config(&name, value, TagMatching::Off).check().is_ok(), "{name}={value}");
+            }
+        }
+        let environment = |name: &str| name.ends_with(TM_ENABLE).then(|| "y".into());
+        let variables = UcxConfig::default().variables(environment);
+        for name in OFFLOAD {
+            assert!(variables.contains(&(name.into(), "n".into())), "{name}: {variables:?}");
+        }
     }
 
     #[test]

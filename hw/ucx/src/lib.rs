@@ -156,7 +156,8 @@ impl Ucx {
     /// # Errors
     /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX
     /// is not installed (the text names the package), or refuses the settings;
-    /// [`DeviceError::Unsupported`] if matching in the NIC is required and not possible.
+    /// [`DeviceError::Unsupported`] if matching in the NIC is required and not possible, or off and
+    /// switched on by a variable in the settings.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
         let ucp = load()?;
