@@ -29,7 +29,8 @@
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
-//! | send and receive numbers | [`Buffer::from_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
+//! | send a copy, with nothing to wait for | [`WorkerOf::inject`]; [`WorkerOf::inject_with`] with immediate data and a bound |
+//! | send and receive numbers | [`Buffer::from_elements`] and [`Buffer::into_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
