@@ -2,7 +2,7 @@
 
 use tagmatch_device::Buffer;
 
-use tagmatch_testkit::random::mix;
+use tagmatch_testkit::random::{Random, mix};
 
 /// The byte that fills a receive buffer before a message is received.
 const EMPTY: u8 = 0xee;
@@ -10,16 +10,51 @@ const EMPTY: u8 = 0xee;
 const EDGE: usize = 128;
 /// Spare vectors that are kept.
 const SPARE_MAX: usize = 256;
+/// Buffers, of 1000, that are made of several slices.
+const SLICED_PER_MILLE: u32 = 80;
 
 /// Vectors that are reused, because an allocation would cost more than most operations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
+    /// Decides which buffers are made of several slices.
+    random: Random,
     /// Whether every byte behind a message is checked, not only the edges.
     pub(crate) thorough: bool,
 }
 
 impl Buffers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Buffers { spare: vec![], random: Random::stream(seed, 5), thorough: false }
+    }
+
+    /// A buffer of these bytes, in one run or in several slices.
+    pub(crate) fn buffer(&mut self, mut bytes: Vec<u8>) -> Buffer {
+        if !self.random.per_mille(SLICED_PER_MILLE) {
+            return bytes.into();
+        }
+        let mut slices = Vec::new();
+        for _ in 0..self.random.below_u32(4) {
+            // From the end to the start. Slices may be empty.
+            let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            slices.push(bytes.split_off(self.random.below_u32(length + 1) as usize));
+        }
+        slices.push(bytes);
+        slices.reverse();
+        Buffer::from_slices(slices)
+    }
+
+    /// The bytes of a buffer that an operation has given back, in one run. `None`: it is made of
+    /// several slices, and shows the memory that the engine has packed them into.
+    pub(crate) fn joined(buffer: Buffer) -> Option<Buffer> {
+        let is_sliced = buffer.slices().is_some();
+        match (is_sliced, buffer.is_empty()) {
+            (false, _) => Some(buffer),
+            (true, true) => Some(buffer.into_vec().into()),
+            (true, false) => None,
+        }
+    }
+
     /// The payload of a message.
     pub(crate) fn payload(&mut self, message: u32, length: u32) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
@@ -41,7 +76,7 @@ impl Buffers {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.resize(length as usize, EMPTY);
-        bytes.into()
+        self.buffer(bytes)
     }
 
     /// Whether the buffer begins with as much of the message as fits, and holds nothing else.
@@ -97,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_wrong_byte_is_seen() {
-        let mut buffers = Buffers::default();
+        let mut buffers = Buffers::new(1);
         for length in [0, 1, 7, 8, 9, 40] {
             let payload = buffers.payload(5, length);
             let mut room = vec![EMPTY; 60];

@@ -357,11 +357,11 @@ fn a_peer_that_dies_leaves_the_slices_to_their_owner() {
 fn memory_that_is_not_there_is_an_error_of_the_send() {
     let p = pair();
     // 2^48 bytes: more than any machine can address.
-    let shared: Arc<[u8]> = vec![0; 64 << 20].into();
-    let slices = std::iter::repeat_n(&shared, 1 << 22).map(|slice| Buffer::from(Arc::clone(slice)));
+    let shared: Arc<[u8]> = vec![0; 128 << 20].into();
+    let slices = std::iter::repeat_n(&shared, 1 << 21).map(|slice| Buffer::from(Arc::clone(slice)));
     let failed = p.end(p.a.send(p.to_b, 1, Buffer::from_slices(slices))).unwrap_err();
     let Error::Operation(Fault::NoMemory { bytes }) = failed.error else { panic!("{failed}") };
-    assert_eq!((bytes, failed.buffer.into_slices().unwrap().len()), (1 << 48, 1 << 22));
+    assert_eq!((bytes, failed.buffer.into_slices().unwrap().len()), (1 << 48, 1 << 21));
     assert_eq!(Arc::strong_count(&shared), 1);
     // The peer notices nothing.
     p.a.inject(p.to_b, 2, b"next").unwrap();

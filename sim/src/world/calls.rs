@@ -7,9 +7,16 @@ use tagmatch_soft::{Tag, TagLayout};
 use super::World;
 use crate::adapter::Adapter;
 use crate::oracle::NONE;
+use crate::payload::Buffers;
 use crate::program::{Ask, Mode};
-use crate::violation::{Verdict, ensure};
+use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::Purpose;
+
+/// The bytes of a buffer that an operation has given back, in one run.
+pub(super) fn joined(buffer: Buffer) -> Result<Buffer, Violation> {
+    let packed = || Violation::new(Rule::Payload, "the slices of a buffer are packed");
+    Buffers::joined(buffer).ok_or_else(packed)
+}
 
 impl<A: Adapter> World<'_, A> {
     pub(super) fn send(
@@ -41,17 +48,20 @@ impl<A: Adapter> World<'_, A> {
                 self.buffers.recycle(payload.into());
                 result.map(|()| None)
             }
-            Mode::Send(mode) => match engine.send(peer, Tag(tag), word, payload.into(), mode) {
-                Started::Sent(buffer) => {
-                    let early = mode != SendMode::Standard;
-                    ensure!(!early, TooEarly, "m{message}, sent {mode:?}, is over at once");
-                    self.returned(message, length, &buffer)?;
-                    self.buffers.recycle(buffer);
-                    Ok(None)
+            Mode::Send(mode) => {
+                match engine.send(peer, Tag(tag), word, self.buffers.buffer(payload), mode) {
+                    Started::Sent(buffer) => {
+                        let buffer = joined(buffer)?;
+                        let early = mode != SendMode::Standard;
+                        ensure!(!early, TooEarly, "m{message}, sent {mode:?}, is over at once");
+                        self.returned(message, length, &buffer)?;
+                        self.buffers.recycle(buffer);
+                        Ok(None)
+                    }
+                    Started::Pending(request) => Ok(Some(request)),
+                    Started::Refused(refused) => Err(refused.fault),
                 }
-                Started::Pending(request) => Ok(Some(request)),
-                Started::Refused(refused) => Err(refused.fault),
-            },
+            }
         };
         match ended {
             Ok(request) => {
@@ -134,7 +144,7 @@ impl<A: Adapter> World<'_, A> {
             Ok(request) if is_queued => self.begun_queued(at, request, Purpose::Receive(receive)),
             Ok(request) => self.begun(at, request, Purpose::Receive(receive)),
             Err(refused) => {
-                let untouched = self.buffers.is_untouched(&refused.buffer);
+                let untouched = self.buffers.is_untouched(&joined(refused.buffer)?);
                 ensure!(untouched, Payload, "r{receive} was refused, its buffer written");
                 let source = pattern.source().map_or(PeerId(u32::MAX), |source| PeerId(source.0));
                 self.oracle.refused(receive)?;
@@ -144,7 +154,7 @@ impl<A: Adapter> World<'_, A> {
     }
 
     /// Identifies the message that a probe found.
-    fn found(&mut self, at: usize, status: Option<&Status>) -> Result<u32, crate::Violation> {
+    fn found(&mut self, at: usize, status: Option<&Status>) -> Result<u32, Violation> {
         let Some(status) = status else { return Ok(NONE) };
         ensure!(!status.truncated, Status, "a probe says truncated: {status:?}");
         let from = self.node_of(at, status.source)?;

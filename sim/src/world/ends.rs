@@ -4,6 +4,7 @@ use tagmatch_device::Buffer;
 use tagmatch_fallback::{Completion, Fault, RequestId, Status};
 
 use super::World;
+use super::calls::joined;
 use crate::adapter::Adapter;
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::Purpose;
@@ -20,7 +21,8 @@ impl<A: Adapter> World<'_, A> {
         let now = self.net.borrow_mut().tick();
         let mut received = Vec::with_capacity(ended.len());
         let mut others = Vec::new();
-        for (what, completion) in ended {
+        for (what, mut completion) in ended {
+            completion.buffer = joined(completion.buffer)?;
             match (what, completion.result) {
                 (Purpose::Receive(receive), Ok(status)) => {
                     let message = self.delivered(at, None, &status, completion.buffer)?;

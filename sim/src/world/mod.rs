@@ -100,7 +100,7 @@ impl<'a, A: Adapter> World<'a, A> {
             oracle: Oracle::new(adapter.software_decides()),
             history: History::new(keeps_lines),
             counts: Counts::default(),
-            buffers: Buffers::default(),
+            buffers: Buffers::new(seed),
             random: Random::stream(seed, 4),
             ended: vec![],
             broken: vec![],
