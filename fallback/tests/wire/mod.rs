@@ -42,6 +42,10 @@ pub struct Net {
     pub acknowledged: Option<usize>,
     /// Messages to peers that are down may not have arrived.
     pub loses: bool,
+    /// Lengths of the buffers that nodes have allocated.
+    pub allocated: Vec<usize>,
+    /// Nodes get no further memory.
+    pub is_out_of_memory: bool,
 }
 
 /// One device. Peer numbers: 0 is oneself, then in the order of meeting.
@@ -224,6 +228,12 @@ impl Device for Wire {
 
     fn read_mode(&self, _: PeerId) -> ReadMode {
         ReadMode::Direct
+    }
+
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        let mut net = self.net.borrow_mut();
+        net.allocated.push(length);
+        (!net.is_out_of_memory).then(|| Buffer::zeroed(length))
     }
 
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
