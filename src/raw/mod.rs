@@ -92,7 +92,7 @@ pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
 /// |---|---|
 /// | shared memory | nothing: the kernel copies between processes without it |
 /// | verbs | the whole memory, for the NIC to write, and for peers to read. **A peer that was sent a large message from a part can read all of the memory until it is unregistered** |
-/// | UCX | the whole memory, by `ucp_mem_map`. UCX 1.13 uses that where its protocols take it |
+/// | UCX | the whole memory, by `ucp_mem_map`; each operation names the handle, which not all of UCX's protocols use. Unregistered at the worker's next progress, or after the worker at once |
 /// | the model of a NIC | what the device below it registers |
 ///
 /// A buffer may also be passed to another worker, to which it is like that of [`buffer`].

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::common::{Ability, config, has};
-use crate::pair::{SIZES, bytes, pair};
+use crate::pair::{bytes, pair};
 use tagmatch::raw::{self, Registered};
 use tagmatch::{Buffer, DeviceError, Error, Match, Worker};
 
@@ -50,8 +50,8 @@ fn outbox(registered: &Registered, at: usize, message: &[u8]) -> Buffer {
 #[test]
 fn raw_memory_that_was_never_written_is_received_into() {
     let p = pair();
-    for size in SIZES {
-        for (is_expected, more) in [(true, 0), (false, 0), (true, 100), (false, 100)] {
+    for size in [0, 1, 41, 8192, 8193, 100_000, 1 << 20] {
+        for (is_expected, more) in [(true, 0), (true, 100), (false, 100)] {
             let mut memory = Memory::new(size + more);
             let (start, buffer) = (memory.start(), memory.buffer());
             let receive = |buffer| p.b.recv(Match::tag(1), buffer);

@@ -8,9 +8,9 @@ use tagmatch_sys::{Missing, functions, load};
 use crate::signals::Signals;
 use crate::status::{ucs_status_ptr_t, ucs_status_t};
 use crate::types::{
-    ucp_address_t, ucp_config_t, ucp_context_h, ucp_ep_h, ucp_ep_params_t, ucp_params_t,
-    ucp_request_param_t, ucp_tag_message_h, ucp_tag_recv_info_t, ucp_tag_t, ucp_worker_h,
-    ucp_worker_params_t, ucs_log_func_t,
+    ucp_address_t, ucp_config_t, ucp_context_h, ucp_ep_h, ucp_ep_params_t, ucp_mem_h,
+    ucp_mem_map_params_t, ucp_params_t, ucp_request_param_t, ucp_tag_message_h,
+    ucp_tag_recv_info_t, ucp_tag_t, ucp_worker_h, ucp_worker_params_t, ucs_log_func_t,
 };
 
 /// The environment variable that names another library to load. Programs that run with more rights
@@ -106,6 +106,10 @@ functions! {
         ucp_tag_msg_recv_nbx: fn(
             ucp_worker_h, *mut c_void, usize, ucp_tag_message_h, *const ucp_request_param_t
         ) -> ucs_status_ptr_t,
+        ucp_mem_map: fn(
+            ucp_context_h, *const ucp_mem_map_params_t, *mut ucp_mem_h
+        ) -> ucs_status_t,
+        ucp_mem_unmap: fn(ucp_context_h, ucp_mem_h) -> ucs_status_t,
         ucp_request_check_status: fn(*mut c_void) -> ucs_status_t,
         ucp_request_cancel: fn(ucp_worker_h, *mut c_void),
         ucp_request_free: fn(*mut c_void),

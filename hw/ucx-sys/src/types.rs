@@ -52,6 +52,8 @@ pub type ucp_ep_h = *mut ucp_ep;
 pub type ucp_address_t = ucp_address;
 /// A message that a probe has taken.
 pub type ucp_tag_message_h = *mut ucp_recv_desc;
+/// Memory that the program has registered.
+pub type ucp_mem_h = *mut ucp_mem;
 /// A tag.
 pub type ucp_tag_t = u64;
 /// The type of a buffer's elements.
@@ -166,7 +168,17 @@ structures! {
         40 reply_buffer: *mut c_void,
         48 memory_type: ucs_memory_type_t,
         56 recv_info: *mut c_void,
-        64 memh: *mut ucp_mem,
+        64 memh: ucp_mem_h,
+    }
+
+    /// the parameters with which memory is registered.
+    40 struct ucp_mem_map_params_t {
+        0 field_mask: u64,
+        8 address: *mut c_void,
+        16 length: usize,
+        24 flags: c_uint,
+        28 prot: c_uint,
+        32 memory_type: ucs_memory_type_t,
     }
 }
 
@@ -214,9 +226,17 @@ constants! {
         UCP_OP_ATTR_FIELD_USER_DATA = 1 << 2,
         UCP_OP_ATTR_FIELD_FLAGS = 1 << 4,
         UCP_OP_ATTR_FIELD_MEMORY_TYPE = 1 << 6,
+        UCP_OP_ATTR_FIELD_MEMH = 1 << 8,
         UCP_OP_ATTR_FLAG_NO_IMM_CMPL = 1 << 16,
         UCP_OP_ATTR_FLAG_FAST_CMPL = 1 << 17,
         UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1 << 18,
+    }
+
+    /// the fields of [`ucp_mem_map_params_t`] that are set.
+    ucp_mem_map_params_field: u64 {
+        UCP_MEM_MAP_PARAM_FIELD_ADDRESS = 1 << 0,
+        UCP_MEM_MAP_PARAM_FIELD_LENGTH = 1 << 1,
+        UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE = 1 << 4,
     }
 
     /// the threads that may call a worker.

@@ -21,6 +21,9 @@
 //! 6. A device that is dropped ends all its peers in this way, and makes progress until no
 //!    operation is under way. Operations that stay under way are leaked together with the worker,
 //!    since UCX may still write to their buffers.
+//! 7. Memory of the caller's own is registered once with UCX's context (`ucp_mem_map`), and
+//!    operations on its parts pass the handle. The context outlives the worker for that. A
+//!    registration that ends on another thread is unmapped by the worker's thread.
 //!
 //! # What UCX doesn't give
 //! - [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen): UCX acknowledges a
@@ -85,6 +88,7 @@ mod operations;
 mod peers;
 mod progress;
 mod proof;
+mod registration;
 mod sleep;
 mod tokens;
 mod worker;
@@ -112,7 +116,9 @@ use tagmatch_device::matching::{
     Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
 };
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, PeerId};
+use tagmatch_device::{
+    Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, PeerId, RawMemory, Registered,
+};
 use tagmatch_os::random;
 
 /// The UCX device. See the [module](self) for how it works.
@@ -241,6 +247,10 @@ impl MatchingDevice for Ucx {
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
         self.peers.find(peer).map(|peer| peer.address)
+    }
+
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        self.worker.register(memory)
     }
 
     #[inline]

@@ -5,12 +5,15 @@
 //! that could panic, and none of UCX or of the device. [`Ucx::poll`](super::Ucx) takes operations
 //! off the list.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use tagmatch_ucx_sys as sys;
 
+use super::registration::{Context, Registration};
 use tagmatch_device::{Buffer, PeerId};
 
 /// Operations that are allocated at a time.
@@ -53,6 +56,8 @@ pub(super) struct Operation {
     pub(super) immediate: Cell<Option<u32>>,
     pub(super) buffer: Cell<Buffer>,
     memory: Cell<(*mut c_void, usize)>,
+    /// The registration of the buffer's memory, or null.
+    registration: Cell<*const Registration>,
     /// UCX's request, to be freed when the operation has ended.
     pub(super) request: Cell<*mut c_void>,
     pub(super) cancelled_by: Cell<Canceller>,
@@ -96,6 +101,7 @@ impl Operation {
             immediate: Cell::new(None),
             buffer: Cell::new(Buffer::default()),
             memory: Cell::new((ptr::null_mut(), 0)),
+            registration: Cell::new(ptr::null()),
             request: Cell::new(ptr::null_mut()),
             cancelled_by: Cell::new(Canceller::Nobody),
             has_ended: Cell::new(false),
@@ -121,6 +127,8 @@ impl Operation {
     #[inline]
     fn hold(&self, buffer: Buffer) {
         self.memory.set((buffer.as_ptr().cast_mut().cast(), buffer.len()));
+        let registration = buffer.lent_memory().and_then(<dyn Any>::downcast_ref);
+        self.registration.set(registration.map_or(ptr::null(), ptr::from_ref::<Registration>));
         self.buffer.set(buffer);
     }
 
@@ -129,6 +137,13 @@ impl Operation {
     #[inline]
     pub(super) fn memory(&self) -> (*mut c_void, usize) {
         self.memory.get()
+    }
+
+    /// UCX's handle of the buffer's memory, if that is registered with this context.
+    #[inline]
+    pub(super) fn registered_in(&self, context: &Arc<Context>) -> Option<sys::ucp_mem_h> {
+        // SAFETY: null, or kept by the buffer, which the operation holds until its end.
+        unsafe { self.registration.get().as_ref() }?.handle_in(context)
     }
 
     /// Appends the operation to the list of ended operations.

@@ -36,6 +36,7 @@ impl Ucx {
     fn follow_progress(&mut self, was_busy: bool, is_due: bool) -> Option<MatchingEvent> {
         if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.has_handshakes()) {
             self.look(Instant::now());
+            self.worker.unmap_ended();
         }
         if self.operations.ends().faults.get() > 0 {
             self.take_faults();

@@ -11,6 +11,7 @@ impl Ucx {
     /// See [`MatchingDevice::arm`](tagmatch_device::matching::MatchingDevice::arm).
     pub(super) fn fall_asleep(&mut self) -> bool {
         self.look(Instant::now());
+        self.worker.unmap_ended();
         let has_work = |ucx: &Ucx| !ucx.events.is_empty() || ucx.operations.has_ends();
         if has_work(self) || self.worker.progress() || has_work(self) {
             return false;

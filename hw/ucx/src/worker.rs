@@ -4,14 +4,15 @@ use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use tagmatch_ucx_sys as sys;
 
 use super::carrier::Carrier;
 use super::config::UcxConfig;
 use super::operations::{Canceller, Fault, Operation, failed, received, sent};
-use tagmatch_device::DeviceError;
-use tagmatch_os::process::Pid;
+use super::registration::Context;
+use tagmatch_device::{DeviceError, RawMemory, Registered};
 
 /// An unexpected message in UCX, found or taken by a probe.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +30,12 @@ pub(super) struct Endpoint(sys::ucp_ep_h);
 /// to end them first.
 pub(super) struct Worker {
     pub(super) ucp: &'static sys::Ucp,
-    context: sys::ucp_context_h,
+    // Dropped after the worker.
+    context: Arc<Context>,
     worker: sys::ucp_worker_h,
     wakeup: Option<c_int>,
     address: Vec<u8>,
     handles_errors: bool,
-    made_by: Pid,
 }
 
 // SAFETY: UCX's worker is made for one caller at a time, from whatever thread
@@ -122,12 +123,11 @@ impl Worker {
         check(ucp, "ucp_init", status, "; does UCX_TLS name a transport of this machine?")?;
         let mut worker = Worker {
             ucp,
-            context,
+            context: Context::new(ucp, context),
             worker: ptr::null_mut(),
             wakeup: None,
             address: Vec::new(),
             handles_errors,
-            made_by: Pid::own(),
         };
         worker.open(wakes)?;
         Ok(worker)
@@ -140,7 +140,7 @@ impl Worker {
         params.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
         // SAFETY: a context, fields as the mask says, a place for the result.
         let status = unsafe {
-            (ucp.ucp_worker_create)(self.context, &raw const params, &raw mut self.worker)
+            (ucp.ucp_worker_create)(self.context.raw(), &raw const params, &raw mut self.worker)
         };
         check(ucp, "ucp_worker_create", status, "")?;
         let (mut address, mut length) = (ptr::null_mut(), 0);
@@ -258,9 +258,32 @@ impl Worker {
         }
     }
 
+    /// Registers memory of the caller's own.
+    ///
+    /// # Errors
+    /// UCX can't register it.
+    pub(super) fn register(&self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        let (start, length) = (memory.start().as_ptr(), memory.len());
+        // SAFETY: the caller has the worker. The memory stays allocated as long as the registration
+        // lives, by the promise of `RawMemory::new`.
+        match unsafe { self.context.register(start, length) } {
+            Ok(registration) => Ok(memory.registered(Box::new(registration))),
+            Err(status) => {
+                let hint = "; is all of it there, and does `ulimit -l` allow to lock it?";
+                let source = io::Error::other(self.ucp.status_text(status));
+                Err(DeviceError::System { call: "ucp_mem_map", source, hint })
+            }
+        }
+    }
+
+    /// Unmaps memory whose registration has ended.
+    pub(super) fn unmap_ended(&self) {
+        self.context.unmap_ended();
+    }
+
     /// The parameters of an operation, but for its callback.
     #[inline]
-    fn param(operation: &Operation, flags: sys::ucp_op_attr_t) -> sys::ucp_request_param_t {
+    fn param(&self, operation: &Operation, flags: sys::ucp_op_attr_t) -> sys::ucp_request_param_t {
         let mut param = sys::ucp_request_param_t::zeroed();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
@@ -268,6 +291,10 @@ impl Worker {
             | flags;
         param.user_data = operation.user_data();
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        if let Some(handle) = operation.registered_in(&self.context) {
+            param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
+            param.memh = handle;
+        }
         param
     }
 
@@ -281,7 +308,7 @@ impl Worker {
         } else {
             (self.ucp.ucp_tag_send_nbx, 0)
         };
-        let mut param = Self::param(operation, flags);
+        let mut param = self.param(operation, flags);
         param.cb.send = Some(sent);
         let ((start, length), tag) = (operation.memory(), operation.tag.get());
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
@@ -306,10 +333,10 @@ impl Worker {
     }
 
     #[inline]
-    fn receive_param(operation: &Operation) -> sys::ucp_request_param_t {
+    fn receive_param(&self, operation: &Operation) -> sys::ucp_request_param_t {
         // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is
         // complete at once.
-        let mut param = Self::param(operation, sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
+        let mut param = self.param(operation, sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
         param.cb.recv = Some(received);
         param
     }
@@ -317,7 +344,7 @@ impl Worker {
     /// Posts the receive of an operation.
     #[inline]
     pub(super) fn receive(&self, operation: &Operation, (tag, mask): (u64, u64)) -> sys::Started {
-        let param = Self::receive_param(operation);
+        let param = self.receive_param(operation);
         let (start, length) = operation.memory();
         // SAFETY: a worker; fields as the mask says; the operation keeps its buffer until its end.
         let started = unsafe {
@@ -333,7 +360,7 @@ impl Worker {
         operation: &Operation,
         message: sys::ucp_tag_message_h,
     ) -> sys::Started {
-        let param = Self::receive_param(operation);
+        let param = self.receive_param(operation);
         let (start, length) = operation.memory();
         // SAFETY: a worker; fields as the mask says; a message that a probe took and that wasn't
         // received; the operation keeps its buffer until its end.
@@ -386,7 +413,7 @@ impl Worker {
     /// UCX's description of its transports, one a line.
     pub(super) fn context_text(&self) -> String {
         // SAFETY: a context, and a stream that lives through the call.
-        text(|stream| unsafe { (self.ucp.ucp_context_print_info)(self.context, stream) })
+        text(|stream| unsafe { (self.ucp.ucp_context_print_info)(self.context.raw(), stream) })
     }
 
     /// UCX's description of an endpoint: its transports (`lane`) and protocols.
@@ -397,7 +424,7 @@ impl Worker {
 
     /// Whether this process made the worker, rather than a parent that has forked.
     pub(super) fn is_own_process(&self) -> bool {
-        self.made_by == Pid::own()
+        self.context.is_own_process()
     }
 }
 
@@ -406,13 +433,11 @@ impl Drop for Worker {
         if !self.is_own_process() {
             return;
         }
-        // SAFETY: both were made, or are null; nobody has them any more.
-        unsafe {
-            if !self.worker.is_null() {
-                (self.ucp.ucp_worker_destroy)(self.worker);
-            }
-            (self.ucp.ucp_cleanup)(self.context);
+        if !self.worker.is_null() {
+            // SAFETY: the worker was made, and nobody has it any more.
+            unsafe { (self.ucp.ucp_worker_destroy)(self.worker) };
         }
+        self.context.worker_is_gone();
     }
 }
 
