@@ -203,6 +203,36 @@ fn a_companion_that_no_request_announced_breaks_with_its_sender() {
     }
 }
 
+/// A receive shows the bytes that the NIC has written, whatever length a peer names before or after
+/// that.
+#[test]
+fn a_companion_adds_no_bytes_to_those_that_the_nic_has_written() {
+    for is_written_first in [true, false] {
+        let model = ModelConfig::default();
+        let (net, mut n) = nodes_on(2, &config(), |_, wire| Model::new(wire, &model).unwrap());
+        meet(&mut n, 1, 0);
+        settle(&mut n);
+        let request = post(&mut n[1], exact(1), 200);
+        settle(&mut n);
+        net.borrow_mut().exposed.insert((0, 77), bytes(10));
+        let told = |length| {
+            let span = RemoteSpan { address: 0, key: 77, length };
+            Rendezvous::new(AppCtx::new(1, 0), Tag(1), span, Some(7))
+        };
+        forge(&net, 0, 1, &told(10).emit());
+        if is_written_first {
+            settle(&mut n);
+        }
+        told(5 << 30).companions().for_each(|companion| forge(&net, 0, 1, &companion));
+        settle(&mut n);
+        let Completion { result, buffer } = n[1].requests_mut().take(request).expect("not over");
+        let status = result.unwrap();
+        assert_eq!((status.length, status.truncated, status.immediate), (10, false, Some(7)));
+        assert_eq!(buffer[..10], bytes(10));
+        assert_eq!(n[1].counters().hardware, 1);
+    }
+}
+
 /// Has node 1 send a message to node 2, whose receive its NIC is to match.
 fn is_offloaded(n: &mut [Node<Nic>]) -> bool {
     let before = n[2].counters().hardware;

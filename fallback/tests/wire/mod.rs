@@ -22,7 +22,7 @@ type Frame = (Vec<u8>, Option<u32>);
 pub struct Net {
     /// (from, to) -> messages under way.
     queues: HashMap<(usize, usize), VecDeque<Frame>>,
-    exposed: HashMap<(usize, u32), Vec<u8>>,
+    pub exposed: HashMap<(usize, u32), Vec<u8>>,
     dead: Vec<bool>,
     /// Messages that the way from one node to another holds.
     pub capacity: usize,
