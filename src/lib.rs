@@ -31,6 +31,7 @@
 //! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
 //! | send a copy, with nothing to wait for | [`WorkerOf::inject`]; [`WorkerOf::inject_with`] with immediate data and a bound |
 //! | send and receive numbers | [`Buffer::from_elements`] and [`Buffer::into_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
+//! | send or receive several slices as one message | [`Buffer::from_slices`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
@@ -109,3 +110,8 @@ pub use worker::{SharedWorker, Worker, WorkerOf};
 #[cfg(all(doctest, feature = "verbs", feature = "ucx", feature = "model"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The example of this page is compiled and run.
+#[cfg(all(doctest, feature = "verbs", feature = "ucx", feature = "model"))]
+#[doc = include_str!("../docs/slices.md")]
+pub struct SlicesPage;

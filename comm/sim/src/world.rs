@@ -192,7 +192,7 @@ impl World {
         if self.is_down(from, to) {
             return Rc::new(RefCell::new(SendState::refused(NetError::Down(to), data)));
         }
-        let bytes = data.to_vec();
+        let bytes = data.clone().into_vec();
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
             self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
             return Rc::new(RefCell::new(SendState::Ended(Ok(data))));
@@ -245,9 +245,16 @@ impl World {
         else {
             return;
         };
-        if let Some(room) = buffer.as_mut_slice() {
-            let length = room.len().min(parcel.data.len());
-            room[..length].copy_from_slice(&parcel.data[..length]);
+        let mut bytes = &parcel.data[..];
+        let mut fill = |room: Option<&mut [u8]>| {
+            let room = room.unwrap_or_default();
+            let (fits, rest) = bytes.split_at(room.len().min(bytes.len()));
+            room[..fits.len()].copy_from_slice(fits);
+            bytes = rest;
+        };
+        match buffer.slices().map(<[Buffer]>::len) {
+            Some(slices) => (0..slices).for_each(|index| fill(buffer.slice_mut(index))),
+            None => fill(buffer.as_mut_slice()),
         }
         *receive = ReceiveState::Ended(Ok(Arrived { envelope, buffer }));
     }

@@ -159,7 +159,7 @@ impl<N: Net> Receiving<N> {
                     return Some(Err(Failed { error, buffer }));
                 }
             };
-            let room = buffer.len();
+            let room = buffer.total_len();
             Some(match comm.status(&envelope) {
                 Err(error) => Err(Failed { error, buffer }),
                 Ok(Status { length, .. }) if length > room => {

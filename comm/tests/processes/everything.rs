@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use tagmatch::{Access, Local, Shared};
+use tagmatch::{Access, Buffer, Local, Shared};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::ft::Agreed;
 use tagmatch_comm::net::ProcessId;
@@ -68,7 +68,9 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
         let standard = world.send(right, 2, vec![2; length]);
         let message = world.mprobe_blocking(Source::Any, 2).unwrap();
         assert_eq!((message.status().source, message.status().length), (Some(left), length));
-        assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![2; length]);
+        let slices = Buffer::from_slices([vec![0; length / 2], vec![0; length - length / 2]]);
+        let received = message.recv(slices).wait().unwrap();
+        assert_eq!(received.buffer.into_vec(), vec![2; length]);
         let status = world.probe_blocking(left, TagChoice::Any).unwrap();
         assert_eq!((status.tag, status.length), (Some(1), length));
         let received = world.recv(Source::Any, TagChoice::Any, vec![0; 10]).wait();

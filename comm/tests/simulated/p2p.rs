@@ -68,6 +68,30 @@ fn numbers_are_received_in_their_own_memory() {
 }
 
 #[test]
+fn several_slices_are_one_message() {
+    run(2, 1, |runtime| async move {
+        let world = runtime.world();
+        let slices = |lengths: &[usize], byte| {
+            Buffer::from_slices(lengths.iter().map(|&length| vec![byte; length]))
+        };
+        if world.rank() == 0 {
+            for tag in 0..2 {
+                let sent = world.send(1, tag, slices(&[2, 0, 5], 7)).await.unwrap();
+                assert_eq!(sent.into_slices().unwrap().len(), 3);
+            }
+            return;
+        }
+        let received = world.recv(0, 0, slices(&[4, 4], 0)).await.unwrap();
+        assert_eq!(received.status.length, 7);
+        let got = received.buffer.into_slices().unwrap();
+        assert_eq!((&got[0][..], &got[1][..]), (&[7; 4][..], &[7, 7, 7, 0][..]));
+        let failed = world.recv(0, 1, slices(&[3, 3], 0)).await.unwrap_err();
+        assert_eq!(failed.error, Error::Truncated { length: 7, room: 6 });
+        assert_eq!(failed.buffer.into_vec(), [7; 6]);
+    });
+}
+
+#[test]
 fn of_no_process() {
     run(1, 0, |runtime| async move {
         let world = runtime.world();

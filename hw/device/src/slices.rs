@@ -54,9 +54,11 @@ impl Buffer {
     /// [`total_len`](Self::total_len) is the number of bytes in all slices,
     /// [`slices`](Self::slices) shows them. A receive needs slices that can all be written.
     ///
-    /// An eager message is gathered and scattered without a further copy in this process. For a
-    /// longer one, memory of the device is allocated until the operation ends, and the bytes are
-    /// copied once more. If there is no memory, the operation fails.
+    /// An eager message is gathered into memory that the worker keeps, and scattered out of the
+    /// memory in which it came. For a longer one, memory is allocated until the operation ends, and
+    /// the bytes are copied once more. If there is no memory, the operation fails. A receive of
+    /// several slices is not offered to a NIC that matches. Over UCX, each receive of several slices
+    /// allocates memory for all their bytes when it is posted.
     ///
     /// ```
     /// # use tagmatch_device as tagmatch;
