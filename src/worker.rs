@@ -194,7 +194,8 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// The memory goes back to the device when the buffer is dropped, on any thread, and a later
     /// call may give it out again with its old contents. A peer that has read a large message from
-    /// this memory can go on to read it.
+    /// this memory can go on to read it. [`raw::register`](crate::raw::register) registers memory of
+    /// the caller's own.
     pub fn buffer(&self, length: usize) -> Buffer {
         self.access.with(|state| state.engine.allocate(length))
     }
