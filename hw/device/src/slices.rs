@@ -17,10 +17,10 @@ struct Slices {
 // changes only in `Buffer::change_lender`, which asks for the memory again.
 unsafe impl LentMemory for Slices {
     fn memory(&self) -> (NonNull<u8>, usize) {
-        let Some(packed) = &self.packed else { return (NonNull::dangling(), 0) };
-        // Not the pointer of a slice, through which nothing could be written.
-        let start = NonNull::new(packed.as_ptr().cast_mut());
-        start.map_or((NonNull::dangling(), 0), |start| (start, packed.len()))
+        // Not by a slice: the device may write through the pointer.
+        let packed = self.packed.as_ref();
+        let start = packed.and_then(|packed| NonNull::new(packed.as_ptr().cast_mut()));
+        (start.unwrap_or(NonNull::dangling()), packed.map_or(0, Buffer::len))
     }
 
     /// Of packed slices, the device knows the type of the memory that they are packed into.
