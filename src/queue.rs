@@ -109,9 +109,11 @@ impl<A: Access> WorkerOf<A> {
         if let Err(error) = self.check(&which) {
             return Err(Failed { error, buffer });
         }
-        let posted = self.access.with(|state| {
-            state.engine.receive_queued(which.pattern(), buffer, which.is_sole(), context)
-        });
+        // No closure: its captures would be stored in memory.
+        let mut state = self.access.lock();
+        let posted =
+            state.engine.receive_queued(which.pattern(), buffer, which.is_sole(), context);
+        A::unlock(state);
         QueuedRequest::begun(&self.access, posted)
     }
 

@@ -312,9 +312,11 @@ impl<A: Access> WorkerOf<A> {
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
             return Request::refused(error, buffer);
         }
-        let receive =
-            |state: &mut State| state.engine.receive(which.pattern(), buffer, which.is_sole());
-        Request::begun(&self.access, self.access.with(receive))
+        // No closure: its captures would be stored in memory.
+        let mut state = self.access.lock();
+        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole());
+        A::unlock(state);
+        Request::begun(&self.access, posted)
     }
 
     /// The envelope of the oldest waiting message that matches, if one is there. The message stays

@@ -470,7 +470,7 @@ impl Core {
         }
         let handle = rx.posted.post(*pattern, index);
         if let Some(offload) = &mut self.offload {
-            offload.posted(rx, index, pattern, buffer.run_len(), is_sole);
+            offload.posted(rx, index, &{ *pattern }, buffer.run_len(), is_sole);
         }
         Ok(rx.requests.post(handle, buffer, context))
     }
