@@ -1,9 +1,10 @@
 //! All that tagperf uses of `tagmatch`: a worker, its peer, and waiting.
 
+mod error;
+mod patience;
 mod tags;
 
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, End, Local, Received, Sent, Shared};
@@ -17,52 +18,14 @@ use crate::device;
 use crate::result::Matching;
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 use crate::units::{show_count, show_size};
+pub(crate) use error::LinkError;
+use patience::Patience;
 use tags::TagScheme;
-
-/// Polls between two looks at the control channel.
-const POLLS_PER_LOOK: u32 = 64;
-/// Polls before the processor is told that this thread spins. On some processors, above all
-/// emulated ones, telling it costs more than a poll. Longer than a message between two machines
-/// takes.
-const POLLS_WITHOUT_PAUSE: u32 = 256;
-/// Polls without result after which each further one is followed by a yield. Some 50 us: longer
-/// than any small message takes, so the other side is copying a large one, or has no core to run
-/// on.
-const POLLS_BEFORE_YIELD: u32 = 1000;
-/// Polls before a yield where there are more threads than cores: the thread that is waited for may
-/// need this one.
-const POLLS_WHEN_CROWDED: u32 = 16;
 
 /// A receive that is not complete.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
 /// A send that is not complete.
 pub(crate) type Sending<A = Local> = Request<Sent, A>;
-
-/// Why a measurement can break.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
-    #[error("{0}")]
-    Tagmatch(String),
-    /// The other side has sent a message on the control channel, or is gone.
-    #[error("the other side wants attention")]
-    Attention,
-    #[error("interrupted")]
-    Interrupted,
-    #[error("no progress for {} s", .0.as_secs_f64())]
-    Stuck(Duration),
-}
-
-impl From<tagmatch::Error> for LinkError {
-    fn from(error: tagmatch::Error) -> Self {
-        Self::Tagmatch(error.to_string())
-    }
-}
-
-impl From<Failed> for LinkError {
-    fn from(failed: Failed) -> Self {
-        failed.error.into()
-    }
-}
 
 /// The settings that bound a worker, in words.
 pub(crate) fn settings() -> Vec<String> {
@@ -128,41 +91,29 @@ impl<A: Access> UnlinkedOf<A> {
     }
 }
 
-/// How long this side waits for its peer.
-struct WaitLimit {
-    limit: Duration,
-    /// The origin of times, and when the last long wait began, in ms after it.
-    begun: Instant,
-    since_ms: AtomicU64,
-}
-
 /// A worker and its peer.
 pub(crate) struct Link<A: Access> {
     worker: WorkerOf<A>,
     device: DeviceArg,
     peer: Peer,
-    attention: Attention,
-    polls_before_yield: u32,
-    wait_limit: Option<WaitLimit>,
+    patience: Patience,
     tags: TagScheme,
 }
 
 impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
         let UnlinkedOf { worker, device, tags } = unlinked;
-        let polls_before_yield = POLLS_BEFORE_YIELD;
-        Self { worker, device, peer, attention, polls_before_yield, wait_limit: None, tags }
+        Self { worker, device, peer, patience: Patience::new(attention), tags }
     }
 
-    /// Ends waits for the peer with [`LinkError::Stuck`] after `limit`.
-    pub(crate) fn set_wait_limit(&mut self, limit: Duration) {
-        let (begun, since_ms) = (Instant::now(), AtomicU64::new(0));
-        self.wait_limit = Some(WaitLimit { limit, begun, since_ms });
+    /// Ends waits for the peer with [`LinkError::Stuck`] after `longest`.
+    pub(crate) fn set_wait_limit(&mut self, longest: Duration) {
+        self.patience.set_limit(longest);
     }
 
     /// Says that there are more threads than cores.
     pub(crate) fn crowded(&mut self) {
-        self.polls_before_yield = POLLS_WHEN_CROWDED;
+        self.patience.crowded();
     }
 
     /// Connects `count` workers of this process to this one, both ways, while `go_on` returns true.
@@ -329,39 +280,7 @@ impl<A: Access> Link<A> {
     /// or has let this one wait too long. `polls` starts at 0 for each wait.
     #[inline]
     pub(crate) fn pause(&self, polls: &mut u32) -> Result<(), LinkError> {
-        *polls = polls.wrapping_add(1);
-        if polls.is_multiple_of(POLLS_PER_LOOK) {
-            if self.attention.is_wanted() {
-                return Err(LinkError::Attention);
-            }
-            self.check_wait_limit(*polls)?;
-        }
-        if *polls > self.polls_before_yield {
-            std::thread::yield_now();
-        } else if *polls > POLLS_WITHOUT_PAUSE {
-            std::hint::spin_loop();
-        }
-        Ok(())
-    }
-
-    /// The first look of a wait that yields stores the time, later ones compare with it. Threads
-    /// share the stored time: the thread that began a long wait last counts.
-    fn check_wait_limit(&self, polls: u32) -> Result<(), LinkError> {
-        let Some(wait_limit) = &self.wait_limit else { return Ok(()) };
-        if polls <= self.polls_before_yield {
-            return Ok(());
-        }
-        let now = wait_limit.begun.elapsed();
-        if polls - self.polls_before_yield <= POLLS_PER_LOOK {
-            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            wait_limit.since_ms.store(now_ms, Ordering::Relaxed);
-            return Ok(());
-        }
-        let since = Duration::from_millis(wait_limit.since_ms.load(Ordering::Relaxed));
-        if now.saturating_sub(since) > wait_limit.limit {
-            return Err(LinkError::Stuck(wait_limit.limit));
-        }
-        Ok(())
+        self.patience.pause(polls)
     }
 
     /// A buffer of that length for messages.
@@ -386,7 +305,7 @@ impl<A: Access> Link<A> {
             if self.worker.progress() == 0 {
                 std::thread::yield_now();
             }
-            if self.attention.is_wanted() {
+            if self.patience.attention.is_wanted() {
                 return Err(LinkError::Attention);
             }
             if start.elapsed() > limit {
