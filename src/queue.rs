@@ -184,6 +184,13 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(|state| state.ends(ends, max, worker).1)
     }
 
+    /// From now on, the queue tells of peers as with
+    /// [`Config::peer_events`](crate::Config::peer_events), but not of what has happened before.
+    #[doc(hidden)]
+    pub fn tell_peers(&self) {
+        self.access.with(|state| state.engine.tell_peers());
+    }
+
     /// As [`ends`](Self::ends), but blocks until there is an end: spins, yields, then sleeps, as
     /// [`crate::WaitPolicy`] says. Returns 0 at once if `max` is 0.
     pub fn ends_blocking(&self, ends: &mut Vec<End>, max: usize) -> usize {

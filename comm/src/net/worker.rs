@@ -1,4 +1,8 @@
-//! The transport between real processes: a worker of `tagmatch`.
+//! The transport between real processes: a worker of `tagmatch`. Its completion queue tells of the
+//! processes that go down.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -8,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
-use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
+use tagmatch::{Access, Address, Buffer, End, Failed, Local, Match, Message, Peer, Received};
+use tagmatch::{Request, SendMode, SendOptions, Sent, Tag, WorkerOf};
 
 use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
@@ -37,9 +41,9 @@ pub struct WorkerNet<A: Access = Local> {
     processes: HashMap<Address, ProcessId>,
     by_peer: HashMap<Peer, ProcessId>,
     own: ProcessId,
-    /// Number of the process at which the next search for dead processes starts.
-    looked: usize,
-    told: HashSet<ProcessId>,
+    down: HashSet<ProcessId>,
+    /// Those of `down` that were not reported yet.
+    news: Vec<ProcessId>,
     sleeper: Arc<tagmatch::Sleeper>,
     is_armed: bool,
     /// By process; empty if all are on one machine.
@@ -66,6 +70,7 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
         let size = u32::try_from(addresses.len()).map_err(other)?;
         let sleeper = worker.sleeper().map_err(other)?;
+        worker.tell_peers();
         Ok(WorkerNet {
             worker,
             size,
@@ -74,8 +79,8 @@ impl<A: Access + 'static> WorkerNet<A> {
             processes,
             by_peer: HashMap::new(),
             own: ProcessId(rank),
-            looked: 0,
-            told: HashSet::new(),
+            down: HashSet::new(),
+            news: Vec::new(),
             sleeper: Arc::new(sleeper),
             is_armed: false,
             nodes: Vec::new(),
@@ -108,7 +113,7 @@ impl<A: Access + 'static> WorkerNet<A> {
         WorkerNet { nodes, ..self }
     }
 
-    /// The worker.
+    /// The worker. Its completion queue belongs to this transport, which takes all ends.
     pub fn worker(&self) -> &WorkerOf<A> {
         &self.worker
     }
@@ -121,9 +126,18 @@ impl<A: Access + 'static> WorkerNet<A> {
         let unknown = || other(format!("there is no process {}", process.0));
         let address = self.addresses.get(at).ok_or_else(unknown)?;
         let peer = self.worker.connect(address).map_err(other)?;
-        self.peers[at] = Some(peer);
-        self.by_peer.insert(peer, process);
+        self.connected(process, peer);
         Ok(peer)
+    }
+
+    /// Takes note of a process's peer. The peer may have gone down before the transport was made, or
+    /// before the process was known.
+    fn connected(&mut self, process: ProcessId, peer: Peer) {
+        self.peers[process.0 as usize] = Some(peer);
+        self.by_peer.insert(peer, process);
+        if self.is_down(process) && self.down.insert(process) {
+            self.news.push(process);
+        }
     }
 
     /// The process of a peer. A peer that this process has not connected to is found by its
@@ -150,9 +164,9 @@ impl<A: Access + 'static> WorkerNet<A> {
         let process = ProcessId(number.ok_or_else(full)?);
         let peer = self.worker.connect(&address).map_err(other)?;
         self.addresses.push(address);
-        self.peers.push(Some(peer));
+        self.peers.push(None);
         self.processes.insert(address, process);
-        self.by_peer.insert(peer, process);
+        self.connected(process, peer);
         Ok(process)
     }
 
@@ -389,18 +403,18 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         }
     }
 
-    /// Each call looks at one process; before a sleep, at all processes.
     fn take_down(&mut self) -> Vec<ProcessId> {
-        let looks = if self.is_armed { self.addresses.len() } else { 1 };
-        let mut down = Vec::new();
-        for _ in 0..looks {
-            self.looked = (self.looked + 1) % self.addresses.len();
-            let process = ProcessId(u32::try_from(self.looked).unwrap_or(u32::MAX));
-            if self.is_down(process) && self.told.insert(process) {
-                down.push(process);
+        let mut ends = Vec::new();
+        self.worker.ends(&mut ends, usize::MAX);
+        for end in ends {
+            if let End::PeerDown { peer, .. } = end
+                && let Ok(address) = self.worker.peer_address(peer)
+                && let Some(process) = self.processes.get(&address)
+            {
+                self.connected(*process, peer);
             }
         }
-        down
+        std::mem::take(&mut self.news)
     }
 
     fn progress(&mut self) -> usize {
@@ -443,20 +457,5 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn notify(&mut self, waker: Option<&Waker>) {
         let sleeper = || self.is_armed.then(|| Waker::from(Arc::clone(&self.sleeper)));
         self.waker = waker.cloned().or_else(sleeper);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::count;
-
-    #[test]
-    fn processors_are_counted_as_the_kernel_lists_them() {
-        assert_eq!(count("0\n"), Some(1));
-        assert_eq!(count("0-1\n"), Some(2));
-        assert_eq!(count("0-3,8,10-11"), Some(7));
-        for nonsense in ["", "x", "3-1", "0-", "0-18446744073709551615"] {
-            assert_eq!(count(nonsense), None, "{nonsense}");
-        }
     }
 }
