@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::{Buffer, Bytes, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, PeerId, RemoteSpan};
 use tagmatch_soft::{PostedList, Tag};
 
 use crate::config::EngineConfig;
@@ -16,6 +16,7 @@ use crate::error::Fault;
 use crate::peer::{Peer, PeerState};
 use crate::request::{RequestId, Status};
 use crate::requests::Requests;
+use crate::slices;
 use crate::store::Stored;
 use crate::todo::Todo;
 use crate::unexpected::{Body, Unexpected, UnexpectedMessage};
@@ -88,7 +89,7 @@ impl Receiver {
                 let room = buffer.room().unwrap_or_default();
                 let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
                 if room.fill(payload) < payload.len() {
-                    buffer.scatter(&Bytes::from_slice(payload), 0);
+                    slices::scatter(&mut buffer, payload);
                 }
                 self.drop_stored(&status, stored);
                 self.acknowledge(peer, operation);
@@ -137,7 +138,7 @@ impl Receiver {
     #[inline]
     pub(crate) fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
         let is_long = status.length > buffer.len() as u64;
-        status.truncated = is_long && status.length > buffer.total_len() as u64;
+        status.truncated = is_long && slices::is_too_long(buffer, status.length);
         self.counters.truncated += u64::from(status.truncated);
     }
 

@@ -46,6 +46,21 @@ pub(crate) fn take_long(buffer: &mut Buffer, message: &Bytes<'_>) -> bool {
     message.len() - TMH_BYTES > buffer.total_len()
 }
 
+/// Copies a message that has waited to the slices, if there are any.
+#[cold]
+#[inline(never)]
+pub(crate) fn scatter(buffer: &mut Buffer, payload: &[u8]) {
+    buffer.scatter(&Bytes::from_slice(payload), 0);
+}
+
+/// Whether a message that is longer than the bytes that the buffer shows is too long for its slices
+/// as well.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_too_long(buffer: &Buffer, length: u64) -> bool {
+    length > buffer.total_len() as u64
+}
+
 /// Whether the slices have to be packed before a device can use their bytes.
 fn needs_memory(buffer: &Buffer) -> bool {
     buffer.is_empty() && buffer.run_len().is_none()
