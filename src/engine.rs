@@ -273,26 +273,19 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
-        on!(self, engine => engine.receive_with(pattern, buffer, is_sole), engine => {
-            let pattern = *pattern;
-            out_of_line(move || engine.receive(&pattern, buffer))
-        })
-    }
-
-    #[inline(always)]
-    pub(crate) fn receive_queued(
+    pub(crate) fn receive(
         &mut self,
         pattern: &Pattern,
         buffer: Buffer,
         is_sole: bool,
-        context: u64,
+        context: Option<u64>,
     ) -> Posted {
-        on!(self, engine => engine.receive_queued(pattern, buffer, is_sole, context), engine => {
+        on!(self, engine => engine.receive_with(pattern, buffer, is_sole, context), engine => {
             let pattern = *pattern;
             out_of_line(move || {
-                let posted = engine.receive(&pattern, buffer);
-                posted.inspect(|&request| engine.requests_mut().queue(request, context))
+                let request = engine.receive(&pattern, buffer)?;
+                context.into_iter().for_each(|context| engine.requests_mut().queue(request, context));
+                Ok(request)
             })
         })
     }

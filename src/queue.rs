@@ -111,7 +111,7 @@ impl<A: Access> WorkerOf<A> {
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
-        let posted = state.engine.receive_queued(which.pattern(), buffer, which.is_sole(), context);
+        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole(), Some(context));
         A::unlock(state);
         QueuedRequest::begun(&self.access, posted)
     }

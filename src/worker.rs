@@ -314,7 +314,7 @@ impl<A: Access> WorkerOf<A> {
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
-        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole());
+        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole(), None);
         A::unlock(state);
         Request::begun(&self.access, posted)
     }

@@ -192,7 +192,7 @@ impl<D: Device> Engine<D> {
     /// comes. The buffer's length is the most that is received.
     #[inline(always)]
     pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
-        self.receive_with(pattern, buffer, false)
+        self.receive_with(pattern, buffer, false, None)
     }
 
     /// As [`Engine::receive`]. `is_sole`: the caller promises that of all peers only the source
@@ -200,25 +200,10 @@ impl<D: Device> Engine<D> {
     /// compares tags alone, may have the receive. If it gives the receive a message of another
     /// peer, that is found before the receive completes: it fails with [`Fault::WrongSender`], the
     /// message is lost, and a sender that waits for its delivery is told so.
+    ///
+    /// With a `context`, its end comes in the completion queue: see [`Requests::queue`].
     #[inline(always)]
-    pub fn receive_with(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
-        self.post(pattern, buffer, is_sole, None)
-    }
-
-    /// As [`Engine::receive_with`], with its end in the completion queue: see [`Requests::queue`].
-    #[inline(always)]
-    pub fn receive_queued(
-        &mut self,
-        pattern: &Pattern,
-        buffer: Buffer,
-        is_sole: bool,
-        context: u64,
-    ) -> Posted {
-        self.post(pattern, buffer, is_sole, Some(context))
-    }
-
-    #[inline(always)]
-    fn post(
+    pub fn receive_with(
         &mut self,
         pattern: &Pattern,
         buffer: Buffer,
@@ -268,9 +253,8 @@ impl<D: Device> Engine<D> {
         immediate: Option<u32>,
         buffer: &Buffer,
     ) -> bool {
-        let Engine { device, core, sending } = self;
         // A buffer of several slices looks empty.
-        sending.at_once(core, device, peer, tag, immediate, buffer, false)
+        !buffer.is_empty() && self.inject_at_once(peer, tag, immediate, buffer)
     }
 
     /// As [`Engine::send_at_once`], of a slice, which may be empty. `false`: nothing was done, and
@@ -284,7 +268,7 @@ impl<D: Device> Engine<D> {
         payload: &[u8],
     ) -> bool {
         let Engine { device, core, sending } = self;
-        sending.at_once(core, device, peer, tag, immediate, payload, true)
+        sending.at_once(core, device, peer, tag, immediate, payload)
     }
 
     /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once

@@ -79,7 +79,6 @@ impl Sending {
 
     /// See [`Engine::send_at_once`](crate::Engine::send_at_once).
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "inlined")]
     pub(crate) fn at_once<D: Device>(
         &mut self,
         core: &mut Core,
@@ -88,15 +87,11 @@ impl Sending {
         tag: Tag,
         immediate: Option<u32>,
         payload: &[u8],
-        may_be_empty: bool,
     ) -> bool {
         let rx = &mut core.receiver;
         let Some(peer) = rx.peers.get_mut(id.index()) else { return false };
         let cost = Amount::eager(payload.len());
-        let (length, length_max) = (payload.len(), self.eager_max.min(peer.eager_max));
-        // One comparison either way.
-        let fits =
-            if may_be_empty { length <= length_max } else { length.wrapping_sub(1) < length_max };
+        let fits = payload.len() <= self.eager_max.min(peer.eager_max);
         if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
             return false;
         }
@@ -125,7 +120,7 @@ impl Sending {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let payload = scratch.bytes(buffer);
-        let is_sent = self.at_once(core, device, id, tag, immediate, payload, true);
+        let is_sent = self.at_once(core, device, id, tag, immediate, payload);
         self.scratch = scratch;
         is_sent
     }

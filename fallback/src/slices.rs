@@ -1,7 +1,7 @@
 //! Messages of several slices ([`Buffer::from_slices`]): the code that the short ways don't need.
 //!
-//! Such a buffer shows no bytes, so a send of one looks like an empty message, and every message is
-//! too long for a receive of one. Both lead here.
+//! A buffer of several slices shows no bytes. So its send looks like an empty message, and every
+//! message is too long for its receive. Both lead here.
 //!
 //! | message | send | receive |
 //! |---|---|---|

@@ -32,7 +32,7 @@ fn ends(node: &mut Node, max: usize) -> Vec<u64> {
 
 fn receive(node: &mut Node, tag: u64) {
     let pattern = Pattern::new(Tag(tag), TagMask::EXACT);
-    node.receive_queued(&pattern, Buffer::zeroed(8), false, tag).unwrap();
+    node.receive_with(&pattern, Buffer::zeroed(8), false, Some(tag)).unwrap();
 }
 
 fn send(node: &mut Node, to: PeerId, tag: u64, mode: SendMode) {

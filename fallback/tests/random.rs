@@ -200,7 +200,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 }
                 let is_sole = is_sole && from.is_some();
                 let request =
-                    n[at].receive_with(&pattern, vec![0xee; room].into(), is_sole).unwrap();
+                    n[at].receive_with(&pattern, vec![0xee; room].into(), is_sole, None).unwrap();
                 match n[at].requests_mut().take(request) {
                     Some(done) => world.received(at, done),
                     None => world.receives[at].push_back(request),

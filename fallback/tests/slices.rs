@@ -224,7 +224,7 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
     let Completion { result, buffer } = b.requests_mut().take(cancelled).unwrap();
     assert_eq!((result, buffer.len()), (Err(Fault::Cancelled), 0));
     assert_eq!(buffer.into_vec(), [0xee; LARGE]);
-    // What the device refuses comes back as it was given.
+    // A refused buffer comes back as it was given.
     let Started::Refused(refused) = a.send(PeerId(9), Tag(5), None, message(9), SendMode::Standard)
     else {
         panic!("sent to nobody");

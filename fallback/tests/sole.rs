@@ -42,7 +42,7 @@ impl World {
     fn post(&mut self, tag: u64, room: usize) -> RequestId {
         let source = SourceId(self.from[HONEST].0);
         let pattern = Pattern::new(Tag(tag), TagMask::EXACT).from_source(source);
-        self.n[AT].receive_with(&pattern, vec![0xee; room].into(), true).unwrap()
+        self.n[AT].receive_with(&pattern, vec![0xee; room].into(), true, None).unwrap()
     }
 
     fn send(
@@ -87,7 +87,7 @@ fn of_a_hundred_receives_the_nic_matches_as_many_as_its_list_holds() {
         let receives: Vec<_> = (0..100)
             .map(|tag| {
                 let pattern = Pattern::new(Tag(tag), TagMask::EXACT).from_source(source);
-                w.n[AT].receive_with(&pattern, vec![0; 64].into(), is_sole).unwrap()
+                w.n[AT].receive_with(&pattern, vec![0; 64].into(), is_sole, None).unwrap()
             })
             .collect();
         w.settle();

@@ -170,7 +170,7 @@ fn parts_of_registered_memory_are_sent_to_oneself_at_once() {
     let sends: Vec<_> = (0..3)
         .map(|tag| p.a.send(me, tag as u64, outbox(&registered, tag * size, &message(tag))))
         .collect();
-    // The same bytes may be sent several times at once, and parts of them.
+    // Several sends may read the same bytes at once.
     // SAFETY: the part is only read while it is in use.
     let part = unsafe { registered.read_only(size..size + 50_000) }.unwrap();
     let again = p.a.send(me, 3, part);

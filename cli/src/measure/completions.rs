@@ -22,7 +22,7 @@ pub(super) struct Arrived {
 /// The operations of one thread that are under way. Each has a number, which the caller gives and
 /// gets back with its end.
 pub(super) trait UnderWay<A: Access>: Default {
-    /// Those of `operations` that end in this way.
+    /// The part of `operations` that ends in this way.
     fn of(operations: &mut Operations<A>) -> &mut Self;
 
     /// Posts a receive from any source, or from the peer.

@@ -41,8 +41,9 @@ pub struct WorkerNet<A: Access = Local> {
     processes: HashMap<Address, ProcessId>,
     by_peer: HashMap<Peer, ProcessId>,
     own: ProcessId,
+    /// The processes that are known to be down.
     down: HashSet<ProcessId>,
-    /// Those of `down` that were not reported yet.
+    /// The processes of `down` that were not reported yet.
     news: Vec<ProcessId>,
     sleeper: Arc<tagmatch::Sleeper>,
     is_armed: bool,

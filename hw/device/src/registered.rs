@@ -27,7 +27,7 @@ pub struct Registered {
     registration: Arc<Box<dyn LentMemory>>,
 }
 
-/// What a device has for registered memory, with which it recognises the parts.
+/// The device's record of registered memory. By this record the device recognises the parts.
 struct Registration(Box<dyn Any + Send + Sync>);
 
 // SAFETY: it lends no memory. The parts are made by unsafe calls.

@@ -114,7 +114,7 @@ impl Buffer {
     }
 }
 
-/// What an engine does with a buffer of several slices.
+/// The calls of engines that have a buffer of several slices.
 #[doc(hidden)]
 impl Buffer {
     /// The number of bytes, if they are one run: `None` for several slices.

@@ -239,12 +239,8 @@ impl ScopeWorld {
         let buffer = Buffer::zeroed(PAYLOAD_BYTES);
         let pattern = Pattern::new(Tag(bits), TagMask(mask));
         let index = self.requests.len();
-        let posted = if is_queued(index) {
-            self.engine.receive_queued(&pattern, buffer, false, index as u64)
-        } else {
-            self.engine.receive(&pattern, buffer)
-        };
-        match posted {
+        let context = is_queued(index).then_some(index as u64);
+        match self.engine.receive_with(&pattern, buffer, false, context) {
             Ok(request) => self.requests.push(Some(request)),
             Err(refused) => {
                 return Err(Violation::new(

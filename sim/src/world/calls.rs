@@ -134,13 +134,8 @@ impl<A: Adapter> World<'_, A> {
         let buffer = self.buffers.room(room);
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
         let is_queued = self.random.per_mille(250);
-        let posted = if is_queued {
-            self.contexts += 1;
-            engine.receive_queued(&pattern, buffer, is_sole, self.contexts)
-        } else {
-            engine.receive_with(&pattern, buffer, is_sole)
-        };
-        match posted {
+        self.contexts += u64::from(is_queued);
+        match engine.receive_with(&pattern, buffer, is_sole, is_queued.then_some(self.contexts)) {
             Ok(request) if is_queued => self.begun_queued(at, request, Purpose::Receive(receive)),
             Ok(request) => self.begun(at, request, Purpose::Receive(receive)),
             Err(refused) => {
