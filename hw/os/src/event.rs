@@ -113,12 +113,3 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: one entry, which lives through the call.
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
-
-/// Whether the other end of a connected socket was shut down or closed, even if bytes are left to
-/// read.
-pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one entry, which lives through the call.
-    let count = unsafe { libc::poll(&raw mut poll, 1, 0) };
-    count > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
-}

@@ -77,6 +77,16 @@ pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     super::event::is_readable(pidfd)
 }
 
+/// Whether the process behind a pidfd has ended, or the other end of a connected socket was shut
+/// down or closed, even if bytes are left to read. One system call finds out both.
+pub fn has_ended_or_hung_up(pidfd: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> bool {
+    let entry =
+        |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let mut polls = [entry(pidfd, libc::POLLIN), entry(socket, libc::POLLRDHUP)];
+    // SAFETY: two entries, which live through the call.
+    unsafe { libc::poll(polls.as_mut_ptr(), 2, 0) > 0 }
+}
+
 /// Reads another process' memory into `into` by process_vm_readv(2), and returns how many bytes
 /// were read, which may be fewer than `into` has.
 ///
@@ -146,6 +156,28 @@ pub fn locked_memory_limit() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_process_and_of_a_socket_are_both_noticed() {
+        use std::io::Write;
+        use std::os::fd::AsFd;
+        use std::os::unix::net::UnixStream;
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pidfd = open(Pid(child.id().cast_signed())).unwrap();
+        let (socket, there) = UnixStream::pair().unwrap();
+        let is_gone = || has_ended_or_hung_up(pidfd.as_fd(), socket.as_fd());
+        assert!(!is_gone());
+        // A wake that waits in the socket is no end.
+        (&there).write_all(b"w").unwrap();
+        assert!(!is_gone());
+        there.shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(is_gone());
+        let (other, _there) = UnixStream::pair().unwrap();
+        assert!(!has_ended_or_hung_up(pidfd.as_fd(), other.as_fd()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended_or_hung_up(pidfd.as_fd(), other.as_fd()));
+    }
 
     #[test]
     fn a_namespace_that_lacks_users_is_told_from_one_that_has_all() {

@@ -53,8 +53,14 @@ fn serve() -> Outcome<()> {
     pin(1);
     let mut shm = Shm::new(config())?;
     let filled = (0..EXPOSED_BYTES).map(|at| at as u8).collect::<Vec<_>>();
-    let exposure = shm.expose(Buffer::from(filled)).map_err(|(_, error)| error)?;
-    println!("{} {} {}", shm.address(), exposure.span.address, exposure.span.key);
+    let mut lent = shm.allocate(EXPOSED_BYTES).ok_or("no memory")?;
+    lent.as_mut_slice().ok_or("read-only memory")?.copy_from_slice(&filled);
+    print!("{}", shm.address());
+    for buffer in [Buffer::from(filled), lent] {
+        let span = shm.expose(buffer).map_err(|(_, error)| error)?.span;
+        print!(" {} {}", span.address, span.key);
+    }
+    println!();
     let mut counted = 0u64;
     let mut copy = [0u8; 32 << 10];
     loop {
@@ -140,11 +146,52 @@ fn stream(shm: &mut Shm, peer: PeerId, length: usize) {
     );
 }
 
-fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize) -> Outcome<()> {
+/// Reads ordinary memory and memory of the peer's device, and by the bare system call.
+fn reads(
+    shm: &mut Shm,
+    peer: PeerId,
+    spans: [RemoteSpan; 2],
+    pid: i32,
+    length: usize,
+) -> Outcome<()> {
     let times = (256 << 20) / length;
-    let mut buffer = Some(Buffer::zeroed(length));
-    let start = Instant::now();
+    let [ordinary, lent] = spans;
+    let ordinary = read_times(shm, peer, ordinary, times, length)?;
+    // The first pass maps the pages.
+    read_times(shm, peer, lent, times, length)?;
+    let lent = read_times(shm, peer, lent, times, length)?;
+    let mut bare = Vec::with_capacity(times);
+    let mut into = vec![0u8; length];
     for token in 0..times {
+        let start = Instant::now();
+        let from = spans[0].address as usize + token * length % EXPOSED_BYTES;
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
+        // SAFETY: the local part is `into`. The kernel checks the remote part.
+        unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        bare.push(start.elapsed().as_nanos() as u64);
+    }
+    println!("read {length:>8} B, min and p50 in us:");
+    let kinds = ["ordinary memory", "memory of the peer's device", "bare process_vm_readv"];
+    for (kind, mut times) in kinds.into_iter().zip([ordinary, lent, bare]) {
+        times.sort_unstable();
+        let us = [times[0], percentile(&times, 0.5)].map(|ns| ns as f64 / 1e3);
+        println!("  {kind:<28} {:>8.2} {:>8.2}", us[0], us[1]);
+    }
+    Ok(())
+}
+
+fn read_times(
+    shm: &mut Shm,
+    peer: PeerId,
+    span: RemoteSpan,
+    times: usize,
+    length: usize,
+) -> Outcome<Vec<u64>> {
+    let mut buffer = Some(Buffer::zeroed(length));
+    let mut all = Vec::with_capacity(times);
+    for token in 0..times {
+        let start = Instant::now();
         let into = buffer.take().ok_or("no buffer")?;
         let remote = RemoteSpan {
             address: span.address + (token * length % EXPOSED_BYTES) as u64,
@@ -159,25 +206,9 @@ fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize)
                 buffer = Some(into);
             }
         }
+        all.push(start.elapsed().as_nanos() as u64);
     }
-    let ours = start.elapsed().as_secs_f64();
-    let mut bare = vec![0u8; length];
-    let start = Instant::now();
-    for token in 0..times {
-        let from = span.address as usize + token * length % EXPOSED_BYTES;
-        let local = libc::iovec { iov_base: bare.as_mut_ptr().cast(), iov_len: length };
-        let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
-        // SAFETY: the local part is `bare`. The kernel checks the remote part.
-        unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    }
-    let theirs = start.elapsed().as_secs_f64();
-    let rate = |seconds: f64| (times * length) as f64 / seconds / 1e9;
-    println!(
-        "read            {length:>7} B  {:>6.2} GB/s, bare process_vm_readv {:>6.2} GB/s",
-        rate(ours),
-        rate(theirs)
-    );
-    Ok(())
+    Ok(all)
 }
 
 fn each(name: &str, times: u32, mut call: impl FnMut()) {
@@ -275,7 +306,10 @@ fn main() -> Outcome<()> {
     let mut words = line.split_whitespace();
     let mut word = || words.next().ok_or("the server printed too few words");
     let address = word()?.parse()?;
-    let span = RemoteSpan { address: word()?.parse()?, key: word()?.parse()?, length: 0 };
+    let mut span = || -> Outcome<RemoteSpan> {
+        Ok(RemoteSpan { address: word()?.parse()?, key: word()?.parse()?, length: 0 })
+    };
+    let spans = [span()?, span()?];
     let mut shm = Shm::new(config())?;
     let start = Instant::now();
     let peer = shm.connect(&address)?;
@@ -288,22 +322,24 @@ fn main() -> Outcome<()> {
     }
     let mode = shm.read_mode(peer);
     println!("connected in {:?}, reads {mode:?}", start.elapsed());
-    calls(&mut shm, peer)?;
-    if env::var_os("PINGPONG_CALLS").is_some() {
-        drop(shm);
-        server.wait()?;
-        return Ok(());
+    let only = |name| env::var_os(name).is_some();
+    if !only("PINGPONG_READS") {
+        calls(&mut shm, peer)?;
     }
-    send(&mut shm, peer, &[REPORT], &[]);
-    wait_message(&mut shm);
-    for length in [8, 24, 56, 64, 1024, 8192] {
-        latency(&mut shm, peer, length);
+    if !only("PINGPONG_CALLS") && !only("PINGPONG_READS") {
+        send(&mut shm, peer, &[REPORT], &[]);
+        wait_message(&mut shm);
+        for length in [8, 24, 56, 64, 1024, 8192] {
+            latency(&mut shm, peer, length);
+        }
+        for length in [8, 56, 64, 1024, 8192] {
+            stream(&mut shm, peer, length);
+        }
     }
-    for length in [8, 56, 64, 1024, 8192] {
-        stream(&mut shm, peer, length);
-    }
-    for length in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
-        reads(&mut shm, peer, span, server.id() as i32, length)?;
+    if !only("PINGPONG_CALLS") {
+        for length in [4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20] {
+            reads(&mut shm, peer, spans, server.id() as i32, length)?;
+        }
     }
     if mode == ReadMode::Copied {
         println!("(copied reads go through the rings; the bare call is for comparison)");

@@ -9,7 +9,7 @@ use super::exposure::Exposures;
 use super::peers::{PeerState, Peers};
 use super::ring::PushError;
 use tagmatch_device::{Buffer, Bytes, Event, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
-use tagmatch_os::{event, process};
+use tagmatch_os::process;
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
 /// a tenth of a millisecond.
@@ -159,12 +159,10 @@ impl Reads {
         // If the process and the socket are still there after the read, the process number has
         // meant this process all the time, and its worker still had the buffer: a worker shuts its
         // sockets down before it drops its buffers.
-        let closed =
-            connection.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
-        if closed || process.has_ended() {
-            return Err(ReadError::PeerDown);
-        }
-        Ok(true)
+        let is_gone = connection.socket.as_ref().is_none_or(|socket| {
+            process::has_ended_or_hung_up(process.pidfd.as_fd(), socket.as_fd())
+        });
+        if is_gone { Err(ReadError::PeerDown) } else { Ok(true) }
     }
 
     /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list
