@@ -18,7 +18,9 @@ use tagmatch_verbs::VerbsConfig;
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
 /// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
-/// thread per core. Where more threads wait than there are cores, set `spin` to 0.
+/// thread per core. A worker doesn't know how many processes share its processors. Where more
+/// threads wait than there are processors, 4 for `spin` and 16 for `yields` suit; the communicators
+/// of `tagmatch-comm` choose these themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
     /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine

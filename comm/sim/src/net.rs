@@ -204,7 +204,7 @@ impl Net for SimNet {
     /// # Panics
     /// Always: all processes of a simulation share one thread, so a blocking call would never
     /// return.
-    fn pause(_: u32) -> bool {
+    fn pause() {
         panic!("blocking calls don't work in a simulation: use the call that returns a request");
     }
 }

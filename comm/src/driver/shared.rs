@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use tagmatch::TagLayout;
+use tagmatch::{TagLayout, WaitPolicy};
 
 use crate::alloc::Allocator;
 use crate::coll::Algorithms;
@@ -20,8 +20,8 @@ use super::machine_io::{MachineIo, Operations};
 pub struct Driver<N: Net> {
     state: Mutex<DriverState<N>>,
     pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
-    /// The number of turns that a wait spins before it yields to other threads.
-    pub(super) spins: u32,
+    /// How blocking calls wait.
+    pub(super) wait_policy: WaitPolicy,
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(super) woken: Condvar,
     pub(crate) allocator: Allocator,
@@ -79,7 +79,7 @@ impl<N: Net> Driver<N> {
         mailboxes: Arc<Mailboxes>,
         settings: Settings,
     ) -> Self {
-        let (sleeper, spins) = (net.sleeper(), net.spins());
+        let (sleeper, wait_policy) = (net.sleeper(), net.wait_policy());
         let state = Mutex::new(DriverState {
             net,
             ft,
@@ -88,7 +88,8 @@ impl<N: Net> Driver<N> {
             sleepers: Sleepers::default(),
             wakers: Vec::new(),
         });
-        Driver { state, sleeper, spins, woken: Condvar::new(), allocator, mailboxes, settings }
+        let woken = Condvar::new();
+        Driver { state, sleeper, wait_policy, woken, allocator, mailboxes, settings }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {

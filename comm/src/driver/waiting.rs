@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch::ProgressThread;
+use tagmatch::{ProgressThread, WaitPolicy};
 
 use crate::error::Error;
 use crate::net::{Net, Sleeper};
@@ -22,32 +22,37 @@ use super::machine::Machine;
 use super::machine_io::{MachineIo, Operations};
 use super::shared::{Driver, DriverState};
 
-/// How often a call polls in a turn that spins. In later turns it polls once.
-const LOOKS: usize = 64;
+/// How often a call polls in a turn that doesn't yield, at most. In later turns it polls once.
+const LOOKS: u32 = 64;
 
 /// One blocking call's wait.
 pub(crate) struct Waiting<'a, N: Net> {
     driver: &'a Driver<N>,
-    turn: u32,
+    /// The rest of the polls and yields before the sleep.
+    left: WaitPolicy,
     nap: Option<Nap<'a, N>>,
 }
 
 impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn new(driver: &'a Driver<N>) -> Self {
-        Waiting { driver, turn: 0, nap: None }
+        Waiting { driver, left: driver.wait_policy, nap: None }
     }
 
     /// How often to poll in this turn.
-    fn looks(&self) -> usize {
-        if self.turn <= self.driver.spins { LOOKS } else { 1 }
+    fn looks(&self) -> u32 {
+        self.left.spin.clamp(1, LOOKS)
     }
 
     /// Spins, yields or sleeps. To be called after each turn that has made progress and found no
     /// result.
     pub(crate) fn rest(&mut self) {
-        let yields = self.turn.checked_sub(self.driver.spins);
-        if yields.is_none_or(|turn| !N::pause(turn)) {
-            self.turn = self.turn.saturating_add(1);
+        self.left.spin = self.left.spin.saturating_sub(LOOKS);
+        if self.left.spin > 0 {
+            return;
+        }
+        if self.left.yields > 0 || !self.left.sleep {
+            self.left.yields = self.left.yields.saturating_sub(1);
+            N::pause();
             return;
         }
         self.nap = match self.nap.take() {
@@ -63,7 +68,7 @@ impl<'a, N: Net> Waiting<'a, N> {
 }
 
 /// Makes progress until `look` returns a result. `look` is told how often to poll.
-pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(usize) -> Option<R>) -> R {
+pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(u32) -> Option<R>) -> R {
     let mut waiting = Waiting::new(driver);
     loop {
         if let Some(found) = look(waiting.looks()) {

@@ -9,6 +9,7 @@
 /// beneath.
 ///
 /// ```
+/// use tagmatch::WaitPolicy;
 /// use tagmatch_comm::forward_net;
 /// use tagmatch_comm::net::{Directory, Net};
 ///
@@ -30,8 +31,8 @@
 ///     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
 ///     forward_net!(net: progress, pause, node, sleeper, sleep_max, arm, disarm, notify);
 ///
-///     fn spins(&self) -> u32 {
-///         0
+///     fn wait_policy(&self) -> WaitPolicy {
+///         WaitPolicy { spin: 0, ..self.net.wait_policy() }
 ///     }
 /// }
 /// ```
@@ -107,12 +108,12 @@ macro_rules! forward_net {
     (@progress $net:ident) => {
         $crate::forward_net!(@call $net: fn progress(&mut self) -> usize);
     };
-    (@spins $net:ident) => {
-        $crate::forward_net!(@call $net: fn spins(&self) -> u32);
+    (@wait_policy $net:ident) => {
+        $crate::forward_net!(@call $net: fn wait_policy(&self) -> ::tagmatch::WaitPolicy);
     };
     (@pause $net:ident) => {
-        fn pause(turn: u32) -> bool {
-            N::pause(turn)
+        fn pause() {
+            N::pause();
         }
     };
     (@node $net:ident) => {

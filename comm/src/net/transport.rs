@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Tag};
+use tagmatch::{Buffer, Tag, WaitPolicy};
 
 use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
 use super::values::{ProcessId, ProcessName};
@@ -111,14 +112,17 @@ pub trait Net: Directory + 'static {
     /// Handles events that have arrived, and returns their number: 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 
-    /// How often a blocking call polls before it calls [`pause`](Self::pause).
-    fn spins(&self) -> u32 {
-        0
+    /// How a blocking call waits: how often it polls, then how often it calls
+    /// [`pause`](Self::pause) before a poll, and whether it sleeps then. Asked once, when the
+    /// process joins the job. Default: no poll without a pause, and 200 pauses before the sleep.
+    fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy { spin: 0, yields: 200, sleep: true }
     }
 
-    /// Lets other threads run. A blocking call calls this after each further poll without an event;
-    /// `turn` counts these calls from 0. `true` means that the caller should sleep instead.
-    fn pause(turn: u32) -> bool;
+    /// Lets other threads run. Default: yields the processor.
+    fn pause() {
+        thread::yield_now();
+    }
 
     /// The number of the machine that a process of this job runs on. All processes of the job must
     /// give the same numbers. Processes of other jobs are not asked for, since each job numbers

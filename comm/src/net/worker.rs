@@ -1,6 +1,7 @@
 //! The transport between real processes: a worker of `tagmatch`. Its completion queue tells of the
 //! processes that go down.
 
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -13,19 +14,19 @@ use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Address, Buffer, End, Failed, Local, Match, Message, Peer, Received};
-use tagmatch::{Request, SendMode, SendOptions, Sent, Tag, WorkerOf};
+use tagmatch::{Request, SendMode, SendOptions, Sent, Tag, WaitPolicy, WorkerOf};
 
 use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
+use place::Place;
 
-/// Polls of a blocking call before it yields the processor: some 200 us.
-const SPINS: u32 = 128;
-/// Polls before a yield where processes share processors: some 5 us. A longer wait is a wait for a
-/// processor.
-const SPINS_SHARED: u32 = 4;
-/// Polls with a yield before a blocking call sleeps: some 100 us if no other thread wants the
-/// processor.
-const YIELDS: u32 = 200;
+/// How a blocking call waits: polls for some 200 us, and yields for some 100 us if no other thread
+/// wants the processor.
+const WAIT: WaitPolicy = WaitPolicy { spin: 8192, yields: 200, sleep: true };
+/// How a blocking call waits where processes share processors: the awaited process may need this
+/// one's. A yield reaches the threads of the same scheduling group only, and the ranks of some
+/// launchers have a group each (see sched(7) on autogroups); then the sleep is what gives way.
+const WAIT_CROWDED: WaitPolicy = WaitPolicy { spin: 4, yields: 16, sleep: true };
 
 /// A worker, and the addresses of the processes of its job and of the processes of other jobs that
 /// it knows. A process's name is the address of its worker.
@@ -49,6 +50,9 @@ pub struct WorkerNet<A: Access = Local> {
     is_armed: bool,
     /// By process; empty if all are on one machine.
     nodes: Vec<u32>,
+    /// How many processes of the job, with this one, may run on processors that this one may run
+    /// on. `None`: the processes have not told each other.
+    sharers: Option<usize>,
     /// The waker for operations that are tested.
     waker: Option<Waker>,
 }
@@ -85,6 +89,7 @@ impl<A: Access + 'static> WorkerNet<A> {
             sleeper: Arc::new(sleeper),
             is_armed: false,
             nodes: Vec::new(),
+            sharers: None,
             waker: None,
         })
     }
@@ -93,18 +98,34 @@ impl<A: Access + 'static> WorkerNet<A> {
     /// process's bytes to all processes of the job and returns the bytes of all, in the order of
     /// their ranks, as launchers do.
     ///
+    /// The processes also tell each other their machine and the processors that this thread may run
+    /// on. If there are more processes than processors, blocking calls poll a few times only before
+    /// they yield, and yield a few times only before they sleep. A process that changes its
+    /// processors changes them before this call. Processes of other jobs are not counted.
+    ///
     /// # Errors
-    /// `exchange` failed or returned bytes that are no address; or the errors of
+    /// `exchange` failed or returned bytes without an address; or the errors of
     /// [`new`](Self::new).
     pub fn meet<E: Display>(
         worker: WorkerOf<A>,
         rank: u32,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Self, NetError> {
-        let told = exchange(worker.address().as_bytes()).map_err(other)?;
-        let addresses = told.iter().map(|bytes| Address::from_bytes(bytes));
-        let addresses = addresses.collect::<Result<_, _>>().map_err(other)?;
-        Self::new(worker, addresses, rank)
+        let (address, own) = (worker.address(), Place::of_thread());
+        let length = u8::try_from(address.as_bytes().len()).map_err(other)?;
+        let place = own.as_ref().map(Place::to_string).unwrap_or_default();
+        let told = exchange(&[&[length], address.as_bytes(), place.as_bytes()].concat());
+        let (mut addresses, mut places) = (Vec::new(), Vec::new());
+        for bytes in told.map_err(other)? {
+            let address = bytes
+                .split_first()
+                .and_then(|(length, rest)| rest.split_at_checked(usize::from(*length)));
+            let (address, place) = address.ok_or_else(|| other("a process gave no address"))?;
+            addresses.push(Address::from_bytes(address).map_err(other)?);
+            places.extend(Place::parse(place));
+        }
+        let sharers = own.map(|own| places.iter().filter(|place| place.overlaps(&own)).count());
+        Ok(WorkerNet { sharers, ..Self::new(worker, addresses, rank)? })
     }
 
     /// Sets the number of each process's machine, in the order of ranks. All processes must give
@@ -282,25 +303,6 @@ impl Sleeper for tagmatch::Sleeper {
     }
 }
 
-/// Number of processors that the processes on this machine share.
-fn processors() -> usize {
-    let own = thread::available_parallelism().map_or(1, usize::from);
-    // A process that may use one processor only was pinned by a launcher. Other processes have the
-    // other processors.
-    let online = || count(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
-    if own > 1 { own } else { online().unwrap_or(own) }
-}
-
-/// The count of a list of numbers as the kernel writes it, for example `0-3,8`.
-fn count(list: &str) -> Option<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.trim().split(',').try_fold(0usize, |sum, part| sum.checked_add(range(part)?))
-}
-
 impl<A: Access + 'static> Directory for WorkerNet<A> {
     fn processes(&self) -> u32 {
         self.size
@@ -422,17 +424,17 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.worker.progress()
     }
 
-    fn spins(&self) -> u32 {
-        let node = self.node(self.own);
-        let here = (0..self.processes()).filter(|process| self.node(ProcessId(*process)) == node);
-        if here.count() <= processors() { SPINS } else { SPINS_SHARED }
-    }
-
-    fn pause(turn: u32) -> bool {
-        if turn < YIELDS {
-            thread::yield_now();
-        }
-        turn >= YIELDS
+    fn wait_policy(&self) -> WaitPolicy {
+        let is_crowded = match self.sharers {
+            Some(sharers) => sharers > place::own_processors(),
+            None => {
+                let node = self.node(self.own);
+                let all = (0..self.processes()).map(ProcessId);
+                let here = all.filter(|process| self.node(*process) == node);
+                here.count() > place::processors()
+            }
+        };
+        if is_crowded { WAIT_CROWDED } else { WAIT }
     }
 
     fn node(&self, process: ProcessId) -> u32 {

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use tagmatch::Buffer;
+use tagmatch::{Buffer, WaitPolicy};
 use tagmatch_comm::forward_net;
 use tagmatch_comm::net::{Arrived, Directory, Envelope, Net, NetFailed, Pattern, Sleeper};
 
@@ -155,9 +154,8 @@ impl<N: Net> Net for Slow<N> {
     }
 
     /// A few turns, however long a yield takes.
-    fn pause(turn: u32) -> bool {
-        thread::yield_now();
-        turn >= 4
+    fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy { spin: 0, yields: 4, sleep: true }
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {

@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tagmatch::model::ModelConfig;
-use tagmatch::{Access, Address, Config as WorkerConfig, HwTags, WorkerOf};
+use tagmatch::{Access, Config as WorkerConfig, HwTags, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
+use tagmatch_launch::wire::{from_hex, to_hex};
 
 const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
 const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
@@ -19,7 +20,7 @@ const NIC: &str = "TAGMATCH_COMM_TEST_NIC";
 pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
 
 impl Job {
-    /// Starts the ranks, and gives the addresses of all ranks to each.
+    /// Starts the ranks, and gives the addresses and places of all ranks to each.
     pub(crate) fn start(role: &str, ranks: usize) -> Self {
         Self::start_with(role, ranks, &[])
     }
@@ -102,14 +103,21 @@ pub(crate) fn told() -> String {
     line.trim().to_owned()
 }
 
-/// Joins the job: sends this process's address, and reads the addresses of all ranks.
+/// Joins the job. See [`transport`].
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
+    Runtime::new(transport(), Config::default()).unwrap()
+}
+
+/// A transport to all ranks: sends this process's address and place, and reads those of all ranks.
+pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
     let worker = WorkerOf::<A>::new(worker_config()).unwrap();
-    say("address", worker.address());
-    let addresses: Vec<Address> =
-        told().split_whitespace().map(|one| one.parse().unwrap()).collect();
     let rank = std::env::var(RANK).unwrap().parse().unwrap();
-    Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
+    let exchange = |own: &[u8]| {
+        say("address", to_hex(own));
+        let all = told();
+        all.split_whitespace().map(|one| from_hex(one).ok_or("not hexadecimal")).collect()
+    };
+    WorkerNet::meet(worker, rank, exchange).unwrap()
 }
 
 /// The settings of this process's worker. With this variable set, the worker has a NIC that matches

@@ -5,6 +5,7 @@
 mod common;
 
 mod blocking;
+mod crowded;
 mod deaths;
 mod everything;
 mod inter;
@@ -19,6 +20,7 @@ fn role() {
     let Some(role) = job::role_of() else { return };
     let (module, role) = role.split_once(": ").unwrap();
     match module {
+        "crowded" => crowded::play(role),
         "deaths" => deaths::play(role),
         "everything" => everything::play(role),
         "inter" => inter::play(role),

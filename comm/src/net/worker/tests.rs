@@ -1,6 +1,9 @@
-use tagmatch::{Config, Worker};
+use std::fmt::Error;
 
-use super::{Net, ProcessId, WorkerNet, count};
+use tagmatch::{Config, WaitPolicy, Worker};
+
+use super::place::{self, Place};
+use super::{Net, ProcessId, WAIT, WAIT_CROWDED, WorkerNet};
 
 /// Makes progress until a death is told, and for some turns more; gives all that are told.
 fn deaths(net: &mut WorkerNet) -> Vec<ProcessId> {
@@ -63,12 +66,43 @@ fn a_death_is_told_that_the_worker_knew_before_the_transport() {
     assert_eq!(deaths(&mut net), [ProcessId(1)]);
 }
 
+/// The wait policy of a process whose job has other processes too, of which each gives one of these
+/// bytes after a made-up address.
+fn policy_beside(others: &[Vec<u8>]) -> WaitPolicy {
+    let worker = Worker::new(Config::default()).unwrap();
+    let exchange = |own: &[u8]| {
+        let other = |(at, place): (usize, &Vec<u8>)| {
+            let address = (at as u64 + 1).to_le_bytes();
+            [&[8], &address[..], place].concat()
+        };
+        Ok::<_, Error>(
+            [own.to_vec()].into_iter().chain(others.iter().enumerate().map(other)).collect(),
+        )
+    };
+    WorkerNet::meet(worker, 0, exchange).unwrap().wait_policy()
+}
+
 #[test]
-fn processors_are_counted_as_the_kernel_lists_them() {
-    assert_eq!(count("0\n"), Some(1));
-    assert_eq!(count("0-1\n"), Some(2));
-    assert_eq!(count("0-3,8,10-11"), Some(7));
-    for nonsense in ["", "x", "3-1", "0-", "0-18446744073709551615"] {
-        assert_eq!(count(nonsense), None, "{nonsense}");
+fn a_process_gives_way_at_once_if_more_share_its_processors_than_there_are() {
+    let own = Place::of_thread().unwrap().to_string();
+    let elsewhere = format!("x{own}");
+    let count = place::own_processors();
+    let beside = |here: usize, there: usize| {
+        let places = [vec![own.clone(); here], vec![elsewhere.clone(); there]].concat();
+        policy_beside(&places.into_iter().map(String::into_bytes).collect::<Vec<_>>())
+    };
+    assert_eq!(beside(0, 0), WAIT);
+    assert_eq!(beside(count - 1, 0), WAIT, "a processor for each");
+    assert_eq!(beside(count, 0), WAIT_CROWDED, "one process more");
+    assert_eq!(beside(count - 1, 9), WAIT, "the others are on another machine");
+    assert_eq!(policy_beside(&vec![b"nonsense".to_vec(); count]), WAIT, "they may be anywhere");
+}
+
+#[test]
+fn a_process_that_gives_no_address_is_refused() {
+    for bytes in [&[][..], &[1], &[9, 1, 2], &[0], &[255]] {
+        let worker = Worker::new(Config::default()).unwrap();
+        let exchange = |own: &[u8]| Ok::<_, Error>(vec![own.to_vec(), bytes.to_vec()]);
+        assert!(WorkerNet::meet(worker, 0, exchange).is_err(), "{bytes:?}");
     }
 }
