@@ -25,6 +25,21 @@ pub struct SealedMemory {
 impl SealedMemory {
     /// `length` zero bytes. The name is shown in /proc/PID/maps; it is in no file system.
     pub fn new(name: &CStr, length: usize) -> io::Result<Self> {
+        let memory = Self::unsealed(name, length)?;
+        memory.seal(SEALS)?;
+        Ok(memory)
+    }
+
+    /// As [`SealedMemory::new`], and the mapping through which this process writes. Nobody can map
+    /// the memory for writing again, or write it in another way (`F_SEAL_FUTURE_WRITE`).
+    pub fn for_readers(name: &CStr, length: usize) -> io::Result<(Self, Mapping)> {
+        let memory = Self::unsealed(name, length)?;
+        let mapping = memory.map()?;
+        memory.seal(SEALS | libc::F_SEAL_FUTURE_WRITE)?;
+        Ok((memory, mapping))
+    }
+
+    fn unsealed(name: &CStr, length: usize) -> io::Result<Self> {
         let create = |flags| {
             // SAFETY: `name` ends in a zero byte, and the descriptor is new.
             unsafe { descriptor(libc::memfd_create(name.as_ptr(), flags)) }
@@ -39,9 +54,12 @@ impl SealedMemory {
         let size = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: no pointers.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
-        // SAFETY: no pointers.
-        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
         Ok(SealedMemory { fd, length })
+    }
+
+    fn seal(&self, seals: libc::c_int) -> io::Result<()> {
+        // SAFETY: no pointers.
+        check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) }).map(drop)
     }
 
     /// Takes descriptors from a peer, if there are `N` and they are memfds of these lengths whose
@@ -71,13 +89,29 @@ impl SealedMemory {
         let raw = MmapOptions::new().len(self.length).map_raw(&self.fd)?;
         Ok(Mapping { raw })
     }
+
+    /// Whether the memory can be written only through mappings that its maker had before it was
+    /// sealed.
+    pub fn is_for_readers(&self) -> bool {
+        seals(&self.fd) & libc::F_SEAL_FUTURE_WRITE != 0
+    }
+
+    /// Maps the whole memory for reading.
+    pub fn map_for_reading(&self) -> io::Result<ReadOnlyMapping> {
+        let raw = MmapOptions::new().len(self.length).map_raw_read_only(&self.fd)?;
+        Ok(ReadOnlyMapping { raw })
+    }
+}
+
+/// The seals of a memfd; none of a file that can't be sealed.
+fn seals(fd: &OwnedFd) -> libc::c_int {
+    // SAFETY: no pointers. The call fails with EINVAL for files that can't be sealed.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) }.max(0)
 }
 
 /// Checks that a descriptor is a memfd of `length` bytes whose size can't change.
 fn check_sealed(fd: &OwnedFd, length: usize) -> Result<(), &'static str> {
-    // SAFETY: no pointers. The call fails with EINVAL for files that can't be sealed.
-    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 || seals & SEALS != SEALS {
+    if seals(fd) & SEALS != SEALS {
         return Err("a descriptor is not a sealed memfd");
     }
     // A memfd of huge pages can be sealed, too, but touching it raises SIGBUS when no huge page is
@@ -132,6 +166,37 @@ impl Mapping {
     }
 }
 
+/// Mapped memory that this process only reads. Another process may write it at any time.
+pub struct ReadOnlyMapping {
+    raw: MmapRaw,
+}
+
+impl ReadOnlyMapping {
+    /// Start of the memory, aligned to a page. It is readable, and doesn't move, as long as `self`
+    /// lives.
+    #[inline]
+    pub fn start(&self) -> *const u8 {
+        self.raw.as_ptr()
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.raw.len()
+    }
+}
+
+/// Why this process should not map more memory than it uses; `None` if it may. The pages of a memfd
+/// are taken at the first access, and an access for which there is no memory raises SIGBUS.
+pub fn sparse_memory_obstacle() -> Option<&'static str> {
+    let policy = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    if policy.trim() == "2" {
+        return Some("vm.overcommit_memory is 2, so a first access to shared memory may fail");
+    }
+    let is_limited = super::process::limit(libc::RLIMIT_AS).is_some();
+    is_limited.then_some("the address space of this process is limited (ulimit -v)")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +214,21 @@ mod tests {
         assert!(take(vec![own(4096), own(4096), own(4096)], [4096, 4096]).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(take(vec![own(4096), file.into()], [4096, 4096]).is_err());
+    }
+
+    #[test]
+    fn memory_for_readers_is_written_by_its_first_mapping_alone() {
+        let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-test", 8192).unwrap();
+        // SAFETY: inside the mapping, and nothing else accesses it at the same time.
+        unsafe { mapping.start().write(7) };
+        let there = memory.map_for_reading().unwrap();
+        // SAFETY: as above.
+        assert_eq!((unsafe { there.start().read() }, there.length()), (7, 8192));
+        assert!(memory.map().is_err());
+        let length = std::fs::File::from(memory.fd.try_clone().unwrap());
+        assert!(length.set_len(4096).is_err() && length.set_len(16384).is_err());
+        assert!(memory.is_for_readers());
+        assert!(!SealedMemory::new(c"tagmatch-test", 4096).unwrap().is_for_readers());
     }
 
     #[test]

@@ -147,9 +147,14 @@ pub fn barrier_everywhere() -> io::Result<()> {
 
 /// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`); `None` for no limit.
 pub fn locked_memory_limit() -> Option<u64> {
+    limit(libc::RLIMIT_MEMLOCK)
+}
+
+/// A limit of this process, see getrlimit(2); `None` for no limit.
+pub(crate) fn limit(of: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` lives through the call, which fills it.
-    let answer = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    let answer = unsafe { libc::getrlimit(of, &raw mut limit) };
     (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arena::Arena;
 use super::doorbell;
 use super::ring::Geometry;
 use tagmatch_device::DeviceError;
@@ -55,6 +56,16 @@ pub struct ShmConfig {
     /// So it takes several processes to use up all places. Peers that this worker has connected to
     /// don't count. Over the whole life of the worker, one process can bring 65,536.
     pub process_peers_max: u32,
+    /// Most bytes of device memory, out of which large buffers come that this worker gives out
+    /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
+    /// [`ShmConfig::read`] is. Only what was used takes memory, which is used again, and which
+    /// returns to the system with the worker and its buffers. All connected peers can read it at
+    /// any time. 0 for none, or from 1 MiB to 16 GiB. Default: 256 MiB.
+    ///
+    /// Peers' memory is mapped up to the same length. Address space is taken for each peer, and
+    /// memory only when it is read. Where the address space is limited (`ulimit -v`), and with
+    /// `vm.overcommit_memory=2`, there is no device memory.
+    pub device_memory_bytes: u64,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     /// Default: `true`.
     pub membarrier: bool,
@@ -71,6 +82,7 @@ impl Default for ShmConfig {
             connect_timeout: Duration::from_secs(10),
             peers_max: 4095,
             process_peers_max: 1024,
+            device_memory_bytes: 256 << 20,
             membarrier: true,
         }
     }
@@ -98,6 +110,11 @@ impl ShmConfig {
         }
         if self.process_peers_max == 0 {
             return Err(bad("process_peers_max", 0, "1 or more"));
+        }
+        let memory = Arena::BYTES_MIN..=Arena::BYTES_MAX;
+        if self.device_memory_bytes != 0 && !memory.contains(&self.device_memory_bytes) {
+            let range = "0, or from 1048576 to 17179869184";
+            return Err(bad("device_memory_bytes", self.device_memory_bytes, range));
         }
         let longest = Duration::from_secs(3600);
         if self.connect_timeout.is_zero() || self.connect_timeout > longest {
@@ -127,6 +144,10 @@ mod tests {
         assert_eq!(wrong(too_long), "message_max");
         assert_eq!(wrong(ShmConfig { peers_max: 4096, ..good() }), "peers_max");
         assert_eq!(wrong(ShmConfig { process_peers_max: 0, ..good() }), "process_peers_max");
+        for device_memory_bytes in [1, (1 << 20) - 1, (16 << 30) + 1] {
+            let config = ShmConfig { device_memory_bytes, ..good() };
+            assert_eq!(wrong(config), "device_memory_bytes");
+        }
         let never = ShmConfig { connect_timeout: Duration::ZERO, ..good() };
         assert_eq!(wrong(never), "connect_timeout_ms");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::copied_reads::CopiedReads;
 use super::doorbell::{Doorbell, DoorbellBit};
+use super::peer_memory::PeerMemory;
 use super::processes::{PeerProcess, ProcessId};
 use super::ring::{Producer, PushError};
 use tagmatch_device::ReadMode;
@@ -33,6 +34,8 @@ pub(crate) struct Connection {
     /// The process whose quota has counted this connection; `None` if this worker has connected.
     pub(crate) counted_for: Option<ProcessId>,
     pub(crate) read_mode: ReadMode,
+    /// The memory of the peer's device, from which buffers are read whatever `read_mode` is.
+    pub(crate) memory: Option<PeerMemory>,
     /// The reads through the rings, in both directions.
     pub(crate) copied: CopiedReads,
 }

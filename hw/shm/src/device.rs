@@ -57,7 +57,8 @@ impl Shm {
     pub fn new(config: ShmConfig) -> Result<Self, DeviceError> {
         let local = LocalEnd::new(config)?;
         let doorbell = local.doorbell.clone();
-        let connections = Connections::new(&local.config, doorbell, local.makes_barriers)?;
+        let mut connections = Connections::new(&local.config, doorbell, local.makes_barriers)?;
+        connections.reads.arena.clone_from(&local.arena);
         let acceptor = Acceptor::new(&local, &connections.watcher)?;
         let eventfd = Arc::new(EventFd::new().in_call("eventfd")?);
         connections.watcher.watch(eventfd.as_fd(), Watched::OwnEventFd).in_call("epoll_ctl")?;
@@ -113,6 +114,7 @@ impl Shm {
             process: None,
             counted_for: None,
             read_mode: ReadMode::Direct,
+            memory: None,
             copied: CopiedReads::default(),
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
@@ -135,10 +137,11 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
-        // All sockets are shut down before any buffer is dropped: a peer that has read a buffer
-        // checks afterwards that the socket was not shut down.
+        // All sockets are shut down before any buffer is dropped, and all generations end: a peer
+        // that has read a buffer checks afterwards that the one or the other has not happened.
         self.acceptor.shut_down();
         for connection in self.connections.peers.connections() {
+            self.connections.reads.end_generation(connection);
             if let Some(socket) = &connection.socket {
                 socket::send_bye(socket);
                 socket.shut_down();
@@ -193,6 +196,14 @@ impl Device for Shm {
                 Err(Refused::Down)
             }
         }
+    }
+
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        // A buffer that fits into one message is copied through a ring, so no peer reads it.
+        let message = length.saturating_add(Outgoing::HEADER_MAX);
+        let is_carried = message <= self.local.config.message_max as usize;
+        let arena = self.local.arena.as_ref().filter(|_| !is_carried);
+        arena.and_then(|arena| arena.allocate(length)).or_else(|| Buffer::try_zeroed(length))
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

@@ -3,7 +3,7 @@
 use tagmatch_device::Bytes;
 
 pub use super::doorbell::DoorbellBit;
-pub use super::handshake::packet::{HandshakePacket, Hello, Nonce, Refusal};
+pub use super::handshake::packet::{HandshakePacket, Hello, Nonce, OfferedMemory, Refusal};
 pub use super::name::ShmName;
 pub use super::read_message::ReadMessage;
 pub use super::ring::geometry::{Geometry, Progress};

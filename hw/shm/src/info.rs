@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::AsFd;
 
 use super::config::{ReadPolicy, ShmConfig};
+use super::handshake::local::device_memory;
 use tagmatch_device::{Finding, ReadMode};
 use tagmatch_os::process::{self, Pid};
 
@@ -16,6 +17,8 @@ pub struct ShmInfo {
     pub read_mode: ReadMode,
     /// Direct reads of a peer's memory.
     pub direct_reads: Finding,
+    /// Reads of large buffers of the device without a system call.
+    pub mapped_reads: Finding,
     /// Sends without a memory fence.
     pub membarrier: Finding,
     /// Exact notice of the end of a process.
@@ -68,6 +71,7 @@ impl ShmInfo {
         ShmInfo {
             read_mode: if direct_reads.is_available { ReadMode::Direct } else { ReadMode::Copied },
             direct_reads,
+            mapped_reads: probe_device_memory(config),
             membarrier: probe_membarrier(config),
             pidfd,
             yama_scope,
@@ -79,8 +83,8 @@ impl ShmInfo {
     }
 
     /// All findings.
-    pub fn findings(&self) -> [&Finding; 3] {
-        [&self.direct_reads, &self.membarrier, &self.pidfd]
+    pub fn findings(&self) -> [&Finding; 4] {
+        [&self.direct_reads, &self.mapped_reads, &self.membarrier, &self.pidfd]
     }
 }
 
@@ -157,6 +161,17 @@ fn self_test() -> Option<i32> {
     }
 }
 
+fn probe_device_memory(config: &ShmConfig) -> Finding {
+    let what = "mapped reads";
+    match device_memory(config) {
+        Ok(_) => Finding::yes(what, "peers map the memory of large buffers of the device"),
+        Err(why) => {
+            let next = "set ShmConfig::device_memory_bytes; ulimit -v; sysctl vm.overcommit_memory";
+            Finding::no(what, why, Some(next))
+        }
+    }
+}
+
 fn probe_membarrier(config: &ShmConfig) -> Finding {
     let what = "sends unfenced";
     if !config.membarrier {
@@ -230,9 +245,16 @@ mod tests {
     fn the_probe_can_be_printed() {
         let info = ShmInfo::probe(&ShmConfig::default());
         assert!(info.to_string().contains("direct reads"));
-        let off = ShmConfig { read: ReadPolicy::Copied, membarrier: false, ..ShmConfig::default() };
+        assert!(info.mapped_reads.is_available);
+        let off = ShmConfig {
+            read: ReadPolicy::Copied,
+            device_memory_bytes: 0,
+            membarrier: false,
+            ..ShmConfig::default()
+        };
         let info = ShmInfo::probe(&off);
         assert_eq!(info.read_mode, ReadMode::Copied);
+        assert!(!info.mapped_reads.is_available);
         assert!(!info.membarrier.is_available && info.to_string().contains("try:"));
     }
 }

@@ -7,7 +7,9 @@
 //! | `connections` | all connections of a worker, and how they end |
 //! | `handshake` | from an address, or a pending connection, to an established connection |
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
-//! | `reads`, `copied_reads`, `exposure` | reading a peer's memory: by the kernel, or through the rings |
+//! | `reads`, `copied_reads`, `exposure` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
+//! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
+//! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
 //! | `ring` | one direction of a connection |
 //! | `doorbell` | how a sender says that a ring has a message |
@@ -22,9 +24,9 @@
 //! 2. Both sides first ask the kernel for the other side's user: the connecting side right after
 //!    connect(2), the listening side right after accept(2). A connection of another user is closed
 //!    before anything is sent or received on it.
-//! 3. The connecting side sends a hello, with the memory of the ring that it will read from and of
-//!    its doorbell. The listening side answers with a hello of its own. Both check that the memory
-//!    can't shrink before they map it. Other descriptors that were sent are closed by another
+//! 3. The connecting side sends a hello, with the memory of the ring that it will read from, of its
+//!    doorbell, and of its device. The listening side answers with a hello of its own. Both check
+//!    that the memory can't shrink before they map it. Other descriptors that were sent are closed by another
 //!    thread, since close(2) can block. From then on the kernel refuses descriptors on this
 //!    connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
 //! 4. If both sides connect at the same time, the connection that the worker with the smaller
@@ -49,8 +51,14 @@
 //! With direct reads, a peer can block this process. The kernel reads the peer's memory in a system
 //! call of this thread, in the handshake and for each large message, and waits for a page that the
 //! peer withholds (userfaultfd(2), a mapped file of FUSE). Only a signal that kills the process
-//! ends the wait. With [`ReadPolicy::Copied`] no peer's memory is read, and no peer can block this
-//! process.
+//! ends the wait. With [`ReadPolicy::Copied`] the kernel reads no peer's memory, and no peer can
+//! block this process. Memory of a peer's device is read from a mapping of this process, whatever
+//! the policy is: the peer can't withhold a page of another process' mapping.
+//!
+//! All connected peers can read all memory of this device at any time, also what earlier buffers
+//! have left there. A page that a peer has offered and never written is taken when it is read. So a
+//! hostile peer can have this process use as much memory as it maps of that peer, which
+//! [`ShmConfig::device_memory_bytes`] bounds. That memory is given back with the connection.
 //!
 //! # After fork
 //! A worker belongs to the process that made it. A forked child must not use it: both processes
@@ -68,6 +76,7 @@
 //! processors other than x86-64. The decisions that depend on them are tested with made-up answers,
 //! or by settings that switch the feature off ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
 
+mod arena;
 mod config;
 mod connection;
 mod connections;
@@ -77,14 +86,17 @@ mod doorbell;
 #[cfg(all(loom, test))]
 mod doorbell_model;
 mod exposure;
+mod free_ranges;
 #[doc(hidden)]
 pub mod fuzzing;
+mod generation;
 mod handshake;
 mod inboxes;
 mod info;
 #[cfg(all(loom, test))]
 mod model;
 mod name;
+mod peer_memory;
 mod peers;
 mod poll;
 mod processes;

@@ -4,15 +4,17 @@
 //! read while another thread may write them end a run as a race.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use loom::thread;
 
 use super::connection::Connection;
 use super::copied_reads::CopiedReads;
 use super::doorbell::{self, Doorbell, DoorbellBit};
+use super::generation;
 use super::inboxes::Inboxes;
 use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
-use super::sync::set_barriers;
+use super::sync::{AtomicU64, set_barriers};
 use tagmatch_device::{PeerId, ReadMode};
 use tagmatch_os::memory::Mapping;
 
@@ -65,6 +67,7 @@ fn connection(ring: &Arc<Ring>, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> C
         process: None,
         counted_for: None,
         read_mode: ReadMode::Copied,
+        memory: None,
         copied: CopiedReads::default(),
     }
 }
@@ -280,5 +283,24 @@ fn a_writer_that_sleeps_until_there_is_room_is_woken() {
             back.wake();
         }
         writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_mapped_read_that_succeeds_has_no_byte_of_a_later_use() {
+    check(3, || {
+        let word = Arc::new(AtomicU64::new(0));
+        let bytes = Arc::new([AtomicU64::new(1), AtomicU64::new(1)]);
+        let owner = thread::spawn({
+            let (word, bytes) = (word.clone(), bytes.clone());
+            move || {
+                generation::end(&word);
+                bytes.iter().for_each(|byte| byte.store(2, Relaxed));
+            }
+        });
+        let seen = [1, 0].map(|at| bytes[at].load(Relaxed));
+        assert!(!generation::is_current(&word, 0) || seen == [1, 1], "{seen:?}");
+        owner.join().unwrap();
+        assert!(!generation::is_current(&word, 0));
     });
 }

@@ -1,9 +1,10 @@
-//! Reads of peers' memory: directly by the kernel, or copied through the rings.
+//! Reads of peers' memory: from a mapping, directly by the kernel, or copied through the rings.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 
+use super::arena::Arena;
 use super::connection::Connection;
 use super::exposure::Exposures;
 use super::peers::{PeerState, Peers};
@@ -15,10 +16,12 @@ use tagmatch_os::process;
 /// a tenth of a millisecond.
 const BYTES_PER_POLL: usize = 1 << 20;
 
-/// A direct read under way.
+/// A read under way that this worker does alone: from a mapping, or by the kernel.
 struct DirectRead {
     peer: PeerId,
     remote: RemoteSpan,
+    /// Where the bytes lie in the mapped memory of the peer's device, if they do.
+    mapped_at: Option<usize>,
     into: Buffer,
     length: usize,
     done: usize,
@@ -30,6 +33,8 @@ struct DirectRead {
 pub(crate) struct Reads {
     /// The buffers that peers may read.
     pub(crate) exposures: Exposures,
+    /// The memory of this worker's device, in which peers read buffers by themselves.
+    pub(crate) arena: Option<Arena>,
     direct: VecDeque<DirectRead>,
     /// Peers to which messages of copied reads are to be sent.
     copying: Vec<PeerId>,
@@ -62,8 +67,10 @@ impl Reads {
                 return Err((into, ReadError::PeerDown));
             }
         };
-        if connection.read_mode == ReadMode::Direct {
-            self.direct.push_back(DirectRead { peer, remote, into, length, done: 0, token });
+        let mapped_at = connection.memory.as_ref().and_then(|memory| memory.find(remote));
+        if mapped_at.is_some() || connection.read_mode == ReadMode::Direct {
+            let read = DirectRead { peer, remote, mapped_at, into, length, done: 0, token };
+            self.direct.push_back(read);
         } else {
             connection.copied.start(remote, into, token);
             self.note_copying(peer);
@@ -122,6 +129,21 @@ impl Reads {
         let Some(into) = read.into.room() else {
             return Err(ReadError::Failed { errno: libc::EINVAL });
         };
+        if let (Some(at), Some(memory)) = (read.mapped_at, &connection.memory) {
+            // SAFETY: the bytes of a mapping are initialised.
+            let into = unsafe { into.into_uninit() };
+            let end = read.done + (read.length - read.done).min(*budget);
+            memory.copy(at + read.done, &mut into[read.done..end]);
+            *budget -= end - read.done;
+            read.done = end;
+            // The peer may have gone meanwhile, and its process may have ended: that does not
+            // matter as long as it has not let go of the buffer.
+            return match end == read.length {
+                true if memory.is_current() => Ok(true),
+                true => Err(ReadError::PeerDown),
+                false => Ok(false),
+            };
+        }
         let Some(process) = &connection.process else {
             // The peer is this worker itself: the buffer is in the table of exposed buffers.
             let Some(bytes) = self.exposures.bytes(read.remote) else {
@@ -212,13 +234,21 @@ impl Reads {
         Ok(())
     }
 
-    /// Ends all reads from a peer that is down.
+    /// Tells the peer that buffers which it may be reading are let go from now on.
+    pub(crate) fn end_generation(&self, connection: &Connection) {
+        if let Some(arena) = &self.arena {
+            arena.end_generation(connection.inbox);
+        }
+    }
+
+    /// Ends all reads from a peer that is down, and the peer's reads from this worker.
     pub(crate) fn end_all(
         &mut self,
         peer: PeerId,
         connection: &mut Connection,
         events: &mut VecDeque<Event<'static>>,
     ) {
+        self.end_generation(connection);
         let mut end = |token, into| {
             events.push_back(Event::ReadDone { token, into, result: Err(ReadError::PeerDown) });
         };

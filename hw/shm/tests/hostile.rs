@@ -109,7 +109,7 @@ fn answers_that_break_rules() {
         let listener = RawSocket::listen(&liar);
         let peer = victim.connect(&liar).unwrap();
         let socket = listener.accept();
-        assert_eq!(socket.receive().unwrap().1.len(), 2);
+        assert_eq!(socket.receive().unwrap().1.len(), 3);
         socket.send(answer, &[]);
         wait_for(&mut [&mut victim], "the end", |_, event| match event {
             Owned::Down(down, DownReason::Misbehaved { .. } | DownReason::Unreachable { .. }) => {

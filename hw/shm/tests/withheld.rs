@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{Owned, wait_for};
-use hostile_peer::{Bystanders, HostilePeer, hello, invented};
-use memmap2::{MmapMut, MmapRaw};
+use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use tagmatch_device::{Buffer, Device, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
-use tagmatch_shm::fuzzing::Hello;
+use tagmatch_shm::fuzzing::{Hello, OfferedMemory};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 
 const LENGTH: usize = 1 << 20;
@@ -50,7 +50,7 @@ fn control<const N: usize>(fault: &OwnedFd, request: u64, mut words: [u64; N]) -
 }
 
 impl Withheld {
-    fn new() -> io::Result<Self> {
+    fn new(memory: MmapRaw) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: no pointers.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -58,7 +58,6 @@ impl Withheld {
             i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the descriptor is new.
         let fault = unsafe { OwnedFd::from_raw_fd(fd) };
-        let memory = MmapRaw::from(MmapMut::map_anon(LENGTH)?);
         control(&fault, UFFDIO_API, [UFFD_API, 0, 0])?;
         let start = memory.as_mut_ptr().expose_provenance() as u64;
         control(&fault, UFFDIO_REGISTER, [start, LENGTH as u64, MISSING, 0])?;
@@ -124,16 +123,62 @@ fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
     memory.waits.load(Ordering::Relaxed)
 }
 
+fn withheld(memory: MmapRaw) -> Option<Withheld> {
+    Withheld::new(memory)
+        .inspect_err(|error| {
+            println!("SKIPPED: userfaultfd(2) for faults of the kernel needs root: {error}");
+        })
+        .ok()
+}
+
+/// The peer's mapping is the only one whose pages the peer can withhold.
+#[test]
+fn mapped_reads_wait_for_no_page_that_a_peer_withholds() {
+    let memfd = memfd(LENGTH, 0);
+    let Some(memory) = withheld(MmapOptions::new().len(LENGTH).map_raw(&memfd).unwrap()) else {
+        return;
+    };
+    // SAFETY: no pointers.
+    let sealed = unsafe {
+        libc::fcntl(memfd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_FUTURE_WRITE)
+    };
+    assert_eq!(sealed, 0);
+    let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let mut bystanders = Bystanders::new(config);
+    let address = memory.address();
+    let offered = OfferedMemory { address, length: LENGTH as u64, generation: 0 };
+    let own_hello = hello(invented(&bystanders.victim.address(), 1));
+    let own_hello = Hello { memory: Some(offered), ..own_hello };
+    let fds = [memfd.as_raw_fd()];
+    let _hostile = HostilePeer::greet_with(&mut bystanders.victim, &own_hello, &fds);
+    // Half of the memory.
+    let remote = RemoteSpan { address: address + LENGTH as u64 / 2, key: 1, length: 1 << 19 };
+    let into = Buffer::from(vec![1; 1 << 19]);
+    let request = ReadRequest { peer: PeerId(2), remote, into, token: 3 };
+    bystanders.victim.read(request).unwrap();
+    wait_for(&mut [&mut bystanders.victim], "the read", |_, event| match event {
+        Owned::ReadDone(3, into, Ok(())) => {
+            assert!(into.iter().all(|byte| *byte == 0));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    // The peer itself waits for the other half.
+    std::thread::scope(|scope| {
+        scope.spawn(|| memory.serve());
+        let _stop = Stop(&memory.stop);
+        assert_eq!(memory.waits.load(Ordering::Relaxed), 0);
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { memory.memory.as_ptr().add(1 << 16).read_volatile() }, 0);
+        assert_eq!(memory.waits.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// Direct reads wait for withheld pages, as their documentation says. Copied reads don't.
 #[test]
 fn copied_reads_wait_for_no_page_that_a_peer_withholds() {
-    let memory = match Withheld::new() {
-        Ok(memory) => memory,
-        Err(error) => {
-            println!("SKIPPED: userfaultfd(2) for faults of the kernel needs root: {error}");
-            return;
-        }
-    };
+    let memory = MmapRaw::from(MmapMut::map_anon(LENGTH).unwrap());
+    let Some(memory) = withheld(memory) else { return };
     std::thread::scope(|scope| {
         scope.spawn(|| memory.serve());
         let _stop = Stop(&memory.stop);

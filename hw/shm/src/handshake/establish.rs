@@ -5,13 +5,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::local::LocalEnd;
-use super::packet::{Hello, Refusal};
+use super::packet::{Hello, OfferedMemory, Refusal};
 use crate::config::ReadPolicy;
 use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::copied_reads::CopiedReads;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::name::ShmName;
+use crate::peer_memory::PeerMemory;
 use crate::peers::{Attempt, PeerState};
 use crate::processes::{PeerProcess, ProcessId};
 use crate::ring::{Consumer, Producer, Ring};
@@ -49,6 +50,7 @@ pub(super) struct VerifiedHello {
     /// The process to count the connection for; `None` if the connection is not to be counted.
     pub(super) counted_for: Option<ProcessId>,
     read_mode: ReadMode,
+    memory: Option<PeerMemory>,
 }
 
 /// `EPERM` if the process at the other end is of another user.
@@ -73,7 +75,22 @@ pub(super) fn verify(
         return Err(misbehaved("a process claims the address of another process"));
     }
     let lengths = [hello.geometry.length_bytes(), doorbell::LENGTH_BYTES];
-    let [ring, doorbell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
+    let (ring, doorbell, memory) = match hello.memory {
+        None => {
+            let [ring, doorbell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
+            (ring, doorbell, None)
+        }
+        Some(offered) => {
+            let length = usize::try_from(offered.length).unwrap_or(0);
+            let lengths = [lengths[0], lengths[1], length];
+            let [ring, doorbell, memory] =
+                SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
+            if !memory.is_for_readers() {
+                return Err(misbehaved("memory of a device that others could write"));
+            }
+            (ring, doorbell, map_memory(local, &memory, offered, hello))
+        }
+    };
     let ring = Ring::new(ring.map().map_err(system)?, hello.geometry);
     let doorbell = Doorbell::new(doorbell.map().map_err(system)?);
     let (Some(ring), Some(doorbell)) = (ring, doorbell) else {
@@ -98,7 +115,22 @@ pub(super) fn verify(
         counted_for: ProcessId::of(pid, process.as_ref()),
         process,
         read_mode,
+        memory,
     })
+}
+
+/// Maps the memory of a peer's device. `None` if the peer's is longer than this worker's own may be,
+/// which bounds the address space that peers take, or if there is no room for it: the peer's memory
+/// is read in other ways then.
+fn map_memory(
+    local: &LocalEnd,
+    memory: &SealedMemory,
+    offered: OfferedMemory,
+    hello: &Hello,
+) -> Option<PeerMemory> {
+    let own = local.arena.as_ref()?;
+    let mapping = (offered.length <= own.length() as u64).then(|| memory.map_for_reading().ok());
+    PeerMemory::new(mapping??, offered, hello.doorbell_bit)
 }
 
 /// Direct reads, if the peer's nonce can be read at the address that its hello gives.
@@ -143,6 +175,7 @@ pub(super) fn establish(
         process: hello.process,
         counted_for: hello.counted_for,
         read_mode: hello.read_mode,
+        memory: hello.memory,
         copied: CopiedReads::default(),
     };
     connections.peers.replace(peer, PeerState::Up(Box::new(connection)));

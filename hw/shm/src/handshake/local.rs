@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::packet::{Hello, Nonce};
+use super::packet::{Hello, Nonce, OfferedMemory};
+use crate::arena::Arena;
 use crate::config::{ReadPolicy, ShmConfig};
 use crate::doorbell::{self, Doorbell};
 use crate::inboxes::Inboxes;
@@ -12,7 +13,7 @@ use crate::name::ShmName;
 use crate::peers::OfferedRing;
 use crate::ring::{Geometry, Ring};
 use tagmatch_device::{Address, DeviceError, InCall, Limits};
-use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::memory::{self, SealedMemory};
 use tagmatch_os::{process, socket};
 
 /// This worker's own end of its connections: its address, settings, doorbell and nonce.
@@ -23,6 +24,8 @@ pub(crate) struct LocalEnd {
     pub(crate) address: Address,
     pub(crate) doorbell: Arc<Doorbell>,
     doorbell_memory: SealedMemory,
+    /// The memory of the device; `None` if it is switched off, or not possible here.
+    pub(crate) arena: Option<Arena>,
     /// In a box, so that it doesn't move: peers are told its address.
     nonce: Box<Nonce>,
     /// Whether a barrier made by another process reaches this one.
@@ -47,6 +50,7 @@ impl LocalEnd {
             // The call fails where there is no Yama. It isn't needed there.
             let _ = process::allow_readers();
         }
+        let arena = device_memory(&config).ok();
         let nonce = tagmatch_os::random().in_call("getrandom")?;
         Ok(LocalEnd {
             geometry,
@@ -54,6 +58,7 @@ impl LocalEnd {
             name,
             doorbell: Arc::new(doorbell),
             doorbell_memory,
+            arena,
             nonce: Box::new(Nonce(nonce)),
             hears_barriers,
             makes_barriers,
@@ -75,6 +80,11 @@ impl LocalEnd {
 
     /// Sends a hello that offers a ring.
     pub(crate) fn send_hello(&self, socket: BorrowedFd<'_>, offer: &OfferedRing) -> io::Result<()> {
+        let memory = self.arena.as_ref().map(|arena| OfferedMemory {
+            address: arena.address(),
+            length: arena.length() as u64,
+            generation: arena.generation(offer.bit),
+        });
         let hello = Hello {
             address: self.address,
             message_max: self.config.message_max,
@@ -84,8 +94,24 @@ impl LocalEnd {
             makes_barriers: self.makes_barriers,
             nonce_address: (&raw const *self.nonce).expose_provenance() as u64,
             nonce: *self.nonce,
+            memory,
         };
-        let fds = [offer.memory.as_fd(), self.doorbell_memory.as_fd()];
+        let mut fds = vec![offer.memory.as_fd(), self.doorbell_memory.as_fd()];
+        fds.extend(self.arena.as_ref().map(AsFd::as_fd));
         socket::send(socket, &hello.emit(), &fds)
     }
+}
+
+/// Makes the memory of the device.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn device_memory(config: &ShmConfig) -> Result<Arena, String> {
+    if config.device_memory_bytes == 0 {
+        return Err("switched off by ShmConfig::device_memory_bytes".into());
+    }
+    if let Some(obstacle) = memory::sparse_memory_obstacle() {
+        return Err(obstacle.into());
+    }
+    Arena::new(config.device_memory_bytes).map_err(|error| format!("memfd_create: {error}"))
 }

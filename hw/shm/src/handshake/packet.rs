@@ -1,5 +1,6 @@
 //! The packets of the handshake, as bytes.
 
+use crate::arena::Arena;
 use crate::doorbell::DoorbellBit;
 use crate::name::VERSION;
 use crate::ring::Geometry;
@@ -11,8 +12,21 @@ use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; 16]);
 
-/// The packet with which one side offers a connection, or accepts it. Two descriptors are sent with
-/// it: the memory of the ring that the sender reads from, and the memory of its doorbell.
+/// The memory of the sender's device, which the receiver may map for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferedMemory {
+    /// Address of its first byte in the sender's address space.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The generation of the connection. The word at the index of the hello's doorbell bit has
+    /// another number once the sender has ended the connection.
+    pub generation: u64,
+}
+
+/// The packet with which one side offers a connection, or accepts it. Two or three descriptors are
+/// sent with it: the memory of the ring that the sender reads from, the memory of its doorbell, and
+/// the memory of its device, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The sender's address.
@@ -31,6 +45,8 @@ pub struct Hello {
     pub nonce_address: u64,
     /// The nonce.
     pub nonce: Nonce,
+    /// The memory of the sender's device.
+    pub memory: Option<OfferedMemory>,
 }
 
 /// Why a worker refuses a connection.
@@ -64,7 +80,8 @@ pub enum HandshakePacket {
 
 const MAGIC_HELLO: [u8; 8] = *b"TMshHELO";
 const MAGIC_REFUSAL: [u8; 8] = *b"TMshNOPE";
-const HELLO_LENGTH: usize = 128;
+const HELLO_LENGTH: usize = 152;
+const MEMORY_AT: usize = 128;
 const REFUSAL_LENGTH: usize = 16;
 const HEARS_BARRIERS: u32 = 1;
 const MAKES_BARRIERS: u32 = 2;
@@ -94,7 +111,12 @@ impl Hello {
         out.extend_from_slice(&self.nonce.0);
         out.extend_from_slice(&(address.len() as u64).to_le_bytes());
         out.extend_from_slice(address);
-        out.resize(HELLO_LENGTH, 0);
+        out.resize(MEMORY_AT, 0);
+        let none = OfferedMemory { address: 0, length: 0, generation: 0 };
+        let OfferedMemory { address, length, generation } = self.memory.unwrap_or(none);
+        for word in [address, length, generation] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
         out
     }
 
@@ -119,6 +141,15 @@ impl Hello {
             .filter(|length| *length <= Address::MAX)
             .and_then(|length| Address::from_bytes(&bytes[64..64 + length]).ok())
             .ok_or("a hello without an address")?;
+        let [start, length, generation] =
+            [0, 8, 16].map(|offset| u64_at(bytes, MEMORY_AT + offset));
+        let memory = match length {
+            0 => None,
+            Arena::BYTES_MIN..=Arena::BYTES_MAX => {
+                Some(OfferedMemory { address: start, length, generation })
+            }
+            _ => return Err("a hello with an impossible length of the device's memory"),
+        };
         Ok(Hello {
             address,
             message_max,
@@ -128,6 +159,7 @@ impl Hello {
             makes_barriers: flags & MAKES_BARRIERS != 0,
             nonce_address: u64_at(bytes, 32),
             nonce: Nonce(array_at(bytes, 40)),
+            memory,
         })
     }
 }
@@ -179,12 +211,15 @@ mod tests {
             makes_barriers: false,
             nonce_address: 0x1234_5678_9abc,
             nonce: Nonce([9; 16]),
+            memory: Some(OfferedMemory { address: 1 << 40, length: 1 << 28, generation: 3 }),
         }
     }
 
     #[test]
     fn round_trips() {
         assert_eq!(HandshakePacket::parse(&hello().emit()), Ok(HandshakePacket::Hello(hello())));
+        let without = Hello { memory: None, ..hello() };
+        assert_eq!(HandshakePacket::parse(&without.emit()), Ok(HandshakePacket::Hello(without)));
         for refusal in Refusal::ALL {
             assert_eq!(
                 HandshakePacket::parse(&refusal.emit()),

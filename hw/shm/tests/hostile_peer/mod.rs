@@ -186,6 +186,7 @@ pub fn hello(address: Address) -> Hello {
         makes_barriers: true,
         nonce_address: 0,
         nonce: Nonce([0; 16]),
+        memory: None,
     }
 }
 
@@ -263,10 +264,16 @@ impl HostilePeer {
     }
 
     pub fn greet(device: &mut Shm, hello: &Hello) -> HostilePeer {
+        Self::greet_with(device, hello, &[])
+    }
+
+    /// Connects with a hello, with which more descriptors are sent than those of the rings.
+    pub fn greet_with(device: &mut Shm, hello: &Hello, more: &[i32]) -> HostilePeer {
         let victim = device.address();
         let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
         let socket = RawSocket::connect(&victim).unwrap();
-        socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+        let fds = [&[ring.as_raw_fd(), bell.as_raw_fd()], more].concat();
+        socket.send(&hello.emit(), &fds);
         wait_for(&mut [device], "the hostile peer's connection", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
         });

@@ -1,0 +1,70 @@
+//! The memory of a peer's device, mapped for reading.
+//!
+//! The peer can write all of it at any time, so nothing but the contents of received messages
+//! depends on it. The mapping is safe to read even if the peer is hostile or dead: the peer can't
+//! shrink the memfd, and only the peer's own mapping of it can have pages withheld
+//! (userfaultfd(2)). So such a read never waits for a peer.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use super::arena::HEADER_BYTES;
+use super::doorbell::DoorbellBit;
+use super::generation;
+use super::handshake::packet::OfferedMemory;
+use super::sync::AtomicU64;
+use tagmatch_device::RemoteSpan;
+use tagmatch_os::memory::ReadOnlyMapping;
+
+/// The memory of a peer's device.
+pub(crate) struct PeerMemory {
+    mapping: ReadOnlyMapping,
+    /// What the peer's hello said about it.
+    offered: OfferedMemory,
+    bit: DoorbellBit,
+}
+
+impl PeerMemory {
+    /// Takes the memory that a hello offers; `None` if its length is another one.
+    pub(crate) fn new(
+        mapping: ReadOnlyMapping,
+        offered: OfferedMemory,
+        bit: DoorbellBit,
+    ) -> Option<Self> {
+        let fits = mapping.length() as u64 == offered.length && mapping.length() > HEADER_BYTES;
+        fits.then_some(PeerMemory { mapping, offered, bit })
+    }
+
+    /// Where a span lies in this memory; `None` unless all of it does.
+    pub(crate) fn find(&self, span: RemoteSpan) -> Option<usize> {
+        let at = usize::try_from(span.address.checked_sub(self.offered.address)?).ok()?;
+        let end = at.checked_add(usize::try_from(span.length).ok()?)?;
+        (at >= HEADER_BYTES && end <= self.mapping.length()).then_some(at)
+    }
+
+    /// Copies the bytes from `at` on.
+    ///
+    /// # Panics
+    /// If they are not inside the memory.
+    pub(crate) fn copy(&self, at: usize, into: &mut [MaybeUninit<u8>]) {
+        assert!(at.checked_add(into.len()).is_some_and(|end| end <= self.mapping.length()));
+        // SAFETY: inside the mapping, by the check above. `into` is memory of this process that
+        // nothing else refers to. If the peer writes at the same time, the copy has some of the
+        // bytes that the peer wrote.
+        unsafe {
+            let from = self.mapping.start().add(at);
+            ptr::copy_nonoverlapping(from, into.as_mut_ptr().cast(), into.len());
+        }
+    }
+
+    /// Whether the peer still had all its buffers when the bytes that were copied before were read.
+    pub(crate) fn is_current(&self) -> bool {
+        let words = self.mapping.start().cast::<AtomicU64>();
+        // SAFETY: the index is below `doorbell::BITS`, so the word is in the header, which the
+        // mapping is longer than. The mapping is aligned to a page. Atomics of 64 bits may be
+        // loaded from memory that can't be written.
+        let word =
+            unsafe { NonNull::new_unchecked(words.cast_mut()).add(self.bit.index()).as_ref() };
+        generation::is_current(word, self.offered.generation)
+    }
+}
