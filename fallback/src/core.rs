@@ -63,6 +63,7 @@ impl Core {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn other_message(&mut self, incoming: &Incoming<'_>) {
         if let Err(error) = self.parse_message(incoming) {
