@@ -239,19 +239,14 @@ impl<T: Copy> PostedList<T> {
 
     /// Removes the first posted receive that accepts a message with this envelope. Costs one probe
     /// for each class in use.
-    #[inline]
+    #[inline(always)]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
         let message = Envelope { tag: tag.0, source: source.0 };
-        if !self.classes.is_empty() && self.missed != Some(message) {
-            let taken = if self.classes.are_several() {
-                self.take_of_several(message)
-            } else {
-                self.take_of_one(message)
-            };
-            if taken.is_some() {
-                return taken;
-            }
-            self.missed = Some(message);
+        if !self.classes.is_empty()
+            && self.missed != Some(message)
+            && let taken @ Some(_) = self.take_indexed(message)
+        {
+            return taken;
         }
         let lane = self.short.first(message)?;
         self.work.inspected += 1;
@@ -278,15 +273,18 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline(never)]
-    fn take_of_one(&mut self, message: Envelope) -> Option<T> {
-        let entry = self.classes.take_of_one(&mut self.receives, message, &mut self.work);
-        (entry != NIL).then(|| self.remove_matched(entry))
-    }
-
-    #[inline(never)]
-    fn take_of_several(&mut self, message: Envelope) -> Option<T> {
-        let entry = self.classes.take_of_several(&mut self.receives, message, &mut self.work);
-        (entry != NIL).then(|| self.remove_matched(entry))
+    fn take_indexed(&mut self, message: Envelope) -> Option<T> {
+        let PostedList { receives, classes, work, .. } = self;
+        let entry = if classes.are_several() {
+            classes.take_of_several(receives, message, work)
+        } else {
+            classes.take_of_one(receives, message, work)
+        };
+        if entry == NIL {
+            self.missed = Some(message);
+            return None;
+        }
+        Some(self.remove_matched(entry))
     }
 
     /// Frees the slot of a receive that a message has matched, and that has left the classes.

@@ -29,16 +29,10 @@ impl LaneSet {
         self.0 == 0
     }
 
-    /// The lowest lane; any lane if the set is empty.
+    /// The lowest lane; the number of no lane if the set is empty.
     #[inline]
     pub(crate) fn lowest(self) -> usize {
-        self.0.trailing_zeros() as usize / LANE_BITS as usize % LANES
-    }
-
-    /// The whole set if the condition is true, otherwise the empty set.
-    #[inline]
-    fn only_if(self, condition: bool) -> LaneSet {
-        LaneSet(if condition { self.0 } else { 0 })
+        self.0.trailing_zeros() as usize / LANE_BITS as usize
     }
 
     #[inline]
@@ -66,18 +60,19 @@ fn bit(lane: usize) -> u64 {
 pub(crate) struct Lanes {
     live: u64,
     sequences: [u64; LANES],
-    tags: [[u64; GROUP]; GROUPS],
-    sources: [[u32; GROUP]; GROUPS],
+    tags: [u64; LANES],
+    sources: [u32; LANES],
+}
+
+/// The values of a group's lanes.
+#[inline]
+fn group_of<T>(values: &[T; LANES], group: usize) -> &[T; GROUP] {
+    &values.as_chunks().0[group]
 }
 
 impl Lanes {
     pub(crate) const fn new() -> Self {
-        Lanes {
-            live: 0,
-            sequences: [0; LANES],
-            tags: [[0; GROUP]; GROUPS],
-            sources: [[0; GROUP]; GROUPS],
-        }
+        Lanes { live: 0, sequences: [0; LANES], tags: [0; LANES], sources: [0; LANES] }
     }
 
     #[inline]
@@ -142,11 +137,16 @@ impl Lanes {
     #[inline]
     pub(crate) fn add(&mut self, envelope: Envelope, sequence: u64) -> usize {
         let lane = LaneSet(!self.live & ALL).lowest();
-        self.tags[lane / GROUP][lane % GROUP] = envelope.tag;
-        self.sources[lane / GROUP][lane % GROUP] = envelope.source;
+        self.tags[lane] = envelope.tag;
+        self.sources[lane] = envelope.source;
         self.sequences[lane] = sequence;
         self.live |= bit(lane);
         lane
+    }
+
+    #[inline]
+    fn has(&self, lane: usize) -> bool {
+        self.live & bit(lane) != 0
     }
 
     #[inline]
@@ -160,18 +160,19 @@ impl Lanes {
 
     #[inline]
     pub(crate) fn envelope(&self, lane: usize) -> Envelope {
-        let (group, at) = (lane / GROUP, lane % GROUP);
-        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
+        Envelope { tag: self.tags[lane], source: self.sources[lane] }
     }
 
     /// The unexpected messages that a receive accepts.
     #[inline]
     pub(crate) fn accepted_by(&self, wanted: Envelope, shape: Shape) -> LaneSet {
         if self.is_one_at_most() {
-            let lane = self.all().lowest();
-            return self.all().only_if(shape.same(self.envelope(lane), wanted));
+            let all = self.all();
+            let accepts = !all.is_empty() && shape.same(self.envelope(all.lowest()), wanted);
+            return if accepts { all } else { LaneSet(0) };
         }
-        let tags = self.find(|group| equal_words_under(&self.tags[group], shape.mask, wanted.tag));
+        let equal = |group| equal_words_under(group_of(&self.tags, group), shape.mask, wanted.tag);
+        let tags = self.find(equal);
         if shape.source_mask == 0 {
             return tags;
         }
@@ -181,7 +182,7 @@ impl Lanes {
     /// The lanes whose source is this one.
     #[inline]
     fn of_source(&self, source: u32) -> LaneSet {
-        self.find(|group| equal_halves(&self.sources[group], source))
+        self.find(|group| equal_halves(group_of(&self.sources, group), source))
     }
 
     /// The lanes for which `compare` is true, a group at a time.
@@ -203,60 +204,65 @@ impl Lanes {
 #[derive(Clone, Debug)]
 pub(crate) struct ShortPosted {
     pub(crate) lanes: Lanes,
-    masks: [[u64; GROUP]; GROUPS],
+    masks: [u64; LANES],
     /// The lanes whose receives name a source.
     sourced: u64,
-    /// The lane of the receive that was added last, as a bit, and its tag.
-    latest: u64,
+    /// The lane of the receive that was added last, and its tag.
+    latest: usize,
     latest_tag: u64,
 }
 
 impl ShortPosted {
     pub(crate) const fn new() -> Self {
-        ShortPosted {
-            lanes: Lanes::new(),
-            masks: [[0; GROUP]; GROUPS],
-            sourced: 0,
-            latest: 0,
-            latest_tag: 0,
-        }
+        ShortPosted { lanes: Lanes::new(), masks: [0; LANES], sourced: 0, latest: 0, latest_tag: 0 }
     }
 
     /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
     pub(crate) fn add(&mut self, envelope: Envelope, shape: Shape, sequence: u64) -> usize {
         let lane = self.lanes.add(envelope, sequence);
-        self.masks[lane / GROUP][lane % GROUP] = shape.mask;
+        self.masks[lane] = shape.mask;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
-        (self.latest, self.latest_tag) = (bit(lane), envelope.tag);
+        (self.latest, self.latest_tag) = (lane, envelope.tag);
         lane
     }
 
     /// Whether the receive that was added last is still there and has the same tag.
     #[inline]
     pub(crate) fn may_be_like_latest(&self, envelope: Envelope) -> bool {
-        self.lanes.live & self.latest != 0 && self.latest_tag == envelope.tag
+        self.lanes.has(self.latest) && self.latest_tag == envelope.tag
     }
 
     /// The lane of the receive that was added last, if it is still there and equal.
     #[inline]
     pub(crate) fn lane_of_like(&self, envelope: Envelope, shape: Shape) -> Option<usize> {
-        let latest = LaneSet(self.lanes.live & self.latest);
-        let lane = latest.lowest();
-        let is_like = self.lanes.envelope(lane) == envelope && self.shape(lane) == shape;
-        (is_like && !latest.is_empty()).then_some(lane)
+        let lane = self.latest;
+        let is_like = self.lanes.has(lane)
+            && self.lanes.envelope(lane) == envelope
+            && self.shape(lane) == shape;
+        is_like.then_some(lane)
     }
 
     /// The lane of the oldest receive that accepts a message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first(&self, message: Envelope) -> Option<usize> {
+        if self.lanes.is_empty() {
+            return None;
+        }
         if self.lanes.is_one_at_most() {
             let lane = self.lanes.all().lowest();
             let is_same = self.shape(lane).same(self.lanes.envelope(lane), message);
-            return (is_same && !self.lanes.is_empty()).then_some(lane);
+            return is_same.then_some(lane);
         }
-        let Lanes { tags, .. } = &self.lanes;
-        let equal = |group: usize| equal_words(&tags[group], &self.masks[group], message.tag);
+        self.first_of_several(message)
+    }
+
+    #[inline(never)]
+    fn first_of_several(&self, message: Envelope) -> Option<usize> {
+        let equal = |group| {
+            let (tags, masks) = (group_of(&self.lanes.tags, group), group_of(&self.masks, group));
+            equal_words(tags, masks, message.tag)
+        };
         let found = self.lanes.find(equal);
         let found =
             if found.0 & self.sourced == 0 { found } else { self.of_source(found, message.source) };
@@ -271,7 +277,7 @@ impl ShortPosted {
     #[inline]
     pub(crate) fn shape(&self, lane: usize) -> Shape {
         let source_mask = if self.sourced & bit(lane) == 0 { 0 } else { u64::MAX };
-        Shape { mask: self.masks[lane / GROUP][lane % GROUP], source_mask }
+        Shape { mask: self.masks[lane], source_mask }
     }
 
     /// The number of different shapes for which `is_counted` is false.
