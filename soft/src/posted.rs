@@ -113,15 +113,6 @@ impl<T: Copy> PostedList<T> {
         if self.patience != 0 {
             return self.post_indexed(envelope, shape, value);
         }
-        if self.short.may_be_like_latest(envelope) || self.short.lanes.is_full() {
-            return self.post_otherwise(envelope, shape, value);
-        }
-        self.post_short(envelope, shape, value)
-    }
-
-    /// Adds a receive that may be equal to the youngest one, or for which there is no lane.
-    #[inline(never)]
-    fn post_otherwise(&mut self, envelope: Envelope, shape: Shape, value: T) -> PostedHandle {
         match self.short.lane_of_like(envelope, shape) {
             Some(lane) if self.sharing < SHARING_MAX => self.post_sharing(lane, value),
             None if !self.short.lanes.is_full() => self.post_short(envelope, shape, value),
@@ -161,7 +152,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     /// Adds a receive that equals the youngest one, to the same lane.
-    #[inline]
+    #[inline(always)]
     fn post_sharing(&mut self, lane: usize, value: T) -> PostedHandle {
         let (order, tag) = (PostOrder::new(self.next_sequence(), SHORT), Word(lane as u64));
         let oldest = self.slots[lane];

@@ -207,14 +207,13 @@ pub(crate) struct ShortPosted {
     masks: [u64; LANES],
     /// The lanes whose receives name a source.
     sourced: u64,
-    /// The lane of the receive that was added last, and its tag.
+    /// The lane of the receive that was added last.
     latest: usize,
-    latest_tag: u64,
 }
 
 impl ShortPosted {
     pub(crate) const fn new() -> Self {
-        ShortPosted { lanes: Lanes::new(), masks: [0; LANES], sourced: 0, latest: 0, latest_tag: 0 }
+        ShortPosted { lanes: Lanes::new(), masks: [0; LANES], sourced: 0, latest: 0 }
     }
 
     /// Adds a receive to lanes that are not full, and returns its lane.
@@ -223,14 +222,8 @@ impl ShortPosted {
         let lane = self.lanes.add(envelope, sequence);
         self.masks[lane] = shape.mask;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
-        (self.latest, self.latest_tag) = (lane, envelope.tag);
+        self.latest = lane;
         lane
-    }
-
-    /// Whether the receive that was added last is still there and has the same tag.
-    #[inline]
-    pub(crate) fn may_be_like_latest(&self, envelope: Envelope) -> bool {
-        self.lanes.has(self.latest) && self.latest_tag == envelope.tag
     }
 
     /// The lane of the receive that was added last, if it is still there and equal.
