@@ -14,7 +14,7 @@ use crate::offload::Offload;
 use crate::peer::PeerState;
 use crate::receiver::Receiver;
 use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
-use crate::requests::REQUESTS_MAX;
+use crate::requests::{Matched, REQUESTS_MAX};
 use crate::slices;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
@@ -130,7 +130,8 @@ impl Core {
         }
         let Some(index) = rx.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
         known.grant.passed(cost);
-        if let Some((request, line)) = rx.requests.matched(index) {
+        if let Some(matched) = rx.requests.matched(index) {
+            let line = &mut *matched.line;
             let mut truncated = false;
             if length > line.buffer.len() {
                 truncated = slices::take_long(&mut line.buffer, bytes);
@@ -142,9 +143,14 @@ impl Core {
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
             match line.owner {
                 Owner::Asks => line.finish(&status),
-                Owner::Queue => rx.requests.end_queued(index, &status, ends),
+                Owner::Queue => {
+                    if !matched.end_at_once(&status, ends) {
+                        rx.requests.end_later(index, &status);
+                    }
+                }
                 Owner::Sleeps | Owner::Gone => {
                     line.finish(&status);
+                    let request = matched.request;
                     rx.requests.tell_owner(request);
                 }
             }
@@ -210,7 +216,8 @@ impl Core {
             return Ok(());
         }
         let matched = rx.posted.take_match(tag, SourceId(peer.0));
-        if let Some((request, line)) = matched.and_then(|index| rx.requests.matched(index)) {
+        let matched = matched.and_then(|index| rx.requests.matched(index));
+        if let Some(Matched { request, line, .. }) = matched {
             let buffer = std::mem::take(&mut line.buffer);
             rx.counters.posted += 1;
             rx.freed(peer, Amount::RENDEZVOUS);
@@ -399,7 +406,7 @@ impl Core {
             }
             let rx = &mut self.receiver;
             if rx.posted.cancel(handle).is_ok()
-                && let Some((request, _)) = rx.requests.matched(index)
+                && let Some(Matched { request, .. }) = rx.requests.matched(index)
             {
                 rx.requests.fail(request, fault);
             }

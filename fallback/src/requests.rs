@@ -190,6 +190,13 @@ impl Requests {
         }
     }
 
+    /// Ends a queued receive, whose line has its message, with success.
+    #[inline(always)]
+    pub(crate) fn end_later(&mut self, index: u32, status: &Status) {
+        self.lines[index as usize].finish(status);
+        self.push_end(index);
+    }
+
     /// Adds the line of a request that is over to the completion queue.
     #[inline(always)]
     pub(crate) fn push_end(&mut self, index: u32) {
@@ -351,27 +358,13 @@ impl Requests {
         is_here.then_some(line)
     }
 
-    /// Ends a queued request, whose line has its buffer, with success. If no earlier end waits,
-    /// `list` gets the end at once.
-    #[inline(always)]
-    pub(crate) fn end_queued(&mut self, index: u32, status: &Status, list: &mut impl EndList) {
-        let is_next = list.has_room() && self.ends.is_empty();
-        let line = &mut self.lines[index as usize];
-        if is_next {
-            let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
-            list.done(self.ends.context(index), *status, ended.free());
-        } else {
-            line.finish(status);
-            self.push_end(index);
-        }
-    }
-
     /// The receive whose entry on the posted list was just taken.
     #[inline(always)]
-    pub(crate) fn matched(&mut self, index: u32) -> Option<(RequestId, &mut Line)> {
-        let line = self.lines.get_mut(index as usize)?;
+    pub(crate) fn matched(&mut self, index: u32) -> Option<Matched<'_>> {
+        let Requests { lines, free, len, ends, .. } = self;
+        let line = lines.get_mut(index as usize)?;
         let request = RequestId::new(index, line.generation);
-        (line.phase == Phase::Posted).then_some((request, line))
+        (line.phase == Phase::Posted).then_some(Matched { request, line, free, len, ends })
     }
 
     /// Ends a request, if it is there, and tells its owner.
@@ -513,6 +506,31 @@ impl Ended<'_> {
         *free = index;
         *len -= 1;
         std::mem::take(&mut line.buffer)
+    }
+}
+
+/// A receive that has just been matched, in its line.
+#[derive(Debug)]
+pub(crate) struct Matched<'a> {
+    pub(crate) request: RequestId,
+    pub(crate) line: &'a mut Line,
+    free: &'a mut u32,
+    len: &'a mut usize,
+    ends: &'a Ends,
+}
+
+impl Matched<'_> {
+    /// Ends a queued receive, whose line has its message, with success, and gives the end to the
+    /// list. `false`, and nothing is done, if an earlier end waits or the list is full.
+    #[inline(always)]
+    pub(crate) fn end_at_once(self, status: &Status, list: &mut impl EndList) -> bool {
+        let is_next = list.has_room() && self.ends.is_empty();
+        if is_next {
+            let index = self.request.index();
+            let ended = Ended { line: self.line, index, free: self.free, len: self.len };
+            list.done(self.ends.context(index), *status, ended.free());
+        }
+        is_next
     }
 }
 

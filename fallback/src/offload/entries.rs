@@ -8,6 +8,7 @@ use tagmatch_soft::Pattern;
 
 use crate::receiver::Receiver;
 use crate::request::RequestId;
+use crate::requests::Matched;
 use tagmatch_device::slab::Key;
 
 /// The shortest buffer that a NIC is given: it may write headers into it.
@@ -60,7 +61,7 @@ impl Entries {
         index: u32,
         slot: u32,
     ) -> Option<(Pattern, Buffer)> {
-        let (request, line) = rx.requests.matched(index)?;
+        let Matched { request, line, .. } = rx.requests.matched(index)?;
         let (pattern, _) = rx.posted.get(line.posted()?)?;
         let is_bounced = line.buffer.len() < self.bounce_length;
         let buffer = if is_bounced {
