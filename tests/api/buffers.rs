@@ -99,3 +99,30 @@ fn numbers_are_sent_and_received_in_their_own_memory() {
     let status = p.a.recv_blocking(Match::tag(2), as_bytes_mut(&mut got)).unwrap();
     assert_eq!((status.length, got), (12, sent));
 }
+
+/// Over shared memory, peers map the memory of these buffers.
+#[test]
+fn buffers_of_the_device_are_written_again_as_soon_as_they_are_back() {
+    let p = pair();
+    for size in [100, 20_000, 100_000, 1 << 20, 5_000_001] {
+        let mut buffer = p.a.buffer(size);
+        for round in 0..10 {
+            buffer.as_mut_slice().unwrap().fill(round);
+            let send = p.a.send(p.to_b, 1, buffer);
+            // Every other message arrives before its receive is posted.
+            if round % 2 == 0 {
+                p.probe(Match::tag(1));
+            }
+            let receive = p.b.recv(Match::tag(1), p.b.buffer(size));
+            buffer = p.ok(send).buffer;
+            buffer.as_mut_slice().unwrap().fill(!0);
+            assert!(p.ok(receive).data().iter().all(|byte| *byte == round));
+        }
+        assert_eq!(buffer.len(), size);
+    }
+    // A buffer outlives its worker.
+    let mut kept = p.a.buffer(1 << 20);
+    drop(p);
+    kept.as_mut_slice().unwrap().fill(7);
+    std::thread::spawn(|| drop(kept)).join().unwrap();
+}
