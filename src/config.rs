@@ -127,8 +127,7 @@ pub struct Config {
     /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of
     /// the sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the
     /// receiver carries less in one message, that is the bound: by default 16 KiB over shared
-    /// memory, and 4,000 bytes over verbs (`message_max` of the device's settings). Not used over
-    /// UCX.
+    /// memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used over UCX.
     pub eager_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
     /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up

@@ -2,7 +2,7 @@
 
 use crate::common::{Ability, config, has};
 use crate::pair::{SIZES, bytes, pair};
-use tagmatch::{Match, TagMask, Worker};
+use tagmatch::{HwTags, Match, TagMask, Worker};
 
 #[test]
 fn wildcards_take_messages_in_post_and_arrival_order() {
@@ -113,4 +113,27 @@ fn a_dropped_message_releases_its_sender() {
     }
     assert_eq!(p.b.counters().discarded, 2);
     assert_eq!(p.b.counters().unexpected_bytes_now, 0);
+}
+
+#[test]
+fn up_to_8_kib_go_at_once_and_a_nic_matches_them() {
+    if !has(Ability::Counts) {
+        return;
+    }
+    let has_nic = !matches!(config().hw_tags, HwTags::Off);
+    let p = pair();
+    for length in [4096, 8192] {
+        let which = Match::tag(7).sent_only_by(p.to_a);
+        let receive = p.b.recv(which, vec![0; length]);
+        // A NIC's list takes the receive before the message comes.
+        (0..1000).for_each(|_| p.progress());
+        let before = [p.a.counters(), p.b.counters()];
+        let sent = p.a.send(p.to_b, 7, bytes(length));
+        assert!(p.ok(receive).data() == bytes(length));
+        p.ok(sent);
+        let after = [p.a.counters(), p.b.counters()];
+        assert_eq!(after[0].eager_sent - before[0].eager_sent, 1, "{length} bytes");
+        assert_eq!(after[0].rendezvous_sent, before[0].rendezvous_sent, "{length} bytes");
+        assert_eq!(after[1].hardware - before[1].hardware, u64::from(has_nic), "{length} bytes");
+    }
 }

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_device::{Buffer, Limits, PeerId};
+use tagmatch_device::{Buffer, Limits, PeerId, TagList};
 use tagmatch_soft::Pattern;
 
 use crate::receiver::Receiver;
@@ -57,6 +57,7 @@ impl Entries {
     /// match.
     pub(super) fn lend(
         &mut self,
+        list: &mut dyn TagList,
         rx: &mut Receiver,
         index: u32,
         slot: u32,
@@ -65,7 +66,8 @@ impl Entries {
         let (pattern, _) = rx.posted.get(line.posted()?)?;
         let is_bounced = line.buffer.len() < self.bounce_length;
         let buffer = if is_bounced {
-            self.bounce.pop().unwrap_or_else(|| Buffer::zeroed(self.bounce_length))
+            let spare = self.bounce.pop().or_else(|| list.entry_buffer(self.bounce_length));
+            spare.unwrap_or_else(|| Buffer::zeroed(self.bounce_length))
         } else {
             std::mem::take(&mut line.buffer)
         };

@@ -33,7 +33,7 @@ fn operate(
 ) -> Result<Option<TagHandle>, TagRefused> {
     match *op {
         Op::Add { id, slot, count } => {
-            let lent = offload.entries.lend(rx, id, slot);
+            let lent = offload.entries.lend(list, rx, id, slot);
             let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
             let (tag, mask) = (pattern.tag().0, pattern.mask().0);
             let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });

@@ -188,6 +188,12 @@ pub trait TagList {
     /// The reason. The NIC was not told.
     fn sync(&mut self, count: u16) -> Result<(), TagRefused>;
 
+    /// Allocates zeroed memory that entries will have again and again. A list that registers the
+    /// buffers of its entries keeps this memory registered. `None` if there is no memory.
+    fn entry_buffer(&mut self, length: usize) -> Option<Buffer> {
+        Buffer::try_zeroed(length)
+    }
+
     /// Takes back the buffer of an entry of which the caller knows, by the rule of phases, that it
     /// has not matched and can't match. `None` if the entry has matched: the NIC has broken its
     /// rules.

@@ -1,6 +1,6 @@
 //! A batch of completions taken from the completion queue.
 
-use super::object::Completion;
+use tagmatch_rdma_core_sys as sys;
 
 /// Most completions in a batch.
 const BATCH: usize = 16;
@@ -8,7 +8,9 @@ const BATCH: usize = 16;
 /// The completions, of which `next..count` aren't handled yet, and the buffer that the last event
 /// borrows.
 pub(super) struct Batch {
-    pub(super) completions: [Completion; BATCH],
+    pub(super) completions: [sys::ibv_wc; BATCH],
+    /// Tag and context of the messages that the NIC's list has matched.
+    pub(super) tags: [sys::ibv_wc_tm_info; BATCH],
     pub(super) next: usize,
     pub(super) count: usize,
     pub(super) lent: Option<Place>,
@@ -25,8 +27,9 @@ pub(super) enum Place {
 
 impl Default for Batch {
     fn default() -> Self {
-        let completions = [Completion::zeroed(); BATCH];
-        Batch { completions, next: 0, count: 0, lent: None }
+        let completions = [sys::ibv_wc::zeroed(); BATCH];
+        let tags = [sys::ibv_wc_tm_info::zeroed(); BATCH];
+        Batch { completions, tags, next: 0, count: 0, lent: None }
     }
 }
 

@@ -25,17 +25,19 @@ pub struct VerbsConfig {
     /// and IPv4 are preferred. Default: `None`.
     pub gid_index: Option<u8>,
     /// Longest message that this worker receives, header included: 64 bytes to 1 MiB. Each
-    /// connected peer, even if idle, has one receive buffer posted; with the default it takes less
-    /// than 4 KiB. Default: 4,032.
+    /// connected peer, even if idle, has one receive buffer of this length posted. Default: 8,208,
+    /// which is a payload of 8 KiB with its header.
     pub message_max: u32,
     /// Receive buffers, beyond one per peer, that busy peers share: 0 to 65,536. Default: 1,024.
     pub receive_buffers: u32,
     /// Messages that a busy peer may have under way to this worker: 1 to 4,096. Default: 64.
     pub window_max: u32,
     /// Messages under way from this worker, over all peers, that are too long to be carried inline
-    /// in a work request: 1 to 65,536. Each needs a buffer of `message_max` bytes. Default: 256.
+    /// in a work request: 1 to 65,536. Each needs a buffer of `message_max` bytes, which is allocated
+    /// when it is first needed. Default: 256.
     pub send_buffers: u32,
-    /// Messages under way from this worker to one peer: 16 to 4,096. Default: 128.
+    /// Messages under way from this worker to one peer: 16 to 4,096. A connected peer, even if idle,
+    /// has a send queue of this length, which is the larger part of its memory. Default: 64.
     pub queue_depth: u32,
     /// Bytes of a message that a work request should carry inline, 0 to 1,024. The device may allow
     /// fewer. Default: 188.
@@ -92,11 +94,11 @@ impl Default for VerbsConfig {
             device: None,
             port: None,
             gid_index: None,
-            message_max: 4032,
+            message_max: 8208,
             receive_buffers: 1024,
             window_max: 64,
             send_buffers: 256,
-            queue_depth: 128,
+            queue_depth: 64,
             inline_max: 188,
             peers_max: 1024,
             reads_max: 16,

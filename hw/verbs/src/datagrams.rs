@@ -55,7 +55,7 @@ impl Datagrams {
         let datagrams = Datagrams {
             qp,
             incoming: Slab::new(pd, HEADER + DATAGRAM, RECEIVES)?,
-            outgoing: SendBuffers::new(pd, DATAGRAM, SENDS)?,
+            outgoing: SendBuffers::new(pd.clone(), DATAGRAM, SENDS),
             under_way: (0..SENDS).map(|_| None).collect(),
         };
         for at in 0..RECEIVES {

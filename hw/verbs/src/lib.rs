@@ -78,6 +78,7 @@ mod oneself;
 mod peer;
 mod poll;
 mod port;
+mod qp_numbers;
 mod read;
 mod reads;
 mod region;
@@ -119,6 +120,7 @@ use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use peer::{Peer, PeerState};
 use port::Port;
+use qp_numbers::ByQpNumber;
 use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
@@ -148,7 +150,7 @@ pub struct Verbs {
     oneself: Oneself,
 
     by_address: HashMap<Address, PeerId>,
-    by_qp: HashMap<u32, PeerId>,
+    by_qp: ByQpNumber<PeerId>,
     connecting: Vec<PeerId>,
     up: Vec<PeerId>,
     ending: Vec<PeerId>,
@@ -237,13 +239,13 @@ impl Verbs {
         let channel = Arc::new(channel);
         let (cq, srq) = make_queues(&pd, &channel, &sizes, list.as_ref())?;
         let list = list.map(|list| List::new(srq.clone(), pd.clone(), &list, port.read_max));
-        let message_max = config.message_max as usize;
-        let mut receives = Receives::new(pd.clone(), srq, RECEIVE, message_max, sizes.receives);
+        // Each buffer begins at a cache line.
+        let buffer = (config.message_max as usize).next_multiple_of(64);
+        let mut receives = Receives::new(pd.clone(), srq, RECEIVE, buffer, sizes.receives);
         receives.need(SPARE).map_err(registration_error)?;
         let fin_srq = Srq::new(pd.clone(), FINS_MAX).in_call("ibv_create_srq")?;
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
-        let buffers =
-            SendBuffers::new(&pd, message_max, config.send_buffers).map_err(registration_error)?;
+        let buffers = SendBuffers::new(pd.clone(), buffer, config.send_buffers);
         let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & !(1 << 31);
         let datagrams = Datagrams::new(&pd, &cq, port.number, qkey)
             .in_call("make a queue pair for datagrams")?;
@@ -271,7 +273,7 @@ impl Verbs {
             pool: Pool::new(pd.clone(), config.idle_memory_max),
             oneself: Oneself::default(),
             by_address: HashMap::new(),
-            by_qp: HashMap::new(),
+            by_qp: ByQpNumber::default(),
             connecting: Vec::new(),
             up: Vec::new(),
             ending: Vec::new(),

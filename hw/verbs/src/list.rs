@@ -9,7 +9,7 @@ use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagL
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Pd, Srq};
-use super::region::{Region, is_pooled};
+use super::region::{Pool, Region, retire};
 use super::wr_id::{ADDED, DELETED, ENTRY, SYNCED};
 
 /// Unexpected messages after which the NIC must be told the count again: half of what its counter
@@ -63,6 +63,8 @@ pub(super) struct List {
     events: Vec<TagEvent>,
     caps: TagCaps,
     is_broken: bool,
+    /// Registered memory for entries.
+    pool: Pool,
     pd: Arc<Pd>,
 }
 
@@ -76,7 +78,16 @@ impl List {
             sync_every: SYNC_EVERY,
             first_count: 0,
         };
-        List { srq, entries: Slab::default(), events: Vec::new(), caps, is_broken: false, pd }
+        List {
+            srq,
+            entries: Slab::default(),
+            events: Vec::new(),
+            caps,
+            is_broken: false,
+            // The caller keeps the buffers, so the pool needn't keep unused ones.
+            pool: Pool::new(pd.clone(), 0),
+            pd,
+        }
     }
 
     fn entry(&mut self, slot: u64) -> Option<&mut Entry> {
@@ -294,20 +305,23 @@ impl TagList for List {
         self.post(&mut operation(sys::IBV_WR_TAG_SYNC, SYNCED, count))
     }
 
+    fn entry_buffer(&mut self, length: usize) -> Option<Buffer> {
+        self.pool.allocate(length).ok().or_else(|| Buffer::try_zeroed(length))
+    }
+
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
         let entry = self.entry(handle.0.into()).filter(|entry| entry.matched.is_none())?;
         // A NIC that breaks its rules must not be able to write into the buffer that is returned. A
-        // buffer that was registered for this entry is unregistered. Memory of the pool stays
-        // registered, so the NIC keeps that buffer for good, and a new one is returned in its place.
-        // Registered memory of the caller's own is returned all the same: the caller wants the
-        // message there.
-        match (entry.region.take(), entry.buffer.take()) {
-            (Some(region), Some(buffer)) if !region.is_own() && is_pooled(&buffer) => {
-                let another = Buffer::zeroed(buffer.len());
-                std::mem::forget(buffer);
-                Some(another)
-            }
-            (_, buffer) => buffer,
+        // buffer that was registered for this entry is unregistered. Memory of a pool is unregistered
+        // and freed, and other memory of the list's pool is returned in its place. Registered memory
+        // of the caller's own is returned as it is: the caller wants the message there.
+        drop(entry.region.take());
+        let buffer = entry.buffer.take()?;
+        if !retire(&buffer) {
+            return Some(buffer);
         }
+        let length = buffer.len();
+        drop(buffer);
+        self.entry_buffer(length)
     }
 }

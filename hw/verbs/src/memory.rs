@@ -8,7 +8,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Mr, Pd, Srq};
 
-/// Receive buffers that are allocated and registered together.
+/// Buffers that are allocated and registered together.
 pub(super) const CHUNK: u32 = 64;
 
 /// A block of registered memory, divided into buffers of one length.
@@ -191,33 +191,54 @@ impl Receives {
     }
 }
 
-/// Buffers for messages that are too long to be carried inline in a work request.
+/// Buffers for messages that are too long to be carried inline in a work request. They are allocated
+/// when they are first needed.
 pub(super) struct SendBuffers {
-    slab: Slab,
+    slabs: Vec<Slab>,
+    pd: Arc<Pd>,
+    length: usize,
     free: Vec<u32>,
+    /// Most buffers that are allocated.
+    max: u32,
 }
 
 impl SendBuffers {
-    pub(super) fn new(pd: &Arc<Pd>, length: usize, count: u32) -> io::Result<Self> {
-        let slab = Slab::new(pd, length, count)?;
-        Ok(SendBuffers { slab, free: (0..count).rev().collect() })
+    pub(super) fn new(pd: Arc<Pd>, length: usize, max: u32) -> Self {
+        SendBuffers { slabs: Vec::new(), pd, length, free: Vec::new(), max }
     }
 
     /// Copies a message into a free buffer. Returns its number and the part to send; `None` if no
-    /// buffer is free.
+    /// buffer is free, and there can't be more.
     pub(super) fn fill(&mut self, header: &[u8], payload: &[u8]) -> Option<(u32, sys::ibv_sge)> {
         let length = header.len() + payload.len();
-        if length > self.slab.length {
+        if length > self.length {
             return None;
         }
+        if self.free.is_empty() {
+            self.grow();
+        }
         let at = self.free.pop()?;
-        let start = self.slab.start(at);
+        let slab = &self.slabs[(at / CHUNK) as usize];
+        let start = slab.start(at % CHUNK);
         // SAFETY: the buffer has room for header and payload, and nothing else uses it.
         unsafe {
             start.copy_from_nonoverlapping(header.as_ptr(), header.len());
             start.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
         }
-        Some((at, self.slab.part(at, length)))
+        Some((at, slab.part(at % CHUNK, length)))
+    }
+
+    /// Allocates more buffers, if there is memory for them and there aren't as many as there may be.
+    #[cold]
+    fn grow(&mut self) {
+        let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);
+        let count = CHUNK.min(self.max.saturating_sub(first));
+        if count > 0
+            && let Ok(slab) = Slab::new(&self.pd, self.length, count)
+        {
+            self.slabs.push(slab);
+            self.free.extend((first..first + count).rev());
+        }
     }
 
     /// A buffer may be used again.

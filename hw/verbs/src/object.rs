@@ -84,20 +84,6 @@ impl Channel {
     }
 }
 
-/// A completion, with the information of the NIC's list.
-#[derive(Clone, Copy)]
-pub(super) struct Completion {
-    pub(super) wc: sys::ibv_wc,
-    /// Tag and context of a matched message; zero for other completions.
-    pub(super) tm: sys::ibv_wc_tm_info,
-}
-
-impl Completion {
-    pub(super) fn zeroed() -> Self {
-        Completion { wc: sys::ibv_wc::zeroed(), tm: sys::ibv_wc_tm_info::zeroed() }
-    }
-}
-
 object! {
     /// A completion queue, which is an extended one if it also serves a tag-matching queue.
     Cq(ibv_cq, channel: Channel, extended: Option<NonNull<sys::ibv_cq_ex>>), freed by ibv_destroy_cq
@@ -125,62 +111,56 @@ impl Cq {
         Ok(Cq { raw: raw.cast(), channel, extended: Some(raw) })
     }
 
-    /// Takes as many completions as there are and as fit. Returns how many it took.
+    /// Takes as many completions as there are and as fit. Returns how many it took. `tags` gets tag
+    /// and context of each message that the NIC's list has matched.
     #[inline]
-    pub(super) fn poll(&self, completions: &mut [Completion]) -> io::Result<usize> {
-        let mut count = 0;
-        for room in completions {
-            let found = match self.extended {
-                None => self.poll_plain(room),
-                Some(cq) => self.poll_extended(cq, room),
-            }?;
-            if !found {
-                break;
-            }
-            count += 1;
+    pub(super) fn poll(
+        &self,
+        completions: &mut [sys::ibv_wc],
+        tags: &mut [sys::ibv_wc_tm_info],
+    ) -> io::Result<usize> {
+        if let Some(cq) = self.extended {
+            return self.poll_extended(cq, completions, tags);
         }
-        Ok(count)
-    }
-
-    #[inline]
-    fn poll_plain(&self, completion: &mut Completion) -> io::Result<bool> {
-        // SAFETY: the queue exists, and there is room for one completion.
-        match unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), 1, &raw mut completion.wc) } {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(io::Error::from_raw_os_error(libc::EIO)),
-        }
+        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue exists, and there is room for so many completions.
+        let count = unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), room, completions.as_mut_ptr()) };
+        usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
     }
 
     /// Starts and ends a poll for each completion: every provider implements that correctly.
     fn poll_extended(
         &self,
         cq: NonNull<sys::ibv_cq_ex>,
-        completion: &mut Completion,
-    ) -> io::Result<bool> {
+        completions: &mut [sys::ibv_wc],
+        tags: &mut [sys::ibv_wc_tm_info],
+    ) -> io::Result<usize> {
         let cq = cq.as_ptr();
         let mut attr = sys::ibv_poll_cq_attr::zeroed();
-        // SAFETY: the queue exists, `self` is its only user, and the fields are read from the
-        // completion that ibv_start_poll has selected.
-        unsafe {
-            match sys::ibv_start_poll(cq, &raw mut attr) {
-                0 => {}
-                libc::ENOENT => return Ok(false),
-                errno => return Err(io::Error::from_raw_os_error(errno)),
+        let mut count = 0;
+        for (wc, tag) in completions.iter_mut().zip(tags) {
+            // SAFETY: the queue exists, `self` is its only user, and the fields are read from the
+            // completion that ibv_start_poll has selected.
+            unsafe {
+                match sys::ibv_start_poll(cq, &raw mut attr) {
+                    0 => {}
+                    libc::ENOENT => break,
+                    errno => return Err(io::Error::from_raw_os_error(errno)),
+                }
+                (wc.wr_id, wc.status) = ((*cq).wr_id, (*cq).status);
+                wc.opcode = sys::ibv_wc_read_opcode(cq);
+                wc.byte_len = sys::ibv_wc_read_byte_len(cq);
+                wc.imm_data = sys::ibv_wc_read_imm_data(cq);
+                wc.qp_num = sys::ibv_wc_read_qp_num(cq);
+                wc.src_qp = sys::ibv_wc_read_src_qp(cq);
+                wc.wc_flags = sys::ibv_wc_read_wc_flags(cq);
+                wc.slid = u16::try_from(sys::ibv_wc_read_slid(cq)).unwrap_or(0);
+                *tag = sys::ibv_wc_read_tm_info(cq);
+                sys::ibv_end_poll(cq);
             }
-            let wc = &mut completion.wc;
-            (wc.wr_id, wc.status) = ((*cq).wr_id, (*cq).status);
-            wc.opcode = sys::ibv_wc_read_opcode(cq);
-            wc.byte_len = sys::ibv_wc_read_byte_len(cq);
-            wc.imm_data = sys::ibv_wc_read_imm_data(cq);
-            wc.qp_num = sys::ibv_wc_read_qp_num(cq);
-            wc.src_qp = sys::ibv_wc_read_src_qp(cq);
-            wc.wc_flags = sys::ibv_wc_read_wc_flags(cq);
-            wc.slid = u16::try_from(sys::ibv_wc_read_slid(cq)).unwrap_or(0);
-            completion.tm = sys::ibv_wc_read_tm_info(cq);
-            sys::ibv_end_poll(cq);
+            count += 1;
         }
-        Ok(true)
+        Ok(count)
     }
 
     /// Asks for an event at the next completion.

@@ -10,7 +10,6 @@ use tagmatch_rdma_core_sys as sys;
 use super::Verbs;
 use super::batch::Place;
 use super::calls::errno;
-use super::object::Completion;
 use super::peer::PeerState;
 use super::sizes::PER_PEER;
 use super::wire::Signal;
@@ -124,7 +123,7 @@ impl Verbs {
                 };
             }
             let completion = self.batch.completions[self.batch.next];
-            let outcome = self.on_completion(&completion);
+            let outcome = self.on_completion(&completion, self.batch.tags[self.batch.next]);
             if !matches!(outcome, Outcome::Again) {
                 self.batch.next += 1;
             }
@@ -164,7 +163,7 @@ impl Verbs {
     #[inline]
     pub(super) fn refill(&mut self) -> bool {
         self.batch.next = 0;
-        self.batch.count = match self.cq.poll(&mut self.batch.completions) {
+        self.batch.count = match self.cq.poll(&mut self.batch.completions, &mut self.batch.tags) {
             Ok(count) => count,
             Err(error) => {
                 self.lose_all_peers(errno(&error));
@@ -174,8 +173,7 @@ impl Verbs {
         self.batch.count > 0
     }
 
-    fn on_completion(&mut self, completion: &Completion) -> Outcome {
-        let Completion { wc, tm } = completion;
+    fn on_completion(&mut self, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info) -> Outcome {
         let id = wc.wr_id;
         let is_incoming = id & (RECEIVE | FIN | ENTRY) != 0;
         if is_incoming {
@@ -200,7 +198,7 @@ impl Verbs {
             } else if id & FIN != 0 {
                 self.on_fin(peer, wc)
             } else {
-                self.on_match(peer, wc, *tm)
+                self.on_match(peer, wc, tm)
             };
         }
         if id & OPERATION != 0 {

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tagmatch_device::buffer::LentMemory;
@@ -85,7 +86,8 @@ impl Pool {
             None => self.register(rounded)?,
         };
         let free = Arc::clone(&self.free);
-        Ok(Buffer::lent(Box::new(Lent { piece: Some(piece), length, free })))
+        let is_retired = AtomicBool::new(false);
+        Ok(Buffer::lent(Box::new(Lent { piece: Some(piece), length, free, is_retired })))
     }
 
     fn register(&self, length: usize) -> io::Result<Piece> {
@@ -111,6 +113,8 @@ struct Lent {
     /// Bytes of the piece that the buffer shows.
     length: usize,
     free: Arc<Mutex<Free>>,
+    /// The piece is freed when the buffer is dropped, and no buffer uses it again.
+    is_retired: AtomicBool,
 }
 
 // SAFETY: the mapping has at least `length` bytes, doesn't move, and belongs to this value alone,
@@ -128,7 +132,9 @@ unsafe impl LentMemory for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let Some(piece) = self.piece.take() {
+        if let Some(piece) = self.piece.take()
+            && !*self.is_retired.get_mut()
+        {
             self.free.lock().unwrap_or_else(PoisonError::into_inner).put(piece);
         }
     }
@@ -155,7 +161,7 @@ pub(super) struct Region {
     pub(super) rkey: u32,
     /// A registration of its own, which ends with the operation. `None` if the buffer lies in
     /// memory that stays registered.
-    own: Option<Mr>,
+    _own: Option<Mr>,
 }
 
 impl Region {
@@ -178,32 +184,32 @@ impl Region {
         }
         // SAFETY: the caller's promise.
         let mr = unsafe { Mr::new(pd.clone(), buffer.as_ptr().cast_mut(), length, access) }?;
-        Ok(Region { lkey: mr.lkey(), rkey: mr.rkey(), own: Some(mr) })
+        Ok(Region { lkey: mr.lkey(), rkey: mr.rkey(), _own: Some(mr) })
     }
 
     /// A region of memory that stays registered.
     pub(super) fn kept(lkey: u32, rkey: u32) -> Self {
-        Region { lkey, rkey, own: None }
-    }
-
-    /// Whether the region ends with its operation.
-    pub(super) fn is_own(&self) -> bool {
-        self.own.is_some()
+        Region { lkey, rkey, _own: None }
     }
 }
 
-/// The pool's memory that a buffer is.
-fn piece(buffer: &Buffer) -> Option<&Piece> {
-    buffer.lent_memory()?.downcast_ref::<Lent>()?.piece.as_ref()
+fn lent(buffer: &Buffer) -> Option<&Lent> {
+    buffer.lent_memory()?.downcast_ref()
 }
 
 /// The registration that a buffer's memory has already.
 fn registration(buffer: &Buffer) -> Option<&Mr> {
     let of_caller = || Some(&buffer.lent_memory()?.downcast_ref::<Registration>()?.0);
-    piece(buffer).map(|piece| &piece.mr).or_else(of_caller)
+    let of_pool = || Some(&lent(buffer)?.piece.as_ref()?.mr);
+    of_pool().or_else(of_caller)
 }
 
-/// Whether a buffer is memory of a pool.
-pub(super) fn is_pooled(buffer: &Buffer) -> bool {
-    piece(buffer).is_some()
+/// Makes memory of a pool leave the pool: it is unregistered and freed when its buffer is dropped.
+/// Returns whether the buffer is memory of a pool.
+pub(super) fn retire(buffer: &Buffer) -> bool {
+    let lent = lent(buffer);
+    if let Some(lent) = lent {
+        lent.is_retired.store(true, Ordering::Relaxed);
+    }
+    lent.is_some()
 }

@@ -18,6 +18,8 @@ use crate::common::{Owned, PATIENCE, connect, pattern, poll, wait_for};
 use crate::{read_result, verbs};
 
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of all regions that were ever registered.
+static REGISTERED_BYTES: AtomicU64 = AtomicU64::new(0);
 static UNREGISTERED: AtomicU64 = AtomicU64::new(0);
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 /// Whether creating an address handle takes long, as for a host that doesn't answer.
@@ -37,6 +39,7 @@ unsafe extern "C" fn reg_mr(
     // SAFETY: the caller's promise to the library.
     let region = unsafe { (below().ibv_reg_mr)(pd, start, length, access) };
     REGISTERED.fetch_add(u64::from(!region.is_null()), Relaxed);
+    REGISTERED_BYTES.fetch_add(length as u64, Relaxed);
     region
 }
 
@@ -165,6 +168,35 @@ fn memory_that_is_not_there_is_not_registered() {
     let refused = device.register(memory);
     assert!(matches!(refused, Err(DeviceError::System { call: "ibv_reg_mr", .. })), "{refused:?}");
     assert_eq!(regions(), before);
+}
+
+/// Bytes of this process that are in memory.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn devices_and_idle_peers_take_little_memory() {
+    const PEERS: u64 = 24;
+    let config = || VerbsConfig { library: COUNTING, ..VerbsConfig::default() };
+    let before = REGISTERED_BYTES.load(Relaxed);
+    let mut center = verbs(config());
+    let registered = REGISTERED_BYTES.load(Relaxed) - before;
+    assert!(registered < 640 << 10, "a device registers {registered} bytes");
+    let mut others: Vec<_> = (0..PEERS).map(|_| verbs(config())).collect();
+    let before = (REGISTERED_BYTES.load(Relaxed), resident_bytes());
+    for other in &mut others {
+        connect(other, &mut center);
+    }
+    // The center needed one more block of 64 receive buffers.
+    let registered = REGISTERED_BYTES.load(Relaxed) - before.0;
+    assert!(registered < 640 << 10, "{PEERS} idle peers take {registered} registered bytes");
+    // Each connection has two ends here. Soft-RoCE's send queues are longer than others'.
+    let resident = resident_bytes().saturating_sub(before.1) / (2 * PEERS);
+    assert!(resident < 112 << 10, "an idle peer takes {resident} bytes");
 }
 
 /// Polls until a peer has connected to `victim`, and returns it.
