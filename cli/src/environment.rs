@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::distance::Distance;
 use crate::spec::PinChoice;
 
 /// Facts about this machine and this run that a reader needs in order to judge the figures.
@@ -24,6 +25,11 @@ pub(crate) struct Environment {
     pub(crate) pin: Option<Vec<u32>>,
     #[serde(skip)]
     pub(crate) pin_is_ours: bool,
+    /// The distance of both sides' CPUs at the beginning, if both sides are pinned on this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) distance_ns: Option<Distance>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) distance: Option<&'static str>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -59,10 +65,18 @@ impl Environment {
             governor,
             pin,
             pin_is_ours: false,
+            distance_ns: None,
+            distance: None,
             warnings: Vec::new(),
         };
         environment.warnings = environment.warn(processes, load_average());
         environment
+    }
+
+    /// Notes the distance of both sides' CPUs.
+    pub(crate) fn note_distance(&mut self, distance: Option<Distance>) {
+        self.distance_ns = distance;
+        self.distance = distance.map(Distance::name);
     }
 
     /// Warnings for `processes` that measure: one that sends to itself, two, or the ranks of a job.
@@ -126,6 +140,7 @@ impl Environment {
 
     fn facts_with(&self, pinning: String) -> String {
         let mut facts = vec![("pinning", pinning)];
+        facts.extend(self.distance_ns.map(|distance| ("distance", distance.show())));
         facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
         self.machine() + &lines(&facts)
     }
@@ -205,6 +220,8 @@ mod tests {
             governor: Some("performance".into()),
             pin: Some(vec![0, 2]),
             pin_is_ours: false,
+            distance_ns: None,
+            distance: None,
             warnings: vec!["beware".into()],
         }
     }

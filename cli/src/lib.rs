@@ -6,6 +6,7 @@ mod compare;
 mod control;
 mod cpus;
 mod device;
+mod distance;
 mod environment;
 mod failure;
 mod files;
@@ -26,6 +27,13 @@ mod saved_run;
 mod spec;
 mod style;
 mod units;
+
+/// Charts as SVG and distances of CPUs, for the benchmarks beside this command. Not kept stable.
+#[doc(hidden)]
+pub mod chart {
+    pub use crate::distance::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+    pub use crate::plot::{Axis, Figure, Line, Scale, render};
+}
 
 use {
     args::{Bulk, Cli, Command},

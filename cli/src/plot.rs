@@ -13,9 +13,9 @@ use std::path::Path;
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
 use crate::saved_run::SavedRun;
-pub(crate) use axis::Scale;
-pub(crate) use draw::render;
-pub(crate) use figure::{Axis, Figure, Line};
+pub use axis::Scale;
+pub use draw::render;
+pub use figure::{Axis, Figure, Line};
 
 /// Creates the file. Only SVG is written, so another ending is a mistake.
 pub(crate) fn create(path: &Path) -> Result<Output, Failure> {

@@ -27,17 +27,18 @@ const BLOCKS_MAX: usize = 1024;
 const ROW_FIGURES: [&[&str]; 4] = [
     &["iters", "samples", "latency_ns", "bandwidth_bytes_per_s", "messages_per_s", "blocks"],
     &["histogram", "matching", "validated", "per_thread", "checked", "interrupted"],
-    &["rank_means_ns", "recovery_ns"],
+    &["rank_means_ns", "recovery_ns", "distance_ns"],
     // The depths say which queue is deep. A drain's queue is in `drain`, and is a parameter.
     &["queue"],
 ];
 /// Fields of a row that are objects of figures, with the parameters in them.
 const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
 /// Fields of a configuration that are not parameters: how long, where and on what machine.
-const CONFIG_FACTS: [&[&str]; 3] = [
+const CONFIG_FACTS: [&[&str]; 4] = [
     &["test", "size", "sizes", "threads", "iters", "duration_ms", "warmup"],
     &["other_side", "launcher", "large_messages"],
     &["cpu", "cores", "kernel", "clock_ns", "clock_source", "governor", "pin", "warnings"],
+    &["distance_ns", "distance"],
 ];
 /// Fields that every result's line of a stream has, and that are no further parameters.
 const RECORD_FACTS: [&str; 7] = ["schema", "tool", "version", "record", "test", "device", "size"];

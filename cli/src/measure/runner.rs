@@ -15,6 +15,7 @@ use super::row::row;
 use crate::args::Common;
 use crate::cpus;
 use crate::device::FoundDevice;
+use crate::distance::Distance;
 use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,7 +23,7 @@ use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::result::{Document, Histogram, Matching};
-use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits};
+use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
 use crate::style::Style;
 use crate::units::{show_count, show_size};
 
@@ -89,6 +90,8 @@ pub(super) struct TestRunner {
     device_there: Option<DeviceArg>,
     environment: Environment,
     pub(super) large_messages: String,
+    /// The CPUs of both sides, if both are on this machine and kept on one each.
+    cpus: Option<Pin>,
     /// Whether the facts that hold for all tables were printed above the first.
     introduced: bool,
     interrupt: Interrupt,
@@ -114,6 +117,11 @@ impl TestRunner {
                 Environment::gather_pair(places.processes(), places.cores(), common.pin)
             }
         };
+        let is_here = match place {
+            PeerLocation::SecondProcess => true,
+            PeerLocation::OtherRank(_, places) => places.is_one_machine(),
+            PeerLocation::Serve(_) | PeerLocation::Oneself => false,
+        };
         let other = match place {
             PeerLocation::SecondProcess => Some(PeerProcess::find(None, &device.device)),
             PeerLocation::Serve(host) => Some(PeerProcess::find(Some(host), &device.device)),
@@ -137,6 +145,7 @@ impl TestRunner {
             device_there: None,
             environment,
             large_messages: String::new(),
+            cpus: common.pin().filter(|_| is_here),
             introduced: false,
             interrupt,
             failed: None,
@@ -147,6 +156,8 @@ impl TestRunner {
         let limits = Limits { iters: 1, time, warmup_iters: 0, warmup_time: time };
         let first = series.measure(&mut case, limits, || true)?;
         series.large_messages = first.large_messages;
+        let distance = series.distance();
+        series.environment.note_distance(distance);
         series.device_there = first.device_there.filter(|there| *there != series.device.device);
         Ok(series)
     }
@@ -163,6 +174,12 @@ impl TestRunner {
             None if self.interrupt.came() => Err(Failure::Interrupted),
             None => Ok(()),
         }
+    }
+
+    /// The distance of both sides' CPUs. The other side sleeps between two measurements, so its CPU
+    /// is free.
+    fn distance(&self) -> Option<Distance> {
+        self.cpus.and_then(Distance::probe)
     }
 
     fn measure(
@@ -219,6 +236,7 @@ impl TestRunner {
             if !complete {
                 break;
             }
+            let before = self.distance();
             let measured = match self.measure(&mut case, limits, go_on) {
                 Ok(measured) => measured,
                 // Rows that were measured before are kept, and so are those before ^C in the set-up
@@ -238,11 +256,17 @@ impl TestRunner {
             }
             rows += 1;
             let mut row = row(&case, &measured);
+            let distances = before.zip(self.distance());
+            row.more.distance_ns =
+                distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
             row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            let lines = table.row(&row) + &report.below(&row);
+            let change = distances.and_then(|(before, after)| before.change(after));
+            let warning =
+                change.map_or(String::new(), |said| environment::lines(&[("warning", said)]));
+            let lines = table.row(&row) + &report.below(&row) + &warning;
             progress.above(|| people.print(&style.block(&lines)))?;
             report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);

@@ -4,7 +4,7 @@ use crate::units::{show_count, show_size};
 
 /// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Linear from 0, with space above.
     FromZero,
     /// Linear from 0, with space above; ticks at whole numbers.

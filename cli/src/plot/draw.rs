@@ -27,13 +27,13 @@ const INK: &str = "#222222";
 const MUTED: &str = "#555555";
 const GRID: &str = "#d4d4d4";
 const FINE_GRID: &str = "#eeeeee";
-/// The curve that stands out.
-const STRONG: &str = "p50";
+/// The curves that stand out: the median, and this library beside others.
+const STRONG: [&str; 2] = ["p50", "tagmatch"];
 const COLOURS: [&str; LINES_MAX] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000"];
 
 /// Draws `figures` below `heading`, two side by side if there are several.
-pub(crate) fn render(figures: &[Figure], heading: &[String]) -> String {
+pub fn render(figures: &[Figure], heading: &[String]) -> String {
     let columns = if figures.len() > 1 { 2 } else { 1 };
     let rows = figures.len().div_ceil(columns).max(1);
     let head = HEAD_PX + HEAD_LINE_PX * heading.len() as f64;
@@ -155,7 +155,7 @@ fn panel(svg: &mut Svg, figure: &Figure, corner: (f64, f64)) {
     svg.polyline(&[(left, top), (left, bottom), (right, bottom)], INK, 1);
     for ((line, curve), colour) in lines.iter().zip(&curves).zip(COLOURS) {
         let points: Vec<_> = curve.iter().map(|&(x, y)| (x_px(x), y_px(y))).collect();
-        svg.polyline(&points, colour, if line.name == STRONG { 4 } else { 2 });
+        svg.polyline(&points, colour, if STRONG.contains(&&*line.name) { 4 } else { 2 });
         points.iter().filter(|_| figure.markers).for_each(|&point| svg.dot(point, colour));
     }
     let small = format!("font-size=\"13\" fill=\"{INK}\"");

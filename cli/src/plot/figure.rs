@@ -7,38 +7,47 @@ pub(super) const LINES_MAX: usize = 8;
 
 /// A curve; points in order of x.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// The name in the legend.
+    pub name: String,
+    /// The points.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// An axis: what it shows, its unit in the label, and how.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Axis {
-    pub(crate) label: String,
-    pub(crate) scale: Scale,
+pub struct Axis {
+    /// What the axis shows, with the unit.
+    pub label: String,
+    /// How values become places.
+    pub scale: Scale,
 }
 
 impl Axis {
-    pub(crate) fn new(label: impl Into<String>, scale: Scale) -> Self {
+    /// An axis.
+    pub fn new(label: impl Into<String>, scale: Scale) -> Self {
         Self { label: label.into(), scale }
     }
 }
 
 /// A chart.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Figure {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+pub struct Figure {
+    /// The title above the chart.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// At most eight lines.
+    pub lines: Vec<Line>,
     /// Whether single points are marked.
-    pub(crate) markers: bool,
+    pub markers: bool,
 }
 
 impl Figure {
     /// A chart whose points are marked.
-    pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
         Self { title: title.into(), x, y, lines, markers: true }
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::blocks;
 use super::histogram::Histogram;
 use super::samples::Latency;
+use crate::distance::Distance;
 use crate::spec::{Completions, Order, Queue};
 
 /// The figures of one size and depth.
@@ -59,6 +60,9 @@ pub(crate) struct More {
     pub(crate) pace: Option<PlannedRate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drain: Option<Drained>,
+    /// The distance of both sides' CPUs before and after the row.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) distance_ns: Vec<Distance>,
     /// Ranks that took part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ranks: Option<u32>,
