@@ -8,56 +8,12 @@
 #include "measure.h"
 
 #include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb");
-#endif
-}
-
-/* The lines are two lines apart, since some processors fetch them in pairs. */
-struct lines {
-    _Alignas(128) atomic_ulong ping;
-    _Alignas(128) atomic_ulong pong;
-    /* The address of the other process's buffer. */
-    uint8_t *_Atomic source;
-};
-
-static struct lines *lines;
 static uint8_t *destination;
 static pid_t child;
-static unsigned long turn;
-
-static void await(atomic_ulong *line, unsigned long value)
-{
-    while (atomic_load_explicit(line, memory_order_acquire) != value)
-        pause_briefly();
-}
-
-static void answer_forever(void)
-{
-    for (unsigned long i = 1;; i++) {
-        await(&lines->ping, i);
-        atomic_store_explicit(&lines->pong, i, memory_order_release);
-    }
-}
-
-static void pingpong_batch(const struct work *w)
-{
-    for (int i = 0; i < w->batch; i++) {
-        turn++;
-        atomic_store_explicit(&lines->ping, turn, memory_order_release);
-        await(&lines->pong, turn);
-    }
-}
 
 static void read_batch(const struct work *w)
 {
@@ -75,8 +31,8 @@ int main(int argc, char **argv)
     struct arguments a = parse_arguments(argc, argv);
     size_t size = 4 << 20;
 
-    lines = mmap(NULL, sizeof *lines, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (lines == MAP_FAILED || (child = fork()) < 0)
+    map_lines();
+    if ((child = fork()) < 0)
         FAIL("%s", strerror(errno));
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -84,7 +40,8 @@ int main(int argc, char **argv)
         uint8_t *source = aligned_bytes(size);
         fill(source, size, 5);
         atomic_store(&lines->source, source);
-        answer_forever();
+        for (;;)
+            move_lines(1, 1);
     }
     /* The second core reads from the first one, as in the windows of the other programs. */
     pin(a.core[1]);
@@ -93,27 +50,28 @@ int main(int argc, char **argv)
         struct work w = parse_case(a.cases[i]);
         bool latency = strcmp(w.kind, "latency") == 0;
         double operations = (double)w.batch * (latency ? 2 : w.window);
-        if (w.size > size || (!latency && strcmp(w.kind, "window") != 0))
+        if (w.size > size || (!latency && strcmp(w.kind, "window") != 0 && strcmp(w.kind, "buffer") != 0))
             FAIL("%s has no floor", w.name);
         print_begin(w.name);
         if (i == 0) {
             struct work once = {.batch = 1, .window = 1, .size = size};
-            pingpong_batch(&once);
+            move_lines(0, 1);
             read_batch(&once);
             check(destination, size, 5, w.name);
         }
+        double before = probe(0);
         for (int pass = 0; pass < 2; pass++) {
             begin_samples(&samples);
             while (!enough_samples(&samples, pass == 0 ? a.milliseconds / 4 : a.milliseconds)) {
                 double start = now_ns();
                 if (latency)
-                    pingpong_batch(&w);
+                    move_lines(0, w.batch);
                 else
                     read_batch(&w);
                 samples.value[samples.count++] = (now_ns() - start) / operations;
             }
         }
-        print_samples(w.name, &samples);
+        print_samples(w.name, &samples, before, probe(0));
     }
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);

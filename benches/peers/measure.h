@@ -1,4 +1,5 @@
-/* Time, statistics, pinning and output: the same in every program.
+/* Time, statistics, pinning, the probe of the distance between both cores, and output: the same in every
+ * program.
  *
  * Licence: MIT or Apache-2.0, as the rest of the project. */
 #ifndef MEASURE_H
@@ -6,18 +7,24 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BATCHES_MIN 5
 #define BATCHES_MAX 100000
+/* A probe of the distance takes 0.2 to 2 ms. */
+#define PROBE_BATCHES 21
+#define PROBE_TURNS 100
 /* The alignment of all buffers, so that every program has huge pages, or none. */
 #define ALIGNMENT (2u << 20)
 
@@ -49,8 +56,9 @@ static inline struct arguments parse_arguments(int argc, char **argv)
 /* One side of a case; see ci/peers for the grammar. */
 struct work {
     const char *name;
-    char kind[16];   /* latency, window, posted, unexpected, collective */
+    char kind[16];   /* latency, window, buffer, posted, unexpected, collective, ranks */
     char operation[16]; /* of collective cases: barrier, bcast, allreduce, alltoall, dup */
+    int ranks;       /* of the job that `ranks` is measured in */
     size_t size;     /* bytes of a message */
     int window;      /* messages before each acknowledgement */
     int batch;       /* round trips, windows or messages that are timed together */
@@ -67,6 +75,10 @@ static inline struct work parse_case(const char *name)
         strcpy(w.kind, "latency");
     else if (sscanf(name, "window:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
         strcpy(w.kind, "window");
+    else if (sscanf(name, "buffer:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
+        strcpy(w.kind, "buffer");
+    else if (sscanf(name, "ranks:%15[a-z]:%d:%d", w.operation, &w.ranks, &w.batch) == 3)
+        strcpy(w.kind, "ranks");
     else if (sscanf(name, "collective:%15[a-z]:%zu:%d", w.operation, &w.size, &w.batch) == 3)
         strcpy(w.kind, "collective");
     else if (sscanf(name, "posted:%d", &w.batch) == 1)
@@ -164,22 +176,87 @@ static inline double quantile(const struct samples *s, double share)
     return s->value[rank < 1 ? 0 : rank - 1];
 }
 
+/* Two cache lines that go back and forth between the two cores, one per direction. They are two lines apart,
+ * since some processors fetch them in pairs. Every pair of processes maps the same file, which ci/peers makes. */
+struct lines {
+    _Alignas(128) atomic_ulong ping;
+    _Alignas(128) atomic_ulong pong;
+    /* Of floor.c: the address of the other process's buffer. */
+    _Alignas(128) uint8_t *_Atomic source;
+};
+
+static struct lines *lines;
+/* How often the lines have gone back and forth. */
+static unsigned long line_turn;
+
+static inline void map_lines(void)
+{
+    const char *path = getenv("PEERS_LINES");
+    int file = path == NULL ? -1 : open(path, O_RDWR);
+    if (file < 0)
+        FAIL("PEERS_LINES names no file: to be started by ci/peers");
+    lines = mmap(NULL, sizeof *lines, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (lines == MAP_FAILED)
+        FAIL("can't map %s: %s", path, strerror(errno));
+    close(file);
+}
+
+static inline void await_line(atomic_ulong *line, unsigned long value)
+{
+    while (atomic_load_explicit(line, memory_order_acquire) != value)
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("isb");
+#else
+        ;
+#endif
+}
+
+static inline void move_lines(int rank, int count)
+{
+    for (int i = 0; i < count; i++) {
+        line_turn++;
+        if (rank != 0)
+            await_line(&lines->ping, line_turn);
+        atomic_store_explicit(rank == 0 ? &lines->ping : &lines->pong, line_turn, memory_order_release);
+        if (rank == 0)
+            await_line(&lines->pong, line_turn);
+    }
+}
+
+/* The distance between both cores, in ns: the median of PROBE_BATCHES means. Both processes call it at the same
+ * point. */
+static inline double probe(int rank)
+{
+    double means[PROBE_BATCHES];
+    for (int i = 0; i < PROBE_BATCHES; i++) {
+        double start = now_ns();
+        move_lines(rank, PROBE_TURNS);
+        means[i] = (now_ns() - start) / (2 * PROBE_TURNS);
+    }
+    qsort(means, PROBE_BATCHES, sizeof *means, compare_doubles);
+    return means[PROBE_BATCHES / 2];
+}
+
 static inline void print_begin(const char *name)
 {
     printf("begin %s\n", name);
     fflush(stdout);
 }
 
-static inline void print_samples(const char *name, struct samples *s)
+/* `before` and `after` are the distances that the probes around the samples saw; 0: there was no probe. */
+static inline void print_samples(const char *name, struct samples *s, double before, double after)
 {
     qsort(s->value, (size_t)s->count, sizeof *s->value, compare_doubles);
-    printf("result %s %.3f %.3f %.3f %d\n", name, s->value[0], quantile(s, 0.5), quantile(s, 0.9), s->count);
+    printf("result %s %.3f %.3f %.3f %d %.1f %.1f\n", name, s->value[0], quantile(s, 0.5), quantile(s, 0.9), s->count,
+           before, after);
     fflush(stdout);
 }
 
 static inline void print_value(const char *name, double value)
 {
-    printf("result %s %.3f %.3f %.3f 1\n", name, value, value, value);
+    printf("result %s %.3f %.3f %.3f 1 0 0\n", name, value, value, value);
     fflush(stdout);
 }
 

@@ -129,8 +129,33 @@ static int rank_from_launcher(void)
     const char *names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]) != NULL)
-            return atoi(getenv(names[i])) & 1;
+            return atoi(getenv(names[i]));
     FAIL("neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set: to be started by mpirun");
+}
+
+/* Barriers of a job with more ranks than cores; the launcher says where the ranks may run. */
+static void run_ranks(const struct work *w, double milliseconds)
+{
+    static struct samples samples;
+    if (!is(w, "barrier"))
+        FAIL("%s: no such operation here", w->name);
+    if (rank == 0)
+        print_begin(w->name);
+    /* The first pass is warm-up. */
+    for (int pass = 0; pass < 2; pass++) {
+        begin_samples(&samples);
+        for (;;) {
+            int count = enough_samples(&samples, pass == 0 ? milliseconds / 4 : milliseconds) ? 0 : w->batch;
+            MPI_Bcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD);
+            if (count == 0)
+                break;
+            double start = now_ns();
+            collective_calls(w, count, 0);
+            samples.value[samples.count++] = (now_ns() - start) / count;
+        }
+    }
+    if (rank == 0)
+        print_samples(w->name, &samples, 0, 0);
 }
 
 /* The first line up to a comma; MPICH writes "MPICH Version:<tab>4.0.2". */
@@ -149,15 +174,19 @@ int main(int argc, char **argv)
     int size, length, found, *tag_max;
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int expected = rank_from_launcher();
+    struct work first = parse_case(a.cases[0]);
+    bool is_pair = first.ranks == 0;
 
-    pin(a.core[expected]);
+    if (is_pair)
+        pin(a.core[expected & 1]);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != 2 || rank != expected)
+    if (size != (is_pair ? 2 : first.ranks) || rank != expected)
         FAIL("%d processes, rank %d where the launcher said %d", size, rank, expected);
     /* Some runtimes bind processes in MPI_Init, so pin again. */
-    pin(a.core[rank]);
+    if (is_pair)
+        pin(a.core[rank]);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found);
     if (!found || *tag_max < TAG_FILLER + FILLERS_MAX)
         FAIL("tags end at %d", found ? *tag_max : 0);
@@ -166,7 +195,10 @@ int main(int argc, char **argv)
         print_version(version);
     collective.batch = collective_batch;
     collective.check = collective_check;
-    run_all(&a);
+    if (is_pair)
+        run_all(&a);
+    else
+        run_ranks(&first, a.milliseconds);
     MPI_Finalize();
     return 0;
 }

@@ -18,7 +18,7 @@
 #define WORK_H
 
 enum { TAG_PING = 1, TAG_PONG, TAG_DATA, TAG_ACK, TAG_CONTROL, TAG_LAST, TAG_FILLER = 1000 };
-enum { SIZE_MAX_BYTES = 4 << 20, WINDOW_MAX = 64, FILLERS_MAX = 1 << 20 };
+enum { SIZE_MAX_BYTES = 4 << 20, WINDOW_MAX = 512, FILLERS_MAX = 1 << 20 };
 /* Windows that touch all of a transport's buffers before memory is measured. */
 enum { TOUCH_WINDOWS = 400 };
 
@@ -121,12 +121,15 @@ static void run_timed(const struct work *w, double milliseconds)
         collective.check(w);
     else
         check_bytes(w);
+    if (rank == 0)
+        print_begin(w->name);
+    double before = probe(rank);
     if (rank != 0) {
         for (int count; (count = agree(0)) > 0;)
             batch(w, count);
+        probe(rank);
         return;
     }
-    print_begin(w->name);
     /* There are two passes; the first one is shorter, for warm-up. */
     for (int pass = 0; pass < 2; pass++) {
         begin_samples(&samples);
@@ -138,14 +141,14 @@ static void run_timed(const struct work *w, double milliseconds)
         }
     }
     agree(0);
-    print_samples(w->name, &samples);
+    print_samples(w->name, &samples, before, probe(rank));
 }
 
 /* Growth of the resident memory of rank 1, per receive or message, with handles and without the bytes that are
  * received. */
 static void run_memory(const struct work *w)
 {
-    struct work touch = {.size = 8, .window = WINDOW_MAX};
+    struct work touch = {.size = 8, .window = 64};
     double growth = 0;
     if (w->batch > FILLERS_MAX)
         FAIL("%s: at most %d", w->name, FILLERS_MAX);
@@ -185,6 +188,7 @@ static void run_memory(const struct work *w)
 
 static void run_all(const struct arguments *a)
 {
+    map_lines();
     outbox = aligned_bytes(SIZE_MAX_BYTES);
     inbox = aligned_bytes(SIZE_MAX_BYTES);
     /* This memory isn't touched before it is used, since handles are part of what a receive takes. */

@@ -26,6 +26,10 @@ pub(crate) enum Kind {
     Latency { size: usize, any_source: bool, any_filler: bool, depth: usize },
     /// Messages one way, with an acknowledgement after each window.
     Window { size: usize, window: usize },
+    /// Messages one way out of the worker's own memory, with an acknowledgement after each window.
+    Buffer { size: usize, window: usize },
+    /// Barriers of a launched job with this many ranks.
+    Ranks { ranks: u32 },
     /// Calls of a collective operation by both ranks.
     Collective { operation: Operation, size: usize },
     /// Memory of posted receives.
@@ -46,6 +50,28 @@ pub(crate) enum Operation {
     Agree,
 }
 
+impl Operation {
+    const ALL: [Operation; 6] = [
+        Operation::Barrier,
+        Operation::Bcast,
+        Operation::Allreduce,
+        Operation::Alltoall,
+        Operation::Dup,
+        Operation::Agree,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::Barrier => "barrier",
+            Operation::Bcast => "bcast",
+            Operation::Allreduce => "allreduce",
+            Operation::Alltoall => "alltoall",
+            Operation::Dup => "dup",
+            Operation::Agree => "agree",
+        }
+    }
+}
+
 impl FromStr for Case {
     type Err = String;
 
@@ -62,16 +88,15 @@ impl FromStr for Case {
             ["window", size, window, batch] => {
                 (Kind::Window { size: number(size)?, window: number(window)? }, batch)
             }
+            ["buffer", size, window, batch] => {
+                (Kind::Buffer { size: number(size)?, window: number(window)? }, batch)
+            }
+            ["ranks", "barrier", ranks, batch] => {
+                (Kind::Ranks { ranks: ranks.parse().map_err(|_| no_case())? }, batch)
+            }
             ["collective", operation, size, batch] => {
-                let operation = match operation {
-                    "barrier" => Operation::Barrier,
-                    "bcast" => Operation::Bcast,
-                    "allreduce" => Operation::Allreduce,
-                    "alltoall" => Operation::Alltoall,
-                    "dup" => Operation::Dup,
-                    "agree" => Operation::Agree,
-                    _ => return Err(no_case()),
-                };
+                let known = Operation::ALL.into_iter().find(|known| known.name() == operation);
+                let operation = known.ok_or_else(no_case)?;
                 (Kind::Collective { operation, size: number(size)? }, batch)
             }
             ["posted", batch] => (Kind::Posted, batch),
@@ -108,10 +133,13 @@ impl Samples {
         self.nanoseconds[rank.saturating_sub(1)]
     }
 
-    pub(crate) fn print(mut self, case: &Case) {
+    /// `probes` are the distances that the probes before and after the samples saw, in ns; 0: there
+    /// was no probe.
+    pub(crate) fn print(mut self, case: &Case, probes: [f64; 2]) {
         self.nanoseconds.sort_by(f64::total_cmp);
         let (min, p50, p90) = (self.nanoseconds[0], self.quantile(50), self.quantile(90));
-        println!("result {} {min:.3} {p50:.3} {p90:.3} {}", case.name, self.nanoseconds.len());
+        let ([before, after], count, name) = (probes, self.nanoseconds.len(), &case.name);
+        println!("result {name} {min:.3} {p50:.3} {p90:.3} {count} {before:.1} {after:.1}");
     }
 }
 
@@ -123,7 +151,7 @@ pub(crate) fn print_begin(case: &Case) {
 }
 
 pub(crate) fn print_value(case: &Case, value: f64) {
-    println!("result {} {value:.3} {value:.3} {value:.3} 1", case.name);
+    println!("result {} {value:.3} {value:.3} {value:.3} 1 0 0", case.name);
 }
 
 #[cfg(test)]
@@ -137,6 +165,10 @@ mod tests {
         assert_eq!((case.kind, case.batch), (kind, 100));
         let case: Case = "window:1024:64:3".parse().unwrap();
         assert_eq!((case.kind, case.batch), (Kind::Window { size: 1024, window: 64 }, 3));
+        let case: Case = "buffer:1048576:1:5".parse().unwrap();
+        assert_eq!((case.kind, case.batch), (Kind::Buffer { size: 1 << 20, window: 1 }, 5));
+        let case: Case = "ranks:barrier:16:2".parse().unwrap();
+        assert_eq!((case.kind, case.batch), (Kind::Ranks { ranks: 16 }, 2));
         assert_eq!("posted:7".parse::<Case>().unwrap().batch, 7);
         let case: Case = "collective:bcast:8:10".parse().unwrap();
         let kind = Kind::Collective { operation: Operation::Bcast, size: 8 };
@@ -149,6 +181,7 @@ mod tests {
             "window:-1:64:3",
             "posted:x",
             "post:1",
+            "ranks:bcast:4:1",
         ] {
             assert!(bad.parse::<Case>().is_err(), "{bad}");
         }

@@ -9,7 +9,10 @@ use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
 
+use tagmatch_launch::Job;
+
 use crate::case::{Case, Kind, Operation, Outcome, Samples, print_begin};
+use crate::probe::Probe;
 
 const CONTROL: u32 = 5;
 const SIZE_MAX: usize = 2 << 20;
@@ -20,6 +23,7 @@ pub(crate) struct Pair {
     sum: Op,
     /// The buffer that a call takes and gives back.
     buffer: Vec<u8>,
+    probe: Probe,
 }
 
 impl Pair {
@@ -28,7 +32,7 @@ impl Pair {
         let (addresses, rank) = if first { ([own, other], 0) } else { ([other, own], 1) };
         let net = WorkerNet::new(worker, addresses.to_vec(), rank)?;
         let world = Runtime::new(net, Config::default())?.world();
-        Ok(Pair { world, sum: Op::sum::<u64>(), buffer: Vec::new() })
+        Ok(Pair { world, sum: Op::sum::<u64>(), buffer: Vec::new(), probe: Probe::new(first)? })
     }
 
     pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
@@ -56,15 +60,22 @@ impl Pair {
     ) -> Outcome<()> {
         let each = if operation == Operation::Alltoall { 2 } else { 1 };
         self.buffer = vec![1; each * size];
-        if self.world.rank() != 0 {
+        let is_first = self.world.rank() == 0;
+        if is_first {
+            print_begin(case);
+        }
+        let before = self.probe.distance();
+        if !is_first {
             loop {
                 match self.agree(0)? {
-                    0 => return Ok(()),
+                    0 => {
+                        self.probe.distance();
+                        return Ok(());
+                    }
                     count => self.calls(operation, count, 0)?,
                 }
             }
         }
-        print_begin(case);
         // The first pass is warm-up.
         for (duration, is_last) in [(duration / 4, false), (duration, true)] {
             let mut samples = Samples::begin();
@@ -76,7 +87,7 @@ impl Pair {
             }
             if is_last {
                 self.agree(0)?;
-                samples.print(case);
+                samples.print(case, [before, self.probe.distance()]);
             }
         }
         Ok(())
@@ -148,4 +159,44 @@ impl Pair {
         let count = from_bytes::<u64>(&number).first().copied().unwrap_or(0);
         Ok(usize::try_from(count)?)
     }
+}
+
+/// Barriers of a launched job with more ranks than cores, as in `benches/peers/mpi.c`.
+pub(crate) fn run_ranks(case: &Case, ranks: u32, milliseconds: f64) -> Outcome<()> {
+    let duration = Duration::try_from_secs_f64(milliseconds / 1e3)?;
+    let mut job = Job::join()?;
+    let worker = Worker::new(tagmatch::Config::default())?;
+    let net = WorkerNet::meet(worker, job.rank(), |own| job.exchange(own))?;
+    let world = Runtime::new(net, Config::default())?.world();
+    if world.size() != ranks {
+        return Err(format!("{}: {} ranks", case.name, world.size()).into());
+    }
+    if world.rank() == 0 {
+        println!("version tagmatch {}", env!("CARGO_PKG_VERSION"));
+        print_begin(case);
+    }
+    // The first pass is warm-up.
+    for (duration, is_last) in [(duration / 4, false), (duration, true)] {
+        let mut samples = Samples::begin();
+        loop {
+            let count = if samples.enough(duration) { 0 } else { case.batch as u64 };
+            let count = world.broadcast(0, to_bytes(&[count])).wait()?;
+            let count = from_bytes::<u64>(&count).first().copied().unwrap_or(0);
+            if count == 0 {
+                break;
+            }
+            let start = Instant::now();
+            for _ in 0..count {
+                world.barrier().wait()?;
+            }
+            samples.push(start.elapsed().as_nanos() as f64 / count as f64);
+        }
+        if is_last && world.rank() == 0 {
+            samples.print(case, [0.0; 2]);
+        }
+    }
+    // No rank goes before all are done with each other.
+    world.barrier().wait()?;
+    job.leave()?;
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
 //!
 //! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first
-//! process measures. It starts the second one, which runs the same program and answers.
+//! process measures. It starts the second one, which runs the same program and answers. The ranks of
+//! `ranks` are started by a launcher.
+//!
+//! [`report`] makes tables, JSON and charts of what all programs have measured.
 
 #![deny(unsafe_code)]
 
@@ -9,6 +12,9 @@ mod case;
 mod collective;
 #[allow(unsafe_code, reason = "buffers by pointer, as users of an MPI pass them")]
 mod memory;
+#[allow(unsafe_code, reason = "cache lines that two processes share")]
+mod probe;
+mod report;
 mod work;
 
 use std::env;
@@ -19,7 +25,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tagmatch::{Address, Config, Worker};
 
 use crate::case::{Case, Kind, Outcome};
-use crate::collective::Pair;
+use crate::collective::{Pair, run_ranks};
 use crate::work::Side;
 
 /// Environment variable with the address of the first process's worker; set for the second process
@@ -38,12 +44,18 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    if let Some(outcome) = report::command(&arguments) {
+        return outcome;
+    }
     let [core_a, core_b, milliseconds, cases @ ..] = &arguments[..] else {
         return Err("usage: tagmatch-peers CORE_A CORE_B MILLISECONDS CASE...".into());
     };
     let cores: [usize; 2] = [core_a.parse()?, core_b.parse()?];
     let milliseconds: f64 = milliseconds.parse()?;
     let cases = cases.iter().map(|case| case.parse()).collect::<Result<Vec<Case>, _>>()?;
+    if let [case @ Case { kind: Kind::Ranks { ranks }, .. }] = &cases[..] {
+        return run_ranks(case, *ranks, milliseconds);
+    }
     match env::var(FIRST) {
         Ok(first) => {
             pin(cores[1])?;
@@ -86,7 +98,7 @@ fn work(
         return Pair::new(worker, other, first)?.run(cases, milliseconds);
     }
     let peer = worker.connect(&other)?;
-    Side::new(worker, peer, first).run(cases, milliseconds)
+    Side::new(worker, peer, first)?.run(cases, milliseconds)
 }
 
 fn pin(core: usize) -> Outcome<()> {

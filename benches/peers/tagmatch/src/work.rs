@@ -1,11 +1,13 @@
 //! The work of `benches/peers/work.h`, line by line. Change both together.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
-use tagmatch::{Config, Match, Output, Peer, Received, Request, Sent, Worker};
+use tagmatch::{Buffer, Config, End, Match, Output, Peer, QueuedSend, Received, Request, Worker};
 
 use crate::case::{Case, Kind, Outcome, Samples, print_begin, print_value};
 use crate::memory::{Memory, SIZE_MAX};
+use crate::probe::Probe;
 
 const PING: u64 = 1;
 const PONG: u64 = 2;
@@ -16,7 +18,9 @@ const LAST: u64 = 6;
 const FILLER: u64 = 1000;
 
 const FILLERS_MAX: usize = 1 << 20;
-const WINDOW_MAX: usize = 64;
+const WINDOW_MAX: usize = 512;
+/// Ends of operations that are taken together.
+const ENDS_MAX: usize = 64;
 /// Windows that touch all of the transport's buffers before memory is measured.
 const TOUCH_WINDOWS: usize = 400;
 /// Bytes of the messages whose memory is measured.
@@ -36,13 +40,16 @@ pub(crate) struct Side {
     nowhere: Memory,
     fillers: Vec<Request<Received>>,
     fillers_any: bool,
-    sends: Vec<Request<Sent>>,
-    receives: Vec<Request<Received>>,
+    /// Ends of the operations of a window.
+    ends: Vec<End>,
+    /// The worker's own memory, of the cases that send from it.
+    device: Buffer,
+    probe: Probe,
 }
 
 impl Side {
-    pub(crate) fn new(worker: Worker, peer: Peer, first: bool) -> Self {
-        Side {
+    pub(crate) fn new(worker: Worker, peer: Peer, first: bool) -> Outcome<Self> {
+        Ok(Side {
             worker,
             peer,
             first,
@@ -54,9 +61,10 @@ impl Side {
             // takes.
             fillers: Vec::with_capacity(FILLERS_MAX),
             fillers_any: false,
-            sends: Vec::with_capacity(WINDOW_MAX),
-            receives: Vec::with_capacity(WINDOW_MAX),
-        }
+            ends: Vec::with_capacity(ENDS_MAX),
+            device: Buffer::default(),
+            probe: Probe::new(first)?,
+        })
     }
 
     pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
@@ -64,7 +72,11 @@ impl Side {
         for case in cases {
             let (size, depth) = match case.kind {
                 Kind::Latency { size, depth, .. } => (size, depth),
-                Kind::Window { size, .. } => (size, 0),
+                Kind::Window { size, window } if window <= WINDOW_MAX => (size, 0),
+                Kind::Buffer { size, window: 1 } => (size, 0),
+                Kind::Window { .. } | Kind::Buffer { .. } | Kind::Ranks { .. } => {
+                    return Err(format!("{} is out of range", case.name).into());
+                }
                 Kind::Posted | Kind::Unexpected => (SMALL, case.batch),
                 Kind::Collective { .. } => {
                     return Err(format!("{} has a turn of its own", case.name).into());
@@ -78,9 +90,7 @@ impl Side {
                 Kind::Latency { any_filler, .. } => {
                     self.run_timed(case, depth, any_filler, duration)?
                 }
-                Kind::Window { .. } | Kind::Collective { .. } => {
-                    self.run_timed(case, 0, false, duration)?
-                }
+                _ => self.run_timed(case, 0, false, duration)?,
             }
         }
         self.set_fillers(0, false)?;
@@ -107,7 +117,7 @@ impl Side {
     /// Receives into the inbox.
     #[inline]
     fn receive(&self, size: usize, tag: u64, any_source: bool) -> Outcome<()> {
-        finish(self.worker.recv(self.which(tag, any_source), self.inbox.incoming(size)))
+        finish(self.worker.recv(self.which(tag, any_source), self.inbox.incoming(size))).map(drop)
     }
 
     fn latency_batch(&self, size: usize, any_source: bool, count: usize) -> Outcome<()> {
@@ -128,27 +138,57 @@ impl Side {
     fn window_batch(&mut self, size: usize, window: usize, count: usize) -> Outcome<()> {
         for _ in 0..count {
             if self.first {
+                let mut under_way = 0;
                 for _ in 0..window {
                     if size <= self.eager_max {
                         self.worker.inject(self.peer, DATA, self.outbox.bytes(size))?;
                     } else {
                         let buffer = self.outbox.outgoing(size);
-                        self.sends.push(self.worker.send(self.peer, DATA, buffer));
+                        match self.worker.send_queued(self.peer, DATA, buffer, 0)? {
+                            QueuedSend::Complete(_) => {}
+                            QueuedSend::UnderWay(_) => under_way += 1,
+                        }
                     }
                 }
-                for send in self.sends.drain(..) {
-                    finish(send)?;
-                }
+                self.take_ends(under_way)?;
                 self.receive(4, ACK, false)?;
             } else {
                 for _ in 0..window {
                     let buffer = self.inbox.incoming(size);
-                    self.receives.push(self.worker.recv(self.which(DATA, false), buffer));
+                    self.worker.recv_queued(self.which(DATA, false), buffer, 0)?;
                 }
-                for receive in self.receives.drain(..) {
-                    finish(receive)?;
-                }
+                self.take_ends(window)?;
                 self.send(4, ACK)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one message at a time out of the worker's own memory.
+    fn buffer_batch(&mut self, size: usize, count: usize) -> Outcome<()> {
+        for _ in 0..count {
+            if self.first {
+                let buffer = mem::take(&mut self.device);
+                self.device = finish(self.worker.send(self.peer, DATA, buffer))?.buffer;
+                self.receive(4, ACK, false)?;
+            } else {
+                self.receive(size, DATA, false)?;
+                self.send(4, ACK)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the ends of so many operations out of the completion queue, without a pause in between.
+    #[inline]
+    fn take_ends(&mut self, mut count: usize) -> Outcome<()> {
+        while count > 0 {
+            self.worker.ends(&mut self.ends, ENDS_MAX);
+            for end in self.ends.drain(..) {
+                if let End::Operation { result, .. } = end {
+                    result?;
+                    count -= 1;
+                }
             }
         }
         Ok(())
@@ -184,20 +224,37 @@ impl Side {
 
     /// Sends one message each way, and checks every byte.
     fn check_bytes(&mut self, size: usize, name: &str) -> Outcome<()> {
-        let pattern =
-            |first: bool, i: usize| (usize::from(first) + 11 + i * 7 + i / 251).to_le_bytes()[0];
         for (i, byte) in self.outbox.bytes_mut(size).iter_mut().enumerate() {
             *byte = pattern(self.first, i);
         }
         self.inbox.bytes_mut(size).fill(0);
         self.latency_batch(size, false, 1)?;
-        let received = self.inbox.bytes(size).iter().enumerate();
-        for (i, byte) in received {
-            if *byte != pattern(!self.first, i) {
-                return Err(format!("{name}: byte {i} of {size} is wrong").into());
-            }
+        self.check_inbox(size, name)
+    }
+
+    /// Sends the same bytes out of the worker's own memory, and checks them.
+    fn check_device(&mut self, size: usize, name: &str) -> Outcome<()> {
+        self.inbox.bytes_mut(size).fill(0);
+        if self.first {
+            self.device = self.worker.buffer(size);
+            let bytes = self.device.as_mut_slice().ok_or("memory that can't be written")?;
+            bytes.copy_from_slice(self.outbox.bytes(size));
         }
-        Ok(())
+        self.buffer_batch(size, 1)?;
+        if self.first { Ok(()) } else { self.check_inbox(size, name) }
+    }
+
+    fn check_inbox(&self, size: usize, name: &str) -> Outcome<()> {
+        match self
+            .inbox
+            .bytes(size)
+            .iter()
+            .enumerate()
+            .find(|(i, b)| **b != pattern(!self.first, *i))
+        {
+            Some((i, _)) => Err(format!("{name}: byte {i} of {size} is wrong").into()),
+            None => Ok(()),
+        }
     }
 
     fn run_timed(
@@ -208,22 +265,31 @@ impl Side {
         duration: Duration,
     ) -> Outcome<()> {
         let (size, operations) = match case.kind {
-            Kind::Window { size, window } => (size, window),
+            Kind::Window { size, window } | Kind::Buffer { size, window } => (size, window),
             // A latency is half a round trip.
             Kind::Latency { size, .. } => (size, 2),
             _ => return Err("nothing to time".into()),
         };
         self.set_fillers(depth, any_filler)?;
         self.check_bytes(size, &case.name)?;
+        if let Kind::Buffer { .. } = case.kind {
+            self.check_device(size, &case.name)?;
+        }
+        if self.first {
+            print_begin(case);
+        }
+        let before = self.probe.distance();
         if !self.first {
             loop {
                 match self.agree(0)? {
-                    0 => return Ok(()),
+                    0 => {
+                        self.probe.distance();
+                        return Ok(());
+                    }
                     count => self.batch(case, count)?,
                 }
             }
         }
-        print_begin(case);
         // The first pass is warm-up.
         for (duration, is_last) in [(duration / 4, false), (duration, true)] {
             let mut samples = Samples::begin();
@@ -236,7 +302,7 @@ impl Side {
             }
             if is_last {
                 self.agree(0)?;
-                samples.print(case);
+                samples.print(case, [before, self.probe.distance()]);
             }
         }
         Ok(())
@@ -246,6 +312,7 @@ impl Side {
         match case.kind {
             Kind::Latency { size, any_source, .. } => self.latency_batch(size, any_source, count),
             Kind::Window { size, window } => self.window_batch(size, window, count),
+            Kind::Buffer { size, .. } => self.buffer_batch(size, count),
             _ => Ok(()),
         }
     }
@@ -258,7 +325,7 @@ impl Side {
             print_begin(case);
         }
         self.set_fillers(0, false)?;
-        self.window_batch(SMALL, WINDOW_MAX, TOUCH_WINDOWS)?;
+        self.window_batch(SMALL, 64, TOUCH_WINDOWS)?;
         self.window_batch(SMALL, 1, TOUCH_WINDOWS)?;
         if case.kind == Kind::Posted {
             if !self.first {
@@ -296,13 +363,17 @@ impl Side {
     }
 }
 
+/// A byte of the messages that the first process sends to check them, or the second one.
+fn pattern(first: bool, i: usize) -> u8 {
+    (usize::from(first) + 11 + i * 7 + i / 251).to_le_bytes()[0]
+}
+
 /// Polls until the operation has ended, without a pause in between, as the peers do.
 #[inline]
-fn finish<T: Output>(mut request: Request<T>) -> Outcome<()> {
+fn finish<T: Output>(mut request: Request<T>) -> Outcome<T> {
     loop {
         if let Some(result) = request.test() {
-            result?;
-            return Ok(());
+            return Ok(result?);
         }
     }
 }

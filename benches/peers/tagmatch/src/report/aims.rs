@@ -1,0 +1,128 @@
+//! The aims: ours, divided by the best peer's figure or by another one at the same distance.
+
+use super::record::Distance;
+use super::rows::{FLOOR, OURS, OURS_BY_MPIEXEC, Ratio, Row, label};
+use crate::case::{Kind, Operation};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// What ours is divided by.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum By {
+    BestPeer,
+    /// The bare loop of process_vm_readv(2).
+    BareRead,
+    OwnDepthZero,
+    /// Bytes, which are divided by nothing.
+    Nothing,
+}
+
+/// An aim at one distance, and what was reached.
+#[derive(Debug)]
+pub(crate) struct Aim {
+    pub(crate) what: String,
+    pub(crate) at_most: f64,
+    pub(crate) by: By,
+    /// `None`: not measured.
+    pub(crate) reached: Option<Reached>,
+}
+
+/// The ratio, and the program that it is formed with.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) ratio: Ratio,
+    pub(crate) other: String,
+}
+
+impl Aim {
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        self.reached.as_ref().map(|reached| reached.ratio.median <= self.at_most)
+    }
+}
+
+/// The aims that `rows`, all at one distance, have.
+pub(crate) fn aims(rows: &[Row<'_>]) -> Vec<Aim> {
+    rows.iter().flat_map(|row| of_row(rows, row)).collect()
+}
+
+fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
+    let Some((at_most, by)) = aim_of(row) else { return Vec::new() };
+    let name = label(row.group, row.case);
+    let what = match row.group {
+        "latency" => format!("{name}, half round trip"),
+        _ => name,
+    };
+    // A job's barrier has an aim under each launcher.
+    let programs: &[(&str, &str)] = match row.group {
+        "ranks" => &[(OURS, ", tagperf run"), (OURS_BY_MPIEXEC, ", mpiexec")],
+        _ => &[(OURS, "")],
+    };
+    let aim = |(program, launcher): &(&str, &str)| Aim {
+        what: format!("{what}{launcher}"),
+        at_most,
+        by: by.clone(),
+        reached: reached(rows, row, program, &by),
+    };
+    programs.iter().map(aim).collect()
+}
+
+fn reached(rows: &[Row<'_>], row: &Row<'_>, program: &str, by: &By) -> Option<Reached> {
+    let ours = row.cell(program)?;
+    let other = match by {
+        By::BestPeer => row.best_peer()?,
+        By::BareRead => row.cell(FLOOR)?,
+        By::OwnDepthZero => {
+            rows.iter().find(|other| is_depth_zero_of(other, row))?.cell(program)?
+        }
+        By::Nothing => {
+            let [low, high] = ours.quartiles;
+            let ratio = Ratio { median: ours.median, low, high };
+            return Some(Reached { ratio, other: "bytes".to_owned() });
+        }
+    };
+    let other_name = if other.program == program { "past none" } else { &other.program };
+    Some(Reached { ratio: ours.ratio_to(other)?, other: other_name.to_owned() })
+}
+
+fn is_depth_zero_of(other: &Row<'_>, row: &Row<'_>) -> bool {
+    let source = |row: &Row<'_>| match row.case.kind {
+        Kind::Latency { any_source, .. } => Some(any_source),
+        _ => None,
+    };
+    let is_shallow = matches!(other.case.kind, Kind::Latency { depth: 0, .. });
+    other.group == row.group && is_shallow && source(other) == source(row)
+}
+
+/// How small the ratio is to be.
+fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
+    let is_near = row.distance != Distance::Apart;
+    let by_distance = |near: f64, apart: f64| if is_near { near } else { apart };
+    let to_best = |at_most: f64| Some((at_most, By::BestPeer));
+    match row.case.kind {
+        Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
+        Kind::Latency { .. } if row.group == "depth" => None,
+        Kind::Latency { size, .. } => to_best(match size {
+            ..=64 => 0.85,
+            ..=8192 => 0.9,
+            _ if size <= 32 * KIB => by_distance(0.5, 0.9),
+            _ if size <= 64 * KIB => by_distance(0.6, 1.0),
+            _ => 1.0,
+        }),
+        Kind::Window { size: 8, window: 1 } => to_best(0.8),
+        Kind::Window { size: 8, window: 64 } => to_best(by_distance(0.8, 0.6)),
+        Kind::Window { size, window: 64 } if (16 * KIB..=64 * KIB).contains(&size) => {
+            to_best(by_distance(0.5, 0.8))
+        }
+        Kind::Buffer { .. } => Some((0.8, By::BareRead)),
+        Kind::Collective { operation, size } => match (operation, size) {
+            (Operation::Barrier, _) | (Operation::Bcast | Operation::Allreduce, 8) => to_best(0.5),
+            (Operation::Allreduce, _) if size <= MIB => to_best(0.8),
+            _ => None,
+        },
+        Kind::Ranks { .. } => to_best(1.0),
+        Kind::Posted => Some((128.0, By::Nothing)),
+        Kind::Unexpected => Some((136.0, By::Nothing)),
+        Kind::Window { .. } => None,
+    }
+}

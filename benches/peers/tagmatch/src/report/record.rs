@@ -1,0 +1,199 @@
+//! The record of a run of `ci/peers`, and the distance under which each result counts.
+//!
+//! Lines of fields that tabs separate:
+//!
+//! ```text
+//! run     NAME VALUE                        parameters of the run
+//! plan    GROUP PROGRAM ENOUGH CASE...      a turn, and the samples of each case that are enough
+//! version PROGRAM VERSION
+//! failed  PROGRAM GROUP REASON              from then on the turn is left out
+//! result  PROGRAM GROUP CASE MIN P50 P90 BATCHES BEFORE AFTER
+//! ```
+
+use std::fmt;
+
+use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+
+use crate::case::{Case, Outcome};
+
+/// Two probes of one distance differ by this factor at most.
+pub(crate) const PROBES_DIFFER_MAX: f64 = 1.5;
+
+/// How far apart both cores were while a case was measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Distance {
+    OneCore,
+    OneCache,
+    Apart,
+    /// The case does not depend on the distance, so no probes stand around it.
+    Any,
+}
+
+impl Distance {
+    pub(crate) const ALL: [Distance; 4] =
+        [Distance::OneCore, Distance::OneCache, Distance::Apart, Distance::Any];
+
+    fn of_probe(nanoseconds: f64) -> Self {
+        match nanoseconds {
+            ns if ns < ONE_CORE_BELOW_NS => Distance::OneCore,
+            ns if ns < ONE_CACHE_BELOW_NS => Distance::OneCache,
+            _ => Distance::Apart,
+        }
+    }
+
+    /// The distance that both probes saw; `None` if they do not agree.
+    fn of_probes([before, after]: [f64; 2]) -> Option<Self> {
+        if before == 0.0 && after == 0.0 {
+            return Some(Distance::Any);
+        }
+        let distance = Distance::of_probe(before);
+        let (least, most) = (before.min(after), before.max(after));
+        let agree = distance == Distance::of_probe(after) && most <= PROBES_DIFFER_MAX * least;
+        agree.then_some(distance)
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Distance::OneCore => "one core",
+            Distance::OneCache => "one cache",
+            Distance::Apart => "apart",
+            Distance::Any => "any distance",
+        })
+    }
+}
+
+/// Cases that a program runs one after the other.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) group: String,
+    pub(crate) program: String,
+    /// Samples of a case, at one distance, that are enough.
+    pub(crate) enough: usize,
+    pub(crate) cases: Vec<Case>,
+    /// Whether the turn was given up.
+    pub(crate) failed: bool,
+}
+
+/// Figures of one case in one turn, in ns; of memory, in bytes.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) program: String,
+    pub(crate) group: String,
+    pub(crate) case: String,
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) batches: u64,
+    pub(crate) probes: [f64; 2],
+    /// `None`: the probes do not agree, and the sample counts nowhere.
+    pub(crate) distance: Option<Distance>,
+}
+
+/// All lines of a record.
+#[derive(Default, Debug)]
+pub(crate) struct Record {
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) versions: Vec<(String, String)>,
+    /// In the order in which the tables show them.
+    pub(crate) turns: Vec<Turn>,
+    pub(crate) failures: Vec<[String; 3]>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Record {
+    pub(crate) fn parse(text: &str) -> Outcome<Self> {
+        let mut record = Record::default();
+        for line in text.lines() {
+            record.line(line).map_err(|why| format!("{why} in the record's line: {line}"))?;
+        }
+        for turn in &mut record.turns {
+            turn.failed = record.failures.iter().any(|[program, group, _]| {
+                *program == turn.program && (group == "all" || *group == turn.group)
+            });
+        }
+        Ok(record)
+    }
+
+    fn line(&mut self, line: &str) -> Outcome<()> {
+        let fields: Vec<_> = line.split('\t').collect();
+        let owned = |text: &str| text.to_owned();
+        match fields[..] {
+            ["run", name, value] => self.settings.push((owned(name), owned(value))),
+            ["version", program, version] => self.versions.push((owned(program), owned(version))),
+            ["plan", group, program, enough, ref cases @ ..] => self.turns.push(Turn {
+                group: owned(group),
+                program: owned(program),
+                enough: enough.parse()?,
+                cases: cases.iter().map(|case| case.parse()).collect::<Result<_, _>>()?,
+                failed: false,
+            }),
+            ["failed", program, group, reason] => {
+                self.failures.push([program, group, reason].map(owned));
+            }
+            ["result", program, group, case, min, p50, p90, batches, before, after] => {
+                let probes = [before.parse()?, after.parse()?];
+                self.samples.push(Sample {
+                    program: owned(program),
+                    group: owned(group),
+                    case: owned(case),
+                    min: min.parse()?,
+                    p50: p50.parse()?,
+                    p90: p90.parse()?,
+                    batches: batches.parse()?,
+                    probes,
+                    distance: Distance::of_probes(probes),
+                });
+            }
+            _ => return Err("no known fields".into()),
+        }
+        Ok(())
+    }
+
+    /// Samples of `case` by `program` at `distance`.
+    pub(crate) fn samples_of<'a>(
+        &'a self,
+        distance: Distance,
+        program: &'a str,
+        group: &'a str,
+        case: &'a str,
+    ) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |s| {
+            s.distance == Some(distance)
+                && s.program == program
+                && s.group == group
+                && s.case == case
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_probes_have_to_see_one_distance() {
+        for (probes, distance) in [
+            ([18.0, 19.0], Some(Distance::OneCore)),
+            ([47.0, 52.0], Some(Distance::OneCache)),
+            ([130.0, 110.0], Some(Distance::Apart)),
+            ([0.0, 0.0], Some(Distance::Any)),
+            ([18.0, 47.0], None),
+            ([47.0, 130.0], None),
+            ([130.0, 47.0], None),
+            ([110.0, 210.0], None),
+            ([35.0, 80.0], None),
+        ] {
+            assert_eq!(Distance::of_probes(probes), distance, "{probes:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_nobody_writes_is_an_error() {
+        for wrong in ["", "result\tucx", "plan\trate\tucx\tmany", "run\ta\tb\tc"] {
+            let error = Record::parse(&format!("{wrong}\n")).unwrap_err().to_string();
+            assert!(error.ends_with(wrong), "{error}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Rows of the tables: all programs' figures of one case at one distance.
+
+use super::record::{Distance, Record, Sample};
+use crate::case::{Case, Kind};
+
+pub(crate) const OURS: &str = "tagmatch";
+/// Our program under MPICH's launcher; otherwise it is under `tagperf run`.
+pub(crate) const OURS_BY_MPIEXEC: &str = "tagmatch-mpiexec";
+pub(crate) const FLOOR: &str = "floor";
+
+/// Groups of cases in the order of the tables, with their titles.
+pub(crate) const GROUPS: [(&str, &str); 7] = [
+    ("latency", "half round trip, ns"),
+    ("rate", "one message of a window, one way, ns"),
+    ("bandwidth", "one large message of a window, one way, ns"),
+    ("depth", "half round trip of 8 B past receives that never match, ns"),
+    ("memory", "resident memory, bytes each, of 100 000"),
+    ("collectives", "collective operations of 2 ranks, ns a call (dup: with free)"),
+    ("ranks", "operations of more ranks than processors, which are two, ns a call"),
+];
+
+/// The figure of a sample that is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stat {
+    Min,
+    P50,
+    P90,
+}
+
+impl Stat {
+    pub(crate) fn of(self, sample: &Sample) -> f64 {
+        match self {
+            Stat::Min => sample.min,
+            Stat::P50 => sample.p50,
+            Stat::P90 => sample.p90,
+        }
+    }
+}
+
+/// One program's samples of a case at a distance.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Cell {
+    pub(crate) program: String,
+    pub(crate) samples: usize,
+    /// Fewer samples were taken than are enough.
+    pub(crate) enough: usize,
+    /// Median and quartiles; 0 without samples.
+    pub(crate) median: f64,
+    pub(crate) quartiles: [f64; 2],
+}
+
+/// Ours divided by another figure: of the medians, and of the quartiles that make it smallest and
+/// largest.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Cell {
+    fn new(program: &str, enough: usize, mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            // The value of this rank, or the mean of the two beside it.
+            let place = share * (values.len() as f64 - 1.0);
+            let beside = |place: f64| values.get(place as usize).copied().unwrap_or(0.0);
+            f64::midpoint(beside(place.floor()), beside(place.ceil()))
+        };
+        let (median, quartiles) = (at(0.5), [at(0.25), at(0.75)]);
+        Cell { program: program.to_owned(), samples: values.len(), enough, median, quartiles }
+    }
+
+    pub(crate) fn ratio_to(&self, other: &Cell) -> Option<Ratio> {
+        let divided = |a: f64, b: f64| a / b;
+        (self.samples > 0 && other.samples > 0 && other.quartiles[0] > 0.0).then(|| Ratio {
+            median: divided(self.median, other.median),
+            low: divided(self.quartiles[0], other.quartiles[1]),
+            high: divided(self.quartiles[1], other.quartiles[0]),
+        })
+    }
+}
+
+/// A case at a distance.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) distance: Distance,
+    pub(crate) group: &'a str,
+    pub(crate) case: &'a Case,
+    /// All programs that the case was planned for and that did not fail, ours first.
+    pub(crate) cells: Vec<Cell>,
+}
+
+impl Row<'_> {
+    pub(crate) fn cell(&self, program: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.program == program && cell.samples > 0)
+    }
+
+    /// The peer with the smallest median.
+    pub(crate) fn best_peer(&self) -> Option<&Cell> {
+        let peers = self.cells.iter().filter(|cell| is_peer(&cell.program) && cell.samples > 0);
+        peers.min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+}
+
+pub(crate) fn is_peer(program: &str) -> bool {
+    ![OURS, OURS_BY_MPIEXEC, FLOOR].contains(&program)
+}
+
+/// All rows at `distance`, in the order of the groups and of the plan.
+pub(crate) fn rows(record: &Record, distance: Distance, stat: Stat) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for (group, _) in GROUPS {
+        let turns = record.turns.iter().filter(|turn| turn.group == group && !turn.failed);
+        for turn in turns {
+            for case in &turn.cases {
+                let samples = record.samples_of(distance, &turn.program, group, &case.name);
+                let values = samples.map(|sample| stat.of(sample)).collect();
+                let cell = Cell::new(&turn.program, turn.enough, values);
+                let known = rows.iter_mut().find(|row| row.group == group && row.case == case);
+                match known {
+                    Some(row) => row.cells.push(cell),
+                    None => rows.push(Row { distance, group, case, cells: vec![cell] }),
+                }
+            }
+        }
+    }
+    rows.retain(|row| row.cells.iter().any(|cell| cell.samples > 0));
+    rows
+}
+
+/// The name of a case in a table.
+pub(crate) fn label(group: &str, case: &Case) -> String {
+    match &case.kind {
+        Kind::Latency { any_source, any_filler, depth, .. } if group == "depth" => {
+            let source = |any: bool| if any { "any source" } else { "exact" };
+            match depth {
+                0 => format!("{} past none", source(*any_source)),
+                _ => format!("{} past {depth} {}", source(*any_source), source(*any_filler)),
+            }
+        }
+        Kind::Latency { size, .. } => size_name(*size),
+        Kind::Window { size, window } => format!("{}, window {window}", size_name(*size)),
+        Kind::Buffer { size, .. } => format!("{} out of Worker::buffer", size_name(*size)),
+        Kind::Ranks { ranks } => format!("barrier of {ranks} ranks"),
+        Kind::Collective { operation, size: 0 } => operation.name().to_owned(),
+        Kind::Collective { operation, size } => {
+            format!("{} of {}", operation.name(), size_name(*size))
+        }
+        Kind::Posted => "posted receive".to_owned(),
+        Kind::Unexpected => "unexpected message of 8 B".to_owned(),
+    }
+}
+
+pub(crate) fn size_name(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_quartiles() {
+        let cell = |values: &[f64]| Cell::new("ucx", 3, values.to_vec());
+        let of_five = cell(&[5.0, 1.0, 4.0, 2.0, 3.0]);
+        assert_eq!((of_five.median, of_five.quartiles), (3.0, [2.0, 4.0]));
+        assert_eq!(cell(&[1.0, 2.0]).median, 1.5);
+        assert_eq!(cell(&[]).samples, 0);
+        assert_eq!(cell(&[]).ratio_to(&of_five), None);
+        let ratio = cell(&[6.0]).ratio_to(&of_five).unwrap();
+        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 1.5, 3.0));
+    }
+}
