@@ -58,12 +58,6 @@ pub(crate) fn append(links: &mut impl Links, first: u32, entry: u32) {
     let last = links.prev(first);
     links.set_prev(entry, last);
     links.set_next(entry, NIL);
-    append_linked(links, first, entry, last);
-}
-
-/// Appends an entry whose own links are set already; it follows `last`.
-#[inline]
-pub(crate) fn append_linked(links: &mut impl Links, first: u32, entry: u32, last: u32) {
     links.set_next(last, entry);
     links.set_prev(first, entry);
 }

@@ -1,7 +1,7 @@
 //! The list of posted receives.
 
 use crate::class::{Envelope, ListWork, Shape, key_of};
-use crate::link::{self, ChainLink, Links, NIL};
+use crate::link::{ChainLink, Links, NIL};
 use crate::receives::{Classes, FoundReceive, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
 use crate::slab::{PostedHandle, StaleHandle};
@@ -50,6 +50,9 @@ pub struct PostedList<T: Copy> {
     /// posted one after the other share a lane: this is the slot of the oldest, and the others are
     /// in its chain.
     slots: [u32; LANES],
+    /// The slot of each lane's youngest receive, once the lane has a slot. So adding a receive and
+    /// removing the oldest don't touch the other end of the chain.
+    youngest: [u32; LANES],
     /// The number of receives that share a lane with an older one.
     sharing: usize,
     classes: Classes,
@@ -78,6 +81,7 @@ impl<T: Copy> PostedList<T> {
             receives: Receives::new(),
             short: ShortPosted::new(),
             slots: [NIL; LANES],
+            youngest: [NIL; LANES],
             sharing: 0,
             classes: Classes::new(),
             indexed: 0,
@@ -144,10 +148,9 @@ impl<T: Copy> PostedList<T> {
     #[inline(never)]
     fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
         let (order, tag) = (PostOrder::new(0, SHORT), Word(lane as u64));
-        let entry =
-            self.receives.reserve(Receive { order, tag, value, link: ChainLink::alone(NIL) });
-        self.receives.set_prev(entry, entry);
-        self.slots[lane] = entry;
+        let link = ChainLink { prev: NIL, next: NIL };
+        let entry = self.receives.reserve(Receive { order, tag, value, link });
+        (self.slots[lane], self.youngest[lane]) = (entry, entry);
         entry
     }
 
@@ -155,11 +158,11 @@ impl<T: Copy> PostedList<T> {
     #[inline(always)]
     fn post_sharing(&mut self, lane: usize, value: T) -> PostedHandle {
         let (order, tag) = (PostOrder::new(self.next_sequence(), SHORT), Word(lane as u64));
-        let oldest = self.slots[lane];
-        let prev = self.receives.prev(oldest);
+        let prev = self.youngest[lane];
         let receive = |_| Receive { order, tag, value, link: ChainLink { prev, next: NIL } };
         let handle = self.receives.insert(NIL, receive);
-        link::append_linked(&mut self.receives, oldest, handle.index, prev);
+        self.receives.set_next(prev, handle.index);
+        self.youngest[lane] = handle.index;
         self.sharing += 1;
         PostedHandle(handle)
     }
@@ -257,7 +260,6 @@ impl<T: Copy> PostedList<T> {
             }
             return value;
         }
-        link::remove_first(&mut self.receives, entry);
         self.slots[lane] = next;
         self.sharing -= 1;
         self.receives.remove(entry).value
@@ -379,11 +381,16 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     fn remove(&mut self, entry: u32) -> T {
         if let Some(lane) = self.lane(entry) {
-            let oldest = self.slots[lane];
-            if entry == oldest {
+            if entry == self.slots[lane] {
                 return self.remove_oldest(lane);
             }
-            link::remove_later(&mut self.receives, oldest, entry);
+            let ChainLink { prev, next } = self.receives.entry(entry).link;
+            self.receives.set_next(prev, next);
+            if next == NIL {
+                self.youngest[lane] = prev;
+            } else {
+                self.receives.set_prev(next, prev);
+            }
             self.sharing -= 1;
             return self.receives.remove(entry).value;
         }
@@ -517,6 +524,22 @@ mod tests {
         let order: Vec<_> = list.iter_in_order().map(|(_, _, value)| value).collect();
         let expected = [9].into_iter().chain(0..=SHARING_MAX as u64).chain([1000]);
         assert!(order.into_iter().eq(expected));
+    }
+
+    #[test]
+    fn a_receive_joins_its_lane_after_the_youngest_was_cancelled() {
+        let alike = Pattern::new(Tag(3), TagMask::EXACT);
+        let mut list = PostedList::new(1);
+        for gone in [2, 1] {
+            let handles = [0, 1, 2].map(|value| list.post(alike, value));
+            (gone..3).rev().for_each(|at| assert_eq!(list.cancel(handles[at]), Ok(at)));
+            [7, 8].map(|value| list.post(alike, value));
+            let order: Vec<_> = list.iter_in_order().map(|(_, _, value)| value).collect();
+            let taken: Vec<_> =
+                std::iter::from_fn(|| list.take_match(Tag(3), SourceId(0))).collect();
+            assert_eq!(taken, (0..gone).chain([7, 8]).collect::<Vec<_>>());
+            assert_eq!((order, list.sharing, list.len()), (taken, 0, 0));
+        }
     }
 
     #[test]
