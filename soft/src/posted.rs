@@ -533,7 +533,9 @@ mod tests {
         for gone in [2, 1] {
             let handles = [0, 1, 2].map(|value| list.post(alike, value));
             (gone..3).rev().for_each(|at| assert_eq!(list.cancel(handles[at]), Ok(at)));
-            [7, 8].map(|value| list.post(alike, value));
+            for value in [7, 8] {
+                list.post(alike, value);
+            }
             let order: Vec<_> = list.iter_in_order().map(|(_, _, value)| value).collect();
             let taken: Vec<_> =
                 std::iter::from_fn(|| list.take_match(Tag(3), SourceId(0))).collect();
