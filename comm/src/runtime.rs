@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tagmatch::{ProgressThread, TagLayout};
 
 use crate::alloc::Allocator;
-use crate::coll::{Algorithms, CollLayer, Tables};
+use crate::coll::{Algorithms, CollLayer, SharedLayer, Tables};
 use crate::comm::{Comm, CommInfo};
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
 use crate::error::{Error, in_range};
@@ -36,6 +36,11 @@ pub struct Config<N: Net> {
     /// Layers over the collective operations. Their order here doesn't matter: each layer has its
     /// level, which no other layer has. Default: none.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
+    /// Whether the members of a communicator that are all on one machine map memory together for
+    /// its barriers, broadcasts, reductions, allreduces, allgathers and alltoalls. The memory, 68
+    /// KiB for each member, is made at the first such call, and is used for up to 64 members. Where
+    /// it can't be had, and with `false`, these operations are done by messages. Default: `true`.
+    pub shared_memory: bool,
 }
 
 impl<N: Net> Default for Config<N> {
@@ -46,6 +51,7 @@ impl<N: Net> Default for Config<N> {
             tags: TagLayout::MPI,
             algorithms: Algorithms::default(),
             layers: Vec::new(),
+            shared_memory: true,
         }
     }
 }
@@ -70,7 +76,7 @@ impl<N: Net> Runtime<N> {
     /// The layouts don't fit each other or the job ([`Error::BadSetting`]), two layers have the same
     /// level, or a layer refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
-        let Config { ids, eager_words, tags, algorithms, layers } = config;
+        let Config { ids, eager_words, tags, algorithms, layers, shared_memory } = config;
         let (size, own) = (net.processes(), net.own());
         in_range("bits of ids", ids.bits().into(), 1, tags.context_bits().into())?;
         in_range("tag_bits of tags", tags.tag_bits().into(), TAG_BITS_MIN.into(), 32)?;
@@ -78,7 +84,9 @@ impl<N: Net> Runtime<N> {
         in_range("number of this process", own.0.into(), 0, u64::from(size) - 1)?;
         let start = Arc::new(|comm: &Comm<N>, call| comm.start_planned(call));
         let run = Arc::new(|comm: &Comm<N>, call| comm.run_planned(call));
-        let tables = Arc::new(Tables::new(layers, start, run)?);
+        let shared = (shared_memory && net.shares_memory()).then(|| SharedLayer::new(&net));
+        let shared = shared.map(|layer| Arc::new(layer) as Arc<dyn CollLayer<N>>);
+        let tables = Arc::new(Tables::new(shared, layers, start, run)?);
         let allocator = Allocator::new(ids, eager_words)?;
         let mailboxes = Arc::new(Mailboxes::new(net.sleeper()));
         let ft = Service::new(own, ids, tags, &allocator, &mailboxes);

@@ -21,6 +21,9 @@ pub struct SimConfig {
     pub turns_in_vain: u32,
     /// Number of processes of a job on each machine, in the order of their ranks; at least 1.
     pub per_node: u32,
+    /// Whether processes on one machine may map memory together. What they write there is seen at
+    /// once, while messages have delays. The network doesn't count it as an event.
+    pub shares_memory: bool,
 }
 
 impl Default for SimConfig {
@@ -33,6 +36,7 @@ impl Default for SimConfig {
             tells_deaths: true,
             turns_in_vain: 64,
             per_node: u32::MAX,
+            shares_memory: false,
         }
     }
 }

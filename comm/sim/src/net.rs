@@ -178,6 +178,10 @@ impl Net for SimNet {
         process.0 / self.world.borrow().config.per_node.max(1)
     }
 
+    fn shares_memory(&self) -> bool {
+        self.world.borrow().config.shares_memory
+    }
+
     fn watch(&mut self, _: ProcessId) {}
 
     fn give_up(&mut self, process: ProcessId) {

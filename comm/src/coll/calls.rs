@@ -11,6 +11,7 @@ use super::call::{Call, Coll};
 use super::collective::Collective;
 use super::exchange::Exchange;
 use super::op::Op;
+use super::shared;
 use super::table::{CollRequest, CollTable};
 
 impl<N: Net> Comm<N> {
@@ -167,9 +168,11 @@ impl<N: Net> Comm<N> {
         // The channel gets its number after the plan is made. A call that fails here uses up no
         // number, so this member's numbers stay equal to those of members whose calls were right.
         let channel = self.outside(0);
+        let shared = shared::takes(self, &call);
         let op = call.op.clone();
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;
-        Ok(Exchange::new(self.numbered(channel), plan, op))
+        let channel = if shared { self.shared_numbered(channel) } else { self.numbered(channel) };
+        Ok(Exchange::new(channel, plan, op))
     }
 
     /// Begins a call with the algorithms of this crate. This is the bottom entry of every table.

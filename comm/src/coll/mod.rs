@@ -8,6 +8,9 @@
 //! algorithm (`algorithms/`) makes a plan of the call: the messages that this member sends,
 //! receives and combines, as data (`plan.rs`). One state machine, the exchange (`exchange.rs`),
 //! carries out all plans.
+//!
+//! The lowest layer (`shared/`) carries out some operations in memory that the members map together,
+//! if all of them are on one machine.
 
 pub(crate) mod algorithms;
 mod call;
@@ -17,6 +20,7 @@ mod exchange;
 mod op;
 mod plan;
 mod repeats;
+mod shared;
 mod table;
 
 pub use algorithms::Algorithms;
@@ -28,4 +32,5 @@ pub use table::{Attached, CollLayer, CollRequest, CollTable, Run, Start, TableBu
 pub(crate) use exchange::Exchange;
 pub(crate) use plan::{Placement, Plan};
 pub(crate) use repeats::Repeats;
+pub(crate) use shared::{SharedLayer, SharedMembers};
 pub(crate) use table::{Bound, Tables};

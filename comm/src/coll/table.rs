@@ -147,6 +147,13 @@ pub(crate) struct Bound<N: Net> {
     attached: Vec<Attached>,
 }
 
+impl<N: Net> Bound<N> {
+    /// The value of this type that the lowest layer with such a value keeps.
+    pub(crate) fn attached<T: Any>(&self) -> Option<&T> {
+        self.attached.iter().find_map(|value| value.downcast_ref())
+    }
+}
+
 impl<N: Net> Drop for Bound<N> {
     fn drop(&mut self) {
         while self.attached.pop().is_some() {}
@@ -165,7 +172,9 @@ pub(crate) struct Tables<N: Net> {
 }
 
 impl<N: Net> Tables<N> {
+    /// `lowest`: a layer beneath all of `layers`, whatever their levels.
     pub(crate) fn new(
+        lowest: Option<Arc<dyn CollLayer<N>>>,
         mut layers: Vec<Arc<dyn CollLayer<N>>>,
         start: Start<N>,
         run: Run<N>,
@@ -175,6 +184,7 @@ impl<N: Net> Tables<N> {
         if let Some(pair) = same {
             return Err(Error::SameLevel { level: pair[0].level() });
         }
+        layers.splice(0..0, lowest);
         let bottom = Arc::new(CollTable {
             start: std::array::from_fn(|_| Arc::clone(&start)),
             run: std::array::from_fn(|_| Arc::clone(&run)),

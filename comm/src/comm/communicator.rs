@@ -5,10 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Repeats};
-use crate::driver::{
-    Channel, Driver, Machine, Numbers, Pending, Request, ResultSlot, Turn, numbers,
-};
+use crate::coll::{Bound, Repeats, SharedMembers};
+use crate::driver::{Channel, Driver, Machine, Numbers, Part, Pending, Request, ResultSlot, Turn};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
@@ -27,6 +25,10 @@ pub(crate) struct Inner<N: Net> {
     name: Mutex<String>,
     /// The numbers of collective operations, the same at all members.
     numbers: Arc<Numbers>,
+    /// The numbers of the operations that go through shared memory where the members have some.
+    /// Such operations need none once they do, and not all members know at the same call that they
+    /// do. So these numbers are apart from the others.
+    shared_numbers: Option<Arc<Numbers>>,
     pub(crate) repeats: Mutex<Repeats<N>>,
     /// The remote group, if this is an intercommunicator.
     pub(crate) remote: Option<Arc<RemoteGroup>>,
@@ -70,13 +72,22 @@ impl<N: Net> Comm<N> {
     ) -> Self {
         // The first number depends on the epoch. So messages that a revoked communicator has left
         // in the same context have other numbers, and are not received here.
-        let numbers = Numbers::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
+        let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
+        let numbers = |part| Arc::new(Numbers::new(first, part));
+        let (numbers, shared_numbers) = match bound.attached::<Arc<SharedMembers>>() {
+            None => (numbers(Part::All), None),
+            Some(_) => {
+                let [even, odd] = [false, true].map(|is_odd| numbers(Part::Half { is_odd }));
+                (even, Some(odd))
+            }
+        };
         let attributes = Mutex::new(Attributes::new(info.clone()));
         let inner = Inner {
             info,
             life,
             name: Mutex::default(),
-            numbers: Arc::new(numbers),
+            numbers,
+            shared_numbers,
             repeats: Mutex::default(),
             remote,
             handler: Mutex::default(),
@@ -178,20 +189,28 @@ impl<N: Net> Comm<N> {
 
     /// This channel with the number of the next collective operation.
     pub(crate) fn numbered(&self, channel: Channel) -> Channel {
-        let turn = Turn::next(&self.inner.numbers, self.driver().sleeper.clone());
-        Channel { tag: self.tag_of(&turn), turn: Some(Arc::new(turn)), ..channel }
+        self.numbered_by(&self.inner.numbers, channel)
+    }
+
+    /// This channel with the number of the next operation that goes through shared memory where the
+    /// members have some.
+    pub(crate) fn shared_numbered(&self, channel: Channel) -> Channel {
+        let numbers = self.inner.shared_numbers.as_ref();
+        self.numbered_by(numbers.unwrap_or(&self.inner.numbers), channel)
+    }
+
+    fn numbered_by(&self, numbers: &Arc<Numbers>, channel: Channel) -> Channel {
+        let turn = Turn::next(numbers, self.driver().sleeper.clone());
+        let tag = turn.tag(channel.tags);
+        Channel { tag, turn: Some(Arc::new(turn)), ..channel }
     }
 
     /// Gives a channel whose operation has ended the number of the next collective operation.
     pub(crate) fn renumber(&self, channel: &mut Channel) {
         if let Some(turn) = &channel.turn {
             turn.renew();
-            channel.tag = self.tag_of(turn);
+            channel.tag = turn.tag(channel.tags);
         }
-    }
-
-    fn tag_of(&self, turn: &Turn) -> u32 {
-        turn.number() & (numbers(self.driver().settings.tags) - 1)
     }
 
     /// A channel in the collective context for messages without the number of a collective

@@ -11,7 +11,7 @@ use crate::ids::ContextId;
 use crate::net::{NetError, Pattern, ProcessId};
 use crate::remote::RemoteRanks;
 
-use super::numbers::{Turn, numbers};
+use super::numbers::Turn;
 
 /// The members, context and tag of one collective operation's messages. No other operation under
 /// way has the same tag.
@@ -47,7 +47,7 @@ impl Channel {
     ///
     /// A machine asks this before its first message.
     pub(crate) fn has_turn(&self) -> bool {
-        self.turn.as_ref().is_none_or(|turn| turn.has_come(numbers(self.tags)))
+        self.turn.as_ref().is_none_or(|turn| turn.has_come(self.tags))
     }
 
     /// A number that tells the operation apart from all others of the communicator, even from those

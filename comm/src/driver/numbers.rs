@@ -27,6 +27,16 @@ pub(crate) fn numbers(tags: TagLayout) -> u32 {
     1 << (tags.tag_bits() - 2)
 }
 
+/// Which tags belong to some numbers of a communicator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    All,
+    /// The even tags, or the odd ones.
+    Half {
+        is_odd: bool,
+    },
+}
+
 /// The numbers of one communicator. The first one is arbitrary, and they wrap.
 #[derive(Debug)]
 pub(crate) struct Numbers {
@@ -37,15 +47,17 @@ pub(crate) struct Numbers {
     ended: Mutex<BTreeSet<u32>>,
     /// Whether an operation waits until another one has ended.
     is_awaited: AtomicBool,
+    part: Part,
 }
 
 impl Numbers {
-    pub(crate) fn new(first: u32) -> Self {
+    pub(crate) fn new(first: u32, part: Part) -> Self {
         Numbers {
             next: AtomicU32::new(first),
             lowest: AtomicU32::new(first),
             ended: Mutex::default(),
             is_awaited: AtomicBool::new(false),
+            part,
         }
     }
 
@@ -93,9 +105,23 @@ impl Turn {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Whether the operation may begin: no operation that is `most` or more numbers earlier is
-    /// under way.
-    pub(crate) fn has_come(&self, most: u32) -> bool {
+    /// The low bits of the tags of the operation's messages.
+    pub(crate) fn tag(&self, tags: TagLayout) -> u32 {
+        let number = match self.numbers.part {
+            Part::All => self.number(),
+            Part::Half { is_odd } => self.number() << 1 | u32::from(is_odd),
+        };
+        number & (numbers(tags) - 1)
+    }
+
+    /// Whether the operation may begin: no operation with the same tag is under way.
+    pub(crate) fn has_come(&self, tags: TagLayout) -> bool {
+        let all = numbers(tags);
+        self.is_within(if matches!(self.numbers.part, Part::All) { all } else { all / 2 })
+    }
+
+    /// Whether no operation that is `most` or more numbers earlier is under way.
+    fn is_within(&self, most: u32) -> bool {
         let number = self.number();
         self.numbers.is_within(number, most) || {
             // Look again after setting the flag: an operation that ends at this moment either sees
@@ -146,9 +172,9 @@ mod tests {
     #[test]
     fn a_number_has_its_turn_when_all_of_the_same_bits_have_ended() {
         // Across the wrap.
-        let numbers = Arc::new(Numbers::new(u32::MAX - 2));
+        let numbers = Arc::new(Numbers::new(u32::MAX - 2, Part::All));
         let turns: Vec<Turn> = (0..8).map(|_| Turn::next(&numbers, None)).collect();
-        let come = |turns: &[Turn]| turns.iter().filter(|turn| turn.has_come(4)).count();
+        let come = |turns: &[Turn]| turns.iter().filter(|turn| turn.is_within(4)).count();
         assert_eq!(come(&turns), 4);
         turns[2].end();
         turns[1].end();
@@ -157,9 +183,9 @@ mod tests {
         turns[0].end();
         assert_eq!(come(&turns[3..]), 4);
         turns[3].renew();
-        assert_eq!((come(&turns[4..]), turns[3].has_come(4)), (4, false));
+        assert_eq!((come(&turns[4..]), turns[3].is_within(4)), (4, false));
         drop(turns);
         assert!(numbers.ended.lock().unwrap().is_empty());
-        assert!(Turn::next(&numbers, None).has_come(1));
+        assert!(Turn::next(&numbers, None).is_within(1));
     }
 }

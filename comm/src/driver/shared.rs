@@ -134,6 +134,15 @@ impl<N: Net> Driver<N> {
         tagmatch::wake_all(wakers);
     }
 
+    /// Wakes a thread that sleeps on the transport.
+    pub(crate) fn ring(&self) {
+        if self.lock().sleepers.asleep > 0
+            && let Some(sleeper) = &self.sleeper
+        {
+            sleeper.ring();
+        }
+    }
+
     /// Wakes `waker` when a machine ends, or when there are news of failures.
     pub(crate) fn watch(&self, waker: &Waker) {
         let wakers = &mut self.lock().wakers;

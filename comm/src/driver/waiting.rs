@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use tagmatch::{ProgressThread, WaitPolicy};
 
@@ -25,21 +26,28 @@ use super::shared::{Driver, DriverState};
 /// How often a call polls in a turn that doesn't yield, at most. In later turns it polls once.
 const LOOKS: u32 = 64;
 
+/// The shortest and the longest sleep while a machine waits for something that wakes no thread. Each
+/// sleep of one wait is twice as long as the one before.
+const POLLED_SLEEP: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
+
 /// One blocking call's wait.
 pub(crate) struct Waiting<'a, N: Net> {
     driver: &'a Driver<N>,
     /// The rest of the polls and yields before the sleep.
     left: WaitPolicy,
     nap: Option<Nap<'a, N>>,
+    /// The longest next sleep while a machine waits for something that wakes no thread.
+    polled_sleep: Duration,
 }
 
 impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn new(driver: &'a Driver<N>) -> Self {
-        Waiting { driver, left: driver.wait_policy, nap: None }
+        let (left, polled_sleep) = (driver.wait_policy, POLLED_SLEEP[0]);
+        Waiting { driver, left, nap: None, polled_sleep }
     }
 
     /// How often to poll in this turn.
-    fn looks(&self) -> u32 {
+    pub(crate) fn looks(&self) -> u32 {
         self.left.spin.clamp(1, LOOKS)
     }
 
@@ -60,7 +68,8 @@ impl<'a, N: Net> Waiting<'a, N> {
             // to sleep.
             None => Some(Nap::begin(self.driver)),
             Some(nap) => {
-                nap.sleep();
+                nap.sleep(self.polled_sleep);
+                self.polled_sleep = (2 * self.polled_sleep).min(POLLED_SLEEP[1]);
                 None
             }
         };
@@ -95,8 +104,9 @@ impl<'a, N: Net> Nap<'a, N> {
         Nap { driver, may_sleep, wakes: state.sleepers.wakes }
     }
 
-    /// Blocks until there may be an event for this thread.
-    fn sleep(&self) {
+    /// Blocks until there may be an event for this thread, or for `polled_sleep` if a machine waits
+    /// for something that wakes no thread.
+    fn sleep(&self, polled_sleep: Duration) {
         let Some(sleeper) = self.driver.sleeper.as_ref().filter(|_| self.may_sleep) else { return };
         let is_early = |state: &mut DriverState<N>| state.sleepers.wakes == self.wakes;
         let mut state = self.driver.lock();
@@ -105,6 +115,8 @@ impl<'a, N: Net> Nap<'a, N> {
             return;
         }
         let sleep_max = state.net.sleep_max();
+        let sleep_max =
+            if state.ft.take_polled() { polled_sleep.min(sleep_max) } else { sleep_max };
         if state.sleepers.has_watcher {
             let woken = self.driver.woken.wait_timeout_while(state, sleep_max, is_early);
             drop(woken.unwrap_or_else(PoisonError::into_inner));

@@ -23,6 +23,11 @@ impl Agree {
         Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
     }
 
+    /// Sets the flags that this process will contribute. To be called before the first step.
+    pub(crate) fn set_flags(&mut self, flags: u64) {
+        self.flags = flags;
+    }
+
     pub(crate) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Value> {
         let MachineIo { net, ft, .. } = io;
         if !std::mem::replace(&mut self.has_voted, true) {

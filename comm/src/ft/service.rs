@@ -48,6 +48,8 @@ pub(crate) struct Service<N: Net> {
     events: usize,
     /// Whether a machine waits for a message.
     is_awaited: bool,
+    /// Whether a machine waits for something that wakes no sleeping thread.
+    is_polled: bool,
 }
 
 impl<N: Net> Service<N> {
@@ -71,6 +73,7 @@ impl<N: Net> Service<N> {
             turns: 0,
             events: 0,
             is_awaited: false,
+            is_polled: false,
         }
     }
 
@@ -87,6 +90,16 @@ impl<N: Net> Service<N> {
     /// A machine waits for a message: the next turn looks for it.
     pub(crate) fn expect(&mut self) {
         self.is_awaited = true;
+    }
+
+    /// A machine waits for something that wakes no sleeping thread: the next sleep is short.
+    pub(crate) fn poll_soon(&mut self) {
+        self.is_polled = true;
+    }
+
+    /// Whether the next sleep has to be short.
+    pub(crate) fn take_polled(&mut self) -> bool {
+        std::mem::take(&mut self.is_polled)
     }
 
     /// Takes in the deaths and messages that have arrived.

@@ -29,7 +29,8 @@
 ///
 ///     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
 ///     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
-///     forward_net!(net: progress, pause, node, sleeper, sleep_max, arm, disarm, notify);
+///     forward_net!(net: progress, pause, node, shares_memory, sleeper, sleep_max);
+///     forward_net!(net: arm, disarm, notify);
 ///
 ///     fn wait_policy(&self) -> WaitPolicy {
 ///         WaitPolicy { spin: 0, ..self.net.wait_policy() }
@@ -118,6 +119,9 @@ macro_rules! forward_net {
     };
     (@node $net:ident) => {
         $crate::forward_net!(@call $net: fn node(&self, process: $crate::net::ProcessId) -> u32);
+    };
+    (@shares_memory $net:ident) => {
+        $crate::forward_net!(@call $net: fn shares_memory(&self) -> bool);
     };
     (@sleeper $net:ident) => {
         $crate::forward_net!(@call $net: fn sleeper(&self)

@@ -132,6 +132,12 @@ pub trait Net: Directory + 'static {
         0
     }
 
+    /// Whether processes on one machine may map memory together, for collective operations. All
+    /// processes of the job must give the same answer.
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
     /// Where blocking calls sleep. `None`: they never sleep.
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
         None

@@ -441,6 +441,10 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.nodes.get(process.0 as usize).copied().unwrap_or(0)
     }
 
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
         Some(Arc::clone(&self.sleeper) as _)
     }

@@ -34,7 +34,9 @@ fn run_on_nics(
     let done = Barrier::new(workers.len());
     let play = |rank: u32, worker: &SharedWorker| {
         let net = WorkerNet::new(worker.clone(), addresses.clone(), rank).unwrap();
-        let runtime = Runtime::new(net, Config::default()).unwrap();
+        // Collective operations go by messages, so that there is something to match.
+        let config = Config { shared_memory: false, ..Config::default() };
+        let runtime = Runtime::new(net, config).unwrap();
         program(runtime.clone(), worker);
         runtime.world().barrier().wait().unwrap();
         done.wait();

@@ -19,3 +19,4 @@ mod layers;
 mod long;
 mod p2p;
 mod resting;
+mod shared;

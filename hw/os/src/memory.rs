@@ -5,13 +5,14 @@
 
 #![cfg_attr(all(loom, test), allow(dead_code, reason = "the model brings its own memory"))]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use super::background_close::UncheckedDescriptors;
+use super::process::Pid;
 use super::{check, descriptor};
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -84,6 +85,26 @@ impl SealedMemory {
         Ok(fds.map(|fd| SealedMemory { fd, length: lengths.next().unwrap_or(0) }))
     }
 
+    /// Opens a memfd that another process of this user has, by the number of its descriptor there.
+    /// The kernel allows this to processes that may read the other one's state, see
+    /// proc_pid_fd(5). Nothing says yet that the process is the right one: pid namespaces differ.
+    ///
+    /// # Errors
+    /// There is no such descriptor, it may not be opened, or it is no memfd of this length whose
+    /// size can't change.
+    pub fn of_process(pid: Pid, number: RawFd, length: usize) -> io::Result<Self> {
+        // The first descriptor only names the file, so opening it can't block. All memfds are on
+        // one file system of the kernel. A file of any other one, which might block, is not opened.
+        let named = open(&format!("/proc/{}/fd/{number}", pid.0), libc::O_PATH)?;
+        let own = SealedMemory::new(c"tagmatch-compare", 0)?;
+        if file_system(&named)? != file_system(&own.fd)? {
+            return Err(io::Error::other("the descriptor is not a memfd"));
+        }
+        let fd = open(&format!("/proc/self/fd/{}", named.as_raw_fd()), libc::O_RDWR)?;
+        check_sealed(&fd, length).map_err(io::Error::other)?;
+        Ok(SealedMemory { fd, length })
+    }
+
     /// Maps the whole memory for reading and writing.
     pub fn map(&self) -> io::Result<Mapping> {
         let raw = MmapOptions::new().len(self.length).map_raw(&self.fd)?;
@@ -107,6 +128,23 @@ impl SealedMemory {
 fn seals(fd: &OwnedFd) -> libc::c_int {
     // SAFETY: no pointers. The call fails with EINVAL for files that can't be sealed.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) }.max(0)
+}
+
+fn open(path: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
+    let path = CString::new(path).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: `path` ends in a zero byte, and the descriptor is new.
+    unsafe { descriptor(libc::open(path.as_ptr(), flags | libc::O_CLOEXEC)) }
+}
+
+/// The number of a file's file system. A file system of another process is not asked.
+fn file_system(fd: &OwnedFd) -> io::Result<(u32, u32)> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: all zeros is a valid `statx`, which lives through the call; the path is empty.
+    unsafe {
+        let mut about: libc::statx = std::mem::zeroed();
+        check(libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut about))?;
+        Ok((about.stx_dev_major, about.stx_dev_minor))
+    }
 }
 
 /// Checks that a descriptor is a memfd of `length` bytes whose size can't change.
@@ -229,6 +267,20 @@ mod tests {
         assert!(length.set_len(4096).is_err() && length.set_len(16384).is_err());
         assert!(memory.is_for_readers());
         assert!(!SealedMemory::new(c"tagmatch-test", 4096).unwrap().is_for_readers());
+    }
+
+    #[test]
+    fn memory_is_opened_by_its_number_in_its_process() {
+        let memory = SealedMemory::new(c"tagmatch-test", 4096).unwrap();
+        let number = memory.fd.as_raw_fd();
+        let of = |number, length| SealedMemory::of_process(Pid::own(), number, length);
+        assert!(of(number, 4096).unwrap().map().unwrap().length() == 4096);
+        assert!(of(number, 8192).is_err());
+        assert!(of(-1, 4096).is_err());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(of(file.as_raw_fd(), 4096).is_err());
+        let (_reader, writer) = io::pipe().unwrap();
+        assert!(of(writer.as_raw_fd(), 4096).is_err());
     }
 
     #[test]

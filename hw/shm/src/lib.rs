@@ -12,6 +12,7 @@
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
 //! | `ring` | one direction of a connection |
+//! | [`segment`] | memory that a group maps together, for collective operations |
 //! | `doorbell` | how a sender says that a ring has a message |
 //! | `watcher`, `events` | the descriptors that a worker watches; the events that wait for a poll |
 //! | `name` | what is in an address |
@@ -103,6 +104,7 @@ mod processes;
 mod read_message;
 mod reads;
 mod ring;
+pub mod segment;
 mod sleep;
 mod sync;
 mod watcher;

@@ -8,6 +8,18 @@ use crate::error::Error;
 use super::settings::Algorithms;
 use super::{long, short, uneven};
 
+/// Checks the arguments of a call that a member can check alone, except the lengths of blocks.
+pub(crate) fn check(call: &Call, size: u32) -> Result<(), Error> {
+    let (root, length) = (call.root, call.data.len());
+    if root >= size {
+        return Err(Error::Rank { rank: root, size });
+    }
+    if call.coll == Coll::Alltoall && !length.is_multiple_of(size as usize) {
+        return Err(Error::Length { length, what: "an alltoall needs one block for each rank" });
+    }
+    call.op.as_ref().map_or(Ok(()), |op| op.check(length))
+}
+
 /// Makes this member's plan of a call, with the algorithm that fits its length and the number of
 /// members.
 pub(crate) fn plan_of(
@@ -16,12 +28,9 @@ pub(crate) fn plan_of(
     algorithms: &Algorithms,
 ) -> Result<Plan, Error> {
     let (root, length, size) = (call.root, call.data.len(), channel.size());
-    if root >= size {
-        return Err(Error::Rank { rank: root, size });
-    }
+    check(&call, size)?;
     let op = call.op.take();
     let op = op.as_ref();
-    op.map_or(Ok(()), |op| op.check(length))?;
     let commutes = op.filter(|op| op.is_commutative());
     let if_from = |least: usize| commutes.filter(|_| length >= least);
     let at_once = algorithms.pairs_at_once(length / size as usize);
@@ -47,12 +56,6 @@ pub(crate) fn plan_of(
             uneven::allgather(channel, Call { receives: lengths(length), ..call })?
         }
         Coll::Allgather => short::allgather(channel, call.data),
-        Coll::Alltoall if !length.is_multiple_of(size as usize) => {
-            return Err(Error::Length {
-                length,
-                what: "an alltoall needs one block for each rank",
-            });
-        }
         Coll::Alltoall => {
             let lengths = lengths(length / size as usize);
             let call = Call { sends: lengths.clone(), receives: lengths, ..call };

@@ -9,6 +9,6 @@ mod short;
 mod tree;
 mod uneven;
 
-pub(crate) use choice::plan_of;
+pub(crate) use choice::{check, plan_of};
 pub use settings::Algorithms;
 pub(crate) use short::{allgather, allreduce, barrier, broadcast};

@@ -1,0 +1,96 @@
+//! One member's state: the order of its operations, and the segment.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use tagmatch::shm::segment::Segment;
+
+use super::making::Making;
+
+/// What a member keeps for the operations of one communicator in shared memory.
+pub(crate) struct SharedMembers {
+    /// The number of the next operation.
+    next: AtomicU64,
+    /// Whether the members have agreed on messages instead.
+    goes_by_messages: AtomicBool,
+    /// Whether the members have agreed on the segment.
+    has_segment: AtomicBool,
+    state: Mutex<SharedState>,
+}
+
+/// How the operations of a communicator are carried out.
+pub(super) enum Way {
+    /// The first call has not begun to make the segment yet.
+    Unmade,
+    Making(Box<Making>),
+    Shared(Box<Segment>),
+    Messages,
+}
+
+pub(super) struct SharedState {
+    pub(super) way: Way,
+    /// The operation that uses the segment, or the next one that may. All operations before it have
+    /// ended.
+    pub(super) turn: u64,
+    /// Memory for values that are combined.
+    pub(super) scratch: Vec<u8>,
+}
+
+impl SharedMembers {
+    pub(super) fn new() -> Self {
+        SharedMembers {
+            next: AtomicU64::new(1),
+            goes_by_messages: AtomicBool::new(false),
+            has_segment: AtomicBool::new(false),
+            state: Mutex::new(SharedState { way: Way::Unmade, turn: 1, scratch: Vec::new() }),
+        }
+    }
+
+    /// The number of a new operation. Number 1 makes the segment.
+    pub(super) fn take_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn goes_by_messages(&self) -> bool {
+        self.goes_by_messages.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_segment(&self) -> bool {
+        self.has_segment.load(Ordering::Relaxed)
+    }
+
+    /// The state; `None` while another thread uses it. That thread may be in a blocking operation,
+    /// so nothing waits for it here.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, SharedState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            // A reduction's operator has panicked. Its operation was ended.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The state, for the operation that has its turn. Other operations use it for a moment only.
+    pub(super) fn lock(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to make the segment.
+    pub(super) fn make(&self, making: Making) {
+        self.lock().way = Way::Making(Box::new(making));
+    }
+
+    /// Notes what the members have agreed on.
+    pub(super) fn agreed(&self, state: &mut SharedState, segment: Option<Segment>) {
+        match segment {
+            Some(segment) => {
+                state.way = Way::Shared(Box::new(segment));
+                self.has_segment.store(true, Ordering::Relaxed);
+            }
+            None => {
+                state.way = Way::Messages;
+                self.goes_by_messages.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! One member's part in an operation: what it publishes in each round, and what it reads.
+//!
+//! | operation | rounds | a member publishes | and reads |
+//! |---|---|---|---|
+//! | barrier | one | nothing but the stamp | all others' stamps |
+//! | broadcast | one for each piece | the root: the piece | the others: the root's |
+//! | allgather | one for each piece | its piece | all others' |
+//! | alltoall | one for each piece of a block | a piece of each block | its own one of each other |
+//! | reduce | one for each piece | all but the root: the piece | the root: all others' |
+//! | allreduce, short or of 2 | one for each piece | its piece | all others' |
+//! | allreduce, else | two for each piece | the piece; then its combined slice | its slice of all others'; then their slices |
+//!
+//! Contents that fit a slot are one piece there. Longer ones go through the areas. Values are
+//! combined in the order of ranks, from the last to the first, so all members get equal results,
+//! and the operation need not be commutative.
+
+use std::mem;
+use std::ops::Range;
+
+use tagmatch::shm::segment::{AREA_BYTES, Published, ROUNDS_MAX, SLOT_BYTES, Segment, Stamp};
+
+use crate::coll::call::{Call, Coll};
+use crate::coll::op::Op;
+use crate::error::Error;
+
+/// Values are combined in blocks of this many bytes, which stay in a processor's nearest cache.
+const BLOCK_BYTES: usize = 4096;
+
+/// From this many bytes on, each member of an allreduce of more than two combines a slice.
+const SLICED_MIN: usize = 2048;
+
+/// How an operation is cut into rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Whether contents go through the areas.
+    is_long: bool,
+    /// Bytes of a piece; for an alltoall, of each block.
+    piece: usize,
+    /// Whether a piece takes two rounds: each member combines a slice.
+    is_sliced: bool,
+    rounds: u32,
+}
+
+impl Shape {
+    /// `None`: the operation is too long, or its values are too wide.
+    pub(super) fn of(call: &Call, members: u32) -> Option<Self> {
+        let members = members as usize;
+        let is_long = call.data.len() > SLOT_BYTES;
+        let room = if is_long { AREA_BYTES } else { SLOT_BYTES };
+        let width = call.op.as_ref().map_or(1, Op::width);
+        let is_sliced =
+            call.coll == Coll::Allreduce && call.data.len() >= SLICED_MIN && members > 2;
+        let (all, piece) = match call.coll {
+            Coll::Alltoall => (call.data.len() / members, room / members),
+            _ => (call.data.len(), room / width * width),
+        };
+        let pieces = if all == 0 { 1 } else { all.div_ceil((piece > 0).then_some(piece)?) };
+        let rounds = u32::try_from(pieces * (1 + usize::from(is_sliced))).ok()?;
+        (rounds <= ROUNDS_MAX).then_some(Shape { is_long, piece, is_sliced, rounds })
+    }
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stand {
+    Done,
+    /// This member must have read what this process published before.
+    NoRoom(u32),
+    /// This member must publish.
+    Unpublished(u32),
+}
+
+/// One member's part in an operation.
+pub(super) struct Operation {
+    coll: Coll,
+    root: u32,
+    op: Option<Op>,
+    /// This member's bytes; in most operations they become the result.
+    memory: Vec<u8>,
+    /// The result of an operation that collects blocks.
+    blocks: Vec<u8>,
+    shape: Shape,
+    number: u64,
+    round: u32,
+    has_published: bool,
+    /// The members before this one have published what this member needs in this round.
+    next: u32,
+    own: u32,
+    members: u32,
+    /// The word by which the members notice that their calls differ.
+    about: u64,
+}
+
+impl Operation {
+    /// The arguments were checked. `number`: the operation's number.
+    pub(super) fn new(call: Call, shape: Shape, number: u64, own: u32, members: u32) -> Self {
+        let Call { coll, root, data, op, .. } = call;
+        let blocks = match coll {
+            Coll::Allgather => {
+                let mut blocks = vec![0; data.len() * members as usize];
+                blocks[data.len() * own as usize..][..data.len()].copy_from_slice(&data);
+                blocks
+            }
+            Coll::Alltoall => data.clone(),
+            _ => Vec::new(),
+        };
+        let about = (data.len() as u64) << 16 | (coll as u64) << 8 | u64::from(root);
+        Operation {
+            coll,
+            root,
+            op,
+            memory: data,
+            blocks,
+            shape,
+            number,
+            round: 0,
+            has_published: false,
+            next: 0,
+            own,
+            members,
+            about,
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp::new(self.number, self.round)
+    }
+
+    /// Goes on as far as possible.
+    ///
+    /// # Errors
+    /// Another member has made another call.
+    #[inline]
+    pub(super) fn advance(
+        &mut self,
+        segment: &mut Segment,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Stand, Error> {
+        loop {
+            let stamp = self.stamp();
+            if !self.has_published {
+                if self.publishes() {
+                    if let Some(member) = segment.lacks(stamp, self.shape.is_long) {
+                        return Ok(Stand::NoRoom(member));
+                    }
+                    self.publish(segment, stamp);
+                }
+                self.has_published = true;
+            }
+            while let Some(member) = self.awaited() {
+                match segment.look(member, stamp) {
+                    Published::NotYet => return Ok(Stand::Unpublished(member)),
+                    Published::Contents { about } if about == self.about => self.next = member + 1,
+                    Published::Contents { about } => return Err(self.mismatch(member, about)),
+                    Published::Other => return Err(self.mismatch(member, 0)),
+                }
+            }
+            self.take(segment, stamp, scratch);
+            self.round += 1;
+            if self.round == self.shape.rounds {
+                segment.finish(stamp.end());
+                return Ok(Stand::Done);
+            }
+            segment.finish(stamp);
+            (self.has_published, self.next) = (false, 0);
+        }
+    }
+
+    /// Gives up this member's part: it publishes nothing more.
+    pub(super) fn give_up(&self, segment: &mut Segment) {
+        segment.finish(self.stamp().end());
+    }
+
+    /// Whether a member has given up its part.
+    pub(super) fn has_given_up(&self, segment: &Segment, member: u32) -> bool {
+        segment.has_ended(member, self.stamp())
+    }
+
+    fn mismatch(&self, rank: u32, about: u64) -> Error {
+        Error::Mismatch { rank, length: about >> 16, due: self.memory.len() }
+    }
+
+    /// The result, after the end.
+    pub(super) fn result(&mut self) -> Vec<u8> {
+        match self.coll {
+            Coll::Allgather | Coll::Alltoall => mem::take(&mut self.blocks),
+            Coll::Reduce if self.own != self.root => Vec::new(),
+            _ => mem::take(&mut self.memory),
+        }
+    }
+
+    fn publishes(&self) -> bool {
+        match self.coll {
+            Coll::Broadcast => self.own == self.root,
+            Coll::Reduce => self.own != self.root,
+            _ => true,
+        }
+    }
+
+    /// The next member whose contents this member needs in this round.
+    #[inline]
+    fn awaited(&self) -> Option<u32> {
+        match self.coll {
+            Coll::Broadcast if self.own == self.root || self.next > self.root => None,
+            Coll::Broadcast => Some(self.root),
+            Coll::Reduce if self.own != self.root => None,
+            _ => {
+                let next = self.next + u32::from(self.next == self.own);
+                (next < self.members).then_some(next)
+            }
+        }
+    }
+
+    /// The place of this round's piece in a block that begins at `start` and has `length` bytes.
+    fn piece(&self, start: usize, length: usize) -> Range<usize> {
+        let round = self.round as usize >> u32::from(self.shape.is_sliced);
+        let at = (round * self.shape.piece).min(length);
+        start + at..start + length.min(at + self.shape.piece)
+    }
+
+    /// The place of a member's slice of the piece at `piece`.
+    fn slice(&self, piece: &Range<usize>, member: u32) -> Range<usize> {
+        let width = self.op.as_ref().map_or(1, Op::width);
+        let (values, members) = (piece.len() / width, self.members as usize);
+        let at = |member: usize| piece.start + values * member / members * width;
+        at(member as usize)..at(member as usize + 1)
+    }
+
+    fn block(&self) -> usize {
+        self.memory.len() / self.members as usize
+    }
+
+    /// Whether this is the second round of a piece, in which the members swap combined slices.
+    fn swaps_slices(&self) -> bool {
+        self.shape.is_sliced && self.round % 2 == 1
+    }
+
+    #[inline]
+    fn publish(&self, segment: &mut Segment, stamp: Stamp) {
+        let is_long = self.shape.is_long;
+        if self.coll == Coll::Alltoall {
+            let block = self.block();
+            for member in 0..self.members as usize {
+                let piece = self.piece(block * member, block);
+                let at = member * self.shape.piece;
+                segment.write(stamp, is_long, at, &self.memory[piece]);
+            }
+        } else {
+            let mut piece = self.piece(0, self.memory.len());
+            if self.swaps_slices() {
+                piece = self.slice(&piece, self.own);
+            }
+            segment.write(stamp, is_long, 0, &self.memory[piece]);
+        }
+        segment.publish(stamp, is_long, self.about);
+    }
+
+    /// Reads what the others have published in this round. All that this member needs is there.
+    #[inline]
+    fn take(&mut self, segment: &Segment, stamp: Stamp, scratch: &mut Vec<u8>) {
+        let is_long = self.shape.is_long;
+        let all = self.memory.len();
+        match self.coll {
+            Coll::Broadcast if self.own != self.root => {
+                let piece = self.piece(0, all);
+                segment.read(self.root, stamp, is_long, 0, &mut self.memory[piece]);
+            }
+            Coll::Allreduce if self.swaps_slices() => {
+                let piece = self.piece(0, all);
+                for member in self.others() {
+                    let slice = self.slice(&piece, member);
+                    segment.read(member, stamp, is_long, 0, &mut self.memory[slice]);
+                }
+            }
+            Coll::Allreduce if self.shape.is_sliced => {
+                let piece = self.piece(0, all);
+                let slice = self.slice(&piece, self.own);
+                self.combine(segment, stamp, slice.start - piece.start, slice, scratch);
+            }
+            Coll::Reduce if self.own != self.root => {}
+            Coll::Reduce | Coll::Allreduce => {
+                self.combine(segment, stamp, 0, self.piece(0, all), scratch);
+            }
+            Coll::Allgather => {
+                for member in self.others() {
+                    let piece = self.piece(all * member as usize, all);
+                    segment.read(member, stamp, is_long, 0, &mut self.blocks[piece]);
+                }
+            }
+            Coll::Alltoall => {
+                let block = self.block();
+                let at = self.own as usize * self.shape.piece;
+                for member in self.others() {
+                    let piece = self.piece(block * member as usize, block);
+                    segment.read(member, stamp, is_long, at, &mut self.blocks[piece]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let own = self.own;
+        (0..self.members).filter(move |member| *member != own)
+    }
+
+    /// Combines the bytes at `place` with those of all others, which begin at `offset` of what the
+    /// others have published.
+    fn combine(
+        &mut self,
+        segment: &Segment,
+        stamp: Stamp,
+        offset: usize,
+        place: Range<usize>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let Some(op) = &self.op else { return };
+        let most = (BLOCK_BYTES / op.width()).max(1) * op.width();
+        let most = most.min(place.len());
+        if scratch.len() < 2 * most {
+            scratch.resize(2 * most, 0);
+        }
+        let (read, combined) = scratch.split_at_mut(most);
+        for at in place.clone().step_by(most.max(1)) {
+            let length = most.min(place.end - at);
+            let (mut read, mut combined) = (&mut read[..length], &mut combined[..length]);
+            let own = &mut self.memory[at..at + length];
+            for member in (0..self.members).rev() {
+                let is_first = member + 1 == self.members;
+                if member == self.own {
+                    if is_first {
+                        combined.copy_from_slice(own);
+                    } else {
+                        op.apply(own, combined);
+                    }
+                    continue;
+                }
+                let from = at - place.start + offset;
+                segment.read(member, stamp, self.shape.is_long, from, read);
+                if is_first {
+                    mem::swap(&mut read, &mut combined);
+                } else {
+                    op.apply(read, combined);
+                }
+            }
+            own.copy_from_slice(combined);
+        }
+    }
+}

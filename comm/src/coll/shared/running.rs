@@ -1,0 +1,302 @@
+//! How an operation is carried out: at once by the calling thread, or by a state machine that
+//! progress steps.
+
+use std::mem;
+use std::sync::{Arc, MutexGuard};
+
+use crate::coll::algorithms;
+use crate::coll::call::{Call, Coll};
+use crate::coll::exchange::Exchange;
+use crate::coll::table::CollRequest;
+use crate::comm::Comm;
+use crate::driver::{Channel, DriverState, Machine, MachineIo, Settings, Waiting};
+use crate::error::Error;
+use crate::ft::Life;
+use crate::net::Net;
+
+use super::making::Making;
+use super::members::{SharedMembers, SharedState, Way};
+use super::operation::{Operation, Shape, Stand};
+
+/// Begins an operation.
+pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
+    match begun(comm, call) {
+        Ok(Begun::Messages(call)) => comm.start_planned(call),
+        Ok(Begun::Shared(begun)) => {
+            let request = comm.start(begun.machine(comm));
+            // A thread that sleeps on the transport is not woken by the segment.
+            comm.driver().ring();
+            request
+        }
+        Err(error) => comm.ended(Err(error)),
+    }
+}
+
+/// Carries an operation out. Blocks.
+pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
+    let begun = match begun(comm, call) {
+        Ok(Begun::Messages(call)) => return comm.run_planned(call),
+        Ok(Begun::Shared(begun)) => begun,
+        Err(error) => return comm.raise(Err(error)),
+    };
+    let members = Arc::clone(&begun.members);
+    let is_next = |state: &mut MutexGuard<'_, SharedState>| {
+        state.turn == begun.number && matches!(state.way, Way::Shared(_))
+    };
+    // The machine needs the state, so the guard is gone before it runs.
+    let state = members.try_lock().and_then(|mut state| is_next(&mut state).then_some(state));
+    let result = match state {
+        Some(state) => run_now(comm, state, begun),
+        None => comm.driver().run(begun.machine(comm)),
+    };
+    comm.raise(result)
+}
+
+enum Begun {
+    Messages(Call),
+    Shared(BegunCall),
+}
+
+/// A call that has its number.
+struct BegunCall {
+    call: Call,
+    shape: Shape,
+    number: u64,
+    members: Arc<SharedMembers>,
+}
+
+/// Checks a call, and gives it its number.
+fn begun<N: Net>(comm: &Comm<N>, call: Call) -> Result<Begun, Error> {
+    let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
+    let members = members.filter(|members| !members.goes_by_messages());
+    let shape = Shape::of(&call, comm.size());
+    let (Some(members), Some(shape)) = (members, shape) else { return Ok(Begun::Messages(call)) };
+    algorithms::check(&call, comm.size())?;
+    let number = members.take_number();
+    if number == 1 {
+        members.make(Making::new(comm));
+    }
+    Ok(Begun::Shared(BegunCall { call, shape, number, members: Arc::clone(members) }))
+}
+
+/// Carries out the operation that has its turn.
+fn run_now<N: Net>(
+    comm: &Comm<N>,
+    mut state: MutexGuard<'_, SharedState>,
+    begun: BegunCall,
+) -> Result<Vec<u8>, Error> {
+    let BegunCall { call, shape, number, .. } = begun;
+    let life = &comm.inner.life;
+    let mut part =
+        Part::new(&mut state, Operation::new(call, shape, number, comm.rank(), comm.size()));
+    if life.is_revoked() {
+        return Err(Error::Revoked);
+    }
+    let driver = comm.driver();
+    let mut waiting = Waiting::new(driver);
+    loop {
+        for _ in 0..waiting.looks() {
+            if part.advance()? == Stand::Done {
+                return Ok(part.operation.result());
+            }
+        }
+        driver.progress();
+        {
+            let DriverState { net, ft, .. } = &mut *driver.lock();
+            ft.poll_soon();
+            if part.look_closely(life, net)? == Stand::Done {
+                return Ok(part.operation.result());
+            }
+        }
+        waiting.rest();
+    }
+}
+
+/// An operation that uses the segment. When this is dropped, the operation has ended in this
+/// process, even if an operator panicked, and the next one has its turn.
+struct Part<'a> {
+    state: &'a mut SharedState,
+    operation: Operation,
+    is_done: bool,
+}
+
+impl<'a> Part<'a> {
+    fn new(state: &'a mut SharedState, operation: Operation) -> Self {
+        Part { state, operation, is_done: false }
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<Stand, Error> {
+        let stand = advance(self.state, &mut self.operation)?;
+        self.is_done = stand == Stand::Done;
+        Ok(stand)
+    }
+
+    fn look_closely<N: Net>(&mut self, life: &Life, net: &N) -> Result<Stand, Error> {
+        let stand = look_closely(self.state, &mut self.operation, life, net)?;
+        self.is_done = stand == Stand::Done;
+        Ok(stand)
+    }
+}
+
+impl Drop for Part<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_done {
+            give_up(self.state, &self.operation);
+        }
+        self.state.turn += 1;
+    }
+}
+
+#[inline]
+fn advance(state: &mut SharedState, operation: &mut Operation) -> Result<Stand, Error> {
+    let SharedState { way: Way::Shared(segment), scratch, .. } = state else {
+        return Err(Error::AlreadyTaken);
+    };
+    operation.advance(segment, scratch)
+}
+
+/// Goes on, and looks whether the member that the operation waits for is down or has given up.
+fn look_closely<N: Net>(
+    state: &mut SharedState,
+    operation: &mut Operation,
+    life: &Life,
+    net: &N,
+) -> Result<Stand, Error> {
+    let mut stand = advance(state, operation)?;
+    while let Stand::NoRoom(member) | Stand::Unpublished(member) = stand {
+        if life.is_revoked() {
+            return Err(Error::Revoked);
+        }
+        let is_down = life.group.process(member).is_some_and(|process| net.is_down(process));
+        let Way::Shared(segment) = &mut state.way else { break };
+        let is_room = stand == Stand::NoRoom(member);
+        if !is_down && (is_room || !operation.has_given_up(segment, member)) {
+            break;
+        }
+        if is_room {
+            segment.forget(member);
+        }
+        // The member may have published before it went down or gave up.
+        let before = mem::replace(&mut stand, advance(state, operation)?);
+        if stand == before && !is_room {
+            return Err(Error::ProcessFailed { rank: is_down.then_some(member) });
+        }
+    }
+    Ok(stand)
+}
+
+fn give_up(state: &mut SharedState, operation: &Operation) {
+    if let Way::Shared(segment) = &mut state.way {
+        operation.give_up(segment);
+    }
+}
+
+impl BegunCall {
+    /// The state machine of the operation.
+    fn machine<N: Net>(self, comm: &Comm<N>) -> SharedMachine {
+        let BegunCall { call, shape, number, members } = self;
+        // An operation that goes by messages after all has a number for them, in the order of the
+        // calls.
+        let channel = (!members.has_segment()).then(|| comm.shared_numbered(comm.outside(0)));
+        SharedMachine {
+            members,
+            life: Arc::clone(&comm.inner.life),
+            number,
+            settings: comm.driver().settings,
+            stage: Stage::Waits { call, shape, channel },
+        }
+    }
+}
+
+/// An operation that waits for its turn, or for the segment, or for other members.
+struct SharedMachine {
+    members: Arc<SharedMembers>,
+    life: Arc<Life>,
+    number: u64,
+    settings: Settings,
+    stage: Stage,
+}
+
+enum Stage {
+    Waits { call: Call, shape: Shape, channel: Option<Channel> },
+    Shared(Box<Operation>),
+    Messages(Box<Exchange>),
+    Over,
+}
+
+impl SharedMachine {
+    /// Ends the operation in this process: the next one has its turn.
+    fn end(&mut self) {
+        if let Stage::Shared(operation) = mem::replace(&mut self.stage, Stage::Over) {
+            let mut state = self.members.lock();
+            give_up(&mut state, &operation);
+            state.turn += 1;
+        }
+    }
+}
+
+impl Drop for SharedMachine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<N: Net> Machine<N> for SharedMachine {
+    type Output = Vec<u8>;
+
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+        if let Stage::Messages(exchange) = &mut self.stage {
+            return exchange.step(io);
+        }
+        if self.life.is_revoked() {
+            self.end();
+            return Some(Err(Error::Revoked));
+        }
+        io.ft.poll_soon();
+        let members = Arc::clone(&self.members);
+        let mut state = members.try_lock()?;
+        if let Way::Making(making) = &mut state.way {
+            let segment = making.step(io)?;
+            members.agreed(&mut state, segment);
+        }
+        if let Stage::Waits { call, shape, channel } = &mut self.stage {
+            match state.way {
+                Way::Shared(_) if state.turn == self.number => {
+                    let (own, size) = (self.life.own, self.life.group.size());
+                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Vec::new()));
+                    let operation = Operation::new(call, *shape, self.number, own, size);
+                    self.stage = Stage::Shared(Box::new(operation));
+                }
+                Way::Messages => {
+                    drop(state);
+                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Vec::new()));
+                    let channel = channel.take()?;
+                    let op = call.op.clone();
+                    let plan = algorithms::plan_of(&channel, call, &self.settings.algorithms);
+                    let plan = match plan {
+                        Ok(plan) => plan,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    let mut exchange = Box::new(Exchange::new(channel, plan, op));
+                    let first = exchange.step(io);
+                    self.stage = Stage::Messages(exchange);
+                    return first;
+                }
+                _ => return None,
+            }
+        }
+        let Stage::Shared(operation) = &mut self.stage else {
+            return Some(Err(Error::AlreadyTaken));
+        };
+        let result = match look_closely(&mut state, operation, &self.life, io.net) {
+            Ok(Stand::Done) => Ok(operation.result()),
+            Ok(_) => return None,
+            Err(error) => Err(error),
+        };
+        drop(state);
+        self.end();
+        Some(result)
+    }
+}

@@ -1,0 +1,220 @@
+//! Collective operations in memory that the members map together.
+
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::{Config, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+
+use crate::common::{Deaths, Sims, linger};
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Runs a program on processes that may map memory together. Each process makes progress until all
+/// others have ended.
+fn run<F: Future>(
+    processes: u32,
+    seed: u64,
+    kills: &[Kill],
+    program: impl Fn(Sims) -> F,
+) -> Result<Ran<F::Output>, Stuck> {
+    // Members get on in shared memory without an event of the network.
+    let config = SimConfig { processes, seed, turns_in_vain: 2000, ..SimConfig::default() };
+    let sim = Sim::new(SimConfig { shares_memory: true, ..config });
+    let busy = Rc::new(Cell::new(processes));
+    let start = |rank| {
+        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
+        linger(runtime.clone(), &busy, program(runtime))
+    };
+    sim.run((0..processes).map(start), kills)
+}
+
+/// The lengths around those at which operations are cut otherwise.
+const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192, 20_000];
+
+/// `left op right` takes the digits of both: it is associative, and not commutative.
+fn chain() -> Op {
+    Op::new(8, false, |left, right| {
+        for (left, right) in left.chunks_exact(8).zip(right.chunks_exact_mut(8)) {
+            let value = u64::from_ne_bytes(left.try_into().unwrap());
+            let other = u64::from_ne_bytes((&*right).try_into().unwrap());
+            // Both halves of a word: how many factors, and their value.
+            let (count, other_count) = (value >> 32, other >> 32);
+            let low = (value & 0xffff_ffff) * 7u64.pow(other_count as u32) + (other & 0xffff_ffff);
+            right.copy_from_slice(&((count + other_count) << 32 | low % 1_000_003).to_ne_bytes());
+        }
+    })
+    .unwrap()
+}
+
+fn chained(values: impl Iterator<Item = u64>) -> u64 {
+    let both = |left: u64, right: u64| {
+        let mut right = right.to_ne_bytes();
+        let (low, count) = (left & 0xffff_ffff, u64::from_ne_bytes(right) >> 32);
+        let low = low * 7u64.pow(count as u32) + (u64::from_ne_bytes(right) & 0xffff_ffff);
+        right = (((left >> 32) + count) << 32 | low % 1_000_003).to_ne_bytes();
+        u64::from_ne_bytes(right)
+    };
+    let all: Vec<u64> = values.collect();
+    all.into_iter().rev().reduce(|right, left| both(left, right)).unwrap()
+}
+
+#[test]
+fn all_operations_give_the_results_of_messages() {
+    for (size, seed) in [(2, 0), (2, 1), (3, 2), (4, 3), (5, 4), (9, 5), (16, 6)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            assert_eq!(world.table().layer(), "shared memory");
+            let (own, size) = (world.rank(), world.size());
+            for (turn, values) in (0..).zip(LENGTHS) {
+                let root = turn % size;
+                let of = |rank: u32| -> Vec<u64> {
+                    (0..values as u64)
+                        .map(|at| 1 << 32 | (at * 31 + u64::from(rank) * 7) % 1000)
+                        .collect()
+                };
+                world.barrier().await.unwrap();
+                // The root's request and the others' blocking calls are the same operation.
+                let told = world.broadcast(root, to_bytes(&of(own))).start();
+                let sum = world.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
+                let least = world.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).start();
+                let chain = world.allreduce(to_bytes(&of(own)), &chain()).start();
+                assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
+                let all: Vec<Vec<u64>> = (0..size).map(of).collect();
+                let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
+                    (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
+                };
+                assert_eq!(from_bytes::<u64>(&chain.await.unwrap()), each(&|one| chained(one)));
+                assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
+                let least = from_bytes::<u64>(&least.await.unwrap());
+                let lowest = each(&|one| one.min().unwrap());
+                assert_eq!(least, if own == root { lowest } else { Vec::new() });
+                let gathered = world.allgather(to_bytes(&of(own))).await.unwrap();
+                assert_eq!(from_bytes::<u64>(&gathered), all.concat());
+                let part = |from: u32, to: u32| -> Vec<u64> {
+                    (0..values as u64).map(|at| at * 3 + u64::from(from * 100 + to)).collect()
+                };
+                let sent: Vec<u64> = (0..size).flat_map(|to| part(own, to)).collect();
+                let came: Vec<u64> = (0..size).flat_map(|from| part(from, own)).collect();
+                let got = world.alltoall(to_bytes(&sent)).await.unwrap();
+                assert_eq!(from_bytes::<u64>(&got), came);
+            }
+        };
+        run(size, seed, &[], program).unwrap();
+    }
+}
+
+/// Operations by messages and in shared memory, begun in one order, end at all members whatever
+/// they wait for first.
+#[test]
+fn operations_by_messages_run_beside_those_in_shared_memory() {
+    for seed in 0..40 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let (own, size) = (world.rank(), world.size());
+            for round in 0..6u32 {
+                let scan = world.scan(to_bytes(&[own + round]), &Op::sum::<u32>()).start();
+                let sum = world.allreduce(to_bytes(&[own + round]), &Op::sum::<u32>()).start();
+                let barrier = world.barrier().start();
+                let gather = world.gather(0, to_bytes(&[own])).start();
+                let copy = world.dup().start();
+                let told = world.broadcast(round % size, to_bytes(&[own])).start();
+                let copy = copy.await.unwrap();
+                copy.barrier().await.unwrap();
+                assert_eq!(from_bytes::<u32>(&told.await.unwrap()), [round % size]);
+                gather.await.unwrap();
+                barrier.await.unwrap();
+                let total = (0..size).map(|rank| rank + round).sum::<u32>();
+                assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [total]);
+                let upto = (0..=own).map(|rank| rank + round).sum::<u32>();
+                assert_eq!(from_bytes::<u32>(&scan.await.unwrap()), [upto]);
+            }
+        };
+        run(2 + (seed % 4) as u32, seed, &[], program).unwrap();
+    }
+}
+
+/// A member dies at each step of the run: while the segment is made, between the rounds of an
+/// operation, afterwards. The others learn of it, or are told by a revocation, and go on.
+#[test]
+fn survivors_of_a_death_in_any_phase_go_on() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let failed = async {
+            for round in 0..3u32 {
+                let long = vec![round; 12_000];
+                world.allreduce(to_bytes(&[round]), &Op::sum::<u32>()).await?;
+                world.broadcast(round % world.size(), to_bytes(&long)).await?;
+                world.allreduce(to_bytes(&long), &Op::max::<u32>()).await?;
+                world.barrier().await?;
+            }
+            Ok::<(), Error>(())
+        };
+        if let Err(error) = failed.await {
+            let is_failure =
+                matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
+            assert!(is_failure, "{error:?}");
+            world.revoke();
+        }
+        loop {
+            let left = world.shrink().await.unwrap();
+            if let Ok(sum) = left.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await {
+                assert_eq!(from_bytes::<u32>(&sum), [left.size()]);
+                break;
+            }
+            left.revoke();
+        }
+    };
+    for (processes, seed) in [(2, 1), (3, 2), (4, 3)] {
+        let ran = |kills: &[Kill]| {
+            let ran = run(processes, seed, kills, program);
+            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            let dead = |rank: usize| kills.iter().any(|kill| kill.rank as usize == rank);
+            assert!(ran.ends.iter().enumerate().all(|(rank, end)| end.is_some() || dead(rank)));
+            ran.steps
+        };
+        let steps = ran(&[]);
+        Deaths::InTurn.each(processes, seed, steps, |kills| {
+            ran(kills);
+        });
+    }
+}
+
+/// Members wait in an operation that one of them never calls. Its revocation ends their wait.
+#[test]
+fn a_revocation_ends_a_wait_in_shared_memory() {
+    for seed in 0..20 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            // The revocation may reach a member that is still in the barrier.
+            assert!(matches!(world.barrier().await, Ok(()) | Err(Error::Revoked)));
+            if world.rank() == 1 {
+                world.revoke();
+            }
+            let data = vec![7u8; 100_000];
+            assert_eq!(world.allreduce(data, &Op::bor()).await, Err(Error::Revoked));
+            assert_eq!(world.barrier().await, Err(Error::Revoked));
+        };
+        run(4, seed, &[], program).unwrap();
+    }
+}
+
+/// Members that call with different lengths get an error, and the communicator can be used further.
+#[test]
+fn calls_that_differ_are_an_error_and_leave_no_trace() {
+    for (short, long) in [(1, 2), (100, 50_000), (40_000, 300_000), (0, 100_000)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            for _ in 0..10 {
+                let length = if world.rank() == 1 { long } else { short };
+                let data = vec![world.rank() as u8; length];
+                let error = world.allreduce(data, &Op::bor()).await.unwrap_err();
+                let is_known =
+                    matches!(error.class(), ErrorClass::Peer | ErrorClass::ProcessFailed);
+                assert!(is_known, "{error:?}");
+                let all = world.allgather(vec![world.rank() as u8]).await.unwrap();
+                assert_eq!(all, [0, 1, 2]);
+            }
+        };
+        run(3, 5, &[], program).unwrap();
+    }
+}

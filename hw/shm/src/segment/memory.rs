@@ -1,0 +1,145 @@
+//! The layout of a segment, and copies into it and out of it.
+
+use std::io;
+
+use tagmatch_os::memory::Mapping;
+
+pub(super) const SLOTS: usize = 8;
+pub(super) const AREAS: usize = 2;
+/// Two cache lines, because processors fetch lines in pairs.
+const SLOT_STRIDE: usize = 128;
+pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<super::Slot>();
+pub(super) const AREA_BYTES: usize = 32 << 10;
+/// The first page has the token, and nothing else.
+const HEAD_BYTES: usize = 4096;
+/// A member's page of words: its slots, and behind them the word that says what it has finished.
+const WORDS_BYTES: usize = 4096;
+const FINISHED_OFFSET: usize = SLOTS * SLOT_STRIDE;
+const MEMBER_BYTES: usize = WORDS_BYTES + AREAS * AREA_BYTES;
+pub(super) const TOKEN_BYTES: usize = 16;
+
+const _: () = assert!(FINISHED_OFFSET + 128 <= WORDS_BYTES);
+
+/// The length of a segment for this many members.
+pub(super) fn length_bytes(members: u32) -> usize {
+    HEAD_BYTES + members as usize * MEMBER_BYTES
+}
+
+/// Where contents lie: in a slot or an area of a member.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Slot(u32, usize),
+    Area(u32, usize),
+}
+
+#[cfg(all(loom, test))]
+pub(super) use super::model::Memory;
+#[cfg(not(all(loom, test)))]
+pub(super) use real::Memory;
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    use std::ptr::{self, NonNull};
+    use std::sync::atomic::AtomicU64;
+
+    use super::super::Slot;
+    use super::*;
+
+    /// The mapped memory of a segment.
+    ///
+    /// Other processes may write all of it at any time. So there are atomics and copies by raw
+    /// pointers, never references to plain data.
+    pub(in super::super) struct Memory {
+        /// Keeps the memory mapped; `start` points to its beginning.
+        _mapping: Mapping,
+        start: NonNull<u8>,
+        members: u32,
+    }
+
+    // SAFETY: `Memory` gives out references to atomics and copies of bytes. The mapping belongs to
+    // the process, not to a thread.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(in super::super) fn new(mapping: Mapping, members: u32) -> io::Result<Self> {
+            let start = NonNull::new(mapping.start()).ok_or(io::ErrorKind::InvalidData)?;
+            if mapping.length() != length_bytes(members) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            Ok(Memory { _mapping: mapping, start, members })
+        }
+
+        pub(in super::super) fn members(&self) -> u32 {
+            self.members
+        }
+
+        /// The words that tell this segment from all others.
+        pub(in super::super) fn token(&self) -> [&AtomicU64; 2] {
+            // SAFETY: the first page has room for both; a mapping begins with a page; any bit
+            // pattern is valid for atomics.
+            unsafe {
+                let words = self.start.cast::<AtomicU64>();
+                [words.as_ref(), words.add(1).as_ref()]
+            }
+        }
+
+        /// The beginning of a member's memory.
+        #[inline]
+        fn member(&self, member: u32) -> NonNull<u8> {
+            assert!(member < self.members);
+            // SAFETY: inside the mapping, by the check above and the length that `new` has checked.
+            unsafe { self.start.add(HEAD_BYTES + member as usize * MEMBER_BYTES) }
+        }
+
+        #[inline]
+        pub(in super::super) fn slot(&self, member: u32, slot: usize) -> &Slot {
+            let offset = slot % SLOTS * SLOT_STRIDE;
+            // SAFETY: inside the member's first page; the offset is a multiple of 128 from a page;
+            // slots are made of atomics.
+            unsafe { self.member(member).add(offset).cast::<Slot>().as_ref() }
+        }
+
+        #[inline]
+        pub(in super::super) fn finished(&self, member: u32) -> &AtomicU64 {
+            // SAFETY: inside the member's first page, and aligned.
+            unsafe { self.member(member).add(FINISHED_OFFSET).cast::<AtomicU64>().as_ref() }
+        }
+
+        /// The bytes from `offset` on, and how many there are.
+        #[inline]
+        fn bytes(&self, place: Place, offset: usize) -> (*mut u8, usize) {
+            let (member, start, length) = match place {
+                Place::Slot(member, slot) => {
+                    (member, slot % SLOTS * SLOT_STRIDE + size_of::<Slot>(), SLOT_BYTES)
+                }
+                Place::Area(member, area) => {
+                    (member, WORDS_BYTES + area % AREAS * AREA_BYTES, AREA_BYTES)
+                }
+            };
+            let offset = offset.min(length);
+            // SAFETY: `start + length` is within the member's memory, and `offset` within that.
+            let bytes = unsafe { self.member(member).add(start + offset) };
+            (bytes.as_ptr(), length - offset)
+        }
+
+        #[inline]
+        pub(in super::super) fn write(&self, place: Place, offset: usize, contents: &[u8]) {
+            let (bytes, length) = self.bytes(place, offset);
+            // SAFETY: as many bytes as there are; `contents` is memory of this process, which no
+            // segment overlaps. Another process may read or write the same bytes at the same time:
+            // then their values are undefined, and nothing but the data depends on them.
+            unsafe {
+                ptr::copy_nonoverlapping(contents.as_ptr(), bytes, contents.len().min(length))
+            }
+        }
+
+        #[inline]
+        pub(in super::super) fn read(&self, place: Place, offset: usize, into: &mut [u8]) {
+            let (bytes, length) = self.bytes(place, offset);
+            // SAFETY: as in `write`.
+            unsafe { ptr::copy_nonoverlapping(bytes, into.as_mut_ptr(), into.len().min(length)) }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Memory that the members of a group on one machine map together, for their collective
+//! operations.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `memory` | the layout, and copies into it and out of it |
+//! | `name` | how a member finds the memory that another member has made |
+//!
+//! Each member has 8 *slots*, each with a stamp, a word about the contents and 112 bytes, and 2
+//! *areas* of 32 KiB for longer contents. Only the member itself writes them; all members read
+//! them.
+//!
+//! # The protocol
+//! An operation has a number, and *rounds*. Number and round together are a [`Stamp`]. All members
+//! count alike, so they agree on the stamps without a message.
+//!
+//! 1. A member has room for what it will publish in a round when all members have read what it
+//!    published before in that round's slot, and in its area if the contents are long
+//!    ([`Segment::lacks`]).
+//! 2. It writes the contents, and then publishes them: it stores the round's stamp in the slot
+//!    ([`Segment::publish`]).
+//! 3. A reader waits until it sees the round's stamp there ([`Segment::look`]), and then copies the
+//!    contents ([`Segment::read`]).
+//! 4. A reader that has read what it needs of a round says so in a word of its own
+//!    ([`Segment::finish`]). A member that has published in a round has finished the rounds before.
+//! 5. At the end of an operation a member has finished all rounds that the operation could have
+//!    ([`Stamp::end`]), even if it failed before. A reader that waits for a round of a member that
+//!    has finished the operation without publishing knows that this member gave up
+//!    ([`Segment::has_ended`]).
+//!
+//! # Trust
+//! Members are processes of one user, and may write anything anywhere in the segment at any time.
+//! They can make contents wrong, and they can make a member wait as if a member never called. They
+//! cause no access outside the segment: all places are computed from numbers of this process, and
+//! contents are copied before they are looked at.
+
+mod memory;
+#[cfg(all(loom, test))]
+mod model;
+mod name;
+
+use std::io;
+
+use crate::sync::AtomicU64;
+use memory::{Memory, Place};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use tagmatch_os::memory::SealedMemory;
+
+pub use name::{NAME_BYTES, SegmentName};
+
+/// Bytes that a slot holds beside its stamp.
+pub const SLOT_BYTES: usize = memory::SLOT_BYTES;
+/// Bytes of an area.
+pub const AREA_BYTES: usize = memory::AREA_BYTES;
+/// The most members of a segment.
+pub const MEMBERS_MAX: u32 = 64;
+/// The most rounds of an operation.
+pub const ROUNDS_MAX: u32 = 60_000;
+
+const SLOTS: u64 = memory::SLOTS as u64;
+const AREAS: u64 = memory::AREAS as u64;
+
+/// A round of an operation. Later operations have greater stamps, and so have later rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// A round of an operation. Operations are numbered from 1, rounds from 0.
+    #[inline]
+    pub fn new(operation: u64, round: u32) -> Self {
+        Stamp(operation << 16 | u64::from(round.min(ROUNDS_MAX)))
+    }
+
+    /// After all rounds of this stamp's operation.
+    #[inline]
+    pub fn end(self) -> Self {
+        Stamp(self.0 | 0xffff)
+    }
+
+    /// Turns with the rounds of an operation, and from one operation to the next.
+    #[inline]
+    fn turn(self) -> u64 {
+        (self.0 >> 16).wrapping_add(self.0 & 0xffff)
+    }
+
+    #[inline]
+    fn slot(self) -> usize {
+        (self.turn() % SLOTS) as usize
+    }
+
+    #[inline]
+    fn area(self) -> usize {
+        (self.turn() % AREAS) as usize
+    }
+
+    /// The stamp before this one.
+    fn before(self) -> Self {
+        Stamp(self.0.saturating_sub(1))
+    }
+}
+
+/// What a member has published in a round, as far as another member sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// Nothing yet.
+    NotYet,
+    /// Contents, with the word about them.
+    Contents {
+        /// The word that was given to [`Segment::publish`].
+        about: u64,
+    },
+    /// Something of a later round: the member counts differently, or its slot was overwritten.
+    Other,
+}
+
+/// A member's view of the memory that a group maps together. See the [module](self) for the rules.
+pub struct Segment {
+    memory: Memory,
+    own: u32,
+    /// By member: this member knows that the member has finished these rounds.
+    finished: Vec<Stamp>,
+    /// By slot: the last stamp published there.
+    in_slots: [Stamp; memory::SLOTS],
+    /// By area: the stamp of its last contents.
+    in_areas: [Stamp; memory::AREAS],
+}
+
+impl Segment {
+    /// Makes the memory for a group of `members`. The others open it by the name, as long as the
+    /// [`SegmentName`]'s owner, which this returns, is kept.
+    ///
+    /// # Errors
+    /// The system refused the memory, or there are more than [`MEMBERS_MAX`] members.
+    pub fn create(members: u32, own: u32) -> io::Result<(Self, SegmentName)> {
+        let memory = SealedMemory::new(c"tagmatch-segment", length_of(members, own)?)?;
+        let mapped = Memory::new(memory.map()?, members)?;
+        let name = SegmentName::of(memory, mapped.token())?;
+        Ok((Segment::over(mapped, members, own), name))
+    }
+
+    /// Maps the memory that another member has made.
+    ///
+    /// # Errors
+    /// The bytes are no name, the memory is on another machine or can't be reached, or it is not
+    /// for that many members.
+    pub fn open(name: &[u8], members: u32, own: u32) -> io::Result<Self> {
+        let memory = name::open(name, length_of(members, own)?)?;
+        let mapped = Memory::new(memory.map()?, members)?;
+        name::check(name, mapped.token())?;
+        Ok(Segment::over(mapped, members, own))
+    }
+
+    fn over(memory: Memory, members: u32, own: u32) -> Self {
+        Segment {
+            memory,
+            own,
+            finished: vec![Stamp(0); members as usize],
+            in_slots: [Stamp(0); memory::SLOTS],
+            in_areas: [Stamp(0); memory::AREAS],
+        }
+    }
+
+    /// The number of members.
+    pub fn members(&self) -> u32 {
+        self.memory.members()
+    }
+
+    /// A member that has still to read what this member published before in the slot of this round,
+    /// or in its area if the contents are `long`. `None`: there is room for this round.
+    #[inline]
+    pub fn lacks(&mut self, stamp: Stamp, long: bool) -> Option<u32> {
+        let mut old = self.in_slots[stamp.slot()];
+        if long {
+            old = old.max(self.in_areas[stamp.area()]);
+        }
+        if old == Stamp(0) {
+            return None;
+        }
+        let Segment { memory, own, finished, .. } = self;
+        (0..).zip(finished).find_map(|(member, known)| {
+            if *known < old && member != *own {
+                *known = Stamp(memory.finished(member).load(Acquire)).max(*known);
+                return (*known < old).then_some(member);
+            }
+            None
+        })
+    }
+
+    /// Waits no more until this member has read something: its process is down.
+    pub fn forget(&mut self, member: u32) {
+        if let Some(known) = self.finished.get_mut(member as usize) {
+            *known = Stamp(u64::MAX);
+        }
+    }
+
+    /// Writes contents of a round, from `offset` of its slot on, or of its area if they are `long`.
+    /// What does not fit is left out.
+    #[inline]
+    pub fn write(&mut self, stamp: Stamp, long: bool, offset: usize, contents: &[u8]) {
+        self.memory.write(place(self.own, stamp, long), offset, contents);
+    }
+
+    /// Publishes the contents that were written for a round, with a word about them. There must be
+    /// room for the round ([`lacks`](Self::lacks)).
+    #[inline]
+    pub fn publish(&mut self, stamp: Stamp, long: bool, about: u64) {
+        self.in_slots[stamp.slot()] = stamp;
+        if long {
+            self.in_areas[stamp.area()] = stamp;
+        }
+        let slot = self.memory.slot(self.own, stamp.slot());
+        slot.about.store(about, Relaxed);
+        // The readers see the contents and the word once they see the stamp.
+        slot.stamp.store(stamp.0, Release);
+    }
+
+    /// What another member has published in a round.
+    #[inline]
+    pub fn look(&mut self, member: u32, stamp: Stamp) -> Published {
+        let slot = self.memory.slot(member, stamp.slot());
+        let seen = Stamp(slot.stamp.load(Acquire));
+        if seen < stamp {
+            return Published::NotYet;
+        }
+        if seen > stamp {
+            return Published::Other;
+        }
+        if let Some(known) = self.finished.get_mut(member as usize) {
+            *known = stamp.before().max(*known);
+        }
+        Published::Contents { about: slot.about.load(Relaxed) }
+    }
+
+    /// Copies contents of a round that another member has published. What is not in the slot or the
+    /// area stays as it is in `into`.
+    #[inline]
+    pub fn read(&self, member: u32, stamp: Stamp, long: bool, offset: usize, into: &mut [u8]) {
+        self.memory.read(place(member, stamp, long), offset, into);
+    }
+
+    /// Says that this member has read all that it needs of the rounds up to this one.
+    #[inline]
+    pub fn finish(&mut self, stamp: Stamp) {
+        // The reads are before this, for a writer that sees it.
+        self.memory.finished(self.own).store(stamp.0, Release);
+    }
+
+    /// Whether a member has finished the operation of this stamp: it will publish nothing more in
+    /// the operation. What it published before is seen by a [`look`](Self::look) after this.
+    pub fn has_ended(&self, member: u32, stamp: Stamp) -> bool {
+        self.memory.finished(member).load(Acquire) >= stamp.end().0
+    }
+}
+
+fn length_of(members: u32, own: u32) -> io::Result<usize> {
+    if !(1..=MEMBERS_MAX).contains(&members) || own >= members {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    Ok(memory::length_bytes(members))
+}
+
+#[inline]
+fn place(member: u32, stamp: Stamp, long: bool) -> Place {
+    if long { Place::Area(member, stamp.area()) } else { Place::Slot(member, stamp.slot()) }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Segment(member {} of {})", self.own, self.members())
+    }
+}
+
+/// The words of a slot. Contents follow them.
+#[repr(C)]
+pub(super) struct Slot {
+    /// The [`Stamp`] of the contents. Only the slot's member stores it, with `Release`, after the
+    /// contents and `about`. Readers load it with `Acquire`.
+    stamp: AtomicU64,
+    /// A word about the contents.
+    about: AtomicU64,
+}
