@@ -31,31 +31,26 @@ fn run<F: Future>(
 /// The lengths around those at which operations are cut otherwise.
 const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192, 20_000];
 
-/// `left op right` takes the digits of both: it is associative, and not commutative.
-fn chain() -> Op {
+/// The composition of two functions `x -> a * x + b`, each as the words a and b: associative, and not
+/// commutative.
+fn composed(left: u64, right: u64) -> u64 {
+    let words = |value: u64| {
+        let bytes = value.to_ne_bytes();
+        let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        [word(0), word(4)]
+    };
+    let ([a, b], [c, d]) = (words(left), words(right));
+    let made = [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)].map(u32::to_ne_bytes);
+    u64::from_ne_bytes(made.concat().try_into().unwrap())
+}
+
+fn composition() -> Op {
     Op::new(8, false, |left, right| {
-        for (left, right) in left.chunks_exact(8).zip(right.chunks_exact_mut(8)) {
-            let value = u64::from_ne_bytes(left.try_into().unwrap());
-            let other = u64::from_ne_bytes((&*right).try_into().unwrap());
-            // Both halves of a word: how many factors, and their value.
-            let (count, other_count) = (value >> 32, other >> 32);
-            let low = (value & 0xffff_ffff) * 7u64.pow(other_count as u32) + (other & 0xffff_ffff);
-            right.copy_from_slice(&((count + other_count) << 32 | low % 1_000_003).to_ne_bytes());
+        for (left, right) in left.as_chunks::<8>().0.iter().zip(right.as_chunks_mut::<8>().0) {
+            *right = composed(u64::from_ne_bytes(*left), u64::from_ne_bytes(*right)).to_ne_bytes();
         }
     })
     .unwrap()
-}
-
-fn chained(values: impl Iterator<Item = u64>) -> u64 {
-    let both = |left: u64, right: u64| {
-        let mut right = right.to_ne_bytes();
-        let (low, count) = (left & 0xffff_ffff, u64::from_ne_bytes(right) >> 32);
-        let low = low * 7u64.pow(count as u32) + (u64::from_ne_bytes(right) & 0xffff_ffff);
-        right = (((left >> 32) + count) << 32 | low % 1_000_003).to_ne_bytes();
-        u64::from_ne_bytes(right)
-    };
-    let all: Vec<u64> = values.collect();
-    all.into_iter().rev().reduce(|right, left| both(left, right)).unwrap()
 }
 
 #[test]
@@ -69,7 +64,7 @@ fn all_operations_give_the_results_of_messages() {
                 let root = turn % size;
                 let of = |rank: u32| -> Vec<u64> {
                     (0..values as u64)
-                        .map(|at| 1 << 32 | (at * 31 + u64::from(rank) * 7) % 1000)
+                        .map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000)
                         .collect()
                 };
                 world.barrier().await.unwrap();
@@ -77,13 +72,16 @@ fn all_operations_give_the_results_of_messages() {
                 let told = world.broadcast(root, to_bytes(&of(own))).start();
                 let sum = world.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
                 let least = world.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).start();
-                let chain = world.allreduce(to_bytes(&of(own)), &chain()).start();
+                let chain = world.allreduce(to_bytes(&of(own)), &composition()).start();
                 assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
                 let all: Vec<Vec<u64>> = (0..size).map(of).collect();
                 let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
                     (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
                 };
-                assert_eq!(from_bytes::<u64>(&chain.await.unwrap()), each(&|one| chained(one)));
+                assert_eq!(
+                    from_bytes::<u64>(&chain.await.unwrap()),
+                    each(&|one| one.reduce(composed).unwrap())
+                );
                 assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
                 let least = from_bytes::<u64>(&least.await.unwrap());
                 let lowest = each(&|one| one.min().unwrap());
@@ -204,14 +202,15 @@ fn calls_that_differ_are_an_error_and_leave_no_trace() {
     for (short, long) in [(1, 2), (100, 50_000), (40_000, 300_000), (0, 100_000)] {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
+            let own = u8::try_from(world.rank()).unwrap();
             for _ in 0..10 {
                 let length = if world.rank() == 1 { long } else { short };
-                let data = vec![world.rank() as u8; length];
+                let data = vec![own; length];
                 let error = world.allreduce(data, &Op::bor()).await.unwrap_err();
                 let is_known =
                     matches!(error.class(), ErrorClass::Peer | ErrorClass::ProcessFailed);
                 assert!(is_known, "{error:?}");
-                let all = world.allgather(vec![world.rank() as u8]).await.unwrap();
+                let all = world.allgather(vec![own]).await.unwrap();
                 assert_eq!(all, [0, 1, 2]);
             }
         };

@@ -6,8 +6,7 @@ use tagmatch::shm::segment::{NAME_BYTES, Segment, SegmentName};
 
 use crate::coll::algorithms;
 use crate::coll::exchange::Exchange;
-use crate::comm::Comm;
-use crate::driver::{Machine, MachineIo};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::ft::{Agree, Life};
 use crate::net::Net;
 
@@ -23,15 +22,13 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Begins. All members do this at the same call.
-    pub(super) fn new<N: Net>(comm: &Comm<N>) -> Self {
-        let life = &comm.inner.life;
-        let (members, own) = (comm.size(), comm.rank());
+    /// Begins. All members do this at the same call, with the same `channel`.
+    pub(super) fn new(life: &Arc<Life>, channel: Channel) -> Self {
+        let (members, own) = (life.group.size(), life.own);
         // Without memory rank 0 tells an invalid name.
         let made = if own == 0 { Segment::create(members, own).ok() } else { None };
         let (segment, name) = made.unzip();
         let bytes = name.as_ref().map_or([0; NAME_BYTES], |name| *name.as_bytes());
-        let channel = comm.shared_numbered(comm.outside(0));
         let plan = algorithms::broadcast(&channel, 0, bytes.to_vec());
         Making {
             life: Arc::clone(life),

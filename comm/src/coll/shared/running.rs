@@ -74,7 +74,8 @@ fn begun<N: Net>(comm: &Comm<N>, call: Call) -> Result<Begun, Error> {
     algorithms::check(&call, comm.size())?;
     let number = members.take_number();
     if number == 1 {
-        members.make(Making::new(comm));
+        let channel = comm.shared_numbered(comm.outside(0));
+        members.make(Making::new(&comm.inner.life, channel));
     }
     Ok(Begun::Shared(BegunCall { call, shape, number, members: Arc::clone(members) }))
 }

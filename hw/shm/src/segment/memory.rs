@@ -2,13 +2,14 @@
 
 use std::io;
 
+use crate::sync::AtomicU64;
 use tagmatch_os::memory::Mapping;
 
 pub(super) const SLOTS: usize = 8;
 pub(super) const AREAS: usize = 2;
 /// Two cache lines, because processors fetch lines in pairs.
 const SLOT_STRIDE: usize = 128;
-pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<super::Slot>();
+pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<Slot>();
 pub(super) const AREA_BYTES: usize = 32 << 10;
 /// The first page has the token, and nothing else.
 const HEAD_BYTES: usize = 4096;
@@ -23,6 +24,16 @@ const _: () = assert!(FINISHED_OFFSET + 128 <= WORDS_BYTES);
 /// The length of a segment for this many members.
 pub(super) fn length_bytes(members: u32) -> usize {
     HEAD_BYTES + members as usize * MEMBER_BYTES
+}
+
+/// The words of a slot. Contents follow them.
+#[repr(C)]
+pub(super) struct Slot {
+    /// The stamp of the contents. Only the slot's member stores it, with `Release`, after the
+    /// contents and `about`. Readers load it with `Acquire`.
+    pub(super) stamp: AtomicU64,
+    /// A word about the contents.
+    pub(super) about: AtomicU64,
 }
 
 /// Where contents lie: in a slot or an area of a member.
@@ -40,9 +51,7 @@ pub(super) use real::Memory;
 #[cfg(not(all(loom, test)))]
 mod real {
     use std::ptr::{self, NonNull};
-    use std::sync::atomic::AtomicU64;
 
-    use super::super::Slot;
     use super::*;
 
     /// The mapped memory of a segment.

@@ -41,7 +41,6 @@ mod name;
 
 use std::io;
 
-use crate::sync::AtomicU64;
 use memory::{Memory, Place};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tagmatch_os::memory::SealedMemory;
@@ -268,14 +267,4 @@ impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Segment(member {} of {})", self.own, self.members())
     }
-}
-
-/// The words of a slot. Contents follow them.
-#[repr(C)]
-pub(super) struct Slot {
-    /// The [`Stamp`] of the contents. Only the slot's member stores it, with `Release`, after the
-    /// contents and `about`. Readers load it with `Acquire`.
-    stamp: AtomicU64,
-    /// A word about the contents.
-    about: AtomicU64,
 }

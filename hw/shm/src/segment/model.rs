@@ -7,8 +7,8 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::memory::{AREAS, Place, SLOTS};
-use super::{Published, Segment, Slot, Stamp};
+use super::memory::{AREAS, Place, SLOTS, Slot};
+use super::{Published, Segment, Stamp};
 use crate::sync::AtomicU64;
 use tagmatch_os::memory::Mapping;
 
