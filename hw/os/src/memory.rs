@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
@@ -33,9 +33,13 @@ impl SealedMemory {
 
     /// As [`SealedMemory::new`], and the mapping through which this process writes. Nobody can map
     /// the memory for writing again, or write it in another way (`F_SEAL_FUTURE_WRITE`).
+    ///
+    /// The memory may be much longer than what is used of it. It is in no core dump: the kernel
+    /// would take a page for each that was never used.
     pub fn for_readers(name: &CStr, length: usize) -> io::Result<(Self, Mapping)> {
         let memory = Self::unsealed(name, length)?;
         let mapping = memory.map()?;
+        mapping.raw.advise(Advice::DontDump)?;
         memory.seal(SEALS | libc::F_SEAL_FUTURE_WRITE)?;
         Ok((memory, mapping))
     }
@@ -117,9 +121,10 @@ impl SealedMemory {
         seals(&self.fd) & libc::F_SEAL_FUTURE_WRITE != 0
     }
 
-    /// Maps the whole memory for reading.
+    /// Maps the whole memory for reading. The mapping is in no core dump.
     pub fn map_for_reading(&self) -> io::Result<ReadOnlyMapping> {
         let raw = MmapOptions::new().len(self.length).map_raw_read_only(&self.fd)?;
+        raw.advise(Advice::DontDump)?;
         Ok(ReadOnlyMapping { raw })
     }
 }
@@ -256,13 +261,18 @@ mod tests {
 
     #[test]
     fn memory_for_readers_is_written_by_its_first_mapping_alone() {
-        let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-test", 8192).unwrap();
+        let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-readers", 8192).unwrap();
         // SAFETY: inside the mapping, and nothing else accesses it at the same time.
         unsafe { mapping.start().write(7) };
         let there = memory.map_for_reading().unwrap();
         // SAFETY: as above.
         assert_eq!((unsafe { there.start().read() }, there.length()), (7, 8192));
         assert!(memory.map().is_err());
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_both: Vec<_> = maps.split("VmFlags:").collect();
+        let is_dumped = |pair: &[&str]| !pair[1].lines().next().unwrap().contains(" dd");
+        let both = of_both.windows(2).filter(|pair| pair[0].contains("tagmatch-readers"));
+        assert_eq!(both.map(is_dumped).collect::<Vec<_>>(), [false; 2]);
         let length = std::fs::File::from(memory.fd.try_clone().unwrap());
         assert!(length.set_len(4096).is_err() && length.set_len(16384).is_err());
         assert!(memory.is_for_readers());

@@ -64,7 +64,8 @@ pub struct ShmConfig {
     ///
     /// Peers' memory is mapped up to the same length. Address space is taken for each peer, and
     /// memory only when it is read. Where the address space is limited (`ulimit -v`), and with
-    /// `vm.overcommit_memory=2`, there is no device memory.
+    /// `vm.overcommit_memory=2`, there is no device memory. A process that locks its memory
+    /// (mlockall(2)) should set 0, since all of it would be taken at once. Core dumps leave it out.
     pub device_memory_bytes: u64,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     /// Default: `true`.

@@ -136,13 +136,13 @@ impl Reads {
             memory.copy(at + read.done, &mut into[read.done..end]);
             *budget -= end - read.done;
             read.done = end;
-            // The peer may have gone meanwhile, and its process may have ended: that does not
-            // matter as long as it has not let go of the buffer.
-            return match end == read.length {
-                true if memory.is_current() => Ok(true),
-                true => Err(ReadError::PeerDown),
-                false => Ok(false),
-            };
+            let is_done = end == read.length;
+            // The peer's process may have ended meanwhile: that does not matter as long as the peer
+            // has not let go of the buffer.
+            if is_done && !memory.is_current() {
+                return Err(ReadError::PeerDown);
+            }
+            return Ok(is_done);
         }
         let Some(process) = &connection.process else {
             // The peer is this worker itself: the buffer is in the table of exposed buffers.
