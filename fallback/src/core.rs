@@ -14,7 +14,7 @@ use crate::offload::Offload;
 use crate::peer::PeerState;
 use crate::receiver::Receiver;
 use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
-use crate::requests::{Matched, REQUESTS_MAX};
+use crate::requests::REQUESTS_MAX;
 use crate::slices;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
@@ -150,7 +150,7 @@ impl Core {
                 }
                 Owner::Sleeps | Owner::Gone => {
                     line.finish(&status);
-                    let request = matched.request;
+                    let request = matched.request();
                     rx.requests.tell_owner(request);
                 }
             }
@@ -217,8 +217,9 @@ impl Core {
         }
         let matched = rx.posted.take_match(tag, SourceId(peer.0));
         let matched = matched.and_then(|index| rx.requests.matched(index));
-        if let Some(Matched { request, line, .. }) = matched {
-            let buffer = std::mem::take(&mut line.buffer);
+        if let Some(matched) = matched {
+            let request = matched.request();
+            let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
             rx.freed(peer, Amount::RENDEZVOUS);
             rx.pull(request, status, span, app_ctx.operation(), buffer);
@@ -406,7 +407,7 @@ impl Core {
             }
             let rx = &mut self.receiver;
             if rx.posted.cancel(handle).is_ok()
-                && let Some(Matched { request, .. }) = rx.requests.matched(index)
+                && let Some(request) = rx.requests.matched(index).map(|matched| matched.request())
             {
                 rx.requests.fail(request, fault);
             }

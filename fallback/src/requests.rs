@@ -363,8 +363,7 @@ impl Requests {
     pub(crate) fn matched(&mut self, index: u32) -> Option<Matched<'_>> {
         let Requests { lines, free, len, ends, .. } = self;
         let line = lines.get_mut(index as usize)?;
-        let request = RequestId::new(index, line.generation);
-        (line.phase == Phase::Posted).then_some(Matched { request, line, free, len, ends })
+        (line.phase == Phase::Posted).then_some(Matched { line, index, free, len, ends })
     }
 
     /// Ends a request, if it is there, and tells its owner.
@@ -512,23 +511,27 @@ impl Ended<'_> {
 /// A receive that has just been matched, in its line.
 #[derive(Debug)]
 pub(crate) struct Matched<'a> {
-    pub(crate) request: RequestId,
     pub(crate) line: &'a mut Line,
+    index: u32,
     free: &'a mut u32,
     len: &'a mut usize,
     ends: &'a Ends,
 }
 
 impl Matched<'_> {
+    pub(crate) fn request(&self) -> RequestId {
+        RequestId::new(self.index, self.line.generation)
+    }
+
     /// Ends a queued receive, whose line has its message, with success, and gives the end to the
     /// list. `false`, and nothing is done, if an earlier end waits or the list is full.
     #[inline(always)]
     pub(crate) fn end_at_once(self, status: &Status, list: &mut impl EndList) -> bool {
         let is_next = list.has_room() && self.ends.is_empty();
         if is_next {
-            let index = self.request.index();
-            let ended = Ended { line: self.line, index, free: self.free, len: self.len };
-            list.done(self.ends.context(index), *status, ended.free());
+            let Matched { line, index, free, len, ends } = self;
+            let ended = Ended { line, index, free, len };
+            list.done(ends.context(index), *status, ended.free());
         }
         is_next
     }

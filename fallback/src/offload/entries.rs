@@ -8,7 +8,6 @@ use tagmatch_soft::Pattern;
 
 use crate::receiver::Receiver;
 use crate::request::RequestId;
-use crate::requests::Matched;
 use tagmatch_device::slab::Key;
 
 /// The shortest buffer that a NIC is given: it may write headers into it.
@@ -62,7 +61,8 @@ impl Entries {
         index: u32,
         slot: u32,
     ) -> Option<(Pattern, Buffer)> {
-        let Matched { request, line, .. } = rx.requests.matched(index)?;
+        let matched = rx.requests.matched(index)?;
+        let (request, line) = (matched.request(), matched.line);
         let (pattern, _) = rx.posted.get(line.posted()?)?;
         let is_bounced = line.buffer.len() < self.bounce_length;
         let buffer = if is_bounced {

@@ -265,7 +265,7 @@ impl Offload {
             Take::Wait => return Place::Wait(index),
             Take::Software(why) => {
                 rx.counters.not_offloaded.count(why);
-                rx.requests.matched(index).map(|matched| Place::Receive(matched.request))
+                rx.requests.matched(index).map(|matched| Place::Receive(matched.request()))
             }
             Take::Reclaim { slot, handle, why } => {
                 Some(Place::Reclaim { index, slot, handle, why })
