@@ -19,7 +19,7 @@ use tagmatch_verbs::VerbsConfig;
 ///
 /// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
 /// thread per core. A worker doesn't know how many processes share its processors. Where more
-/// threads wait than there are processors, 4 for `spin` and 16 for `yields` suit; the communicators
+/// threads wait than there are processors, 4 for `spin` and 64 for `yields` suit; the communicators
 /// of `tagmatch-comm` choose these themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {

@@ -26,7 +26,7 @@ const WAIT: WaitPolicy = WaitPolicy { spin: 8192, yields: 200, sleep: true };
 /// How a blocking call waits where processes share processors: the awaited process may need this
 /// one's. A yield reaches the threads of the same scheduling group only, and the ranks of some
 /// launchers have a group each (see sched(7) on autogroups); then the sleep is what gives way.
-const WAIT_CROWDED: WaitPolicy = WaitPolicy { spin: 4, yields: 16, sleep: true };
+const WAIT_CROWDED: WaitPolicy = WaitPolicy { spin: 4, yields: 64, sleep: true };
 
 /// A worker, and the addresses of the processes of its job and of the processes of other jobs that
 /// it knows. A process's name is the address of its worker.
