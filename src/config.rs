@@ -104,6 +104,7 @@ impl Default for DeviceConfig {
 /// | setting | unit | range | default |
 /// |---|---|---|---|
 /// | `eager_max` | bytes | 0 to 128 MiB | 8 KiB |
+/// | `fragmented_max` | bytes | 0 to 128 MiB | 64 KiB |
 /// | `unexpected_bytes` | bytes | at least 64 KiB | 64 MiB |
 /// | `unexpected_messages` | messages | 1 to 2^30 | 2^18 |
 /// | `unexpected_peer_percent` | percent | 1 to 100 | 50 |
@@ -129,6 +130,12 @@ pub struct Config {
     /// receiver carries less in one message, that is the bound: by default 16 KiB over shared
     /// memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used over UCX.
     pub eager_max: usize,
+    /// Largest payload that is sent in fragments, in bytes, where that is faster than a read: over
+    /// shared memory. The receiver takes the first fragments while the sender writes the next ones,
+    /// and no system call is needed. Messages up to `eager_max` are sent whole, and those beyond both
+    /// bounds are read by the receiver. 0 to 128 MiB; default: 64 KiB; 0: no message is sent in
+    /// fragments.
+    pub fragmented_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
     /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up
     /// is lost. Messages of peers that are down are dropped if they hold more than half of these
@@ -177,6 +184,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             eager_max: 8192,
+            fragmented_max: 64 << 10,
             unexpected_bytes: 64 << 20,
             unexpected_messages: 1 << 18,
             unexpected_peer_percent: 50,
@@ -211,6 +219,12 @@ impl Config {
                 "eager_max",
                 self.eager_max as u64,
                 self.eager_max <= EAGER_MAX,
+                "from 0 to 134217728 bytes",
+            ),
+            (
+                "fragmented_max",
+                self.fragmented_max as u64,
+                self.fragmented_max <= EAGER_MAX,
                 "from 0 to 134217728 bytes",
             ),
             (
@@ -253,6 +267,7 @@ impl Config {
         };
         EngineConfig {
             eager_max: self.eager_max,
+            fragmented_max: self.fragmented_max,
             operations_max: AppCtx::OPERATIONS_MAX,
             credit: CreditConfig { pool, first, peer_max },
             nic_threshold: self.hw_tags_threshold,
@@ -279,6 +294,7 @@ mod tests {
         let good = Config::default;
         assert_eq!(wrong(good()), None);
         assert_eq!(wrong(Config { eager_max: 1 << 30, ..good() }), Some("eager_max"));
+        assert_eq!(wrong(Config { fragmented_max: 1 << 30, ..good() }), Some("fragmented_max"));
         assert_eq!(wrong(Config { eager_max: 0, ..good() }), None);
         for unexpected_bytes in [0, UNEXPECTED_BYTES_MIN - 1] {
             assert_eq!(wrong(Config { unexpected_bytes, ..good() }), Some("unexpected_bytes"));

@@ -47,11 +47,14 @@ impl WorkerDevice {
             let (what, why) = ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
             return Err(DeviceError::Unsupported { what, why });
         }
-        let shm = Shm::new(shm.clone())?;
         Ok(match hw_tags {
             #[cfg(feature = "model")]
-            HwTags::Model(model) => WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?)),
-            _ => WorkerDevice::Shm(shm),
+            HwTags::Model(model) => {
+                // Fragments would come past the list of the NIC.
+                let shm = Shm::new(ShmConfig { fragments: false, ..shm.clone() })?;
+                WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?))
+            }
+            _ => WorkerDevice::Shm(Shm::new(shm.clone())?),
         })
     }
 

@@ -12,6 +12,10 @@ pub struct EngineConfig {
     /// The largest payload, in bytes, that is sent at once; larger ones are read by the receiver.
     /// The receiver's announced bound holds as well.
     pub eager_max: usize,
+    /// The largest payload, in bytes, that is sent in fragments. The bound of the device holds as
+    /// well ([`Limits::fragmented_max`](tagmatch_device::Limits)). Larger ones are read by the
+    /// receiver. If it is no more than `eager_max`, no message is sent in fragments.
+    pub fragmented_max: usize,
     /// Sends that may wait for their FIN at once: 1 to [`AppCtx::OPERATIONS_MAX`]. Further ones
     /// queue.
     pub operations_max: u32,
@@ -47,6 +51,7 @@ mod tests {
         let plenty = Amount { messages: 64, bytes: 4096 };
         let of = |operations_max| EngineConfig {
             eager_max: 64,
+            fragmented_max: 0,
             operations_max,
             credit: CreditConfig { pool: plenty, first: plenty, peer_max: plenty },
             nic_threshold: 0,

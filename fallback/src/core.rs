@@ -1,7 +1,7 @@
 //! The protocol as a pure state machine: it takes events and returns things to do, and never calls
 //! the device.
 
-use tagmatch_device::{Buffer, Bytes, Event, Incoming, PeerId, ReadError};
+use tagmatch_device::{Buffer, Bytes, Event, Incoming, Limits, PeerId, ReadError};
 use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, SourceId};
 
@@ -9,6 +9,7 @@ use crate::config::EngineConfig;
 use crate::credit::{Amount, Grant};
 use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
+use crate::fragments;
 use crate::line::Owner;
 use crate::offload::Offload;
 use crate::peer::PeerState;
@@ -17,9 +18,9 @@ use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
 use crate::slices;
 use crate::todo::{Operation, Todo};
-use crate::unexpected::{Payload, UnexpectedMessage};
+use crate::unexpected::{Body, Payload, UnexpectedMessage};
 use crate::wire::{
-    AppCtx, Control, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
+    AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
 use tagmatch_device::slab::{Key, Slab};
 
@@ -45,7 +46,7 @@ impl Core {
         match event {
             Event::Message(incoming) => self.message(&incoming, &mut NoEnds),
             Event::ReadDone { token, into, result } => self.read_done(token, into, result),
-            Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
+            Event::PeerUp { peer, limits } => self.peer_up(peer, limits),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
             Event::Tag(event) => {
                 if let Some(offload) = &mut self.offload {
@@ -107,6 +108,7 @@ impl Core {
             WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
+            WireMessage::Fragment(fragment) => self.fragment(*peer, fragment, *immediate, bytes),
         }
     }
 
@@ -188,6 +190,36 @@ impl Core {
             offload.arrived(rx, status, tmh.app_ctx, payload, through_list);
         } else {
             let message = rx.unexpected.store(&status, tmh.app_ctx, payload);
+            rx.unexpected.push(message);
+            rx.grant_credit(peer);
+        }
+        Ok(())
+    }
+
+    /// Takes in a fragment. A worker with a NIC's list takes none: a message in fragments doesn't
+    /// pass the list, so later messages of its sender would overtake it there.
+    fn fragment(
+        &mut self,
+        peer: PeerId,
+        fragment: Fragment,
+        immediate: Option<u32>,
+        bytes: &Bytes<'_>,
+    ) -> Result<(), WireError> {
+        let rx = &mut self.receiver;
+        if self.offload.is_some() {
+            return Err(WireError::Fragment("for a NIC's list, which takes none"));
+        }
+        let whole = fragments::arrived(rx, peer, fragment, immediate, bytes)?;
+        let Some((status, stored)) = whole else { return Ok(()) };
+        let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
+        let matched = rx.posted.take_match(status.tag, SourceId(peer.0));
+        if let Some(Matched { request, line, .. }) =
+            matched.and_then(|index| rx.requests.matched(index))
+        {
+            let buffer = std::mem::take(&mut line.buffer);
+            rx.counters.posted += 1;
+            rx.fill(request, message, buffer);
+        } else {
             rx.unexpected.push(message);
             rx.grant_credit(peer);
         }
@@ -326,7 +358,7 @@ impl Core {
             .ok_or(WireError::NoSuchOperation { kind, operation })
     }
 
-    fn peer_up(&mut self, id: PeerId, message_max: usize) {
+    fn peer_up(&mut self, id: PeerId, limits: Limits) {
         let rx = &mut self.receiver;
         if rx.peer_mut(id).state != PeerState::Connecting {
             return;
@@ -334,7 +366,8 @@ impl Core {
         let (grant, first) = Grant::open(&mut rx.pool);
         let peer = rx.peer_mut(id);
         peer.state = PeerState::Up;
-        peer.eager_max = message_max.saturating_sub(TMH_BYTES);
+        peer.eager_max = limits.message_max.saturating_sub(TMH_BYTES);
+        peer.fragmented_max = limits.fragmented_max;
         peer.grant = grant;
         rx.requests.peer_up(id);
         rx.send_credit(id, first);
@@ -373,6 +406,7 @@ impl Core {
         }
         self.end_posted(Some(id), down);
         let rx = &mut self.receiver;
+        fragments::lose(rx, id, down);
         rx.peer_mut(id).awaited = None;
         // Done before `lose_rendezvous`, which assumes that a matched probe holds each request that
         // is not on the list.
@@ -391,6 +425,9 @@ impl Core {
             offload.close();
         }
         self.end_posted(None, Fault::Closed);
+        for peer in (0..).map(PeerId).take(self.receiver.peers.len()) {
+            fragments::lose(&mut self.receiver, peer, Fault::Closed);
+        }
     }
 
     /// Ends the posted receives that name this source, or all of them. A receive in the NIC's list

@@ -64,6 +64,8 @@ pub struct Counters {
     pub not_offloaded: NotOffloaded,
     /// Messages sent with their payload at once.
     pub eager_sent: u64,
+    /// Of the messages counted in `eager_sent`, those that were sent in several fragments.
+    pub fragmented_sent: u64,
     /// Messages sent as a request that the receiver answers by reading.
     pub rendezvous_sent: u64,
     /// Messages counted in `rendezvous_sent` that would have been eager if the byte credit had been

@@ -291,7 +291,7 @@ impl<D: Device> Engine<D> {
         }
         match core.begin_send(peer, buffer) {
             Ok((request, buffer)) => {
-                let send = Queued { request, mode, tag, immediate, buffer };
+                let send = Queued { request, mode, tag, immediate, buffer, sent: 0 };
                 sending.queue(core, device, peer, send);
                 self.settle();
                 Started::Pending(request)

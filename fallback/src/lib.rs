@@ -16,6 +16,7 @@
 //! | `unexpected` | messages for which no receive was posted | requests |
 //! | `peer`, `todo` | plain data: a peer; what the device is to do | |
 //! | `receiver` | the receiving side's state, and what becomes of a matched message | whether software or a NIC matched it |
+//! | `arriving`, `fragments` | a message that comes in fragments, until it is whole | |
 //! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
@@ -35,8 +36,8 @@
 //! 2. None: it goes to the posted list.
 //!
 //! # A send
-//! See `sending`: eager up to a bound that sender and receiver share, and while credit lasts;
-//! rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits,
+//! See `sending`: eager up to a bound that sender and receiver share, and while credit lasts; in
+//! fragments up to another bound, where the receiver's device says so; rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits,
 //! first in, first out. A standard eager send is complete when its bytes are on their way.
 //! Everything else is an *operation*: complete on its FIN, failed on an abort or on the peer's
 //! death.
@@ -48,6 +49,7 @@
 //! answers something that came in on a credit. Sends that wait are the caller's own memory.
 #![forbid(unsafe_code)]
 
+mod arriving;
 mod config;
 mod copies;
 mod core;
@@ -58,6 +60,7 @@ mod ends;
 mod engine;
 mod error;
 mod flush;
+mod fragments;
 mod line;
 mod offload;
 mod peer;

@@ -13,7 +13,8 @@ pub(crate) enum Phase {
     Free,
     /// A receive on the posted list.
     Posted,
-    /// A receive that has its message, whose bytes are being read out of the sender's memory.
+    /// A receive that has its message, whose bytes are being read out of the sender's memory, or
+    /// come in fragments.
     Reading,
     /// A send that waits for room, for credit or for its FIN; or that a matching device has.
     Sending,

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use tagmatch_device::Buffer;
 use tagmatch_soft::Tag;
 
+use crate::arriving::Arriving;
 use crate::credit::{Allowance, Grant};
 use crate::error::PeerFault;
 use crate::request::{RequestId, SendMode};
@@ -33,6 +34,8 @@ pub(crate) struct Queued {
     pub(crate) tag: Tag,
     pub(crate) immediate: Option<u32>,
     pub(crate) buffer: Buffer,
+    /// Bytes that have gone out in fragments.
+    pub(crate) sent: usize,
 }
 
 /// One peer.
@@ -41,6 +44,10 @@ pub(crate) struct Peer {
     pub(crate) state: PeerState,
     /// The largest eager payload that it takes.
     pub(crate) eager_max: usize,
+    /// The largest payload that is better sent to it in fragments than read by it.
+    pub(crate) fragmented_max: usize,
+    /// A message of it of which some fragments have come.
+    pub(crate) arriving: Option<Box<Arriving>>,
     /// What we may send to it.
     pub(crate) allowance: Allowance,
     /// What it may send to us.

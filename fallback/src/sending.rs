@@ -6,7 +6,8 @@
 //! send --------------------------------------------------> on its way, complete
 //!   \
 //!    +--> backlog of the peer --head--> eager        --> complete, or waits for its FIN
-//!               ^                  \--> rendezvous   --> waits for its FIN
+//!               ^                 |\--> fragments    --> complete after the last one
+//!               |                  \--> rendezvous   --> waits for its FIN
 //!               +---- no room: at the next progress; no credit: when a credit message comes
 //! ```
 
@@ -21,8 +22,12 @@ use crate::peer::{PeerState, Queued};
 use crate::request::{SendMode, Status};
 use crate::slices::{self, Scratch};
 use crate::todo::{Operation, SendMemory, Todo};
-use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
+use crate::wire::{AppCtx, Fragment, Opcode, Rendezvous, Tmh};
 use tagmatch_device::slab::Key;
+
+/// Bytes of payload in a fragment. The receiver takes one while the sender writes the next one; a
+/// shorter one costs more for each byte.
+const FRAGMENT_BYTES: usize = 4096;
 
 /// Why the head of a backlog was not sent, and what it waits for.
 enum Blocked {
@@ -54,6 +59,7 @@ impl From<Refused> for Blocked {
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     eager_max: usize,
+    fragmented_max: usize,
     operations_max: u32,
     /// Peers whose queues wait for room on the way to them.
     pub(crate) waiting_for_room: Vec<PeerId>,
@@ -69,6 +75,7 @@ impl Sending {
     pub(crate) fn new(config: &EngineConfig) -> Self {
         Sending {
             eager_max: config.eager_max,
+            fragmented_max: config.fragmented_max,
             operations_max: config.operations_max,
             waiting_for_room: Vec::new(),
             waiting_for_place: Vec::new(),
@@ -252,14 +259,20 @@ impl Sending {
         // A synchronous message without payload is an eager message that wants a FIN. It could be a
         // rendezvous of length zero, which no hardware was seen to support, and which means the
         // same.
+        let is_fragmented = send.mode == SendMode::Standard
+            && length <= self.fragmented_max.min(peer.fragmented_max);
         let asks_for_match = send.mode == SendMode::Synchronous && length > 0;
         if small && !asks_for_match && peer.allowance.covers(eager) {
             return self.send_eager(core, device, id, send, eager);
         }
+        if send.sent > 0 || !small && is_fragmented && peer.allowance.covers(eager) {
+            return self.send_fragments(core, device, id, send, eager);
+        }
         if length == 0 || !peer.allowance.covers(Amount::RENDEZVOUS) {
             return Err((send, Blocked::Credit));
         }
-        core.receiver.counters.eager_turned += u64::from(small && !asks_for_match);
+        let is_turned = (small || is_fragmented) && !asks_for_match;
+        core.receiver.counters.eager_turned += u64::from(is_turned);
         self.send_rendezvous(core, device, id, send)
     }
 
@@ -271,7 +284,7 @@ impl Sending {
         send: Queued,
         cost: Amount,
     ) -> Sent {
-        let Queued { request, mode, tag, immediate, buffer } = send;
+        let Queued { request, mode, tag, immediate, buffer, sent } = send;
         let length = buffer.total_len() as u64;
         let status = Status { source: id, tag, length, truncated: false, immediate };
         let acknowledged = mode != SendMode::Standard;
@@ -280,7 +293,10 @@ impl Sending {
             match self.begin(core, Operation { request, status, memory }) {
                 Some(key) => Some(key),
                 None => {
-                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
+                    return Err((
+                        Queued { request, mode, tag, immediate, buffer, sent },
+                        Blocked::Place,
+                    ));
                 }
             }
         } else {
@@ -293,7 +309,7 @@ impl Sending {
         let message = Outgoing { header: &header, payload, immediate };
         if let Err(refused) = device.send(id, message) {
             operation.map(|key| core.operations.remove(key));
-            return Err((Queued { request, mode, tag, immediate, buffer }, refused.into()));
+            return Err((Queued { request, mode, tag, immediate, buffer, sent }, refused.into()));
         }
         core.receiver.peer_mut(id).allowance.spend(cost);
         core.receiver.counters.eager_sent += 1;
@@ -306,6 +322,48 @@ impl Sending {
         Ok(())
     }
 
+    /// Sends the fragments of a message that are left, as far as there is room. The first one is
+    /// charged for the whole message.
+    fn send_fragments<D: Device>(
+        &mut self,
+        core: &mut Core,
+        device: &mut D,
+        id: PeerId,
+        mut send: Queued,
+        cost: Amount,
+    ) -> Sent {
+        let payload = self.scratch.bytes(&send.buffer);
+        let peer = core.receiver.peer_mut(id);
+        // More than the header of an eager message, as a fragment has one of 24 bytes.
+        let fragment_max = peer.eager_max.saturating_sub(Fragment::BYTES).clamp(1, FRAGMENT_BYTES);
+        while send.sent < payload.len() {
+            let end = payload.len().min(send.sent + fragment_max);
+            let (length, offset) = (payload.len() as u64, send.sent as u64);
+            let (fragment, immediate) = match offset {
+                0 => (Fragment::First { tag: send.tag, length }, send.immediate),
+                _ => (Fragment::Next { offset }, None),
+            };
+            let header = fragment.emit();
+            let part = &payload[send.sent..end];
+            let message = Outgoing { header: &header, payload: part, immediate };
+            if let Err(refused) = device.send(id, message) {
+                return Err((send, refused.into()));
+            }
+            if send.sent == 0 {
+                peer.allowance.spend(cost);
+            }
+            send.sent = end;
+        }
+        let Queued { request, tag, immediate, buffer, .. } = send;
+        let length = buffer.total_len() as u64;
+        let status = Status { source: id, tag, length, truncated: false, immediate };
+        let rx = &mut core.receiver;
+        rx.counters.eager_sent += 1;
+        rx.counters.fragmented_sent += 1;
+        rx.requests.complete(request, Ok(status), slices::of_owner(buffer));
+        Ok(())
+    }
+
     fn send_rendezvous<D: Device>(
         &mut self,
         core: &mut Core,
@@ -313,7 +371,7 @@ impl Sending {
         id: PeerId,
         send: Queued,
     ) -> Sent {
-        let Queued { request, mode, tag, immediate, buffer } = send;
+        let Queued { request, mode, tag, immediate, buffer, sent } = send;
         let length = buffer.total_len() as u64;
         let status = Status { source: id, tag, length, truncated: false, immediate };
         let buffer = match slices::to_expose(device, buffer) {
@@ -327,7 +385,10 @@ impl Sending {
         let exposure = match device.expose(buffer) {
             Ok(exposure) => exposure,
             Err((buffer, DeviceError::Exhausted { .. })) if self.exposed > 0 => {
-                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
+                return Err((
+                    Queued { request, mode, tag, immediate, buffer, sent },
+                    Blocked::Place,
+                ));
             }
             Err((buffer, _)) => {
                 core.receiver.requests.complete(
@@ -342,7 +403,7 @@ impl Sending {
         let memory = SendMemory::Exposed(exposure.id);
         let Some(key) = self.begin(core, Operation { request, status, memory }) else {
             let buffer = self.take_back(device, exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
+            return Err((Queued { request, mode, tag, immediate, buffer, sent }, Blocked::Place));
         };
         let app_ctx = AppCtx::new(key.index, key.generation);
         let rendezvous = Rendezvous::new(app_ctx, tag, exposure.span, immediate);
@@ -351,7 +412,7 @@ impl Sending {
         if let Err(refused) = device.send(id, message) {
             core.operations.remove(key);
             let buffer = self.take_back(device, exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, refused.into()));
+            return Err((Queued { request, mode, tag, immediate, buffer, sent }, refused.into()));
         }
         core.receiver.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
         core.receiver.counters.rendezvous_sent += 1;

@@ -33,6 +33,14 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
+    /// The whole block, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Stored::Small(block) => block,
+            Stored::Block(block) => block,
+        }
+    }
+
     /// The payload, which was this long when it was put in.
     pub(crate) fn bytes(&self, length: usize) -> &[u8] {
         match self {
@@ -53,17 +61,21 @@ impl Store {
     /// Copies a message's bytes from `offset` on.
     pub(crate) fn put(&mut self, bytes: &Bytes<'_>, offset: usize) -> Stored {
         let length = bytes.len().saturating_sub(offset);
+        let mut stored = self.block(length);
+        bytes.copy_to(offset, &mut stored.bytes_mut()[..length]);
+        stored
+    }
+
+    /// The block of a message of this length, with any contents.
+    #[inline]
+    pub(crate) fn block(&mut self, length: usize) -> Stored {
         if length <= SMALLEST_BYTES {
-            let mut block = [0; SMALLEST_BYTES];
-            bytes.copy_to(offset, &mut block[..length]);
-            return Stored::Small(block);
+            return Stored::Small([0; SMALLEST_BYTES]);
         }
         let size = length.next_power_of_two();
         let class = size.trailing_zeros() as usize;
         let spare = self.spare.get_mut(class).and_then(Vec::pop);
-        let mut block = spare.unwrap_or_else(|| vec![0; size].into_boxed_slice());
-        bytes.copy_to(offset, &mut block[..length]);
-        Stored::Block(block)
+        Stored::Block(spare.unwrap_or_else(|| vec![0; size].into_boxed_slice()))
     }
 
     /// Takes a block back.

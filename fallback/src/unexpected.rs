@@ -133,6 +133,12 @@ impl Unexpected {
         UnexpectedMessage::new(status, ack, body)
     }
 
+    /// A block for a message of this length, which comes in fragments.
+    pub(crate) fn reserve(&mut self, length: usize) -> Stored {
+        self.bytes += Amount::eager(length).bytes;
+        self.store.block(length)
+    }
+
     /// Frees what the bytes of a message took.
     pub(crate) fn free(&mut self, cost: Amount, stored: Stored) {
         self.bytes -= cost.bytes;

@@ -6,14 +6,17 @@
 //! | EAGER | [`Tmh`], payload |
 //! | RNDV | [`Tmh`], [`Rvh`], [`Particulars`] (16 bytes of ours) |
 //! | FIN | [`Tmh`]; up to 16 more bytes are accepted and ignored (hardware may echo the RVH) |
-//! | NO_TAG | [`Control`]: credits, aborts, and what goes with a rendezvous request |
+//! | NO_TAG | [`Control`]: credits, aborts, and what goes with a rendezvous request; or [`Fragment`], payload |
 //!
 //! All numbers are big-endian. TMH and RVH are those that a tag-matching NIC reads and writes
 //! (rdma-core, `libibverbs/tm_types.h`), so that a peer with such a NIC and a peer without one talk
 //! to each other with no negotiation of formats.
 
+mod fragment;
+
 use std::fmt;
 
+pub use fragment::Fragment;
 use tagmatch_device::tm::{self, be32, be64};
 pub use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_device::{Bytes, RemoteSpan};
@@ -69,6 +72,9 @@ pub enum WireError {
         /// As it came.
         operation: AppCtx,
     },
+    /// A fragment that doesn't continue what came before it.
+    #[error("a fragment {0}")]
+    Fragment(&'static str),
     /// More than the credits allow.
     #[error("a message of {bytes} bytes beyond its credits")]
     Credit {
@@ -92,6 +98,8 @@ pub enum MessageKind {
     Abort,
     /// A control message with what a NIC drops of a rendezvous request.
     Companion,
+    /// A part of an eager message.
+    Fragment,
 }
 
 impl MessageKind {
@@ -101,6 +109,7 @@ impl MessageKind {
             MessageKind::Rendezvous => "32 or 48",
             MessageKind::Fin => "16 to 32",
             MessageKind::Control | MessageKind::Abort | MessageKind::Companion => "16",
+            MessageKind::Fragment => "25 or more",
         }
     }
 
@@ -118,6 +127,7 @@ impl fmt::Display for MessageKind {
             MessageKind::Control => "control message",
             MessageKind::Abort => "abort",
             MessageKind::Companion => "companion",
+            MessageKind::Fragment => "fragment",
         })
     }
 }
@@ -453,6 +463,8 @@ pub enum WireMessage {
     Fin(AppCtx),
     /// Ours.
     Control(Control),
+    /// Header of a part of an eager message.
+    Fragment(Fragment),
 }
 
 impl WireMessage {
@@ -470,6 +482,9 @@ impl WireMessage {
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
         if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
+            if bytes.array(2).is_some_and(|[kind]| Fragment::is_kind(kind)) {
+                return Fragment::parse(bytes).map(WireMessage::Fragment);
+            }
             return Control::parse(bytes).map(WireMessage::Control);
         }
         let wrong = MessageKind::Message.of_length(length);
@@ -564,8 +579,8 @@ mod tests {
         control[1] = 2;
         assert_eq!(parse(&control), Err(WireError::Version(2)));
         control[1] = 1;
-        control[2] = 5;
-        assert_eq!(parse(&control), Err(WireError::Control(5)));
+        control[2] = 7;
+        assert_eq!(parse(&control), Err(WireError::Control(7)));
         control[2] = 3;
         control[3] = 4;
         assert_eq!(parse(&control), Err(WireError::Flags(4)));

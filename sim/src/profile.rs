@@ -302,6 +302,9 @@ impl Setup {
             length_max: random.between(profile.length_max),
             engine: EngineConfig {
                 eager_max: eager_max as usize,
+                // Drawn from the seed itself, so that the random numbers after it stay the same.
+                fragmented_max: eager_max as usize
+                    * [0, 2, 5, 100][(mix(seed ^ 0xf4a6) % 4) as usize],
                 operations_max: random.between(profile.operations_max),
                 nic_threshold: random.pick(&[0, 0, 16, 200]),
                 source_bits: TagLayout::MPI.source_mask(),
@@ -310,6 +313,8 @@ impl Setup {
             },
             wire: WireConfig {
                 message_max: eager_max + 16,
+                // A NIC's list takes none.
+                fragments: profile.nic.is_none(),
                 capacity: random.between(profile.capacity),
                 delay_max: random.between(profile.delay_max),
                 delayed_per_mille: profile.delayed_per_mille,

@@ -21,7 +21,7 @@ use tagmatch_device::{
 };
 use tagmatch_shm::ShmConfig;
 
-const LIMITS: Limits = Limits { message_max: 4096 };
+const LIMITS: Limits = Limits { message_max: 4096, fragmented_max: 0 };
 
 std::thread_local! {
     /// All descriptors of a run, by the inode of the pipe that stands for them; the threads of a

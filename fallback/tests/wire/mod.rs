@@ -21,7 +21,7 @@ type Frame = (Vec<u8>, Option<u32>);
 #[derive(Debug, Default)]
 pub struct Net {
     /// (from, to) -> messages under way.
-    queues: HashMap<(usize, usize), VecDeque<Frame>>,
+    pub queues: HashMap<(usize, usize), VecDeque<Frame>>,
     pub exposed: HashMap<(usize, u32), Vec<u8>>,
     dead: Vec<bool>,
     /// Messages that the way from one node to another holds.
@@ -36,6 +36,7 @@ pub struct Net {
     /// Reads do not end until this is taken back.
     pub reads_hang: bool,
     pub message_max: usize,
+    pub fragmented_max: usize,
     /// Messages that were taken, over all nodes.
     pub taken: usize,
     /// How many of these are acknowledged; `None` for all.
@@ -72,6 +73,7 @@ pub fn config() -> EngineConfig {
         nic_threshold: 0,
         source_bits: TagLayout::MPI.source_mask(),
         eager_max: 1024,
+        fragmented_max: 0,
         operations_max: 1 << 20,
         credit: CreditConfig {
             pool: Amount { messages: 4096, bytes: 1 << 20 },
@@ -211,7 +213,10 @@ impl Wire {
 
 impl Device for Wire {
     fn limits(&self) -> Limits {
-        Limits { message_max: self.net.borrow().message_max }
+        Limits {
+            message_max: self.net.borrow().message_max,
+            fragmented_max: self.net.borrow().fragmented_max,
+        }
     }
 
     fn address(&self) -> Address {

@@ -25,6 +25,10 @@ pub struct Limits {
     /// Bytes in the largest message that this device *receives*, including the header. Peers learn
     /// it from [`Event::PeerUp`]. It never changes.
     pub message_max: usize,
+    /// Bytes in the largest message to the worker that takes longer to be read than to be sent in
+    /// several messages of the device; 0 if reading is always better, or if the worker doesn't take
+    /// fragments.
+    pub fragmented_max: usize,
 }
 
 /// A message to send. Header and payload arrive as one run of bytes.

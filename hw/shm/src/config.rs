@@ -40,6 +40,10 @@ pub struct ShmConfig {
     /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`. Default:
     /// 16 KiB + 64.
     pub message_max: u32,
+    /// Whether peers should send messages that are somewhat longer than `message_max` in fragments,
+    /// through the ring. Without it, this worker reads them out of the memory of the peers. Off for
+    /// a worker with a NIC's list, which fragments don't pass. Default: `true`.
+    pub fragments: bool,
     /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
     pub read: ReadPolicy,
     /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
@@ -78,6 +82,7 @@ impl Default for ShmConfig {
             ring_slots: 256,
             ring_bytes: 256 << 10,
             message_max: (16 << 10) + 64,
+            fragments: true,
             read: ReadPolicy::Auto,
             allow_readers: true,
             connect_timeout: Duration::from_secs(10),

@@ -298,7 +298,8 @@ impl Verbs {
         let message_max = link.message_max;
         *state = PeerState::Up(Box::new(link));
         self.up.push(peer);
-        self.events.push_back(Event::PeerUp { peer, limits: Limits { message_max } });
+        self.events
+            .push_back(Event::PeerUp { peer, limits: Limits { message_max, fragmented_max: 0 } });
         if let Err(error) = sent {
             self.lose_peer(peer, errno(&error));
         }

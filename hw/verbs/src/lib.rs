@@ -348,7 +348,7 @@ impl Drop for Verbs {
 
 impl Device for Verbs {
     fn limits(&self) -> Limits {
-        Limits { message_max: self.config.message_max as usize }
+        Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
     }
 
     fn address(&self) -> Address {

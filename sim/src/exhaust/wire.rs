@@ -28,7 +28,7 @@ impl HandWire {
     /// A wire to this many peers, numbered from 1, that are about to be up.
     pub(super) fn new(peers: u32, message_max: usize) -> Self {
         HandWire {
-            limits: Limits { message_max },
+            limits: Limits { message_max, fragmented_max: 0 },
             up: (1..=peers).map(PeerId).collect(),
             arriving: VecDeque::new(),
             current: Vec::new(),

@@ -388,6 +388,7 @@ fn engine_config(scope: &Scope) -> EngineConfig {
     let pool = Amount { messages: 1024, bytes: 1 << 20 };
     EngineConfig {
         eager_max: PAYLOAD_BYTES,
+        fragmented_max: 0,
         operations_max: 1,
         credit: CreditConfig { pool, first: plenty, peer_max: plenty },
         nic_threshold: 0,

@@ -288,6 +288,13 @@ impl Oracle {
                     reference.arrived(at, id, tag, from);
                 }
             }
+            Note::Began { at, from, ordinal } => {
+                let Some(id) = self.sent_as(at, from, ordinal) else { return };
+                let tag = self.messages[id as usize].tag;
+                if let Some(reference) = &mut self.reference {
+                    reference.began(at, id, tag, from);
+                }
+            }
             Note::ReadBegan { at, from, ordinal, tick } => {
                 if let Some(id) = self.sent_as(at, from, ordinal) {
                     let message = &mut self.messages[id as usize];

@@ -14,6 +14,8 @@ pub(crate) struct Reference {
     lists: Vec<PlainMatching<u32, u32>>,
     /// The message that each receive must get, or [`NONE`].
     takes: Vec<u32>,
+    /// The messages that were matched by their first fragments and have not arrived.
+    begun: Vec<u32>,
 }
 
 impl Reference {
@@ -31,8 +33,29 @@ impl Reference {
         self.takes[receive as usize] = message;
     }
 
+    /// The first fragment of a message has come. If the oldest receive that matches names the
+    /// sender, it is matched now.
+    pub(super) fn began(&mut self, at: u32, message: u32, tag: u64, from: u32) {
+        let (tag, source) = (Tag(tag), SourceId(from));
+        let posted = &mut self.lists(at).posted;
+        let names = |receive: u32| {
+            let mut receives = posted.receives().iter();
+            receives.any(|(pattern, other)| *other == receive && pattern.source().is_some())
+        };
+        if posted.first_match(tag, source).is_some_and(|&receive| names(receive))
+            && let Some(receive) = posted.take_match(tag, source)
+        {
+            self.must_take(receive, message);
+            self.begun.push(message);
+        }
+    }
+
     /// A message has arrived at a worker.
     pub(super) fn arrived(&mut self, at: u32, message: u32, tag: u64, from: u32) {
+        if let Some(begun) = self.begun.iter().position(|&begun| begun == message) {
+            self.begun.swap_remove(begun);
+            return;
+        }
         if let Some(receive) = self.lists(at).arrive(Tag(tag), SourceId(from), message) {
             self.must_take(receive, message);
         }

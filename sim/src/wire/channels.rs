@@ -1,11 +1,35 @@
 //! Messages in transit, and the credit that they use.
 
-use tagmatch_fallback::CreditConfig;
+use tagmatch_device::Bytes;
+use tagmatch_device::tm::{Opcode, TMH_BYTES};
+use tagmatch_fallback::wire::Fragment;
+use tagmatch_fallback::{Amount, CreditConfig};
 
 use super::ledger::{self, Account};
 use super::net::{Frame, LinkState, Net, UNTAGGED, number};
 use super::wire_fault::WireFault;
 use crate::violation::{Verdict, ensure};
+
+/// What a header says of its message.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A message with a tag.
+    Tagged { is_eager: bool },
+    /// A part of an eager message.
+    Fragment(Fragment),
+    /// A message without a tag.
+    Untagged,
+}
+
+impl Kind {
+    fn of(header: &[u8]) -> Self {
+        match header.first().and_then(|&byte| Opcode::try_from(byte).ok()) {
+            Some(Opcode::Eager) => Kind::Tagged { is_eager: true },
+            Some(Opcode::Rendezvous) => Kind::Tagged { is_eager: false },
+            _ => Fragment::parse(&Bytes::from_slice(header)).map_or(Kind::Untagged, Kind::Fragment),
+        }
+    }
+}
 
 impl Net {
     /// Whether the channel is full. Some sends are refused as if it were.
@@ -15,39 +39,55 @@ impl Net {
             || (!self.hurry && self.random.per_mille(self.config.refused_per_mille))
     }
 
-    /// Sends a message. `tagged` is `None` for a message without a tag, and otherwise whether it is
-    /// eager.
-    pub(super) fn put(
-        &mut self,
-        from: u32,
-        peer: u32,
-        parts: [&[u8]; 2],
-        immediate: Option<u32>,
-        tagged: Option<bool>,
-    ) {
+    /// Sends a message of the device. A message in fragments has its number on the last one, with
+    /// which it arrives.
+    pub(super) fn put(&mut self, from: u32, peer: u32, parts: [&[u8]; 2], immediate: Option<u32>) {
         let delay = self.delay();
         let ready = self.clock + delay;
         let end = &mut self.nodes[from as usize].peers[peer as usize];
         let (to, back) = (end.node, end.back);
+        let kind = Kind::of(parts[0]);
+        if let Kind::Fragment(fragment) = kind {
+            if let Fragment::First { length, .. } = fragment {
+                end.unsent = length;
+            }
+            end.unsent -= parts[1].len() as u64;
+        }
+        let is_whole = match kind {
+            Kind::Tagged { .. } => true,
+            Kind::Fragment(_) => end.unsent == 0,
+            Kind::Untagged => false,
+        };
+        let is_first = matches!(kind, Kind::Fragment(Fragment::First { .. }));
+        let begins = (is_first && !is_whole).then_some(end.tagged_sent);
         let mut ordinal = UNTAGGED;
-        if tagged.is_some() {
+        if is_whole {
             ordinal = end.tagged_sent;
             end.tagged_sent += 1;
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        let eager = tagged == Some(true);
-        if tagged.is_some() {
-            let theirs = &mut self.nodes[to as usize].peers[back as usize];
-            theirs.account.spend(eager, bytes.len());
-        } else {
-            self.nodes[from as usize].peers[peer as usize].account.granted_by(&bytes);
+        let account = &mut self.nodes[to as usize].peers[back as usize].account;
+        match kind {
+            Kind::Tagged { is_eager: true } => {
+                account.spend(Amount::eager(bytes.len().saturating_sub(TMH_BYTES)));
+            }
+            Kind::Tagged { is_eager: false } => account.spend(Amount::RENDEZVOUS),
+            Kind::Fragment(Fragment::First { length, .. }) => {
+                account.spend(Amount::eager(usize::try_from(length).unwrap_or(usize::MAX)));
+            }
+            Kind::Fragment(Fragment::Next { .. }) => {}
+            Kind::Untagged => {
+                self.nodes[from as usize].peers[peer as usize].account.granted_by(&bytes);
+            }
         }
         self.nodes[to as usize].peers[back as usize].put += 1;
-        let frame = Frame { bytes, immediate, ready, ordinal, eager };
+        let is_tagged = matches!(kind, Kind::Tagged { .. });
+        let eager = !matches!(kind, Kind::Tagged { is_eager: false });
+        let frame = Frame { bytes, immediate, ready, ordinal, begins, eager };
         match self.wire_fault {
-            Some(wire_fault) if tagged.is_some() && self.random.per_mille(30) => {
+            Some(wire_fault) if is_tagged && self.random.per_mille(30) => {
                 self.put_broken(to, back, frame, wire_fault);
             }
             _ => self.nodes[to as usize].peers[back as usize].inbox.push_back(frame),

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use tagmatch_device::tm::Opcode;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
     Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
@@ -35,7 +34,7 @@ impl Wire {
 
 impl Device for Wire {
     fn limits(&self) -> Limits {
-        Limits { message_max: self.net.borrow().nodes[self.me as usize].message_max }
+        self.net.borrow().limits(self.me)
     }
 
     fn address(&self) -> Address {
@@ -80,13 +79,7 @@ impl Device for Wire {
         if net.is_full(to, back) {
             return Err(Refused::Full);
         }
-        let opcode = header.first().and_then(|&byte| Opcode::try_from(byte).ok());
-        let tagged = match opcode {
-            Some(Opcode::Eager) => Some(true),
-            Some(Opcode::Rendezvous) => Some(false),
-            _ => None,
-        };
-        net.put(self.me, peer.0, [header, payload], immediate, tagged);
+        net.put(self.me, peer.0, [header, payload], immediate);
         Ok(())
     }
 
@@ -122,8 +115,7 @@ impl Device for Wire {
         Some(match net.next(self.me)? {
             Ready::Up(peer) => {
                 let node = net.node_of(self.me, peer).unwrap_or(self.me);
-                let message_max = net.nodes[node as usize].message_max;
-                Event::PeerUp { peer: PeerId(peer), limits: Limits { message_max } }
+                Event::PeerUp { peer: PeerId(peer), limits: net.limits(node) }
             }
             Ready::Message(peer, frame) => {
                 net.recycle(std::mem::replace(&mut self.current, frame.bytes));

@@ -67,7 +67,7 @@ impl Net {
             LinkState::Up => {
                 if end.inbox.front().is_some_and(|frame| hurry || frame.ready <= now) {
                     let frame = end.inbox.pop_front()?;
-                    let Frame { ordinal, eager, .. } = frame;
+                    let Frame { ordinal, begins, eager, .. } = frame;
                     let from = end.node;
                     if let Some(key) = key_of(&frame) {
                         end.keys.retain(|&(other, _)| other != key);
@@ -75,6 +75,9 @@ impl Net {
                             end.keys.remove(0);
                         }
                         end.keys.push((key, ordinal));
+                    }
+                    if let Some(ordinal) = begins {
+                        self.notes.push(Note::Began { at, from, ordinal });
                     }
                     if ordinal != UNTAGGED {
                         self.notes.push(Note::Arrived { at, from, ordinal, eager, tick: now });

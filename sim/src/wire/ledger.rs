@@ -3,7 +3,6 @@
 //! Computed from the bytes that pass, so independent of the accounts of both sides.
 
 use tagmatch_device::Bytes;
-use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_fallback::wire::{Control, WireMessage};
 use tagmatch_fallback::{Amount, CreditConfig, FLOOR_MESSAGES};
 
@@ -23,12 +22,7 @@ fn plus(a: Amount, b: Amount) -> Amount {
 
 impl Account {
     /// Accounts for a message with a tag.
-    pub(super) fn spend(&mut self, eager: bool, length: usize) {
-        let cost = if eager {
-            Amount::eager(length.saturating_sub(TMH_BYTES))
-        } else {
-            Amount::RENDEZVOUS
-        };
+    pub(super) fn spend(&mut self, cost: Amount) {
         self.spent = plus(self.spent, cost);
     }
 

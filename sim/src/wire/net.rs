@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, DownReason, ReadError, ReadRequest};
+use tagmatch_device::{Buffer, DownReason, Limits, ReadError, ReadRequest};
 
 use super::WireFault;
 use super::ledger::Account;
@@ -14,6 +14,8 @@ use tagmatch_testkit::random::Random;
 pub struct WireConfig {
     /// Bytes in the largest message; each worker announces between half of it and all of it.
     pub message_max: u32,
+    /// Whether workers take messages in fragments.
+    pub fragments: bool,
     /// The most messages in transit on one channel.
     pub capacity: u32,
     /// Longest delay in ticks.
@@ -42,6 +44,8 @@ pub(super) struct Frame {
     /// The number of the message among the messages with a tag of this sender to this receiver,
     /// from 0.
     pub(super) ordinal: u32,
+    /// The number of the message that begins with this fragment and doesn't end with it.
+    pub(super) begins: Option<u32>,
     pub(super) eager: bool,
 }
 
@@ -67,6 +71,9 @@ pub(super) struct PeerEnd {
     pub(super) ends: Option<DownReason>,
     pub(super) inbox: VecDeque<Frame>,
     pub(super) tagged_sent: u32,
+    /// Bytes of a message that this worker has begun to send to the peer in fragments and that are
+    /// still to be sent.
+    pub(super) unsent: u64,
     /// Messages that this peer has sent here, and how many of those arrive even if it is killed.
     pub(super) put: u64,
     pub(super) safe: u64,
@@ -116,6 +123,8 @@ pub(crate) enum ReadOutcome {
 pub(crate) enum Note {
     /// A message with a tag was handed to its receiver.
     Arrived { at: u32, from: u32, ordinal: u32, eager: bool, tick: u64 },
+    /// The first of several fragments of a message was handed to its receiver.
+    Began { at: u32, from: u32, ordinal: u32 },
     /// The receiver began to read a message: it has been matched.
     ReadBegan { at: u32, from: u32, ordinal: u32, tick: u64 },
     /// A READ was given back.
@@ -199,6 +208,12 @@ impl Net {
         me
     }
 
+    /// What a worker announces to its peers.
+    pub(super) fn limits(&self, node: u32) -> Limits {
+        let message_max = self.nodes[node as usize].message_max;
+        Limits { message_max, fragmented_max: if self.config.fragments { usize::MAX } else { 0 } }
+    }
+
     fn add_end(&mut self, at: u32, node: u32, back: u32) {
         let up_at = self.clock + self.delay();
         let end = PeerEnd {
@@ -210,6 +225,7 @@ impl Net {
             ends: None,
             inbox: VecDeque::new(),
             tagged_sent: 0,
+            unsent: 0,
             put: 0,
             safe: 0,
             keys: Vec::new(),

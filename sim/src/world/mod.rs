@@ -254,7 +254,10 @@ impl<'a, A: Adapter> World<'a, A> {
                     self.broken.push((at, with));
                     self.oracle.broke(at, with);
                 }
-                Note::Broke { .. } | Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
+                Note::Began { .. }
+                | Note::Broke { .. }
+                | Note::ReadBegan { .. }
+                | Note::ReadEnded { .. } => {}
             }
             self.history.line(|| format!("    {note:?}"));
         }

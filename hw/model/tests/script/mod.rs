@@ -121,7 +121,7 @@ pub fn add(model: &mut Model<Script>, entry: u32, tag: u64, count: u16) -> TagHa
 
 impl Device for Script {
     fn limits(&self) -> Limits {
-        Limits { message_max: MESSAGE_MAX }
+        Limits { message_max: MESSAGE_MAX, fragmented_max: 0 }
     }
 
     fn address(&self) -> Address {

@@ -67,7 +67,8 @@ impl LocalEnd {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { message_max: self.config.message_max as usize }
+        // A worker reads its own messages without a system call.
+        Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
     }
 
     /// Makes a ring for a peer to write to, and reserves its doorbell bit.
@@ -88,6 +89,7 @@ impl LocalEnd {
         let hello = Hello {
             address: self.address,
             message_max: self.config.message_max,
+            takes_fragments: self.config.fragments,
             geometry: self.geometry,
             doorbell_bit: offer.bit,
             hears_barriers: self.hears_barriers,

@@ -33,6 +33,8 @@ pub struct Hello {
     pub address: Address,
     /// Longest message that the sender receives.
     pub message_max: u32,
+    /// Whether the sender takes messages in fragments.
+    pub takes_fragments: bool,
     /// Size of the ring that the sender reads from.
     pub geometry: Geometry,
     /// The bit of the sender's doorbell for this ring.
@@ -85,6 +87,8 @@ const MEMORY_AT: usize = 128;
 const REFUSAL_LENGTH: usize = 16;
 const HEARS_BARRIERS: u32 = 1;
 const MAKES_BARRIERS: u32 = 2;
+const TAKES_FRAGMENTS: u32 = 4;
+const FLAGS: u32 = HEARS_BARRIERS | MAKES_BARRIERS | TAKES_FRAGMENTS;
 
 /// Length of a buffer for any valid packet, and one byte more, so that a longer packet is noticed.
 pub(crate) const PACKET_MAX: usize = HELLO_LENGTH + 1;
@@ -95,11 +99,12 @@ impl Hello {
         let mut out = Vec::with_capacity(HELLO_LENGTH);
         let hears = if self.hears_barriers { HEARS_BARRIERS } else { 0 };
         let makes = if self.makes_barriers { MAKES_BARRIERS } else { 0 };
+        let takes = if self.takes_fragments { TAKES_FRAGMENTS } else { 0 };
         let address = self.address.as_bytes();
         out.extend_from_slice(&MAGIC_HELLO);
         for word in [
             VERSION,
-            hears | makes,
+            hears | makes | takes,
             self.message_max,
             self.geometry.slots(),
             self.geometry.spill_bytes(),
@@ -125,7 +130,7 @@ impl Hello {
             return Err("a hello of another version");
         }
         let flags = u32_at(bytes, 12);
-        if flags & !(HEARS_BARRIERS | MAKES_BARRIERS) != 0 {
+        if flags & !FLAGS != 0 {
             return Err("a hello with unknown flags");
         }
         let geometry = Geometry::new(u32_at(bytes, 20), u32_at(bytes, 24))
@@ -153,6 +158,7 @@ impl Hello {
         Ok(Hello {
             address,
             message_max,
+            takes_fragments: flags & TAKES_FRAGMENTS != 0,
             geometry,
             doorbell_bit,
             hears_barriers: flags & HEARS_BARRIERS != 0,
@@ -205,6 +211,7 @@ mod tests {
         Hello {
             address: Address::from_bytes(&[7; 48]).unwrap(),
             message_max: 16448,
+            takes_fragments: true,
             geometry: Geometry::new(256, 1 << 18).unwrap(),
             doorbell_bit: DoorbellBit::new(17).unwrap(),
             hears_barriers: true,

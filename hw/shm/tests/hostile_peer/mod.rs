@@ -180,6 +180,7 @@ pub fn hello(address: Address) -> Hello {
     Hello {
         address,
         message_max: 1024,
+        takes_fragments: true,
         geometry: Geometry::new(256, 1 << 18).unwrap(),
         doorbell_bit: DoorbellBit::new(0).unwrap(),
         hears_barriers: true,

@@ -1,0 +1,30 @@
+//! A message of which some fragments are still to come.
+
+use crate::credit::Amount;
+use crate::request::{RequestId, Status};
+use crate::store::Stored;
+
+/// A message of which some fragments are still to come. It has been charged as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Arriving {
+    pub(crate) status: Status,
+    /// Bytes of it that are here, less than its length.
+    pub(crate) received: usize,
+    pub(crate) place: Place,
+}
+
+/// Where the fragments of a message are put.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Into the buffer of a receive, which is matched.
+    Receive(RequestId),
+    /// Into the store.
+    Store(Stored),
+}
+
+impl Arriving {
+    /// The credit that the message holds.
+    pub(crate) fn cost(&self) -> Amount {
+        Amount::of_eager(self.status.length)
+    }
+}

@@ -1,0 +1,163 @@
+//! Messages that come in fragments, on the receiving side.
+//!
+//! Until a message is whole, no probe and no receive that is posted meanwhile finds it: it arrives with
+//! its last fragment, and its bytes are put together in the store. There is one exception, which saves
+//! a copy. If the oldest receive that matches the first fragment names the sender, the message is
+//! matched at once, and its bytes go straight into the buffer of that receive. No other message could
+//! have that receive: a sender sends nothing else to be matched between two fragments of a message.
+//!
+//! | while fragments are missing | the message is matched | it isn't |
+//! |---|---|---|
+//! | the receive is cancelled | too late: it ends with the message | |
+//! | the receive is dropped | the message is received and dropped | |
+//! | another message comes that the receive would match | it goes on to the next receive | it is matched first |
+//! | the sender goes down | the receive ends with that fault | the message never was |
+//!
+//! The first fragment is charged for the whole message, so what is put together is within the credit
+//! that the sender was granted.
+
+use tagmatch_device::{Bytes, PeerId};
+use tagmatch_soft::SourceId;
+
+use crate::arriving::{Arriving, Place};
+use crate::credit::Amount;
+use crate::error::Fault;
+use crate::receiver::Receiver;
+use crate::request::{RequestId, Status};
+use crate::requests::Matched;
+use crate::slices;
+use crate::store::Stored;
+use crate::wire::{AppCtx, Fragment, WireError};
+
+/// The longest message that may come in fragments, as for [`crate::EngineConfig::fragmented_max`].
+const LENGTH_MAX: u64 = 1 << 30;
+
+/// A fragment came from a peer. Returns the envelope and the bytes of a message that is whole now
+/// and has no receive yet.
+///
+/// # Errors
+/// The rule that the peer broke.
+pub(crate) fn arrived(
+    rx: &mut Receiver,
+    peer: PeerId,
+    fragment: Fragment,
+    immediate: Option<u32>,
+    bytes: &Bytes<'_>,
+) -> Result<Option<(Status, Stored)>, WireError> {
+    let payload_length = bytes.len() - Fragment::BYTES;
+    if payload_length == 0 {
+        return Err(WireError::Fragment("without a payload"));
+    }
+    let mut arriving = match (fragment, rx.peer_mut(peer).arriving.take()) {
+        (Fragment::First { .. }, Some(unfinished)) => {
+            rx.peer_mut(peer).arriving = Some(unfinished);
+            return Err(WireError::Fragment("begins a message before the last one is whole"));
+        }
+        (Fragment::First { tag, length }, None) => {
+            let status = Status { source: peer, tag, length, truncated: false, immediate };
+            begin(rx, status)?
+        }
+        (Fragment::Next { .. }, None) => {
+            return Err(WireError::Fragment("continues no message"));
+        }
+        (Fragment::Next { offset }, Some(arriving)) => {
+            if offset != arriving.received as u64 {
+                rx.peer_mut(peer).arriving = Some(arriving);
+                return Err(WireError::Fragment("isn't the next one"));
+            }
+            arriving
+        }
+    };
+    let end = arriving.received + payload_length;
+    if end as u64 > arriving.status.length {
+        rx.peer_mut(peer).arriving = Some(arriving);
+        return Err(WireError::Fragment("goes beyond the end of its message"));
+    }
+    let room = match &mut arriving.place {
+        Place::Receive(request) => rx.requests.get_mut(*request).and_then(|l| l.buffer.room()),
+        Place::Store(stored) => Some(stored.bytes_mut().into()),
+    };
+    // A part of the message may lie beyond the end of a buffer that is too short.
+    let rest = room.and_then(|room| {
+        let length = room.len();
+        room.part(arriving.received.min(length)..length)
+    });
+    bytes.copy_to_room(Fragment::BYTES, rest.unwrap_or_default());
+    arriving.received = end;
+    if (end as u64) < arriving.status.length {
+        rx.peer_mut(peer).arriving = Some(arriving);
+        return Ok(None);
+    }
+    let cost = arriving.cost();
+    let Arriving { status, place, .. } = *arriving;
+    match place {
+        Place::Receive(request) => {
+            if let Some(line) = rx.requests.get_mut(request) {
+                let mut buffer = std::mem::take(&mut line.buffer);
+                buffer.unpack(end);
+                rx.received(request, status, buffer);
+            }
+            rx.freed(peer, cost);
+            Ok(None)
+        }
+        Place::Store(stored) => Ok(Some((status, stored))),
+    }
+}
+
+/// Charges a message and decides where to put its fragments.
+fn begin(rx: &mut Receiver, status: Status) -> Result<Box<Arriving>, WireError> {
+    let Status { source, length, .. } = status;
+    let too_long = WireError::Credit { bytes: length };
+    if length > LENGTH_MAX {
+        return Err(too_long);
+    }
+    let Ok(size) = usize::try_from(length) else { return Err(too_long) };
+    let cost = Amount::eager(size);
+    if !rx.peer_mut(source).grant.arrived(cost) {
+        return Err(WireError::Credit { bytes: cost.bytes });
+    }
+    let place = match take_receive(rx, &status) {
+        Some(request) => Place::Receive(request),
+        None => Place::Store(rx.unexpected.reserve(size)),
+    };
+    Ok(Box::new(Arriving { status, received: 0, place }))
+}
+
+/// Takes the oldest receive that matches a message off the posted list, if it names the sender.
+fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
+    let (tag, source) = (status.tag, SourceId(status.source.0));
+    let (pattern, index) = rx.posted.get(rx.posted.first_match(tag, source)?)?;
+    pattern.source()?;
+    let Matched { line, .. } = rx.requests.matched(index)?;
+    // Several slices get memory in one run, which is copied to them at the end.
+    let (buffer, has_memory) = match slices::room(std::mem::take(&mut line.buffer)) {
+        Ok(buffer) => (buffer, true),
+        Err(refused) => (refused.buffer, false),
+    };
+    line.buffer = buffer;
+    if !has_memory {
+        return None;
+    }
+    rx.posted.take_match(tag, source)?;
+    let Matched { request, line, .. } = rx.requests.matched(index)?;
+    line.read(status, AppCtx::default());
+    rx.counters.posted += 1;
+    Some(request)
+}
+
+/// Drops the message of a peer that will never be whole. The receive whose buffer it fills ends with
+/// `fault`.
+pub(crate) fn lose(rx: &mut Receiver, peer: PeerId, fault: Fault) {
+    let Some(arriving) = rx.peer_mut(peer).arriving.take() else { return };
+    let cost = arriving.cost();
+    match arriving.place {
+        Place::Receive(request) => {
+            if let Some(line) = rx.requests.get_mut(request) {
+                line.buffer.unpack(0);
+            }
+            rx.requests.fail(request, fault);
+        }
+        Place::Store(stored) => rx.unexpected.free(cost, stored),
+    }
+    rx.freed(peer, cost);
+}
