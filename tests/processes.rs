@@ -10,8 +10,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tagmatch::{Address, Config, Error, Match, Output, Peer, PeerFault, Request, SendMode};
-use tagmatch::{SendOptions, WaitPolicy, Worker};
+use tagmatch::shm::{ReadPolicy, ShmConfig};
+use tagmatch::{Address, Config, DeviceConfig, Error, Match, Output, Peer, PeerFault, Request};
+use tagmatch::{SendMode, SendOptions, WaitPolicy, Worker};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
@@ -92,7 +93,8 @@ fn listen() -> String {
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let parent: Address = std::env::var(PARENT).unwrap().parse().unwrap();
-    let worker = Worker::new(Config::default()).unwrap();
+    let worker =
+        Worker::new(if role == "half" { fragmenting() } else { Config::default() }).unwrap();
     say("address", worker.address());
     let parent = worker.connect(&parent).unwrap();
     match role.as_str() {
@@ -111,6 +113,7 @@ fn role() {
             }
             drop(worker.send(parent, LAST_WORDS, vec![7; 1 << 20]));
         }
+        "half" => half(&worker, parent),
         "asleep" => drop(worker.recv(Match::tag(1).from(parent), vec![0; 8]).wait()),
         other => panic!("no role {other}"),
     }
@@ -173,6 +176,25 @@ fn flood(worker: &Worker, parent: Peer) {
             receives.retain_mut(|receive| receive.test().is_none());
         }
     }
+}
+
+const HALF: u64 = 60;
+const HALF_LENGTH: usize = 64 << 10;
+
+/// A worker that copies sends messages in fragments, however quick a read would be.
+fn fragmenting() -> Config {
+    let shm = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let device = DeviceConfig::Shm(shm);
+    Config { device, fragmented_max: HALF_LENGTH, ..Config::default() }
+}
+
+/// Sends a message that doesn't fit into the ring of its receiver.
+fn half(worker: &Worker, parent: Peer) {
+    worker.recv(Match::tag(HALF).from(parent), vec![]).wait().unwrap();
+    let _message = worker.send(parent, HALF, vec![7; HALF_LENGTH]);
+    assert_eq!((worker.unsent().len(), worker.counters().rendezvous_sent), (1, 0));
+    say("half", "");
+    drop(listen());
 }
 
 /// The request must end soon, with success or with an error.
@@ -291,6 +313,40 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
     for send in flood {
         // Sends that were under way may have succeeded; none may hang.
         let _ = soon(send);
+    }
+}
+
+#[test]
+fn a_process_killed_in_the_middle_of_a_message_has_not_sent_it() {
+    for names in [true, false] {
+        let shm = ShmConfig { ring_bytes: 16 << 10, message_max: 4096, ..ShmConfig::default() };
+        let config = Config { device: DeviceConfig::Shm(shm), ..Config::default() };
+        let worker = Worker::new(config).unwrap();
+        let mut other = Other::start("half", &worker.address());
+        let peer = worker.connect(&other.address()).unwrap();
+        let pattern = Match::tag(HALF);
+        let pattern = if names { pattern.from(peer) } else { pattern };
+        let receive = worker.recv(pattern, vec![0; HALF_LENGTH]);
+        worker.send(peer, HALF, vec![]).wait().unwrap();
+        other.hear("half");
+        // Some fragments are taken; the rest was never written.
+        for _ in 0..1000 {
+            worker.progress();
+        }
+        assert!(worker.probe(Match::any()).unwrap().is_none());
+        other.kill();
+        if names {
+            assert!(matches!(soon(receive), Err(Error::PeerDown { peer: who, .. }) if who == peer));
+        } else {
+            let start = Instant::now();
+            while worker.peer_fault(peer).unwrap().is_none() {
+                worker.progress();
+                assert!(start.elapsed() < SOON);
+            }
+            worker.inject(worker.oneself(), HALF, b"another").unwrap();
+            assert_eq!(soon(receive).unwrap().data(), b"another");
+        }
+        assert_eq!(worker.counters().unexpected_bytes_now, 0);
     }
 }
 

@@ -1,10 +1,10 @@
 //! The headers of a message that goes out in several fragments.
 
 use tagmatch_device::Bytes;
-use tagmatch_device::tm::{be32, be64};
+use tagmatch_device::tm::{Opcode, be32, be64};
 use tagmatch_soft::Tag;
 
-use super::{MessageKind, Opcode, VERSION, WireError};
+use super::error::{MessageKind, VERSION, WireError};
 
 /// Header of a fragment: opcode 0 (NO_TAG) at 0, version at 1, kind at 2, four bytes of zeros at 4.
 /// The payload follows.
