@@ -213,10 +213,9 @@ impl Core {
         let Some((status, stored)) = whole else { return Ok(()) };
         let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
         let matched = rx.posted.take_match(status.tag, SourceId(peer.0));
-        if let Some(Matched { request, line, .. }) =
-            matched.and_then(|index| rx.requests.matched(index))
-        {
-            let buffer = std::mem::take(&mut line.buffer);
+        if let Some(matched) = matched.and_then(|index| rx.requests.matched(index)) {
+            let request = matched.request();
+            let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
             rx.fill(request, message, buffer);
         } else {

@@ -24,7 +24,6 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::receiver::Receiver;
 use crate::request::{RequestId, Status};
-use crate::requests::Matched;
 use crate::slices;
 use crate::store::Stored;
 use crate::wire::{AppCtx, Fragment, WireError};
@@ -128,7 +127,7 @@ fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
     let (tag, source) = (status.tag, SourceId(status.source.0));
     let (pattern, index) = rx.posted.get(rx.posted.first_match(tag, source)?)?;
     pattern.source()?;
-    let Matched { line, .. } = rx.requests.matched(index)?;
+    let line = rx.requests.matched(index)?.line;
     // Several slices get memory in one run, which is copied to them at the end.
     let (buffer, has_memory) = match slices::room(std::mem::take(&mut line.buffer)) {
         Ok(buffer) => (buffer, true),
@@ -139,8 +138,9 @@ fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
         return None;
     }
     rx.posted.take_match(tag, source)?;
-    let Matched { request, line, .. } = rx.requests.matched(index)?;
-    line.read(status, AppCtx::default());
+    let matched = rx.requests.matched(index)?;
+    let request = matched.request();
+    matched.line.read(status, AppCtx::default());
     rx.counters.posted += 1;
     Some(request)
 }
