@@ -109,6 +109,19 @@ fn a_table_has_a_row_for_each_size_and_says_what_it_rests_on() {
 }
 
 #[test]
+fn the_distance_of_both_cpus_is_told_where_each_side_has_one() {
+    let told = json("lat --sizes 8 --iters 20 --json -");
+    let is_pinned = told["config"].get("pin").is_some();
+    assert_eq!(told["config"].get("distance_ns").is_some(), is_pinned);
+    assert_eq!(told["config"].get("distance").is_some(), is_pinned);
+    let probes = told["results"][0]["distance_ns"].as_array().map_or(0, Vec::len);
+    assert_eq!(probes, if is_pinned { 2 } else { 0 });
+    let free = json("lat --sizes 8 --iters 20 --pin none --json -");
+    assert!(free["config"].get("distance").is_none());
+    assert!(free["results"][0].get("distance_ns").is_none());
+}
+
+#[test]
 fn json_goes_to_a_file_beside_the_table() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("beside.json");
     let output = tagperf(&format!("bw --sizes 8 --iters 10 --json {}", path.display()));

@@ -87,7 +87,7 @@ pub(crate) struct Row<'a> {
     pub(crate) distance: Distance,
     pub(crate) group: &'a str,
     pub(crate) case: &'a Case,
-    /// All programs that the case was planned for and that did not fail, ours first.
+    /// All programs that the case was planned for, without those that failed before its first sample.
     pub(crate) cells: Vec<Cell>,
 }
 
@@ -111,12 +111,17 @@ pub(crate) fn is_peer(program: &str) -> bool {
 pub(crate) fn rows(record: &Record, distance: Distance, stat: Stat) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for (group, _) in GROUPS {
-        let turns = record.turns.iter().filter(|turn| turn.group == group && !turn.failed);
+        let turns = record.turns.iter().filter(|turn| turn.group == group);
         for turn in turns {
             for case in &turn.cases {
                 let samples = record.samples_of(distance, &turn.program, group, &case.name);
-                let values = samples.map(|sample| stat.of(sample)).collect();
-                let cell = Cell::new(&turn.program, turn.enough, values);
+                let values: Vec<_> = samples.map(|sample| stat.of(sample)).collect();
+                if turn.failed && values.is_empty() {
+                    continue;
+                }
+                // The samples before a failure count, and there will be no more.
+                let enough = if turn.failed { 0 } else { turn.enough };
+                let cell = Cell::new(&turn.program, enough, values);
                 let known = rows.iter_mut().find(|row| row.group == group && row.case == case);
                 match known {
                     Some(row) => row.cells.push(cell),

@@ -143,7 +143,9 @@ fn short(row: &Row<'_>) -> String {
 
 fn show_ratio(ratio: Ratio) -> String {
     let Ratio { median, low, high } = ratio;
-    format!("x{median:.2} [{low:.2}..{high:.2}]")
+    // Past many receives, ours takes a hundredth of what a walk of a list takes.
+    let digits = if median < 0.1 { 4 } else { 2 };
+    format!("x{median:.digits$} [{low:.digits$}..{high:.digits$}]")
 }
 
 fn show_aim(aim: &Aim) -> String {
