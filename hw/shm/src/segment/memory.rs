@@ -1,9 +1,6 @@
 //! The layout of a segment, and copies into it and out of it.
 
-use std::io;
-
 use crate::sync::AtomicU64;
-use tagmatch_os::memory::Mapping;
 
 pub(super) const SLOTS: usize = 8;
 pub(super) const AREAS: usize = 2;
@@ -50,9 +47,11 @@ pub(super) use real::Memory;
 
 #[cfg(not(all(loom, test)))]
 mod real {
+    use std::io;
     use std::ptr::{self, NonNull};
 
     use super::*;
+    use tagmatch_os::memory::Mapping;
 
     /// The mapped memory of a segment.
     ///

@@ -113,29 +113,23 @@ fn read(segment: &mut Segment, from: u32, stamp: Stamp, long: bool) -> u8 {
     }
 }
 
-/// One member publishes more than its areas hold. No contents change before both others have read
-/// them.
+/// One member publishes more than its areas hold. No contents change before the other has read them.
 #[test]
-fn contents_stay_until_all_members_have_read_them() {
+fn contents_stay_until_they_are_read() {
     check(|| {
-        let mut members = segments(3);
-        let mut writer = members.remove(0);
-        let readers: Vec<_> = members
-            .into_iter()
-            .map(|mut segment| {
-                thread::spawn(move || {
-                    for round in 0..3 {
-                        let stamp = Stamp::new(1, round);
-                        assert_eq!(u32::from(read(&mut segment, 0, stamp, true)), round + 1);
-                        segment.finish(stamp);
-                    }
-                })
-            })
-            .collect();
+        let mut members = segments(2).into_iter();
+        let (mut writer, mut reader) = (members.next().unwrap(), members.next().unwrap());
+        let thread = thread::spawn(move || {
+            for round in 0..3 {
+                let stamp = Stamp::new(1, round);
+                assert_eq!(u32::from(read(&mut reader, 0, stamp, true)), round + 1);
+                reader.finish(stamp);
+            }
+        });
         for round in 0..3 {
             publish(&mut writer, Stamp::new(1, round), true, round as u8 + 1);
         }
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        thread.join().unwrap();
     });
 }
 
