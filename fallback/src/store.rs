@@ -61,21 +61,29 @@ impl Store {
     /// Copies a message's bytes from `offset` on.
     pub(crate) fn put(&mut self, bytes: &Bytes<'_>, offset: usize) -> Stored {
         let length = bytes.len().saturating_sub(offset);
-        let mut stored = self.block(length);
-        bytes.copy_to(offset, &mut stored.bytes_mut()[..length]);
-        stored
+        if length <= SMALLEST_BYTES {
+            let mut block = [0; SMALLEST_BYTES];
+            bytes.copy_to(offset, &mut block[..length]);
+            return Stored::Small(block);
+        }
+        let mut block = self.take(length);
+        bytes.copy_to(offset, &mut block[..length]);
+        Stored::Block(block)
     }
 
     /// The block of a message of this length, with any contents.
-    #[inline]
     pub(crate) fn block(&mut self, length: usize) -> Stored {
-        if length <= SMALLEST_BYTES {
-            return Stored::Small([0; SMALLEST_BYTES]);
+        match length {
+            0..=SMALLEST_BYTES => Stored::Small([0; SMALLEST_BYTES]),
+            _ => Stored::Block(self.take(length)),
         }
+    }
+
+    fn take(&mut self, length: usize) -> Box<[u8]> {
         let size = length.next_power_of_two();
         let class = size.trailing_zeros() as usize;
         let spare = self.spare.get_mut(class).and_then(Vec::pop);
-        Stored::Block(spare.unwrap_or_else(|| vec![0; size].into_boxed_slice()))
+        spare.unwrap_or_else(|| vec![0; size].into_boxed_slice())
     }
 
     /// Takes a block back.
