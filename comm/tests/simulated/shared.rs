@@ -199,7 +199,7 @@ fn a_revocation_ends_a_wait_in_shared_memory() {
 /// Members that call with different lengths get an error, and the communicator can be used further.
 #[test]
 fn calls_that_differ_are_an_error_and_leave_no_trace() {
-    for (short, long) in [(1, 2), (100, 50_000), (40_000, 300_000), (0, 100_000)] {
+    for (short, long) in [(1, 2), (7, 112), (0, 100)] {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             let own = u8::try_from(world.rank()).unwrap();

@@ -26,6 +26,9 @@ use crate::error::Error;
 /// Values are combined in blocks of this many bytes, which stay in a processor's nearest cache.
 const BLOCK_BYTES: usize = 4096;
 
+/// Longer broadcasts are faster by messages, and so are reductions that don't fit a slot.
+const BROADCAST_MAX: usize = 4096;
+
 /// From this many bytes on, each member of an allreduce of more than two combines a slice.
 const SLICED_MIN: usize = 2048;
 
@@ -42,8 +45,16 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// `None`: the operation is too long, or its values are too wide.
+    /// `None`: the operation is faster by messages, or its values are too wide.
     pub(super) fn of(call: &Call, members: u32) -> Option<Self> {
+        let most = match call.coll {
+            Coll::Reduce | Coll::Allreduce => SLOT_BYTES,
+            Coll::Broadcast => BROADCAST_MAX,
+            _ => usize::MAX,
+        };
+        if call.data.len() > most {
+            return None;
+        }
         let members = members as usize;
         let is_long = call.data.len() > SLOT_BYTES;
         let room = if is_long { AREA_BYTES } else { SLOT_BYTES };
