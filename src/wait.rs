@@ -55,11 +55,11 @@ impl<'a> Limit<'a> {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// How long to sleep at most: rounded up, since poll(2) counts whole milliseconds.
+    /// How long to sleep at most.
     fn sleep_max(&self) -> Duration {
         let Some(deadline) = self.deadline else { return SLEEP_MAX };
         let left = deadline.saturating_duration_since(Instant::now());
-        SLEEP_MAX.min(left.saturating_add(Duration::from_micros(999)))
+        SLEEP_MAX.min(left)
     }
 }
 
@@ -280,7 +280,7 @@ impl Sleeper {
     }
 
     /// Blocks until the worker has something to do, or [`ring`](Self::ring) was called since the
-    /// last sleep, or `max` (in whole milliseconds) is over, or a signal has come.
+    /// last sleep, or `max` is over, or a signal has come.
     ///
     /// # Errors
     /// poll(2) failed.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
@@ -14,10 +15,14 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> i
     let watch =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut watched: Vec<libc::pollfd> = descriptors.iter().map(watch).collect();
-    let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
     let count = watched.len() as libc::nfds_t;
-    // SAFETY: `watched` is an array of `count` pollfds that nothing else refers to.
-    match check(unsafe { libc::poll(watched.as_mut_ptr(), count, milliseconds) }) {
+    // SAFETY: `watched` is an array of `count` pollfds that nothing else refers to. `time` lives
+    // through the call. Without a mask the call leaves the thread's signals as they are.
+    match check(unsafe { libc::ppoll(watched.as_mut_ptr(), count, &raw const time, ptr::null()) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         ready => ready.map(|count| count > 0),
     }
@@ -68,6 +73,8 @@ impl Wake for EventFd {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -80,5 +87,13 @@ mod tests {
         assert!(asleep(60_000).unwrap());
         eventfd.clear();
         assert!(!asleep(0).unwrap());
+    }
+
+    #[test]
+    fn a_sleep_shorter_than_a_millisecond_is_a_sleep() {
+        let (eventfd, start) = (EventFd::new().unwrap(), Instant::now());
+        let time = Duration::from_micros(300);
+        assert!(!sleep_until_readable(&[eventfd.as_fd()], time).unwrap());
+        assert!(start.elapsed() >= time);
     }
 }
