@@ -17,10 +17,10 @@ const FIGURE_WIDTH: usize = 13;
 pub(crate) fn text(record: &Record, stat: Stat) -> String {
     let mut text = String::new();
     for (name, value) in &record.settings {
-        line(&mut text, format_args!("# {name:<12}{value}"));
+        line(&mut text, format_args!("# {name:<11} {value}"));
     }
     for (program, version) in &record.versions {
-        line(&mut text, format_args!("# {program:<12}{version}"));
+        line(&mut text, format_args!("# {program:<11} {version}"));
     }
     line(
         &mut text,
@@ -83,7 +83,7 @@ fn section(text: &mut String, record: &Record, distance: Distance, rows: &[Row<'
         let columns: Vec<_> = columns(&rows);
         let mut heading = format!("{:LABEL_WIDTH$}", "");
         for program in &columns {
-            let _ = write!(heading, "{program:>FIGURE_WIDTH$}");
+            let _ = write!(heading, "{program:>width$}", width = width(program));
         }
         if first.cells.iter().any(|cell| is_peer(&cell.program)) {
             heading += "  ours / best peer [quartiles]";
@@ -93,7 +93,7 @@ fn section(text: &mut String, record: &Record, distance: Distance, rows: &[Row<'
             let mut said = format!("{:LABEL_WIDTH$}", label(group, row.case));
             for program in &columns {
                 let figure = row.cell(program).map_or("-".to_owned(), |cell| number(cell.median));
-                let _ = write!(said, "{figure:>FIGURE_WIDTH$}");
+                let _ = write!(said, "{figure:>width$}", width = width(program));
             }
             said += &to_best(row);
             said += &short(row);
@@ -107,6 +107,10 @@ fn section(text: &mut String, record: &Record, distance: Distance, rows: &[Row<'
     for aim in aims {
         line(text, format_args!("{}", show_aim(&aim)));
     }
+}
+
+fn width(program: &str) -> usize {
+    FIGURE_WIDTH.max(program.len() + 2)
 }
 
 /// Ours, the floor, the peers: those that have figures in `rows`.
