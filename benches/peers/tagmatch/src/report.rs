@@ -31,11 +31,14 @@ pub(crate) fn command(arguments: &[String]) -> Option<Outcome<()>> {
             Next::Wait => println!("wait"),
             Next::Done => println!("done"),
         }),
-        ["table", path, stat] => {
-            read(path).and_then(|record| Ok(print!("{}", table::text(&record, stat.parse()?))))
-        }
-        ["json", path, stat] => read(path)
-            .and_then(|record| Ok(println!("{:#}", json::document(&record, stat.parse()?)))),
+        ["table", path, stat] => read(path).and_then(|record| {
+            print!("{}", table::text(&record, stat.parse()?));
+            Ok(())
+        }),
+        ["json", path, stat] => read(path).and_then(|record| {
+            println!("{:#}", json::document(&record, stat.parse()?));
+            Ok(())
+        }),
         ["plot", path, stat, folder] => read(path).and_then(|record| {
             for name in charts::write(&record, stat.parse()?, Path::new(folder))? {
                 println!("{folder}/{name}");

@@ -103,8 +103,8 @@ fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
         Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
         Kind::Latency { .. } if row.group == "depth" => None,
         Kind::Latency { size, .. } => to_best(match size {
-            ..=64 => 0.85,
-            ..=8192 => 0.9,
+            0..=64 => 0.85,
+            65..=8192 => 0.9,
             _ if size <= 32 * KIB => by_distance(0.5, 0.9),
             _ if size <= 64 * KIB => by_distance(0.6, 1.0),
             _ => 1.0,

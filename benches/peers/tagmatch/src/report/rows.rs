@@ -61,13 +61,13 @@ pub(crate) struct Ratio {
 impl Cell {
     fn new(program: &str, enough: usize, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            // The value of this rank, or the mean of the two beside it.
-            let place = share * (values.len() as f64 - 1.0);
-            let beside = |place: f64| values.get(place as usize).copied().unwrap_or(0.0);
-            f64::midpoint(beside(place.floor()), beside(place.ceil()))
+        let at = |quarters: usize| {
+            // The value after so many quarters of them, or the mean of the two beside it.
+            let last = values.len().saturating_sub(1);
+            let beside = |place: usize| values.get(place).copied().unwrap_or(0.0);
+            f64::midpoint(beside(quarters * last / 4), beside((quarters * last).div_ceil(4)))
         };
-        let (median, quartiles) = (at(0.5), [at(0.25), at(0.75)]);
+        let (median, quartiles) = (at(2), [at(1), at(3)]);
         Cell { program: program.to_owned(), samples: values.len(), enough, median, quartiles }
     }
 
