@@ -132,9 +132,10 @@ pub struct Config {
     pub eager_max: usize,
     /// Largest payload that is sent in fragments, in bytes, where that is faster than a read: over
     /// shared memory. The receiver takes the first fragments while the sender writes the next ones,
-    /// and no system call is needed. Messages up to `eager_max` are sent whole, and those beyond both
-    /// bounds are read by the receiver. 0 to 128 MiB; default: 64 KiB; 0: no message is sent in
-    /// fragments.
+    /// and no system call is needed. Up to which size that is faster is measured for each peer when
+    /// it connects; this setting bounds it. Messages up to `eager_max` are sent whole, and those
+    /// beyond both bounds are read by the receiver. 0 to 128 MiB; default: 64 KiB; 0: no message is
+    /// sent in fragments.
     pub fragmented_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
     /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up
