@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
-pub(crate) use collective::{Bulk, Collective, Recovery};
+pub(crate) use collective::{Bulk, Collective, Ranks as RanksArgs, Recovery};
 pub(crate) use common::Common;
 pub(crate) use depth::Depth;
 pub(crate) use effort::Effort;

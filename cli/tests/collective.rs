@@ -35,7 +35,8 @@ fn each_is_measured_by_two_ranks_of_its_own() {
         ("dup", "0", None),
         ("agree", "0", None),
     ] {
-        let document = json(&format!("{test} --iters 70 --warmup 3 --json -"));
+        let document = json(&format!("{test} --by-messages --iters 70 --warmup 3 --json -"));
+        assert_eq!(document["config"]["by_messages"], true);
         assert_eq!(document["test"], test.split(' ').next().unwrap());
         assert_eq!((&document["validated"], &document["device"]), (&true.into(), &"shm".into()));
         let matching = &document["matching"];
@@ -59,6 +60,19 @@ fn each_is_measured_by_two_ranks_of_its_own() {
 }
 
 #[test]
+fn ranks_of_one_machine_need_no_messages_for_short_operations() {
+    let _alone = alone();
+    for test in ["barrier", "bcast --sizes 8", "allreduce --sizes 8", "alltoall --sizes 8"] {
+        let document = json(&format!("{test} -n 3 --iters 20 --warmup 3 --json -"));
+        let matching = &document["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert_eq!(count("posted") + count("unexpected"), 0, "{document}");
+        assert_eq!(document["config"]["by_messages"], false);
+        means(&document["results"][0]);
+    }
+}
+
+#[test]
 fn ranks_of_a_job_measure_together_and_one_tells() {
     let _alone = alone();
     let output = tagperf(&format!(
@@ -78,7 +92,8 @@ fn ranks_of_a_job_measure_together_and_one_tells() {
 fn other_forms_have_what_is_over_ranks() {
     let _alone = alone();
     let said = |form: &str| {
-        let output = tagperf(&format!("bcast -n 3 --sizes 8 --iters 9 --warmup 0 {form}"));
+        let call = "bcast -n 3 --by-messages --sizes 8 --iters 9 --warmup 0";
+        let output = tagperf(&format!("{call} {form}"));
         assert_eq!(text(&output.stderr), "", "{form}");
         text(&output.stdout).to_owned()
     };

@@ -12,6 +12,9 @@ pub(crate) struct Ranks {
     /// Ranks to start here; under a launcher, the launcher's number [2; shrink: 4]
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=RANKS_MAX))]
     pub(crate) n: Option<u32>,
+    /// Collective operations by messages, also among ranks that share memory
+    #[arg(long)]
+    pub(crate) by_messages: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -17,7 +17,7 @@ pub(crate) use call::Operation;
 
 use tagmatch_launch::Job;
 
-use crate::args::{Collective, Common, Recovery};
+use crate::args::{Collective, Common, RanksArgs, Recovery};
 use crate::failure::Failure;
 use crate::report::Report;
 use crate::units::Sizes;
@@ -34,7 +34,7 @@ pub(crate) fn command(
     args: &Collective,
 ) -> Result<(), Failure> {
     let sizes = operation.sizes(sizes)?;
-    match started(args.ranks.n, RANKS, &args.common, false)? {
+    match started(&args.ranks, RANKS, &args.common, false)? {
         None => Ok(()),
         Some(ranks) => {
             let done = rows::measure(operation, &sizes, args, &ranks);
@@ -45,7 +45,7 @@ pub(crate) fn command(
 
 /// `tagperf shrink`.
 pub(crate) fn shrink(args: &Recovery) -> Result<(), Failure> {
-    match started(args.ranks.n, RANKS_OF_RECOVERY, &args.common, true)? {
+    match started(&args.ranks, RANKS_OF_RECOVERY, &args.common, true)? {
         None => Ok(()),
         Some(ranks) => {
             let done = recovery::measure(args, &ranks);
@@ -57,7 +57,7 @@ pub(crate) fn shrink(args: &Recovery) -> Result<(), Failure> {
 /// Makes the ranks. Options that can be refused are refused by one process, before any rank is
 /// started.
 fn started(
-    n: Option<u32>,
+    wanted: &RanksArgs,
     default: u32,
     common: &Common,
     dies: bool,
@@ -69,5 +69,5 @@ fn started(
     if !Job::is_launched() {
         Report::open(common)?;
     }
-    ranks::start(n, default, common, dies)
+    ranks::start(wanted, default, common, dies)
 }

@@ -35,6 +35,7 @@ struct CollectiveConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     warmup: Option<u64>,
     launcher: String,
+    by_messages: bool,
     #[serde(flatten)]
     environment: Environment,
     hw_tags: HwTagsArg,
@@ -106,6 +107,7 @@ impl Rank0Output {
             duration_ms: subject.effort.time().map(ms),
             warmup: subject.effort.warmup,
             launcher,
+            by_messages: ranks.by_messages,
             environment: ranks.environment.clone(),
             hw_tags: common.hw_tags,
         };

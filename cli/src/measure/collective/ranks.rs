@@ -10,7 +10,7 @@ use tagmatch_comm::{Comm, Config, Error, Runtime};
 use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
 
-use crate::args::Common;
+use crate::args::{Common, RanksArgs};
 use crate::cpus;
 use crate::device::FoundDevice;
 use crate::environment::Environment;
@@ -35,13 +35,14 @@ pub(super) struct Ranks {
     pub(super) environment: Environment,
     /// Whether all ranks are on one machine, and read one clock.
     pub(super) are_here: bool,
+    pub(super) by_messages: bool,
 }
 
 /// Joins the job that a launcher has made. Without a launcher this process becomes the launcher of
-/// `n` ranks, waits for them and returns `None`. `dies`: the test kills ranks, so their deaths are
+/// the ranks, waits for them and returns `None`. `dies`: the test kills ranks, so their deaths are
 /// no failures.
 pub(super) fn start(
-    n: Option<u32>,
+    wanted: &RanksArgs,
     default: u32,
     common: &Common,
     dies: bool,
@@ -49,14 +50,14 @@ pub(super) fn start(
     let device = FoundDevice::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
     if !Job::is_launched() {
-        return launch(n.unwrap_or(default), dies).map(|()| None);
+        return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
     let job = Job::join().map_err(|error| failed(&error))?;
     let (rank, size) = (job.rank(), job.size());
-    let wrong = match n {
+    let wrong = match wanted.n {
         Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
         _ if size < 2 => "one rank has nobody to wait for; `mpiexec -n 2 tagperf ...`".to_owned(),
-        _ => return Ranks::new(job, device, common).map(Some),
+        _ => return Ranks::new(job, device, wanted, common).map(Some),
     };
     Err(refused(rank, wrong + " would be right"))
 }
@@ -108,7 +109,12 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 }
 
 impl Ranks {
-    fn new(mut job: Job, device: FoundDevice, common: &Common) -> Result<Self, Failure> {
+    fn new(
+        mut job: Job,
+        device: FoundDevice,
+        wanted: &RanksArgs,
+        common: &Common,
+    ) -> Result<Self, Failure> {
         if job.rank() > 0 {
             // Rank 0 watches for ^C once all ranks have come here, and tells the others when to
             // stop.
@@ -139,9 +145,10 @@ impl Ranks {
         let rank = job.rank();
         let net = WorkerNet::meet(worker, rank, |own| job.exchange(own))
             .map_err(|error| failed(&error))?;
-        let runtime = Runtime::new(net, Config { tags, ..Config::default() })
+        let shared_memory = !wanted.by_messages;
+        let runtime = Runtime::new(net, Config { tags, shared_memory, ..Config::default() })
             .map_err(|error| failed(&error))?;
-        Ok(Self { job, runtime, device, environment, are_here })
+        Ok(Self { job, runtime, device, environment, are_here, by_messages: wanted.by_messages })
     }
 
     /// The communicator of all ranks.
