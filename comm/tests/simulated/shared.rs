@@ -101,6 +101,21 @@ fn all_operations_give_the_results_of_messages() {
     }
 }
 
+/// A root that only broadcasts learns from its readers what it may overwrite: they publish nothing.
+#[test]
+fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
+    for (length, seed) in [(8, 0), (8, 1), (3000, 2), (3000, 3)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            for turn in 0..40u8 {
+                let told = world.broadcast(0, vec![turn; length]).await.unwrap();
+                assert!(told == vec![turn; length]);
+            }
+        };
+        run(3, seed, &[], program).unwrap();
+    }
+}
+
 /// Operations by messages and in shared memory, begun in one order, end at all members whatever
 /// they wait for first.
 #[test]
