@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::{Address, Bytes};
-use tagmatch_fallback::wire::{Control, Tmh, WireMessage};
+use tagmatch_fallback::wire::{Control, Fragment, Tmh, WireMessage};
 
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::from_slice(data);
@@ -18,6 +18,9 @@ fuzz_target!(|data: &[u8]| {
         }
         Ok(WireMessage::Control(control)) => {
             assert_eq!(Control::parse(&Bytes::from_slice(&control.emit())), Ok(control));
+        }
+        Ok(WireMessage::Fragment(fragment)) => {
+            assert_eq!(Fragment::parse(&Bytes::from_slice(&fragment.emit())), Ok(fragment));
         }
         Ok(WireMessage::Fin(_)) | Err(_) => {}
     }
