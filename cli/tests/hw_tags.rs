@@ -42,7 +42,8 @@ fn the_model_matches_and_without_it_software_does() {
 
 #[test]
 fn the_calls_of_ranks_are_matched_by_the_model_too() {
-    let bcast = json("bcast -n 3 --sizes 4K --iters 100 --warmup 1 --hw-tags model --json -");
+    let call = "bcast -n 3 --by-messages --sizes 4K --iters 100 --warmup 1";
+    let bcast = json(&format!("{call} --hw-tags model --json -"));
     let [hardware, posted, unexpected] = matched(&bcast);
     assert!(hardware > 0, "{}", bcast["matching"]);
     assert_eq!(hardware + posted + unexpected, 2 * 100);
