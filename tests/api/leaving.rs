@@ -13,8 +13,8 @@ use tagmatch_testkit::device::{Other, hear_line, role, say};
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The limit of a flush that can't succeed.
 const SHORT: Duration = Duration::from_millis(200);
-/// Longer than an eager message of any device.
-const LARGE: usize = 20_000;
+/// Longer than any message that a device sends without asking, whole or in fragments.
+const LARGE: usize = 100_000;
 /// After this message, both workers are known to be connected.
 const MET: u64 = 0x7fff;
 
