@@ -14,7 +14,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// An axis: what it shows, its unit in the label, and how.
+/// An axis: a label with the unit, and a scale.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     /// What the axis shows, with the unit.

@@ -1,4 +1,4 @@
-//! What a tag-matching header carries for software.
+//! The bits of a tag-matching header that are for software.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ use super::error::{MessageKind, VERSION, WireError};
 pub enum Fragment {
     /// Kind 5, the first fragment of a message: tag at 8, length of the whole message at 16 (u64).
     First {
-        /// What is matched.
+        /// The tag that receives are matched with.
         tag: Tag,
         /// Bytes in the whole message.
         length: u64,

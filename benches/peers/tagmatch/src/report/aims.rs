@@ -7,7 +7,7 @@ use crate::case::{Kind, Operation};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// What ours is divided by.
+/// The figure that divides ours.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum By {
     BestPeer,

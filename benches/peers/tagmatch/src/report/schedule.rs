@@ -5,7 +5,7 @@ use super::record::{Distance, Record, Turn};
 /// A distance occurs if this share of all probed samples was taken there.
 const OCCURS_SHARE: f64 = 0.05;
 
-/// What a run does next.
+/// The next step of a run.
 #[derive(PartialEq, Debug)]
 pub(crate) enum Next<'a> {
     Turn {
