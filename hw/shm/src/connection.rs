@@ -42,15 +42,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The
-    /// caller has checked the length.
+    /// caller has checked the length. `polls` counts the polls of this worker.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
         header: &[u8],
         payload: &[u8],
         immediate: Option<u32>,
+        polls: &u32,
     ) -> Result<(), PushError> {
-        self.producer.push(header, payload, immediate, false)?;
+        self.producer.push(header, payload, immediate, polls)?;
         self.notify();
         Ok(())
     }

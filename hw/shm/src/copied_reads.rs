@@ -129,7 +129,7 @@ impl CopiedReads {
         {
             let (id, span) = (read.id, read.remote);
             let request = ReadMessage::Request { id, span };
-            producer.push(&request.emit(), &[], None, true)?;
+            producer.push_internal(&request.emit(), &[])?;
             self.requested += 1;
         }
         if let Some(read) = self.peer_reads.front_mut()
@@ -147,13 +147,13 @@ impl CopiedReads {
                     let part = &rest[..rest.len().min(most)];
                     let offset = read.sent;
                     let header = ReadMessage::Fragment { id, offset }.emit();
-                    producer.push(&header, part, None, true)?;
+                    producer.push_internal(&header, part)?;
                     read.sent += part.len() as u64;
                 }
                 rest => {
                     let is_good = rest.is_some();
                     let header = ReadMessage::End { id, is_good }.emit();
-                    producer.push(&header, &[], None, true)?;
+                    producer.push_internal(&header, &[])?;
                     self.peer_reads.pop_front();
                 }
             }

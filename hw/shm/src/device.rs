@@ -188,7 +188,7 @@ impl Device for Shm {
         if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
             return Err(Refused::TooLong);
         }
-        match connection.send(header, payload, message.immediate) {
+        match connection.send(header, payload, message.immediate, &self.polls) {
             Ok(()) => Ok(()),
             Err(PushError::Full) => Err(Refused::Full),
             Err(PushError::Broken(what)) => {

@@ -442,12 +442,12 @@ mod tests {
             .collect();
         let mut last = writers.pop().unwrap();
         for writer in &mut writers {
-            writer.push(&[1; 8], &[], None, false).unwrap();
+            writer.push(&[1; 8], &[], None, &0).unwrap();
         }
         while take(&mut inboxes).is_some() {}
         assert_eq!(inboxes.hot.len(), HOT_MAX);
         // Each of them takes half of the spill.
-        let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, false);
+        let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, &0);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
         assert_eq!(push(&mut last), Err(PushError::Full));
         bell.ring(DoorbellBit::new(number(HOT_MAX)).unwrap());

@@ -118,8 +118,8 @@ fn messages_arrive_whole_and_in_order() {
         let ring = ring();
         let mut producer = Producer::new(ring.clone());
         let writer = thread::spawn(move || {
-            producer.push(&[1; 16], &[2; 8], Some(7), false).unwrap();
-            producer.push(&[3; 16], &[4; 200], None, false).unwrap();
+            producer.push(&[1; 16], &[2; 8], Some(7), &0).unwrap();
+            producer.push(&[3; 16], &[4; 200], None, &0).unwrap();
         });
         let mut consumer = Consumer::new(ring, MESSAGE_MAX);
         let mut next = || loop {
@@ -144,11 +144,11 @@ fn a_place_is_written_again_only_after_it_was_read() {
             let mut producer = Producer::new(ring.clone());
             let mut consumer = Consumer::new(ring, MESSAGE_MAX);
             let mut sent = 0u8;
-            while producer.push(&[sent; 8], &vec![sent; length], None, false).is_ok() {
+            while producer.push(&[sent; 8], &vec![sent; length], None, &0).is_ok() {
                 sent += 1;
             }
             let writer = thread::spawn(move || {
-                while producer.push(&[sent; 8], &vec![sent; length], None, false).is_err() {
+                while producer.push(&[sent; 8], &vec![sent; length], None, &0).is_err() {
                     thread::yield_now();
                 }
             });
@@ -192,8 +192,8 @@ fn no_message_is_slept_through_if(has_barriers: bool) {
         let mut connection = connection(&ring, &doorbell, bit(1));
         connection.is_fenced = !has_barriers;
         let writer = thread::spawn(move || {
-            connection.send(&[1; 16], &[], None).unwrap();
-            connection.send(&[2; 16], &[], None).unwrap();
+            connection.send(&[1; 16], &[], None, &0).unwrap();
+            connection.send(&[2; 16], &[], None, &0).unwrap();
         });
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
         assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
@@ -212,7 +212,7 @@ fn one_bell_wakes_for_two_writers() {
                 let ring = ring();
                 reader.insert(bit(number), &ring);
                 let mut connection = connection(&ring, &doorbell, bit(number));
-                thread::spawn(move || connection.send(&[1; 16], &[], None).unwrap())
+                thread::spawn(move || connection.send(&[1; 16], &[], None, &0).unwrap())
             });
             let mut from = [reader.wait().0.0, reader.wait().0.0];
             from.sort_unstable();
@@ -229,7 +229,7 @@ fn what_is_written_while_a_ring_is_taken_in_is_found() {
     check(3, || {
         let (ring, doorbell) = (ring(), doorbell());
         let mut connection = connection(&ring, &doorbell, bit(1));
-        let writer = thread::spawn(move || connection.send(&[1; 16], &[], None).unwrap());
+        let writer = thread::spawn(move || connection.send(&[1; 16], &[], None, &0).unwrap());
         let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
@@ -244,9 +244,9 @@ fn what_is_written_while_a_ring_becomes_cold_is_found() {
         let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
         let mut connection = connection(&ring, &doorbell, bit(1));
-        connection.send(&[1; 16], &[], None).unwrap();
+        connection.send(&[1; 16], &[], None, &0).unwrap();
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
-        let writer = thread::spawn(move || connection.send(&[2; 16], &[], None).unwrap());
+        let writer = thread::spawn(move || connection.send(&[2; 16], &[], None, &0).unwrap());
         reader.inboxes.retire(bit(1));
         assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
         writer.join().unwrap();
@@ -261,14 +261,14 @@ fn a_writer_that_sleeps_until_there_is_room_is_woken() {
         reader.insert(bit(1), &ring);
         let mut there = connection(&ring, &readers_doorbell, bit(1));
         let mut sent = 0;
-        while there.send(&[sent; 16], &[], None).is_ok() {
+        while there.send(&[sent; 16], &[], None, &0).is_ok() {
             sent += 1;
         }
         assert_eq!(u32::from(sent), SLOTS);
         let back = connection(&ring, &writers_doorbell, bit(1));
         let writer = thread::spawn(move || {
             let mut own = Reader::new(&writers_doorbell);
-            while there.producer.push(&[sent; 16], &[], None, false) == Err(PushError::Full) {
+            while there.producer.push(&[sent; 16], &[], None, &0) == Err(PushError::Full) {
                 let announced = own.inboxes.announce_sleep();
                 let has_room = there.producer.want_space(&announced).unwrap();
                 if !has_room && own.inboxes.fall_asleep(&announced) {

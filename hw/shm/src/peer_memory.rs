@@ -19,7 +19,7 @@ use tagmatch_os::memory::ReadOnlyMapping;
 /// The memory of a peer's device.
 pub(crate) struct PeerMemory {
     mapping: ReadOnlyMapping,
-    /// What the peer's hello said about it.
+    /// Address, length and generation of the memory, from the hello of the peer.
     offered: OfferedMemory,
     bit: DoorbellBit,
 }

@@ -5,6 +5,8 @@
 use std::ptr::NonNull;
 
 use super::geometry::Geometry;
+#[cfg(not(all(loom, test)))]
+use super::hints;
 use super::slot::Slot;
 use crate::sync::{AtomicU32, AtomicU64};
 use tagmatch_os::memory::Mapping;
@@ -117,6 +119,32 @@ impl Ring {
         unsafe {
             let spill = self.start.add(self.geometry.spill_offset());
             spill.add(offset as usize).as_ptr()
+        }
+    }
+
+    /// Makes the processor fetch these bytes of the spill for writing. Has no other effect. Panics
+    /// as [`Ring::spill`] does.
+    #[inline]
+    pub(crate) fn prefetch_spill_to_write(&self, offset: u32, length: u32) {
+        let run = self.writable_spill(offset, length);
+        for at in (0..length as usize).step_by(hints::LINE_BYTES) {
+            hints::prefetch_to_write(run.wrapping_add(at));
+        }
+    }
+
+    /// Makes the processor fetch the slot at a position for writing. Has no other effect.
+    #[inline]
+    pub(crate) fn prefetch_slot_to_write(&self, position: u32) {
+        hints::prefetch_to_write(self.slot(position).body.writable());
+    }
+
+    /// Makes the processor move these bytes of the spill to the cache that the cores share. Has no
+    /// other effect. Panics as [`Ring::spill`] does.
+    #[inline]
+    pub(crate) fn demote_spill(&self, offset: u32, length: u32) {
+        let run = self.writable_spill(offset, length);
+        for at in (0..length as usize).step_by(hints::LINE_BYTES) {
+            hints::demote(run.wrapping_add(at));
         }
     }
 }

@@ -11,11 +11,18 @@
 //!   one run. The start of that run follows from the lengths of the messages alone
 //!   ([`Geometry::place`]): writer and reader compute it, so no offset is sent that could be wrong.
 //!
+//! Moving a cache line from one core to another takes most of the time of a message. So the writer
+//! asks the processor for all lines of a spilled run at once before it writes them, and for the
+//! lines of the next run after it has sent a message (`hints`). A message that is not one of a
+//! batch is moved to the cache that the cores share, where its reader finds it sooner.
+//!
 //! Now and then the reader publishes its progress in one word. The writer reads that word only when
 //! the ring seems full.
 
 pub(crate) mod consumer;
 pub(crate) mod geometry;
+#[cfg(not(all(loom, test)))]
+pub(crate) mod hints;
 pub(crate) mod memory;
 #[cfg(all(loom, test))]
 pub(crate) mod model;

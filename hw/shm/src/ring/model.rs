@@ -68,6 +68,15 @@ impl Ring {
         self.at(offset)
     }
 
+    /// The model has no caches.
+    pub(crate) fn prefetch_spill_to_write(&self, _: u32, _: u32) {}
+
+    /// The model has no caches.
+    pub(crate) fn prefetch_slot_to_write(&self, _: u32) {}
+
+    /// The model has no caches.
+    pub(crate) fn demote_spill(&self, _: u32, _: u32) {}
+
     fn lines_of(&self, offset: u32, length: u32) -> &[UnsafeCell<()>] {
         let end = (offset + length) as usize;
         &self.lines[offset as usize / LINE_BYTES..end.div_ceil(LINE_BYTES)]

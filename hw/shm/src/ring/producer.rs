@@ -21,6 +21,12 @@ pub(crate) enum PushError {
     Broken(&'static str),
 }
 
+/// A longer spilled run is written without hints to the processor.
+const HINTED_BYTES_MAX: u32 = 8 << 10;
+
+/// A spilled message that follows the one before it after fewer polls is one of a batch.
+const POLLS_BETWEEN_BATCHES: u32 = 8;
+
 /// The writing end of a ring: one per ring.
 pub(crate) struct Producer {
     ring: Arc<Ring>,
@@ -30,6 +36,8 @@ pub(crate) struct Producer {
     consumed: Progress,
     /// The value of `consumed` when a message of the engine was last refused.
     refused_at: Progress,
+    /// The polls of this worker when a message was last spilled.
+    polls_at_spill: u32,
 }
 
 impl Producer {
@@ -40,23 +48,42 @@ impl Producer {
 
     /// The writing end of a ring at this progress. Both ends must start at the same progress.
     pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
-        Producer { ring, produced: start, consumed: start, refused_at: start }
+        Producer { ring, produced: start, consumed: start, refused_at: start, polls_at_spill: 0 }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
         self.ring.geometry()
     }
 
-    /// Writes one message: `first`, then `second`. The caller has checked that it is no longer than
-    /// the geometry's `message_max`.
+    /// Writes one message of the engine: `first`, then `second`. The caller has checked that it is
+    /// no longer than the geometry's `message_max`. `polls` counts the polls of this worker; a
+    /// short message doesn't need it, so it is a reference.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
     pub(crate) fn push(
         &mut self,
         first: &[u8],
         second: &[u8],
         immediate: Option<u32>,
-        internal: bool,
+        polls: &u32,
+    ) -> Result<(), PushError> {
+        self.write(first, second, immediate, Some(polls))
+    }
+
+    /// Writes one internal message, as [`Producer::push`] does for the engine.
+    #[inline]
+    pub(crate) fn push_internal(&mut self, first: &[u8], second: &[u8]) -> Result<(), PushError> {
+        self.write(first, second, None, None)
+    }
+
+    /// Writes one message; without `polls`, an internal one.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
+    fn write(
+        &mut self,
+        first: &[u8],
+        second: &[u8],
+        immediate: Option<u32>,
+        polls: Option<&u32>,
     ) -> Result<(), PushError> {
         let length = first.len() + second.len();
         let room = match immediate {
@@ -65,7 +92,7 @@ impl Producer {
         };
         let unread = self.produced.messages.wrapping_sub(self.consumed.messages);
         if unread >= self.ring.geometry().slots() {
-            self.refresh(internal)?;
+            self.refresh(polls.is_none())?;
         }
         if length > room {
             // A copy of the header is passed, so that the address of a header that was made in
@@ -73,7 +100,7 @@ impl Producer {
             let mut header = [0; Outgoing::HEADER_MAX];
             let copy = &mut header[..first.len()];
             copy.copy_from_slice(first);
-            return self.push_spilled(copy, second, immediate, internal, room);
+            return self.push_spilled(copy, second, immediate, polls, room);
         }
         let slot = self.ring.slot(self.produced.messages);
         let body = body(slot);
@@ -84,7 +111,7 @@ impl Producer {
             copy_small(second, body.add(first.len()));
         }
         // No message is longer than INLINE_BYTES here.
-        self.publish(length as u32, immediate, internal);
+        self.publish(length as u32, immediate, polls.is_none());
         Ok(())
     }
 
@@ -111,7 +138,7 @@ impl Producer {
         first: &[u8],
         second: &[u8],
         immediate: Option<u32>,
-        internal: bool,
+        polls: Option<&u32>,
         room: usize,
     ) -> Result<(), PushError> {
         let length = first.len() + second.len();
@@ -124,9 +151,15 @@ impl Producer {
         if !fits(self.consumed) {
             self.load_consumed()?;
             if !fits(self.consumed) {
-                self.note_refused(internal);
+                self.note_refused(polls.is_none());
                 return Err(PushError::Full);
             }
+        }
+        // All lines of the run are requested at once. Without this, the stores would wait for one
+        // line after the other, since the reader's cache has had them since the last round.
+        let is_hinted = spilled <= HINTED_BYTES_MAX;
+        if is_hinted {
+            self.ring.prefetch_spill_to_write(offset, spilled);
         }
         let body = body(self.ring.slot(self.produced.messages));
         let spill = self.ring.writable_spill(offset, spilled);
@@ -146,8 +179,38 @@ impl Producer {
             }
         }
         self.produced.spill_bytes = after;
-        self.publish(length as u32, immediate, internal);
+        self.publish(length as u32, immediate, polls.is_none());
+        let is_alone = polls.is_some_and(|polls| self.is_alone(*polls));
+        if is_hinted {
+            self.hint(offset, spilled, is_alone);
+        }
         Ok(())
+    }
+
+    /// Whether the message that is spilled now is not one of a batch. `polls` counts the polls of
+    /// this worker.
+    pub(super) fn is_alone(&mut self, polls: u32) -> bool {
+        let between = polls.wrapping_sub(self.polls_at_spill);
+        self.polls_at_spill = polls;
+        between >= POLLS_BETWEEN_BATCHES
+    }
+
+    /// After a message was published: hints for the processor about the run that was written, and
+    /// the run that a next message of the same length takes.
+    fn hint(&self, offset: u32, spilled: u32, is_alone: bool) {
+        // The reader of a single message waits for it, and finds it sooner in the cache that both
+        // cores share than in the cache of this core. In a batch, the time that the demotion takes
+        // here would count.
+        if is_alone {
+            self.ring.demote_spill(offset, spilled);
+        }
+        let geometry = self.ring.geometry();
+        let (next, after) = geometry.place(self.produced.spill_bytes, spilled);
+        // The reader may still read a run that is not known to be free.
+        if after.wrapping_sub(self.consumed.spill_bytes) <= geometry.spill_bytes() {
+            self.ring.prefetch_spill_to_write(next, spilled);
+        }
+        self.ring.prefetch_slot_to_write(self.produced.messages);
     }
 
     /// Loads the reader's progress; `Full` if still no slot is free.

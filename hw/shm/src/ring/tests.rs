@@ -69,7 +69,7 @@ proptest! {
                     let byte = |at: usize| at.to_le_bytes()[0] ^ number;
                     let all: Vec<u8> = (0..header + payload).map(byte).collect();
                     let (first, second) = all.split_at(header);
-                    match producer.push(first, second, immediate, false) {
+                    match producer.push(first, second, immediate, &0) {
                         Ok(()) => oracle.push_back((immediate, all)),
                         Err(PushError::Full) => {
                             // A ring is never full after everything was taken and published.
@@ -119,7 +119,7 @@ proptest! {
         'rounds: for word in told {
             ring.header().consumed.0.store(word, Relaxed);
             for _ in 0..20 {
-                match producer.push(&[1; 64], &[2; 1000], None, false) {
+                match producer.push(&[1; 64], &[2; 1000], None, &0) {
                     Ok(()) => {}
                     Err(PushError::Full) => break,
                     Err(PushError::Broken(_)) => break 'rounds,
@@ -151,7 +151,7 @@ fn a_line_left_from_the_last_round_is_no_message() {
     let mut producer = Producer::new(ring.clone());
     let mut consumer = Consumer::new(ring, MESSAGE_MAX);
     for round in 0..100u8 {
-        assert_eq!(producer.push(&[round], &[], None, false), Ok(()));
+        assert_eq!(producer.push(&[round], &[], None, &0), Ok(()));
         assert_eq!(pop(&mut consumer), Some(Ok((None, vec![round]))));
         assert_eq!(pop(&mut consumer), None);
     }
@@ -168,4 +168,13 @@ fn a_reader_cannot_claim_spill_that_was_not_written() {
     assert!(told(3, 128) && told(0, 0) && told(u32::MAX, u32::MAX - 63));
     assert!(!told(3, 192) && !told(0, u32::MAX - 127));
     assert!(!told(4, 128) && !told(u32::MAX - 1, 128));
+}
+
+#[test]
+fn a_message_is_alone_if_its_worker_has_polled_for_a_while() {
+    let mut producer = Producer::new(ring());
+    // The polls are counted modulo 2^32.
+    let polls = [u32::MAX, 6, 7, 14, 22, 22, 23, 31];
+    let alone = polls.map(|polls| producer.is_alone(polls));
+    assert_eq!(alone, [true, false, false, false, true, false, false, true]);
 }

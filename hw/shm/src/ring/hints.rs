@@ -1,0 +1,32 @@
+//! Hints to the processor about cache lines. They change no memory, and never fault. On processors
+//! other than x86-64 they do nothing.
+
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Fetches the line of an address into this core's cache, for writing.
+#[inline(always)]
+pub(crate) fn prefetch_to_write(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it reads and writes no memory that a program can see, and an address that is
+    // not mapped is ignored. Processors without PREFETCHW take it as no operation. (The intrinsic
+    // function needs a target feature that this crate is not compiled for.)
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Moves the line of an address from this core's cache to the cache that the cores share.
+#[inline(always)]
+pub(crate) fn demote(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above. The encoding of CLDEMOTE is one of those reserved for hints, which older
+    // processors take as no operation.
+    unsafe {
+        std::arch::asm!("cldemote [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
