@@ -79,6 +79,11 @@ impl Sim {
         self.world.borrow().unexpected()
     }
 
+    /// Number of events that were sent so far: messages, acknowledgements, and news of deaths.
+    pub fn sent(&self) -> u64 {
+        self.world.borrow().number
+    }
+
     /// Runs a program on each process, in the order of their ranks, until all have ended or died.
     ///
     /// # Errors

@@ -102,7 +102,8 @@ pub(crate) struct World {
     /// By time of arrival, then by number.
     flights: BTreeMap<(u64, u64), Flight>,
     now: u64,
-    number: u64,
+    /// Number of events that were sent so far.
+    pub(crate) number: u64,
     /// Time at which the last message from one process to another arrives.
     last: HashMap<(ProcessId, ProcessId), u64>,
     sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<SendState>>)>,

@@ -72,6 +72,17 @@ impl Plan {
         own
     }
 
+    /// This plan of some members, with their ranks in the whole communicator. `ranks` are in the
+    /// order of the members.
+    pub(crate) fn renamed(mut self, ranks: &[u32]) -> Self {
+        for step in &mut self.steps {
+            if let PlanStep::Send { to: rank, .. } | PlanStep::Receive { from: rank, .. } = step {
+                *rank = ranks.get(*rank as usize).copied().unwrap_or(*rank);
+            }
+        }
+        self
+    }
+
     pub(crate) fn fence(&mut self) {
         self.steps.push(PlanStep::Fence);
     }

@@ -99,7 +99,7 @@ impl<A: Access + 'static> WorkerNet<A> {
     /// their ranks, as launchers do.
     ///
     /// The processes also tell each other their machine and the processors that this thread may run
-    /// on. If there are more processes than processors, blocking calls poll a few times only before
+    /// on. A process that doesn't know its machine counts as being on a machine of its own. If there are more processes than processors, blocking calls poll a few times only before
     /// they yield, and yield a few times only before they sleep. A process that changes its
     /// processors changes them before this call. Processes of other jobs are not counted.
     ///
@@ -122,14 +122,21 @@ impl<A: Access + 'static> WorkerNet<A> {
                 .and_then(|(length, rest)| rest.split_at_checked(usize::from(*length)));
             let (address, place) = address.ok_or_else(|| other("a process gave no address"))?;
             addresses.push(Address::from_bytes(address).map_err(other)?);
-            places.extend(Place::parse(place));
+            places.push(Place::parse(place));
         }
-        let sharers = own.map(|own| places.iter().filter(|place| place.overlaps(&own)).count());
-        Ok(WorkerNet { sharers, ..Self::new(worker, addresses, rank)? })
+        let known = || places.iter().flatten();
+        let sharers = own.map(|own| known().filter(|place| place.overlaps(&own)).count());
+        let nodes = place::machines(&places);
+        Ok(WorkerNet { sharers, nodes, ..Self::new(worker, addresses, rank)? })
     }
 
     /// Sets the number of each process's machine, in the order of ranks. All processes must give
-    /// the same numbers. By default all processes count as being on one machine.
+    /// the same numbers. By default, processes that were told of each other by
+    /// [`meet`](Self::meet) know their machines by the kernel's boot id; otherwise all processes
+    /// count as being on one machine.
+    ///
+    /// The numbers decide who is in [`Comm::intranode`](crate::Comm::intranode), and which processes
+    /// try to map memory together. A test may give numbers that make one machine look like several.
     #[must_use]
     pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
         WorkerNet { nodes, ..self }

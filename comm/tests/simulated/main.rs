@@ -16,6 +16,7 @@ mod inter_collectives;
 mod inter_kept;
 mod jobs;
 mod layers;
+mod leaders;
 mod long;
 mod p2p;
 mod resting;

@@ -33,7 +33,7 @@ const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192,
 
 /// The composition of two functions `x -> a * x + b`, each as the words a and b: associative, and not
 /// commutative.
-fn composed(left: u64, right: u64) -> u64 {
+pub(crate) fn composed(left: u64, right: u64) -> u64 {
     let words = |value: u64| {
         let bytes = value.to_ne_bytes();
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
@@ -44,7 +44,7 @@ fn composed(left: u64, right: u64) -> u64 {
     u64::from_ne_bytes(made.concat().try_into().unwrap())
 }
 
-fn composition() -> Op {
+pub(crate) fn composition() -> Op {
     Op::new(8, false, |left, right| {
         for (left, right) in left.as_chunks::<8>().0.iter().zip(right.as_chunks_mut::<8>().0) {
             *right = composed(u64::from_ne_bytes(*left), u64::from_ne_bytes(*right)).to_ne_bytes();

@@ -10,28 +10,32 @@ use crate::driver::{Channel, Machine, MachineIo};
 use crate::ft::{Agree, Life};
 use crate::net::Net;
 
+use super::local::LocalMembers;
+
 /// One member's part in making the segment.
 pub(super) struct Making {
-    life: Arc<Life>,
+    local: LocalMembers,
     /// The broadcast of the segment's name, until it has ended.
     telling: Option<Exchange>,
     agree: Agree,
     segment: Option<Segment>,
-    /// Rank 0 keeps the segment's memory open for the others until all have mapped it.
+    /// The first member keeps the segment's memory open for the others until all have mapped it.
     _name: Option<SegmentName>,
 }
 
 impl Making {
-    /// Begins. All members do this at the same call, with the same `channel`.
-    pub(super) fn new(life: &Arc<Life>, channel: Channel) -> Self {
-        let (members, own) = (life.group.size(), life.own);
-        // Without memory rank 0 tells an invalid name.
+    /// Begins. All members of the communicator do this at the same call, with the same `channel`.
+    /// `local`: the members that map this process's segment.
+    pub(super) fn new(life: &Arc<Life>, local: &LocalMembers, channel: Channel) -> Self {
+        let (members, own) = (local.size(), local.own);
+        // Without memory the first member tells an invalid name.
         let made = if own == 0 { Segment::create(members, own).ok() } else { None };
         let (segment, name) = made.unzip();
         let bytes = name.as_ref().map_or([0; NAME_BYTES], |name| *name.as_bytes());
-        let plan = algorithms::broadcast(&channel, 0, bytes.to_vec());
+        let part = local.part_of(&channel);
+        let plan = algorithms::broadcast(&part, 0, bytes.to_vec()).renamed(&local.ranks);
         Making {
-            life: Arc::clone(life),
+            local: local.clone(),
             telling: Some(Exchange::new(channel, plan, None)),
             agree: Agree::new(life, 0),
             segment,
@@ -39,15 +43,16 @@ impl Making {
         }
     }
 
-    /// Goes on. The result is the segment if all living members have it. A failure is no error
+    /// Goes on. The result is the segment if all living members of the communicator have theirs. A failure is no error
     /// here: the operations that follow find it themselves.
     pub(super) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Option<Segment>> {
         if let Some(telling) = &mut self.telling {
             let told = telling.step(io)?;
             self.telling = None;
-            // An operation may wait for any member, so the death of each must become known.
-            self.life.watch(io.net);
-            let (members, own) = (self.life.group.size(), self.life.own);
+            // An operation may wait for any of these members, so the death of each must become
+            // known.
+            self.local.group.processes().iter().for_each(|process| io.net.watch(*process));
+            let (members, own) = (self.local.size(), self.local.own);
             if self.segment.is_none() {
                 self.segment = told.ok().and_then(|name| Segment::open(&name, members, own).ok());
             }

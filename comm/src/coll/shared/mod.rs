@@ -1,5 +1,6 @@
 //! Collective operations in memory that the members of a communicator map together: a layer beneath
-//! all others, for communicators whose members are all on one machine.
+//! all others. If the members are on several machines, the members of each machine map memory
+//! together, and one leader of each machine exchanges messages with the others.
 //!
 //! | file | contents |
 //! |---|---|
@@ -7,13 +8,16 @@
 //! | `members` | one member's state: the order of operations, the segment |
 //! | `making` | how the members get the segment, and agree on it |
 //! | `operation` | one member's part in an operation, round by round |
+//! | `local` | which members are on which machine |
+//! | `leaders` | operations of members on several machines |
 //! | `running` | how an operation is carried out: by the calling thread, or by progress |
 //!
 //! # How an operation runs
-//! 1. The first call of a communicator makes the segment (`making`). Rank 0 makes the memory and
-//!    tells the others its name, by messages. Each member tries to map it. Then the members agree
-//!    whether all could. If not, this and all later operations go by messages. The agreement is
-//!    uniform, so living members never differ about this, whoever dies meanwhile.
+//! 1. The first call of a communicator makes the segment (`making`). The lowest rank of a machine
+//!    makes the memory and tells the machine's other members its name, by messages. Each member
+//!    tries to map it. Then all members of the communicator agree whether all could. If not, this
+//!    and all later operations go by messages. The agreement is uniform, so living members never
+//!    differ about this, whoever dies meanwhile.
 //! 2. Each operation has a number, which all members count alike. A process carries out the
 //!    operations of a communicator in their order.
 //! 3. In each round of an operation a member publishes some bytes, waits until the members that it
@@ -28,6 +32,8 @@
 //! their rounds have other stamps. So they go on, and fail where they depend on a dead member.
 
 mod layer;
+mod leaders;
+mod local;
 mod making;
 mod members;
 mod operation;

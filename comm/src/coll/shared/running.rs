@@ -12,8 +12,10 @@ use crate::comm::Comm;
 use crate::driver::{Channel, DriverState, Machine, MachineIo, Settings, Waiting};
 use crate::error::Error;
 use crate::ft::Life;
+use crate::group::Group;
 use crate::net::Net;
 
+use super::local::LocalMembers;
 use super::making::Making;
 use super::members::{SharedMembers, SharedState, Way};
 use super::operation::{Operation, Shape, Stand};
@@ -75,7 +77,8 @@ fn begun<N: Net>(comm: &Comm<N>, call: Call) -> Result<Begun, Error> {
     let number = members.take_number();
     if number == 1 {
         let channel = comm.shared_numbered(comm.outside(0));
-        members.make(Making::new(&comm.inner.life, channel));
+        let local = LocalMembers::all(&comm.inner.life);
+        members.make(Making::new(&comm.inner.life, &local, channel));
     }
     Ok(Begun::Shared(BegunCall { call, shape, number, members: Arc::clone(members) }))
 }
@@ -134,7 +137,7 @@ impl<'a> Part<'a> {
     }
 
     fn look_closely<N: Net>(&mut self, life: &Life, net: &N) -> Result<Stand, Error> {
-        let stand = look_closely(self.state, &mut self.operation, life, net)?;
+        let stand = look_closely(self.state, &mut self.operation, life, &life.group, net)?;
         self.is_done = stand == Stand::Done;
         Ok(stand)
     }
@@ -159,10 +162,12 @@ fn advance(state: &mut SharedState, operation: &mut Operation) -> Result<Stand, 
 }
 
 /// Goes on, and looks whether the member that the operation waits for is down or has given up.
-fn look_closely<N: Net>(
+/// `group` has the segment's members.
+pub(super) fn look_closely<N: Net>(
     state: &mut SharedState,
     operation: &mut Operation,
     life: &Life,
+    group: &Group,
     net: &N,
 ) -> Result<Stand, Error> {
     let mut stand = advance(state, operation)?;
@@ -170,7 +175,7 @@ fn look_closely<N: Net>(
         if life.is_revoked() {
             return Err(Error::Revoked);
         }
-        let is_down = life.group.process(member).is_some_and(|process| net.is_down(process));
+        let is_down = group.process(member).is_some_and(|process| net.is_down(process));
         let Way::Shared(segment) = &mut state.way else { break };
         let is_room = stand == Stand::NoRoom(member);
         if !is_down && (is_room || !operation.has_given_up(segment, member)) {
@@ -291,7 +296,8 @@ impl<N: Net> Machine<N> for SharedMachine {
         let Stage::Shared(operation) = &mut self.stage else {
             return Some(Err(Error::AlreadyTaken));
         };
-        let result = match look_closely(&mut state, operation, &self.life, io.net) {
+        let life = &self.life;
+        let result = match look_closely(&mut state, operation, life, &life.group, io.net) {
             Ok(Stand::Done) => Ok(operation.result()),
             Ok(_) => return None,
             Err(error) => Err(error),

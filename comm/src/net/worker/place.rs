@@ -1,5 +1,6 @@
 //! Which processes of a job share processors.
 
+use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::ops::RangeInclusive;
@@ -71,6 +72,22 @@ impl List {
     }
 }
 
+/// The number of each process's machine. A process that has told no place has a machine of its own.
+pub(super) fn machines<'a>(places: &'a [Option<Place>]) -> Vec<u32> {
+    let mut numbers = HashMap::new();
+    let mut count = 0;
+    let number = |place: &'a Option<Place>| {
+        let next = count;
+        let number = match place {
+            Some(place) => *numbers.entry(place.machine.as_str()).or_insert(next),
+            None => next,
+        };
+        count += u32::from(number == next);
+        number
+    };
+    places.iter().map(number).collect()
+}
+
 /// Number of processors that this thread may use. A container's quota bounds it, too.
 pub(super) fn own_processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
@@ -121,6 +138,12 @@ mod tests {
             let other = place(other).unwrap();
             assert_eq!((own.overlaps(&other), other.overlaps(&own)), (shares, shares), "{other}");
         }
+    }
+
+    #[test]
+    fn processes_are_on_one_machine_if_its_names_are_equal() {
+        let places = ["b 0", "a 0-3", "b 7", "", "a 0", ""].map(place);
+        assert_eq!(machines(&places), [0, 1, 0, 2, 1, 3]);
     }
 
     #[test]

@@ -1,0 +1,235 @@
+//! Collective operations of members on several machines: in shared memory within a machine, by
+//! messages among one leader of each machine.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::{Comm, Config, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+
+use crate::common::{Deaths, Sims, linger};
+use crate::shared::{composed, composition};
+
+/// Runs a program on machines of `per_node` processes each; the last machine may have fewer. The
+/// result has the number of messages, too. Each process makes progress until all others have ended.
+fn run<F: Future>(
+    (processes, per_node): (u32, u32),
+    seed: u64,
+    kills: &[Kill],
+    program: impl Fn(Sims) -> F,
+) -> Result<(Ran<F::Output>, u64), Stuck> {
+    let config = SimConfig { processes, seed, turns_in_vain: 2000, ..SimConfig::default() };
+    let sim = Sim::new(SimConfig { shares_memory: true, per_node, ..config });
+    let busy = Rc::new(Cell::new(processes));
+    let start = |rank| {
+        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
+        linger(runtime.clone(), &busy, program(runtime))
+    };
+    let ran = sim.run((0..processes).map(start), kills)?;
+    Ok((ran, sim.sent()))
+}
+
+/// Checks all operations on values of these lengths, with each root.
+async fn check(comm: &Comm<SimNet>, lengths: &[usize]) {
+    let (own, size) = (comm.rank(), comm.size());
+    for (root, values) in
+        lengths.iter().flat_map(|length| (0..size).map(move |root| (root, *length)))
+    {
+        let of = |rank: u32| -> Vec<u64> {
+            (0..values as u64)
+                .map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000)
+                .collect()
+        };
+        let all: Vec<Vec<u64>> = (0..size).map(of).collect();
+        let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
+            (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
+        };
+        let at_root = |data: Vec<u64>| if own == root { data } else { Vec::new() };
+        comm.barrier().await.unwrap();
+        let told = comm.broadcast(root, to_bytes(&of(own))).start();
+        let chain = comm.allreduce(to_bytes(&of(own)), &composition()).start();
+        let sum = comm.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
+        let chained = comm.reduce(root, to_bytes(&of(own)), &composition()).start();
+        let gathered = comm.allgather(to_bytes(&[own])).start();
+        let least = comm.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).await.unwrap();
+        assert_eq!(from_bytes::<u64>(&least), at_root(each(&|one| one.min().unwrap())));
+        let chain_of_all = each(&|one| one.reduce(composed).unwrap());
+        assert_eq!(from_bytes::<u64>(&chained.await.unwrap()), at_root(chain_of_all.clone()));
+        assert_eq!(from_bytes::<u64>(&chain.await.unwrap()), chain_of_all);
+        assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
+        assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
+        let ranks: Vec<u32> = (0..size).collect();
+        assert_eq!(from_bytes::<u32>(&gathered.await.unwrap()), ranks);
+    }
+}
+
+#[test]
+fn all_operations_give_the_results_of_messages() {
+    for (of, seed) in [((3, 2), 0), ((4, 2), 1), ((5, 2), 2), ((7, 3), 3), ((9, 4), 4)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            assert_eq!(world.table().layer(), "shared memory");
+            check(&world, &[0, 1, 14, 15, 512, 513]).await;
+            // The ranks of a machine don't follow one another here, and the root of another rank
+            // leads.
+            let key = (world.rank() * 5 % 7).cast_signed();
+            let mixed = world.split(Some(0), key).await.unwrap().unwrap();
+            check(&mixed, &[1, 14]).await;
+        };
+        run(of, seed, &[], program).unwrap();
+    }
+}
+
+/// A root that only broadcasts learns from its readers what it may overwrite.
+#[test]
+fn broadcasts_again_and_again_overwrite_nothing_unread() {
+    for (length, seed) in [(8, 0), (3000, 1)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            for turn in 0..40u8 {
+                let told = world.broadcast(1, vec![turn; length]).await.unwrap();
+                assert!(told == vec![turn; length]);
+            }
+        };
+        run((6, 3), seed, &[], program).unwrap();
+    }
+}
+
+/// Two machines with one leader each: a barrier takes two messages, a broadcast and a reduction one.
+#[test]
+fn only_leaders_exchange_messages() {
+    let sent = |times: u32| {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            for turn in 0..times {
+                world.barrier().await.unwrap();
+                world.broadcast(turn % 8, vec![1; 1000]).await.unwrap();
+                world.reduce(turn % 8, vec![1; 8], &Op::bor()).await.unwrap();
+                world.allreduce(vec![1; 8], &Op::bor()).await.unwrap();
+            }
+        };
+        run((8, 4), 1, &[], program).unwrap().1
+    };
+    // Synchronous messages are acknowledged.
+    let (few, many) = (sent(2), sent(12));
+    assert!(many - few <= 10 * (2 + 2 + 1 + 2), "{few} and {many} events");
+}
+
+/// A machine's leader learns which member has died, and all members on all machines learn that one
+/// has.
+#[test]
+fn a_death_ends_the_operation_on_all_machines() {
+    for dead in [0, 1, 4, 5] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let backwards =
+                world.split(Some(0), -world.rank().cast_signed()).await.unwrap().unwrap();
+            backwards.barrier().await.unwrap();
+            if world.rank() == dead {
+                std::future::pending::<()>().await;
+            }
+            let failed = backwards.allreduce(vec![1; 8], &Op::bor()).await.unwrap_err();
+            let again = backwards.barrier().await.unwrap_err();
+            assert_eq!(again.class(), ErrorClass::ProcessFailed);
+            failed
+        };
+        let kill = Kill { rank: dead, step: 3000 };
+        let (ran, _) = run((6, 3), u64::from(dead), &[kill], program).unwrap();
+        for (rank, failed) in (0..).zip(ran.ends).filter(|(rank, _)| *rank != dead) {
+            // Ranks count backwards, so the highest process of a machine leads it.
+            let named = (rank / 3 == dead / 3 && (rank % 3 == 2 || dead % 3 == 2))
+                || (dead % 3 == 2 && rank % 3 == 2);
+            match failed {
+                Some(Error::ProcessFailed { rank: None }) if !named => {}
+                Some(Error::ProcessFailed { rank: Some(at) }) if named && at == 5 - dead => {}
+                other => panic!("{dead} is dead, and {rank} has {other:?}"),
+            }
+        }
+    }
+}
+
+/// A member dies at each step of the run: while the segments are made, in each phase of an
+/// operation, afterwards. The others learn of it, or are told by a revocation, and go on.
+#[test]
+fn survivors_of_a_death_in_any_phase_go_on() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let failed = async {
+            for round in 0..2u32 {
+                world.allreduce(to_bytes(&[round]), &Op::sum::<u32>()).await?;
+                world.broadcast(3 - round, vec![1; 3000]).await?;
+                world.reduce(1 + round, to_bytes(&[round]), &Op::max::<u32>()).await?;
+                world.barrier().await?;
+            }
+            Ok::<(), Error>(())
+        };
+        if let Err(error) = failed.await {
+            let is_failure =
+                matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
+            assert!(is_failure, "{error:?}");
+            world.revoke();
+        }
+        loop {
+            let left = world.shrink().await.unwrap();
+            let sum = left.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
+            // As by messages, some members may succeed where others fail.
+            if left.agree(u64::from(sum.is_ok())).await.unwrap().flags & 1 == 1 {
+                assert_eq!(from_bytes::<u32>(&sum.unwrap()), [left.size()]);
+                break;
+            }
+            left.revoke();
+        }
+    };
+    for (of, seed) in [((4, 2), 1), ((5, 3), 2)] {
+        let ran = |kills: &[Kill]| {
+            let (ran, _) =
+                run(of, seed, kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            let dead = |rank: usize| kills.iter().any(|kill| kill.rank as usize == rank);
+            assert!(ran.ends.iter().enumerate().all(|(rank, end)| end.is_some() || dead(rank)));
+            ran.steps
+        };
+        let steps = ran(&[]);
+        Deaths::InTurn.each(of.0, seed, steps, |kills| {
+            ran(kills);
+        });
+    }
+}
+
+/// Members wait in an operation that one of them never calls: a member of the same machine, a
+/// leader, a member of another machine. The revocation ends all waits.
+#[test]
+fn a_revocation_ends_the_wait_in_each_phase() {
+    for seed in 0..24 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            assert!(matches!(world.barrier().await, Ok(()) | Err(Error::Revoked)));
+            if u64::from(world.rank()) == seed % 6 {
+                world.revoke();
+            }
+            assert_eq!(world.allreduce(vec![7; 8], &Op::bor()).await, Err(Error::Revoked));
+            assert_eq!(world.barrier().await, Err(Error::Revoked));
+        };
+        run((6, 3), seed, &[], program).unwrap();
+    }
+}
+
+/// Members that call with different lengths get an error, and the communicator can be used further.
+#[test]
+fn calls_that_differ_are_an_error_and_leave_no_trace() {
+    for wrong in 0..5 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            for _ in 0..10 {
+                let length = if world.rank() == wrong { 7 } else { 100 };
+                let error = world.allreduce(vec![1; length], &Op::bor()).await.unwrap_err();
+                let is_known =
+                    matches!(error.class(), ErrorClass::Peer | ErrorClass::ProcessFailed);
+                assert!(is_known, "{error:?}");
+                let sum = world.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
+                assert_eq!(from_bytes::<u32>(&sum), [5]);
+            }
+        };
+        run((5, 3), 5, &[], program).unwrap();
+    }
+}
