@@ -12,6 +12,7 @@ mod inter;
 mod job;
 mod jobs;
 mod nic;
+mod segments;
 
 /// Runs the code of this process's role, if it has one. A role is the name of a module, and the
 /// name of the role in that module.
@@ -25,6 +26,7 @@ fn role() {
         "everything" => everything::play(role),
         "inter" => inter::play(role),
         "jobs" => jobs::play(role),
+        "segments" => segments::play(role),
         other => panic!("no roles of {other}"),
     }
 }

@@ -133,7 +133,7 @@ impl Operation {
         }
     }
 
-    fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> Stamp {
         Stamp::new(self.number, self.round)
     }
 

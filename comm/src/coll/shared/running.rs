@@ -179,6 +179,7 @@ pub(super) fn look_closely<N: Net>(
         let Way::Shared(segment) = &mut state.way else { break };
         let is_room = stand == Stand::NoRoom(member);
         if !is_down && (is_room || !operation.has_given_up(segment, member)) {
+            segment.restate(operation.stamp());
             break;
         }
         if is_room {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `memory` | the layout, and copies into it and out of it |
 //! | `name` | how a member finds the memory that another member has made |
+//! | `restate` | how a member undoes what another process has written over its words |
 //!
 //! Each member has 8 *slots*, each with a stamp, a word about the contents and 112 bytes, and 2
 //! *areas* of 32 KiB for longer contents. Only the member itself writes them; all members read
@@ -38,6 +39,7 @@ mod memory;
 #[cfg(all(loom, test))]
 mod model;
 mod name;
+mod restate;
 
 use std::io;
 

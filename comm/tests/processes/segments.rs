@@ -1,0 +1,205 @@
+//! Memory that the members of a communicator map together: a member that writes garbage into it, a
+//! member that dies, and members that count as being on several machines.
+
+use std::fs::{self, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
+
+use tagmatch::Local;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Comm, Config, Error, Runtime};
+
+use crate::job::{Job, join, say, transport};
+
+type Process = Runtime<WorkerNet<Local>>;
+type World = Comm<WorkerNet<Local>>;
+
+pub(crate) fn play(role: &str) {
+    match role {
+        "scribbled" => scribbled(&join::<Local>()),
+        "scribbled by machine" => scribbled(&by_machine()),
+        "leaders" => leaders(&by_machine()),
+        "left behind" => left_behind(&join::<Local>()),
+        "left behind by machine" => left_behind(&by_machine()),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Joins a job whose ranks count as being on machines of two ranks each.
+fn by_machine() -> Process {
+    let nodes = (0..64).map(|rank| rank / 2).collect();
+    Runtime::new(transport::<Local>().on_nodes(nodes), Config::default()).unwrap()
+}
+
+/// The places of this process's segments in its memory.
+fn segments() -> Vec<Range<u64>> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let segments = maps.lines().filter(|line| line.contains("memfd:tagmatch-segment"));
+    let place = |line: &str| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+    };
+    segments.filter_map(place).collect()
+}
+
+/// Writes random words all over this process's segment until the process is killed. Some words are
+/// as low as those of operations, which have some 20 bits.
+fn scribble() -> ! {
+    let shifts = [0, 16, 32, 42, 63];
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
+    let place = segments().pop().unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    loop {
+        let mut words = [0; 16];
+        words.fill_with(|| next() >> shifts[next() as usize % shifts.len()]);
+        let most = place.end - place.start - size_of_val(&words) as u64;
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        memory.write_all_at(&bytes, place.start + next() % most / 8 * 8).unwrap();
+    }
+}
+
+fn sum(comm: &World) -> Result<u64, Error> {
+    comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>())
+        .wait()
+        .map(|sum| from_bytes::<u64>(&sum)[0])
+}
+
+/// One operation of each kind, and what came of them.
+fn operations(comm: &World, turn: u32) -> [Result<(), Error>; 6] {
+    let root = turn % comm.size();
+    [
+        comm.barrier().wait(),
+        sum(comm).map(drop),
+        comm.broadcast(root, vec![1; 3000]).wait().map(drop),
+        comm.reduce(root, vec![1; 100], &Op::bor()).wait().map(drop),
+        comm.allgather(vec![1; 300]).wait().map(drop),
+        comm.alltoall(vec![1; 8 * comm.size() as usize]).wait().map(drop),
+    ]
+}
+
+/// The last rank writes garbage into the segment, and takes part in the operations. The others get
+/// wrong data, or errors, or wait, until that rank is killed. Then they learn of the death.
+fn scribbled(runtime: &Process) {
+    let world = runtime.world();
+    let last = world.size() - 1;
+    assert!(operations(&world, 0).iter().all(Result::is_ok));
+    say("met", "");
+    if world.rank() == last {
+        thread::spawn(|| scribble());
+        for turn in 0.. {
+            let _ = operations(&world, turn);
+        }
+    }
+    let is_end = |ended: &Result<(), Error>| {
+        matches!(ended, Err(Error::ProcessFailed { rank: Some(_) } | Error::Revoked))
+    };
+    let turns = (0..).take_while(|turn| !operations(&world, *turn).iter().any(is_end)).count();
+    say("ended", turns);
+    world.revoke();
+    let left = world.shrink().wait().unwrap();
+    assert_eq!((left.size(), sum(&left)), (last, Ok(last.into())));
+    left.barrier().wait().unwrap();
+    left.barrier().wait().unwrap();
+}
+
+#[test]
+fn garbage_in_the_segment_harms_no_process() {
+    for role in ["scribbled", "scribbled by machine"] {
+        let mut job = Job::start(&format!("segments: {role}"), 4);
+        (0..4).for_each(|rank| drop(job.hear(rank, "met")));
+        thread::sleep(Duration::from_millis(500));
+        job.kill(3);
+        job.finish(&[3]);
+    }
+}
+
+/// Operations between ranks that count as being on several machines.
+fn leaders(runtime: &Process) {
+    let world = runtime.world();
+    let (rank, size) = (world.rank(), world.size());
+    assert_eq!(world.intranode().unwrap().size(), 2.min(size - rank / 2 * 2));
+    for turn in 0..300 {
+        let root = turn % size;
+        world.barrier().wait().unwrap();
+        assert_eq!(sum(&world), Ok(size.into()));
+        let told = world.broadcast(root, vec![rank as u8; 2000]).start();
+        let most = world.reduce(root, to_bytes(&[rank]), &Op::max::<u32>()).wait().unwrap();
+        let is_right =
+            if rank == root { from_bytes::<u32>(&most) == [size - 1] } else { most.is_empty() };
+        assert!(is_right, "{most:?}");
+        assert_eq!(told.wait().unwrap(), vec![root as u8; 2000]);
+    }
+    assert_eq!(segments().len(), 1);
+}
+
+#[test]
+fn ranks_of_several_machines_have_leaders() {
+    for ranks in [3, 4, 7] {
+        Job::start("segments: leaders", ranks).finish(&[]);
+    }
+}
+
+/// Numbers of this process's descriptors, of its mappings of shared memory, and of its segments.
+fn held() -> [usize; 3] {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let is_shared = |line: &&str| line.contains("/memfd:") || line.contains("/dev/shm/");
+    let mappings = maps.lines().filter(is_shared).count();
+    [fs::read_dir("/proc/self/fd").unwrap().count(), mappings, segments().len()]
+}
+
+/// The last rank is killed while it is a member of a communicator with a segment.
+fn left_behind(runtime: &Process) {
+    let world = runtime.world();
+    let last = world.size() - 1;
+    // Everything that stays is there before the first count.
+    sum(&world).unwrap();
+    let copy = world.dup().wait().unwrap();
+    sum(&copy.shrink().wait().unwrap()).unwrap();
+    drop(copy);
+    world.barrier().wait().unwrap();
+    let before = held();
+    let copy = world.dup().wait().unwrap();
+    sum(&copy).unwrap();
+    let during = held();
+    // The maker's descriptor of a segment is closed once all have mapped it.
+    assert_eq!((during[0], during[2]), (before[0], before[2] + 1));
+    say("met", "");
+    if copy.rank() == last {
+        loop {
+            runtime.progress();
+            thread::yield_now();
+        }
+    }
+    while sum(&copy).is_ok() {}
+    copy.revoke();
+    let left = copy.shrink().wait().unwrap();
+    assert_eq!(sum(&left), Ok(last.into()));
+    drop((left, copy));
+    let after = held();
+    assert!(
+        after.iter().zip(before).all(|(after, before)| *after <= before),
+        "{before:?} {after:?}"
+    );
+    let end = world.shrink().wait().unwrap();
+    end.barrier().wait().unwrap();
+    end.barrier().wait().unwrap();
+}
+
+#[test]
+fn nothing_is_left_of_a_segment_whose_member_was_killed() {
+    for (role, ranks) in [("left behind", 3), ("left behind by machine", 4)] {
+        let mut job = Job::start(&format!("segments: {role}"), ranks);
+        (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
+        job.kill(ranks - 1);
+        job.finish(&[ranks - 1]);
+    }
+}
