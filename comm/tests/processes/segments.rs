@@ -48,7 +48,7 @@ fn segments() -> Vec<Range<u64>> {
 /// Writes random words all over this process's segment until the process is killed. Some words are
 /// as low as those of operations, which have some 20 bits.
 fn scribble() -> ! {
-    let shifts = [0, 16, 32, 42, 63];
+    let mut shifts = [0, 16, 32, 42, 63].into_iter().cycle();
     let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     let place = segments().pop().unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -60,7 +60,7 @@ fn scribble() -> ! {
     };
     loop {
         let mut words = [0; 16];
-        words.fill_with(|| next() >> shifts[next() as usize % shifts.len()]);
+        words.fill_with(|| next() >> shifts.next().unwrap());
         let most = place.end - place.start - size_of_val(&words) as u64;
         let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
         memory.write_all_at(&bytes, place.start + next() % most / 8 * 8).unwrap();
@@ -131,12 +131,12 @@ fn leaders(runtime: &Process) {
         let root = turn % size;
         world.barrier().wait().unwrap();
         assert_eq!(sum(&world), Ok(size.into()));
-        let told = world.broadcast(root, vec![rank as u8; 2000]).start();
+        let told = world.broadcast(root, to_bytes(&[rank; 500])).start();
         let most = world.reduce(root, to_bytes(&[rank]), &Op::max::<u32>()).wait().unwrap();
         let is_right =
             if rank == root { from_bytes::<u32>(&most) == [size - 1] } else { most.is_empty() };
         assert!(is_right, "{most:?}");
-        assert_eq!(told.wait().unwrap(), vec![root as u8; 2000]);
+        assert_eq!(told.wait().unwrap(), to_bytes(&[root; 500]));
     }
     assert_eq!(segments().len(), 1);
 }
