@@ -104,7 +104,7 @@ fn all_operations_give_the_results_of_messages() {
 /// A root that only broadcasts learns from its readers what it may overwrite: they publish nothing.
 #[test]
 fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
-    for (length, seed) in [(8, 0), (8, 1), (3000, 2), (3000, 3)] {
+    for (length, seed) in [(8, 0), (8, 1), (3000, 2), (3000, 3), (100_000, 4)] {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             for turn in 0..40u8 {
@@ -154,7 +154,7 @@ fn survivors_of_a_death_in_any_phase_go_on() {
         let world = runtime.world();
         let failed = async {
             for round in 0..3u32 {
-                let long = vec![round; 12_000];
+                let long = vec![round; 20_000];
                 world.allreduce(to_bytes(&[round]), &Op::sum::<u32>()).await?;
                 world.broadcast(round % world.size(), to_bytes(&long)).await?;
                 world.allreduce(to_bytes(&long), &Op::max::<u32>()).await?;
@@ -214,7 +214,7 @@ fn a_revocation_ends_a_wait_in_shared_memory() {
 /// Members that call with different lengths get an error, and the communicator can be used further.
 #[test]
 fn calls_that_differ_are_an_error_and_leave_no_trace() {
-    for (short, long) in [(1, 2), (7, 112), (0, 100)] {
+    for (short, long) in [(1, 2), (7, 112), (0, 100), (100, 113), (5, 3000), (3000, 100_000)] {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             let own = u8::try_from(world.rank()).unwrap();

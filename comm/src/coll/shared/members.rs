@@ -7,7 +7,7 @@ use tagmatch::shm::segment::Segment;
 
 use super::making::Making;
 
-/// What a member keeps for the operations of one communicator in shared memory.
+/// A member's state for the operations of one communicator in shared memory.
 pub(crate) struct SharedMembers {
     /// The number of the next operation.
     next: AtomicU64,

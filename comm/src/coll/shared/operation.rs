@@ -7,8 +7,12 @@
 //! | allgather | one for each piece | its piece | all others' |
 //! | alltoall | one for each piece of a block | a piece of each block | its own one of each other |
 //! | reduce | one for each piece | all but the root: the piece | the root: all others' |
-//! | allreduce, short or of 2 | one for each piece | its piece | all others' |
-//! | allreduce, else | two for each piece | the piece; then its combined slice | its slice of all others'; then their slices |
+//! | allreduce | one for each piece | its piece | all others' |
+//! | reduce, sliced | two for each piece | its piece; then all but the root: their combined slice | its slice of all others'; then the root: their slices |
+//! | allreduce, sliced | two for each piece | its piece; then its combined slice | its slice of all others'; then their slices |
+//!
+//! A reduction of more than two members is sliced if it has 2 KiB or more: each member combines a
+//! part of each piece.
 //!
 //! Contents that fit a slot are one piece there. Longer ones go through the areas. Values are
 //! combined in the order of ranks, from the last to the first, so all members get equal results,
@@ -26,10 +30,7 @@ use crate::error::Error;
 /// Values are combined in blocks of this many bytes, which stay in a processor's nearest cache.
 const BLOCK_BYTES: usize = 4096;
 
-/// Longer broadcasts are faster by messages, and so are reductions that don't fit a slot.
-const BROADCAST_MAX: usize = 4096;
-
-/// From this many bytes on, each member of an allreduce of more than two combines a slice.
+/// From this many bytes on, each member of a reduction of more than two combines a slice.
 const SLICED_MIN: usize = 2048;
 
 /// How an operation is cut into rounds.
@@ -45,22 +46,19 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// `None`: the operation is faster by messages, or its values are too wide.
+    /// `None`: values or blocks don't fit an area, or there are too many pieces.
+    #[inline]
     pub(super) fn of(call: &Call, members: u32) -> Option<Self> {
-        let most = match call.coll {
-            Coll::Reduce | Coll::Allreduce => SLOT_BYTES,
-            Coll::Broadcast => BROADCAST_MAX,
-            _ => usize::MAX,
-        };
-        if call.data.len() > most {
-            return None;
+        if call.data.len() <= SLOT_BYTES && call.coll != Coll::Alltoall {
+            return Some(Shape { is_long: false, piece: SLOT_BYTES, is_sliced: false, rounds: 1 });
         }
         let members = members as usize;
         let is_long = call.data.len() > SLOT_BYTES;
         let room = if is_long { AREA_BYTES } else { SLOT_BYTES };
         let width = call.op.as_ref().map_or(1, Op::width);
-        let is_sliced =
-            call.coll == Coll::Allreduce && call.data.len() >= SLICED_MIN && members > 2;
+        let is_sliced = matches!(call.coll, Coll::Reduce | Coll::Allreduce)
+            && call.data.len() >= SLICED_MIN
+            && members > 2;
         let (all, piece) = match call.coll {
             Coll::Alltoall => (call.data.len() / members, room / members),
             _ => (call.data.len(), room / width * width),
@@ -104,6 +102,7 @@ pub(super) struct Operation {
 
 impl Operation {
     /// The arguments were checked. `number`: the operation's number.
+    #[inline(always)]
     pub(super) fn new(call: Call, shape: Shape, number: u64, own: u32, members: u32) -> Self {
         let Call { coll, root, data, op, .. } = call;
         let blocks = match coll {
@@ -170,6 +169,7 @@ impl Operation {
             self.round += 1;
             if self.round == self.shape.rounds {
                 segment.finish(stamp.end());
+                segment.prefetch(Stamp::new(self.number + 1, 0));
                 return Ok(Stand::Done);
             }
             segment.finish(stamp);
@@ -203,7 +203,7 @@ impl Operation {
     fn publishes(&self) -> bool {
         match self.coll {
             Coll::Broadcast => self.own == self.root,
-            Coll::Reduce => self.own != self.root,
+            Coll::Reduce => self.own != self.root || self.combines_slice(),
             _ => true,
         }
     }
@@ -214,7 +214,7 @@ impl Operation {
         match self.coll {
             Coll::Broadcast if self.own == self.root || self.next > self.root => None,
             Coll::Broadcast => Some(self.root),
-            Coll::Reduce if self.own != self.root => None,
+            Coll::Reduce if self.own != self.root && !self.combines_slice() => None,
             _ => {
                 let next = self.next + u32::from(self.next == self.own);
                 (next < self.members).then_some(next)
@@ -241,9 +241,15 @@ impl Operation {
         self.memory.len() / self.members as usize
     }
 
-    /// Whether this is the second round of a piece, in which the members swap combined slices.
-    fn swaps_slices(&self) -> bool {
-        self.shape.is_sliced && self.round % 2 == 1
+    /// Whether this is the first round of a sliced piece, in which each member combines its slice.
+    fn combines_slice(&self) -> bool {
+        self.shape.is_sliced && self.round.is_multiple_of(2)
+    }
+
+    /// Whether this is the second round of a sliced piece, in which members publish their combined
+    /// slices.
+    fn shares_slices(&self) -> bool {
+        self.shape.is_sliced && !self.round.is_multiple_of(2)
     }
 
     #[inline]
@@ -258,7 +264,7 @@ impl Operation {
             }
         } else {
             let mut piece = self.piece(0, self.memory.len());
-            if self.swaps_slices() {
+            if self.shares_slices() {
                 piece = self.slice(&piece, self.own);
             }
             segment.write(stamp, is_long, 0, &self.memory[piece]);
@@ -276,19 +282,19 @@ impl Operation {
                 let piece = self.piece(0, all);
                 segment.read(self.root, stamp, is_long, 0, &mut self.memory[piece]);
             }
-            Coll::Allreduce if self.swaps_slices() => {
+            Coll::Reduce | Coll::Allreduce if self.combines_slice() => {
+                let piece = self.piece(0, all);
+                let slice = self.slice(&piece, self.own);
+                self.combine(segment, stamp, slice.start - piece.start, slice, scratch);
+            }
+            Coll::Reduce if self.own != self.root => {}
+            Coll::Reduce | Coll::Allreduce if self.shares_slices() => {
                 let piece = self.piece(0, all);
                 for member in self.others() {
                     let slice = self.slice(&piece, member);
                     segment.read(member, stamp, is_long, 0, &mut self.memory[slice]);
                 }
             }
-            Coll::Allreduce if self.shape.is_sliced => {
-                let piece = self.piece(0, all);
-                let slice = self.slice(&piece, self.own);
-                self.combine(segment, stamp, slice.start - piece.start, slice, scratch);
-            }
-            Coll::Reduce if self.own != self.root => {}
             Coll::Reduce | Coll::Allreduce => {
                 self.combine(segment, stamp, 0, self.piece(0, all), scratch);
             }
@@ -326,35 +332,34 @@ impl Operation {
         scratch: &mut Vec<u8>,
     ) {
         let Some(op) = &self.op else { return };
+        let is_long = self.shape.is_long;
         let most = (BLOCK_BYTES / op.width()).max(1) * op.width();
         let most = most.min(place.len());
         if scratch.len() < 2 * most {
             scratch.resize(2 * most, 0);
         }
         let (read, combined) = scratch.split_at_mut(most);
-        for at in place.clone().step_by(most.max(1)) {
+        let mut at = place.start;
+        while at < place.end {
             let length = most.min(place.end - at);
-            let (mut read, mut combined) = (&mut read[..length], &mut combined[..length]);
+            let (read, combined) = (&mut read[..length], &mut combined[..length]);
             let own = &mut self.memory[at..at + length];
-            for member in (0..self.members).rev() {
-                let is_first = member + 1 == self.members;
-                if member == self.own {
-                    if is_first {
-                        combined.copy_from_slice(own);
-                    } else {
-                        op.apply(own, combined);
-                    }
-                    continue;
-                }
-                let from = at - place.start + offset;
-                segment.read(member, stamp, self.shape.is_long, from, read);
-                if is_first {
-                    mem::swap(&mut read, &mut combined);
-                } else {
+            let from = at - place.start + offset;
+            let last = self.members - 1;
+            if self.own < last {
+                segment.read(last, stamp, is_long, from, combined);
+                for member in (self.own + 1..last).rev() {
+                    segment.read(member, stamp, is_long, from, read);
                     op.apply(read, combined);
                 }
+                op.apply(own, combined);
+                own.copy_from_slice(combined);
             }
-            own.copy_from_slice(combined);
+            for member in (0..self.own).rev() {
+                segment.read(member, stamp, is_long, from, read);
+                op.apply(read, own);
+            }
+            at += length;
         }
     }
 }

@@ -22,10 +22,10 @@ use super::operation::{Operation, Shape, Stand};
 
 /// Begins an operation.
 pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
-    match begun(comm, call) {
-        Ok(Begun::Messages(call)) => comm.start_planned(call),
-        Ok(Begun::Shared(begun)) => {
-            let request = comm.start(begun.machine(comm));
+    match begun(comm, &call) {
+        Ok(None) => comm.start_planned(call),
+        Ok(Some(begun)) => {
+            let request = comm.start(begun.machine(comm, call));
             // A thread that sleeps on the transport is not woken by the segment.
             comm.driver().ring();
             request
@@ -36,60 +36,55 @@ pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
 
 /// Carries an operation out. Blocks.
 pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
-    let begun = match begun(comm, call) {
-        Ok(Begun::Messages(call)) => return comm.run_planned(call),
-        Ok(Begun::Shared(begun)) => begun,
+    let begun = match begun(comm, &call) {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return comm.run_planned(call),
         Err(error) => return comm.raise(Err(error)),
     };
-    let members = Arc::clone(&begun.members);
     let is_next = |state: &mut MutexGuard<'_, SharedState>| {
         state.turn == begun.number && matches!(state.way, Way::Shared(_))
     };
     // The machine needs the state, so the guard is gone before it runs.
-    let state = members.try_lock().and_then(|mut state| is_next(&mut state).then_some(state));
-    let result = match state {
-        Some(state) => run_now(comm, state, begun),
-        None => comm.driver().run(begun.machine(comm)),
+    let state = begun.members.try_lock();
+    let result = match state.and_then(|mut state| is_next(&mut state).then_some(state)) {
+        Some(state) => run_now(comm, state, call, begun),
+        None => comm.driver().run(begun.machine(comm, call)),
     };
     comm.raise(result)
 }
 
-enum Begun {
-    Messages(Call),
-    Shared(BegunCall),
-}
-
-/// A call that has its number.
-struct BegunCall {
-    call: Call,
+/// What was decided about a call that goes through the segment.
+struct Begun<'a> {
     shape: Shape,
     number: u64,
-    members: Arc<SharedMembers>,
+    members: &'a Arc<SharedMembers>,
 }
 
-/// Checks a call, and gives it its number.
-fn begun<N: Net>(comm: &Comm<N>, call: Call) -> Result<Begun, Error> {
+/// Checks a call, and gives it its number. `None`: the call goes by messages.
+#[inline]
+fn begun<'a, N: Net>(comm: &'a Comm<N>, call: &Call) -> Result<Option<Begun<'a>>, Error> {
     let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
     let members = members.filter(|members| !members.goes_by_messages());
-    let shape = Shape::of(&call, comm.size());
-    let (Some(members), Some(shape)) = (members, shape) else { return Ok(Begun::Messages(call)) };
-    algorithms::check(&call, comm.size())?;
+    let shape = Shape::of(call, comm.size());
+    let (Some(members), Some(shape)) = (members, shape) else { return Ok(None) };
+    algorithms::check(call, comm.size())?;
     let number = members.take_number();
     if number == 1 {
         let channel = comm.shared_numbered(comm.outside(0));
         let local = LocalMembers::all(&comm.inner.life);
         members.make(Making::new(&comm.inner.life, &local, channel));
     }
-    Ok(Begun::Shared(BegunCall { call, shape, number, members: Arc::clone(members) }))
+    Ok(Some(Begun { shape, number, members }))
 }
 
 /// Carries out the operation that has its turn.
 fn run_now<N: Net>(
     comm: &Comm<N>,
     mut state: MutexGuard<'_, SharedState>,
-    begun: BegunCall,
+    call: Call,
+    begun: Begun<'_>,
 ) -> Result<Vec<u8>, Error> {
-    let BegunCall { call, shape, number, .. } = begun;
+    let Begun { shape, number, .. } = begun;
     let life = &comm.inner.life;
     let mut part =
         Part::new(&mut state, Operation::new(call, shape, number, comm.rank(), comm.size()));
@@ -200,15 +195,15 @@ fn give_up(state: &mut SharedState, operation: &Operation) {
     }
 }
 
-impl BegunCall {
+impl Begun<'_> {
     /// The state machine of the operation.
-    fn machine<N: Net>(self, comm: &Comm<N>) -> SharedMachine {
-        let BegunCall { call, shape, number, members } = self;
+    fn machine<N: Net>(self, comm: &Comm<N>, call: Call) -> SharedMachine {
+        let Begun { shape, number, members } = self;
         // An operation that goes by messages after all has a number for them, in the order of the
         // calls.
         let channel = (!members.has_segment()).then(|| comm.shared_numbered(comm.outside(0)));
         SharedMachine {
-            members,
+            members: Arc::clone(members),
             life: Arc::clone(&comm.inner.life),
             number,
             settings: comm.driver().settings,

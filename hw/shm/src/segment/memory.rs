@@ -7,7 +7,7 @@ pub(super) const AREAS: usize = 2;
 /// Two cache lines, because processors fetch lines in pairs.
 const SLOT_STRIDE: usize = 128;
 pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<Slot>();
-pub(super) const AREA_BYTES: usize = 32 << 10;
+pub(super) const AREA_BYTES: usize = 64 << 10;
 /// The first page has the token, and nothing else.
 const HEAD_BYTES: usize = 4096;
 /// A member's page of words: its slots, and behind them the word that says what it has finished.
@@ -47,6 +47,8 @@ pub(super) use real::Memory;
 
 #[cfg(not(all(loom, test)))]
 mod real {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    use std::arch::asm;
     use std::io;
     use std::ptr::{self, NonNull};
 
@@ -107,6 +109,24 @@ mod real {
             // SAFETY: inside the member's first page; the offset is a multiple of 128 from a page;
             // slots are made of atomics.
             unsafe { self.member(member).add(offset).cast::<Slot>().as_ref() }
+        }
+
+        /// Asks for a slot's first cache line, in order to write it. Waits for nothing.
+        #[inline]
+        pub(in super::super) fn prefetch(&self, member: u32, slot: usize) {
+            let slot: *const Slot = self.slot(member, slot);
+            // SAFETY: the instruction changes no memory and no register.
+            #[cfg(target_arch = "x86_64")]
+            unsafe {
+                asm!("prefetchw [{}]", in(reg) slot, options(nostack, preserves_flags));
+            }
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            unsafe {
+                asm!("prfm pstl1keep, [{}]", in(reg) slot, options(nostack, preserves_flags));
+            }
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            let _ = slot;
         }
 
         #[inline]

@@ -59,6 +59,8 @@ impl Memory {
         &self.members[member as usize].finished
     }
 
+    pub(super) fn prefetch(&self, _: u32, _: usize) {}
+
     fn byte(&self, place: Place) -> &UnsafeCell<u8> {
         match place {
             Place::Slot(member, slot) => &self.members[member as usize].slots[slot].1,
