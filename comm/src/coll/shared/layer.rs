@@ -102,8 +102,8 @@ impl<N: Net> CollLayer<N> for SharedLayer {
     }
 }
 
-/// Whether a call goes through shared memory alone where the members have some. All members give the same
-/// answer.
+/// Whether a call goes through shared memory alone where the members have some. All members give
+/// the same answer.
 pub(crate) fn takes<N: Net>(comm: &Comm<N>, call: &Call) -> bool {
     let is_for = comm.inner.bound.attached::<Arc<SharedMembers>>().is_some();
     is_for && COLLS.contains(&call.coll) && Shape::of(call, comm.size()).is_some()

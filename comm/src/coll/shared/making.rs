@@ -43,8 +43,8 @@ impl Making {
         }
     }
 
-    /// Goes on. The result is the segment if all living members of the communicator have theirs. A failure is no error
-    /// here: the operations that follow find it themselves.
+    /// Goes on. The result is the segment if all living members of the communicator have theirs. A
+    /// failure is no error here: the operations that follow find it themselves.
     pub(super) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Option<Segment>> {
         if let Some(telling) = &mut self.telling {
             let told = telling.step(io)?;

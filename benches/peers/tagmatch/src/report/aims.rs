@@ -36,8 +36,11 @@ pub(crate) struct Reached {
 }
 
 impl Aim {
+    /// Compares the figure as the table shows it: no aim is missed by less than the table tells.
     pub(crate) fn is_met(&self) -> Option<bool> {
-        self.reached.as_ref().map(|reached| reached.ratio.median <= self.at_most)
+        let median = self.reached.as_ref()?.ratio.median;
+        let steps = if median < 10.0 { 100.0 } else { 10.0 };
+        Some((median * steps).round() / steps <= self.at_most)
     }
 }
 
