@@ -116,6 +116,32 @@ fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
     }
 }
 
+/// Readers that have read all broadcasts so far don't hold the root back, even if they wait for its
+/// message and not in an operation. A member that waits in an operation says again what it has read.
+#[test]
+fn a_root_goes_on_while_its_readers_wait_for_a_message() {
+    for (length, seed) in [(8, 0), (100_000, 1)] {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            // The first operation makes the memory, in which all members take part.
+            world.barrier().await.unwrap();
+            for turn in 0..20u8 {
+                if world.rank() > 0 {
+                    world.recv(0, 1, vec![0]).await.unwrap();
+                }
+                let told = world.broadcast(0, vec![turn; length]).await.unwrap();
+                assert!(told == vec![turn; length]);
+                if world.rank() == 0 {
+                    for reader in 1..world.size() {
+                        world.send(reader, 1, vec![turn]).await.unwrap();
+                    }
+                }
+            }
+        };
+        run(3, seed, &[], program).unwrap();
+    }
+}
+
 /// Operations by messages and in shared memory, begun in one order, end at all members whatever
 /// they wait for first.
 #[test]
