@@ -12,7 +12,7 @@ use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Error, Runtime};
 
-use crate::job::{Job, join, say, transport};
+use crate::job::{Job, join, say, told, transport};
 
 type Process = Runtime<WorkerNet<Local>>;
 type World = Comm<WorkerNet<Local>>;
@@ -94,6 +94,7 @@ fn scribbled(runtime: &Process) {
     assert!(operations(&world, 0).iter().all(Result::is_ok));
     say("met", "");
     if world.rank() == last {
+        told();
         thread::spawn(|| scribble());
         for turn in 0.. {
             let _ = operations(&world, turn);
@@ -116,6 +117,7 @@ fn garbage_in_the_segment_harms_no_process() {
     for role in ["scribbled", "scribbled by machine"] {
         let mut job = Job::start(&format!("segments: {role}"), 4);
         (0..4).for_each(|rank| drop(job.hear(rank, "met")));
+        job.tell(3, "go");
         thread::sleep(Duration::from_millis(500));
         job.kill(3);
         job.finish(&[3]);
