@@ -46,7 +46,7 @@ const BROADCAST_MAX: usize = 4096;
 /// which one it uses.
 const NUMBERS: u64 = 3;
 
-/// What a member keeps for the operations of one communicator.
+/// A member's state for the operations of one communicator.
 pub(super) struct Leaders {
     machines: Machines,
     members: SharedMembers,
@@ -317,7 +317,7 @@ impl LeaderMachine {
     }
 }
 
-/// What follows a phase.
+/// The step after a phase: another phase, or the end with this member's bytes.
 enum Next {
     Phase(Phase),
     End(Vec<u8>),

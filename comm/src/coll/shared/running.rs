@@ -53,7 +53,7 @@ pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> 
     comm.raise(result)
 }
 
-/// What was decided about a call that goes through the segment.
+/// A call that goes through the segment: its rounds, its number, and the state that it uses.
 struct Begun<'a> {
     shape: Shape,
     number: u64,
