@@ -164,8 +164,8 @@ impl Device for WorkerDevice {
         on!(self, device => device.register(memory))
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        on!(self, device => device.expose(buffer))
+    fn expose(&mut self, reader: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        on!(self, device => device.expose(reader, buffer))
     }
 
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {

@@ -382,7 +382,7 @@ impl Sending {
                 return Ok(());
             }
         };
-        let exposure = match device.expose(buffer) {
+        let exposure = match device.expose(id, buffer) {
             Ok(exposure) => exposure,
             Err((buffer, DeviceError::Exhausted { .. })) if self.exposed > 0 => {
                 return Err((

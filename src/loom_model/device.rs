@@ -226,7 +226,7 @@ impl Device for Shm {
         Ok(())
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit: 0 }))
     }
 

@@ -46,6 +46,9 @@ pub fn up<D: Device>(mut device: D) -> D {
     device
 }
 
+/// The peer that may read what a test exposes: the first that connects.
+pub const READER: PeerId = PeerId(1);
+
 /// The limit on each wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 

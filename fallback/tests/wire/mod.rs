@@ -266,7 +266,7 @@ impl Device for Wire {
         Ok(())
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         self.next_exposure += 1;
         let id = self.next_exposure;
         let length = self.net.borrow().exposed_length.unwrap_or(buffer.len() as u64);

@@ -106,7 +106,7 @@ impl RemoteSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExposureId(pub u32);
 
-/// A buffer that peers may read until it is withdrawn.
+/// A buffer that a peer may read until it is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// For [`Device::withdraw`].
@@ -338,11 +338,16 @@ pub trait Device {
         Ok(memory.registered(Box::new(())))
     }
 
-    /// Lets peers read `buffer` until [`Device::withdraw`].
+    /// Lets a peer read `buffer` until [`Device::withdraw`]. A device that cannot tell its readers
+    /// apart lets all peers read the buffer.
     ///
     /// # Errors
     /// Returns the buffer with the reason.
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)>;
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)>;
 
     /// Takes an exposed buffer back; `None` if there is no such buffer.
     ///

@@ -155,8 +155,8 @@ impl<D: Device> Device for Model<D> {
         self.inner.register(memory)
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.inner.expose(buffer)
+    fn expose(&mut self, reader: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.inner.expose(reader, buffer)
     }
 
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {

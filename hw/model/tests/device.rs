@@ -339,7 +339,7 @@ fn on_shared_memory_messages_and_rendezvous_land() {
         a.tags().unwrap().add(add).unwrap();
     }
     let payload = common::pattern(3, 5000);
-    let exposure = b.expose(Buffer::from(payload.clone())).unwrap();
+    let exposure = b.expose(common::READER, Buffer::from(payload.clone())).unwrap();
     let span = exposure.span;
     let tmh = tagmatch_device::tm::Tmh {
         opcode: tagmatch_device::tm::Opcode::Rendezvous,

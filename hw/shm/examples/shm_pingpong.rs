@@ -49,6 +49,9 @@ fn config() -> ShmConfig {
     }
 }
 
+/// The other process, which is the first peer of this one.
+const READER: PeerId = PeerId(1);
+
 fn serve() -> Outcome<()> {
     pin(1);
     let mut shm = Shm::new(config())?;
@@ -57,7 +60,7 @@ fn serve() -> Outcome<()> {
     lent.as_mut_slice().ok_or("read-only memory")?.copy_from_slice(&filled);
     print!("{}", shm.address());
     for buffer in [Buffer::from(filled), lent] {
-        let span = shm.expose(buffer).map_err(|(_, error)| error)?.span;
+        let span = shm.expose(READER, buffer).map_err(|(_, error)| error)?.span;
         print!(" {} {}", span.address, span.key);
     }
     println!();

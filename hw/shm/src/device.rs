@@ -206,7 +206,7 @@ impl Device for Shm {
         arena.and_then(|arena| arena.allocate(length)).or_else(|| Buffer::try_zeroed(length))
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         self.connections.reads.exposures.expose(buffer)
     }
 

@@ -5,7 +5,7 @@ mod common;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest, RemoteSpan,
 };
@@ -23,7 +23,7 @@ fn config(role: &str) -> ShmConfig {
 /// The program of the other process, which runs until the process is killed.
 fn play(role: &str) -> ! {
     let mut shm = shm(config(role));
-    let exposure = shm.expose(Buffer::zeroed(EXPOSED)).unwrap();
+    let exposure = shm.expose(READER, Buffer::zeroed(EXPOSED)).unwrap();
     say(shm.address());
     say(exposure.span.address);
     say(exposure.span.key);

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
 };
@@ -314,7 +314,7 @@ fn random_words_in_all_shared_memory() {
             ..ShmConfig::default()
         };
         let mut bystanders = Bystanders::new(config);
-        let exposure = bystanders.victim.expose(Buffer::zeroed(100_000)).unwrap();
+        let exposure = bystanders.victim.expose(READER, Buffer::zeroed(100_000)).unwrap();
         let hostile = HostilePeer::connect(&mut bystanders, seed);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

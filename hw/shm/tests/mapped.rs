@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
 };
@@ -34,7 +34,7 @@ fn filled(device: &mut Shm, seed: usize, length: usize) -> Buffer {
 
 fn expose(device: &mut Shm, seed: usize, length: usize) -> Exposure {
     let buffer = filled(device, seed, length);
-    device.expose(buffer).unwrap()
+    device.expose(READER, buffer).unwrap()
 }
 
 fn start(device: &mut Shm, peer: PeerId, remote: RemoteSpan, token: u64) {
@@ -81,7 +81,7 @@ fn a_buffer_that_is_used_again_sends_its_new_bytes() {
     let start = buffer.as_ptr();
     for seed in 0..50 {
         buffer.as_mut_slice().unwrap().copy_from_slice(&pattern(seed, 100_000));
-        let Exposure { id, span } = b.expose(buffer).unwrap();
+        let Exposure { id, span } = b.expose(READER, buffer).unwrap();
         let (into, result) = read(&mut a, to_b, span);
         assert!(result == Ok(()) && into[..] == pattern(seed, 100_000)[..]);
         // The memory of a dropped buffer is given out again.
@@ -99,7 +99,7 @@ fn beyond_the_bound_there_is_ordinary_memory() {
     let kept: Vec<_> = (0..15).map(|seed| filled(&mut b, seed, 1 << 16)).collect();
     let (large, next) = (filled(&mut b, 90, 1 << 20), filled(&mut b, 91, 1 << 16));
     for (buffer, seed, length) in [(large, 90, 1 << 20), (next, 91, 1 << 16)] {
-        let span = b.expose(buffer).unwrap().span;
+        let span = b.expose(READER, buffer).unwrap().span;
         start(&mut a, to_b, span, 1);
         let (into, result) =
             wait_for(&mut [&mut a, &mut b], "a copied read", |_, event| match event {
@@ -110,7 +110,7 @@ fn beyond_the_bound_there_is_ordinary_memory() {
     }
     for (seed, buffer) in kept.into_iter().enumerate() {
         assert!(buffer[..] == pattern(seed, 1 << 16)[..]);
-        let span = b.expose(buffer).unwrap().span;
+        let span = b.expose(READER, buffer).unwrap().span;
         let (into, result) = read(&mut a, to_b, span);
         assert!(result == Ok(()) && into[..] == pattern(seed, 1 << 16)[..]);
     }

@@ -126,7 +126,7 @@ fn a_worker_sends_messages_to_itself() {
     for number in 0..sent {
         expect_message(&mut a, PeerId::ONESELF, None, &pattern(number, number));
     }
-    let exposure = a.expose(Buffer::from(pattern(3, 100_000))).unwrap();
+    let exposure = a.expose(PeerId::ONESELF, Buffer::from(pattern(3, 100_000))).unwrap();
     let into = Buffer::zeroed(200_000);
     let remote = exposure.span;
     a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 1 }).unwrap();

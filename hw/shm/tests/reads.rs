@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, ExposureId, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
@@ -46,7 +46,7 @@ fn reads_of_every_size_arrive_direct_and_copied() {
             let sizes = [0, 1, 7, 8, 55, 56, 57, 63, 64, 65, 511, 512, 513, 4096, 32768, 100_000];
             for size in sizes.into_iter().chain([1 << 20, (5 << 20) + 3]) {
                 let bytes = pattern(size, size + 20);
-                let exposure = b.expose(Buffer::from(bytes.clone())).unwrap();
+                let exposure = b.expose(READER, Buffer::from(bytes.clone())).unwrap();
                 let remote = RemoteSpan {
                     address: exposure.span.address + 10,
                     length: size as u64,
@@ -65,7 +65,7 @@ fn reads_of_every_size_arrive_direct_and_copied() {
 fn a_bad_span_fails_its_read_and_no_other() {
     for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
         let (mut a, mut b, to_b, to_a) = pair(policy, &ShmConfig::default());
-        let exposure = b.expose(Buffer::from(pattern(1, 1000))).unwrap();
+        let exposure = b.expose(READER, Buffer::from(pattern(1, 1000))).unwrap();
         let span = exposure.span;
         let nowhere = RemoteSpan { address: 16, key: span.key, length: 100 };
         assert_eq!(read(&mut a, &mut b, to_b, nowhere, 100).1, Err(ReadError::BadSpan));
@@ -107,7 +107,7 @@ fn reads_and_messages_go_on_side_by_side() {
             let peers = [to_b, to_a];
             let exposures: Vec<_> = shms
                 .iter_mut()
-                .map(|s| s.expose(Buffer::from(pattern(9, 300_000))).unwrap())
+                .map(|s| s.expose(READER, Buffer::from(pattern(9, 300_000))).unwrap())
                 .collect();
             const READS: u64 = 150;
             const MESSAGES: usize = 3000;
@@ -156,7 +156,7 @@ fn reads_and_messages_go_on_side_by_side() {
 #[test]
 fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
     let (mut a, mut b, to_b, to_a) = pair(ReadPolicy::Copied, &small());
-    let exposure = b.expose(Buffer::from(pattern(3, 10_000))).unwrap();
+    let exposure = b.expose(READER, Buffer::from(pattern(3, 10_000))).unwrap();
     let remote = exposure.span;
     a.read(ReadRequest { peer: to_b, remote, into: Buffer::zeroed(10_000), token: 5 }).unwrap();
     let mut under_way = 0;
@@ -183,7 +183,7 @@ fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
 #[test]
 fn a_copied_read_of_a_withdrawn_buffer_fails() {
     let (mut a, mut b, to_b, _) = pair(ReadPolicy::Copied, &ShmConfig::default());
-    let exposure = b.expose(Buffer::from(pattern(2, 4 << 20))).unwrap();
+    let exposure = b.expose(READER, Buffer::from(pattern(2, 4 << 20))).unwrap();
     let into = Buffer::zeroed(4 << 20);
     a.read(ReadRequest { peer: to_b, remote: exposure.span, into, token: 1 }).unwrap();
     for _ in 0..20 {
@@ -204,7 +204,7 @@ fn every_read_ends_when_its_peer_leaves() {
     for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
         for by_disconnecting in [false, true] {
             let (mut a, mut b, to_b, to_a) = pair(policy, &ShmConfig::default());
-            let exposure = b.expose(Buffer::from(pattern(2, 4 << 20))).unwrap();
+            let exposure = b.expose(READER, Buffer::from(pattern(2, 4 << 20))).unwrap();
             for token in 0..200 {
                 let into = Buffer::zeroed(4 << 20);
                 let remote = exposure.span;
@@ -249,7 +249,7 @@ fn withdrawn_buffers_are_returned_once() {
     let mut a = shm(ShmConfig::default());
     let mut kept = VecDeque::new();
     for number in 0..10_000usize {
-        kept.push_back((number, a.expose(Buffer::from(pattern(number, 16))).unwrap().id));
+        kept.push_back((number, a.expose(READER, Buffer::from(pattern(number, 16))).unwrap().id));
         if number % 3 == 0 {
             let (number, id) = kept.pop_front().unwrap();
             assert!(a.withdraw(id).unwrap()[..] == pattern(number, 16)[..]);

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
@@ -83,7 +83,7 @@ fn every_exchange_wakes_a_sleeping_worker() {
             let config = ShmConfig { membarrier, read, ..ShmConfig::default() };
             let (mut a, mut b) = (shm(config.clone()), shm(config));
             let (to_b, to_a) = connect(&mut a, &mut b);
-            let exposure = a.expose(Buffer::from(pattern(4, 1 << 20))).unwrap();
+            let exposure = a.expose(READER, Buffer::from(pattern(4, 1 << 20))).unwrap();
             let rounds = 3000u32;
             let other = std::thread::spawn(move || {
                 for round in 0..rounds {

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
@@ -25,7 +25,7 @@ fn config() -> ShmConfig {
 /// echoes messages until it is killed.
 fn serve() -> ! {
     let mut shm = shm(config());
-    let exposure = shm.expose(Buffer::from(pattern(5, 3 << 20))).unwrap();
+    let exposure = shm.expose(READER, Buffer::from(pattern(5, 3 << 20))).unwrap();
     say(shm.address());
     say(exposure.span.address);
     say(exposure.span.key);

@@ -387,7 +387,7 @@ impl Device for Verbs {
         register(&self.pd, memory).map_err(registration_error)
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         self.exposures.expose(&self.pd, buffer)
     }
 

@@ -19,7 +19,7 @@ use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_testkit::device as common;
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
-use common::{Other, Owned, PATIENCE, connect, message, pattern, poll, role, say, send, wait_for};
+use common::{Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for};
 
 fn verbs(config: VerbsConfig) -> Verbs {
     let mut verbs = Verbs::new(config).unwrap();
@@ -218,7 +218,7 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
     let (mut a, mut b, to_b, _) = pair();
     for length in [1, 7, 4096, 100_000, 3 << 20] {
         let bytes = pattern(length, length);
-        let exposure = b.expose(Buffer::from(bytes.clone())).unwrap();
+        let exposure = b.expose(READER, Buffer::from(bytes.clone())).unwrap();
         let into = read(&mut a, &mut b, to_b, exposure.span).unwrap();
         assert!(into[..] == bytes[..], "{length} bytes");
         let part = RemoteSpan {
@@ -230,11 +230,11 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
         assert_eq!(b.withdraw(exposure.id).unwrap().into_vec(), bytes);
         assert!(b.withdraw(exposure.id).is_none());
     }
-    let nothing = b.expose(Buffer::from(Vec::new())).unwrap();
+    let nothing = b.expose(READER, Buffer::from(Vec::new())).unwrap();
     assert!(read(&mut a, &mut b, to_b, nothing.span).unwrap().is_empty());
     // Several reads at a time, more than may be under way, end in order.
     let spans: Vec<_> =
-        (0..40).map(|n| b.expose(Buffer::from(pattern(n, 5000))).unwrap().span).collect();
+        (0..40).map(|n| b.expose(READER, Buffer::from(pattern(n, 5000))).unwrap().span).collect();
     for (token, remote) in (0u64..).zip(&spans) {
         let into = Buffer::zeroed(5000);
         a.read(ReadRequest { peer: to_b, remote: *remote, into, token }).unwrap();
@@ -265,13 +265,13 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     assert_eq!(first.clone().into_vec(), vec![7; LENGTH]);
     // The key stays the same from one exposure to the next, also for another buffer in the same
     // memory.
-    let exposure = device.expose(first).unwrap();
+    let exposure = device.expose(READER, first).unwrap();
     let first = device.withdraw(exposure.id).unwrap();
     let (place, key) = (first.as_ptr(), exposure.span.key);
     drop(first);
     let second = device.allocate(LENGTH + 1000).unwrap();
     assert_eq!((second.as_ptr(), second.len()), (place, LENGTH + 1000));
-    let exposure = device.expose(second).unwrap();
+    let exposure = device.expose(READER, second).unwrap();
     assert_eq!((exposure.span.key, exposure.span.length), (key, LENGTH as u64 + 1000));
     let second = device.withdraw(exposure.id).unwrap();
     // Two buffers of 128 KiB are kept; further ones are freed.
@@ -296,7 +296,7 @@ fn registered_memory_is_read_from_and_into() {
     for round in 0..3u64 {
         let mut out = b.allocate(bytes.len()).unwrap();
         out.as_mut_slice().unwrap().copy_from_slice(&bytes);
-        let exposure = b.expose(out).unwrap();
+        let exposure = b.expose(READER, out).unwrap();
         let into = a.allocate(bytes.len()).unwrap();
         let remote = exposure.span;
         a.read(ReadRequest { peer: to_b, remote, into, token: round }).unwrap();
@@ -304,7 +304,7 @@ fn registered_memory_is_read_from_and_into() {
         assert_eq!(result, Ok(()));
         assert!(into[..] == bytes[..]);
         // Memory of another device's pool is registered like any other.
-        let exposure = a.expose(b.withdraw(exposure.id).unwrap()).unwrap();
+        let exposure = a.expose(READER, b.withdraw(exposure.id).unwrap()).unwrap();
         assert_ne!(exposure.span.key, remote.key);
         drop(a.withdraw(exposure.id));
     }
@@ -316,9 +316,9 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut c = verbs(VerbsConfig::default());
     let (to_c, _) = connect(&mut a, &mut c);
-    let exposure = b.expose(Buffer::from(pattern(1, 4096))).unwrap();
+    let exposure = b.expose(READER, Buffer::from(pattern(1, 4096))).unwrap();
     let beyond = RemoteSpan { length: 4097, ..exposure.span };
-    let kept = b.expose(Buffer::from(pattern(2, 4096))).unwrap();
+    let kept = b.expose(READER, Buffer::from(pattern(2, 4096))).unwrap();
     let (first, second) = (Buffer::zeroed(4097), Buffer::zeroed(4096));
     a.read(ReadRequest { peer: to_b, remote: beyond, into: first, token: 1 }).unwrap();
     a.read(ReadRequest { peer: to_b, remote: kept.span, into: second, token: 2 }).unwrap();
@@ -355,7 +355,7 @@ fn what_was_sent_before_the_end_arrives() {
             }
         }
     }
-    let exposure = a.expose(Buffer::from(pattern(3, 100))).unwrap();
+    let exposure = a.expose(READER, Buffer::from(pattern(3, 100))).unwrap();
     drop(a);
     let mut last = None;
     let reason = wait_for(&mut [&mut b], "the end", |_, event| match event {
@@ -422,7 +422,7 @@ fn a_worker_reaches_itself() {
     for number in 0..sent {
         expect_message(&mut a, PeerId::ONESELF, None, &pattern(number, 40));
     }
-    let exposure = a.expose(Buffer::from(pattern(9, 999))).unwrap();
+    let exposure = a.expose(READER, Buffer::from(pattern(9, 999))).unwrap();
     let beyond = RemoteSpan { address: exposure.span.address + 1, ..exposure.span };
     for (remote, expected) in [(exposure.span, Ok(())), (beyond, Err(ReadError::BadSpan))] {
         let into = Buffer::zeroed(999);
@@ -490,7 +490,7 @@ fn a_killed_peer_goes_down_and_its_reads_come_back() {
         let start = Instant::now();
         while start.elapsed() < 3 * PATIENCE {
             if let Some(Owned::Message(peer, _, _)) = poll(&mut device) {
-                let exposure = device.expose(Buffer::from(vec![1; 64 << 20])).unwrap();
+                let exposure = device.expose(READER, Buffer::from(vec![1; 64 << 20])).unwrap();
                 let span = exposure.span;
                 let mut bytes = span.address.to_le_bytes().to_vec();
                 bytes.extend(span.key.to_le_bytes());

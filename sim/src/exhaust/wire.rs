@@ -65,7 +65,7 @@ impl Device for HandWire {
         Ok(())
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit: 0 }))
     }
 

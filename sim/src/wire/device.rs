@@ -83,7 +83,7 @@ impl Device for Wire {
         Ok(())
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         let length = buffer.len() as u64;
         match self.net.borrow_mut().expose(self.me, buffer) {
             Ok(key) => {

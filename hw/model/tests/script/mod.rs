@@ -150,7 +150,7 @@ impl Device for Script {
         }
     }
 
-    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         Err((buffer, DeviceError::BadBuffer { why: "nothing is exposed here" }))
     }
 

@@ -14,7 +14,7 @@ use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_rdma_core_sys as sys;
 use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
-use crate::common::{Owned, PATIENCE, connect, pattern, poll, wait_for};
+use crate::common::{Owned, PATIENCE, READER, connect, pattern, poll, wait_for};
 use crate::{read_result, verbs};
 
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
@@ -85,7 +85,7 @@ fn a_region_is_unregistered_once_it_has_lingered() {
     for linger in [Duration::ZERO, Duration::from_millis(50)] {
         let mut device = verbs(VerbsConfig { linger, library: COUNTING, ..VerbsConfig::default() });
         let before = regions();
-        let exposure = device.expose(Buffer::from(vec![7; 100_000])).unwrap();
+        let exposure = device.expose(READER, Buffer::from(vec![7; 100_000])).unwrap();
         assert_eq!(regions(), before + 1);
         assert!(device.withdraw(exposure.id).is_some());
         // Nothing was polled, so it lingers, however much time has passed.
@@ -127,7 +127,7 @@ fn parts_of_registered_memory_are_not_registered_again() {
     // All parts are exposed and read at once.
     let exposed = ranges.clone().map(|range| {
         // SAFETY: the parts are only read.
-        b.expose(unsafe { from.read_only(range) }.unwrap()).unwrap()
+        b.expose(READER, unsafe { from.read_only(range) }.unwrap()).unwrap()
     });
     let key = exposed[0].span.key;
     assert!(exposed.iter().all(|exposure| exposure.span.key == key));
@@ -145,7 +145,7 @@ fn parts_of_registered_memory_are_not_registered_again() {
     let mut parts = exposed.map(|exposure| b.withdraw(exposure.id).unwrap());
     assert_eq!(REGISTERED.load(Relaxed), calls, "a part was registered");
     // Another device registers a part for its operation.
-    let exposure = a.expose(std::mem::take(&mut parts[0])).unwrap();
+    let exposure = a.expose(READER, std::mem::take(&mut parts[0])).unwrap();
     assert_eq!((REGISTERED.load(Relaxed), regions()), (calls + 1, without + 3));
     drop(a.withdraw(exposure.id));
     // The last part ends the registration, after the handle and the device.
