@@ -164,7 +164,11 @@ impl Device for WorkerDevice {
         on!(self, device => device.register(memory))
     }
 
-    fn expose(&mut self, reader: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
         on!(self, device => device.expose(reader, buffer))
     }
 

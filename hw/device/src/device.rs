@@ -343,11 +343,8 @@ pub trait Device {
     ///
     /// # Errors
     /// Returns the buffer with the reason.
-    fn expose(
-        &mut self,
-        reader: PeerId,
-        buffer: Buffer,
-    ) -> Result<Exposure, (Buffer, DeviceError)>;
+    fn expose(&mut self, reader: PeerId, buffer: Buffer)
+    -> Result<Exposure, (Buffer, DeviceError)>;
 
     /// Takes an exposed buffer back; `None` if there is no such buffer.
     ///

@@ -155,7 +155,11 @@ impl<D: Device> Device for Model<D> {
         self.inner.register(memory)
     }
 
-    fn expose(&mut self, reader: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
         self.inner.expose(reader, buffer)
     }
 

@@ -19,7 +19,9 @@ use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_testkit::device as common;
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
-use common::{Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for};
+use common::{
+    Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for,
+};
 
 fn verbs(config: VerbsConfig) -> Verbs {
     let mut verbs = Verbs::new(config).unwrap();
