@@ -1,0 +1,159 @@
+//! Proofs that both ends of a connection know the secret.
+//!
+//! Each end sends a random *nonce* and its address, and then its proof: HMAC-SHA-256, with the
+//! secret as the key, over the role of the end that proves itself, both nonces and both addresses.
+//! - An end with another secret can't compute it.
+//! - A proof that was recorded is of no use: the nonce of the end that checks it is new for each
+//!   connection.
+//! - A proof that is sent back to the end that made it is wrong, since the roles differ.
+//! - A proof that was made for another worker is wrong, since the addresses differ.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::Secret;
+
+/// Bytes of a [`Nonce`].
+pub const NONCE_BYTES: usize = 16;
+/// Random bytes that an end makes anew for each connection.
+pub type Nonce = [u8; NONCE_BYTES];
+/// Bytes of a [`Proof`].
+pub const PROOF_BYTES: usize = 32;
+/// The proof that an end knows the secret.
+pub type Proof = [u8; PROOF_BYTES];
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The end that has connected.
+    Caller = 1,
+    /// The end that has accepted the connection.
+    Listener = 2,
+}
+
+/// What an end of a connection has said about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End<'a> {
+    /// Its random bytes.
+    pub nonce: &'a Nonce,
+    /// The address of its worker, with everything else that the end says before its proof.
+    pub address: &'a [u8],
+}
+
+/// What both ends have said before they prove that they know the secret.
+///
+/// ```
+/// use tagmatch_secret::{End, Greeting, Role, Secret};
+/// let secret = Secret::from_bytes(b"at least sixteen bytes")?;
+/// let greeting = Greeting {
+///     protocol: b"example 1",
+///     caller: End { nonce: &[1; 16], address: b"one" },
+///     listener: End { nonce: &[2; 16], address: b"two" },
+/// };
+/// let proof = greeting.proof(&secret, Role::Caller);
+/// assert!(greeting.is_proof(&secret, Role::Caller, &proof));
+/// assert!(!greeting.is_proof(&secret, Role::Listener, &proof));
+/// # Ok::<(), tagmatch_secret::SecretError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting<'a> {
+    /// Names the protocol and its version, so that a proof of one protocol is wrong in another one.
+    pub protocol: &'a [u8],
+    /// The end that has connected.
+    pub caller: End<'a>,
+    /// The end that has accepted the connection.
+    pub listener: End<'a>,
+}
+
+impl Greeting<'_> {
+    /// The proof of the end with this role.
+    pub fn proof(&self, secret: &Secret, role: Role) -> Proof {
+        self.hash(secret, role).finalize().into_bytes().into()
+    }
+
+    /// Whether this is the proof of the end with this role. The time that the comparison takes
+    /// doesn't depend on the bytes.
+    pub fn is_proof(&self, secret: &Secret, role: Role, proof: &[u8]) -> bool {
+        self.hash(secret, role).verify_slice(proof).is_ok()
+    }
+
+    fn hash(&self, secret: &Secret, role: Role) -> Hmac<Sha256> {
+        let Ok(mut hash) = Hmac::<Sha256>::new_from_slice(secret.expose()) else {
+            unreachable!("HMAC takes keys of every length");
+        };
+        hash.update(&[role as u8]);
+        // The length of each part comes before it, so no two greetings have the same input.
+        for part in [
+            self.protocol,
+            self.caller.nonce,
+            self.caller.address,
+            self.listener.nonce,
+            self.listener.address,
+        ] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(byte: u8) -> Secret {
+        Secret::from_bytes(&[byte; 16]).unwrap()
+    }
+
+    const ONE: End<'_> = End { nonce: &[1; 16], address: b"one" };
+    const TWO: End<'_> = End { nonce: &[2; 16], address: b"two" };
+    const GREETING: Greeting<'_> = Greeting { protocol: b"test", caller: ONE, listener: TWO };
+
+    #[test]
+    fn the_hash_is_hmac_sha_256() {
+        // RFC 4231, test case 2.
+        let Ok(mut hash) = Hmac::<Sha256>::new_from_slice(b"Jefe") else { panic!() };
+        hash.update(b"what do ya want for nothing?");
+        let bytes: Proof = hash.finalize().into_bytes().into();
+        assert_eq!(bytes[..4], [0x5b, 0xdc, 0xc1, 0x46]);
+        assert_eq!(bytes[28..], [0x64, 0xec, 0x38, 0x43]);
+    }
+
+    #[test]
+    fn both_ends_prove_themselves_and_neither_proof_can_be_reflected() {
+        for (role, other) in [(Role::Caller, Role::Listener), (Role::Listener, Role::Caller)] {
+            let proof = GREETING.proof(&secret(7), role);
+            assert!(GREETING.is_proof(&secret(7), role, &proof));
+            assert!(!GREETING.is_proof(&secret(7), other, &proof), "a reflected proof");
+            assert!(!GREETING.is_proof(&secret(8), role, &proof), "another secret");
+            assert!(!GREETING.is_proof(&secret(7), role, &proof[..31]));
+            assert!(!GREETING.is_proof(&secret(7), role, &[]));
+        }
+    }
+
+    #[test]
+    fn a_proof_holds_for_its_greeting_alone() {
+        let proof = GREETING.proof(&secret(7), Role::Caller);
+        let nonce = [3; 16];
+        for (what, other) in [
+            (
+                "a later nonce of the listener",
+                Greeting { listener: End { nonce: &nonce, ..TWO }, ..GREETING },
+            ),
+            (
+                "a later nonce of the caller",
+                Greeting { caller: End { nonce: &nonce, ..ONE }, ..GREETING },
+            ),
+            ("another listener", Greeting { listener: End { address: b"tw2", ..TWO }, ..GREETING }),
+            ("another caller", Greeting { caller: End { address: b"on2", ..ONE }, ..GREETING }),
+            ("another protocol", Greeting { protocol: b"tesu", ..GREETING }),
+            (
+                "bytes moved from one part to the next",
+                Greeting { protocol: b"tes", caller: End { address: b"tone", ..ONE }, ..GREETING },
+            ),
+            ("the ends exchanged", Greeting { caller: TWO, listener: ONE, ..GREETING }),
+        ] {
+            assert!(!other.is_proof(&secret(7), Role::Caller, &proof), "{what}");
+        }
+    }
+}
