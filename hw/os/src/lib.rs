@@ -14,6 +14,7 @@
 //! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
 //! | [`socket`] | unix sockets that carry packets with descriptors |
 //! | [`stream`] | TCP and unix sockets that carry bytes |
+//! | [`tcp`] | TCP sockets alone: options, several parts in one call, what is acknowledged |
 
 pub mod background_close;
 pub mod event;
@@ -24,6 +25,7 @@ pub mod sleep;
 pub mod socket;
 mod socket_calls;
 pub mod stream;
+pub mod tcp;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

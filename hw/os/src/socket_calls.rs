@@ -107,14 +107,22 @@ pub(super) fn length_of<T>() -> libc::socklen_t {
 pub(super) fn option<T: Copy>(
     socket: BorrowedFd<'_>,
     name: libc::c_int,
+    value: T,
+) -> io::Result<T> {
+    option_at(socket, libc::SOL_SOCKET, name, value)
+}
+
+/// As [`option`], at any level.
+pub(super) fn option_at<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
     mut value: T,
 ) -> io::Result<T> {
     let mut length = length_of::<T>();
     let to = (&raw mut value).cast();
     // SAFETY: `value` has `length` bytes, and the types of all callers are made of plain integers.
-    check(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, to, &raw mut length)
-    })?;
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut length) })?;
     Ok(value)
 }
 

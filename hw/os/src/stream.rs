@@ -1,5 +1,6 @@
 //! Sockets that carry streams of bytes: TCP, and abstract unix sockets. No call blocks.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -93,6 +94,11 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
 /// The addresses of this machine's interfaces that are up, without link-local ones. Loopback
 /// addresses come last.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    addresses_of(|_| true)
+}
+
+/// As [`own_addresses`], of the interfaces whose names are wanted.
+pub fn addresses_of(is_wanted: impl Fn(&CStr) -> bool) -> io::Result<Vec<IpAddr>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `first` is a place for the list's start. The list is freed below.
     check(unsafe { libc::getifaddrs(&raw mut first) })?;
@@ -106,6 +112,9 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
             next = interface.ifa_next;
             let is_up = interface.ifa_flags & libc::IFF_UP.cast_unsigned() != 0;
             if !is_up || interface.ifa_addr.is_null() {
+                continue;
+            }
+            if !is_wanted(CStr::from_ptr(interface.ifa_name)) {
                 continue;
             }
             found.extend(address_of(interface.ifa_addr));

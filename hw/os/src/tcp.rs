@@ -1,0 +1,181 @@
+//! Calls that only TCP sockets have, and calls that send or receive several parts at once. No call
+//! blocks.
+
+use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use super::socket_calls::{SocketAddress, length_of, open, option_at, set_option};
+use super::{check, check_count};
+
+/// Listens on an address. Port 0 stands for any free port. A port that was given can be used again
+/// at once after an earlier listener has ended. An IPv6 address takes no connections of IPv4 if
+/// `is_v6_alone`.
+pub fn listen(address: SocketAddr, backlog: i32, is_v6_alone: bool) -> io::Result<OwnedFd> {
+    let domain = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let socket = open(domain, libc::SOCK_STREAM)?;
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    if address.is_ipv6() {
+        let value = libc::c_int::from(is_v6_alone);
+        set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, value)?;
+    }
+    SocketAddress::of_internet(address).listen(socket, backlog)
+}
+
+/// The options of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// An idle connection fails about this time after the other machine stopped answering.
+    pub keep_alive: Duration,
+    /// How many bytes that were not sent yet the kernel may hold (`TCP_NOTSENT_LOWAT`).
+    pub unsent_bytes_max: i32,
+}
+
+/// Sets the options of a connection, and has small packets sent at once (`TCP_NODELAY`).
+///
+/// The end of a machine is noticed while the connection is idle. `TCP_USER_TIMEOUT`, which would
+/// count while data is under way, also ends connections to a peer that lives and whose window is
+/// shut.
+pub fn set_options(socket: BorrowedFd<'_>, options: Options) -> io::Result<()> {
+    const TRIALS: i32 = 3;
+    let seconds = i32::try_from(options.keep_alive.as_secs()).unwrap_or(i32::MAX);
+    let seconds = (seconds / (TRIALS + 1)).max(1);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, options.unsent_bytes_max)
+}
+
+/// The address of the machine at the other end. An IPv4 address that an IPv6 socket shows in the
+/// form of IPv6 is returned as IPv4.
+pub fn peer_address(socket: BorrowedFd<'_>) -> io::Result<IpAddr> {
+    // SAFETY: all zeros is a valid `sockaddr_storage`, which lives through the call.
+    let (answer, storage) = unsafe {
+        let mut storage: libc::sockaddr_storage = mem::zeroed();
+        let mut length = length_of::<libc::sockaddr_storage>();
+        let to = (&raw mut storage).cast();
+        (libc::getpeername(socket.as_raw_fd(), to, &raw mut length), storage)
+    };
+    check(answer)?;
+    let from = &raw const storage;
+    if i32::from(storage.ss_family) == libc::AF_INET {
+        // SAFETY: the family says that it is an IPv4 address.
+        let bits = unsafe { (*from.cast::<libc::sockaddr_in>()).sin_addr.s_addr };
+        return Ok(IpAddr::V4(bits.to_ne_bytes().into()));
+    }
+    // SAFETY: a `sockaddr_storage` is as long as a `sockaddr_in6`.
+    let bytes = unsafe { (*from.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr };
+    Ok(Ipv6Addr::from(bytes).to_canonical())
+}
+
+/// Sends the parts, one after the other, as far as the socket has room, and returns how many bytes.
+pub fn send_parts(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // An `IoSlice` has the layout of an iovec. The kernel only reads through it.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `message` has `parts.len()` parts, which live through the call.
+    check_count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
+}
+
+/// Receives the bytes that are there: first as many as fit into `first`, the others into `second`.
+/// Returns how many; 0 at the end of the stream. All of them are initialised.
+pub fn receive_parts(
+    socket: BorrowedFd<'_>,
+    first: &mut [MaybeUninit<u8>],
+    second: &mut [u8],
+) -> io::Result<usize> {
+    let part = |start, length| libc::iovec { iov_base: start, iov_len: length };
+    let mut parts = [
+        part(first.as_mut_ptr().cast(), first.len()),
+        part(second.as_mut_ptr().cast(), second.len()),
+    ];
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: both parts have room for their lengths, live through the call, and nothing else refers
+    // to them.
+    check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })
+}
+
+/// Sends no more: the other end reads the end of the stream after everything that was sent before.
+pub fn end_sending(socket: BorrowedFd<'_>) {
+    // SAFETY: no pointers. The call fails if the connection is at its end already, which is fine.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
+}
+
+/// How many of the bytes that the socket took were not acknowledged yet by the other machine.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (which has the number of TIOCOUTQ) stores one int.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The beginning of `struct tcp_info` of linux/tcp.h, up to the field that is used here.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct TcpInfo {
+    states: [u8; 8],
+    before: [u32; 12],
+    last_ack_recv: u32,
+}
+
+const _: () = assert!(mem::offset_of!(TcpInfo, last_ack_recv) == 56);
+
+/// How long ago the last acknowledgement came from the other machine.
+pub fn last_acknowledged(socket: BorrowedFd<'_>) -> io::Result<Duration> {
+    let info = option_at(socket, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo::default())?;
+    Ok(Duration::from_millis(info.last_ack_recv.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn parts_are_one_stream() {
+        let (one, mut two) = pair();
+        let parts = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cde")];
+        assert_eq!(send_parts(one.as_fd(), &parts).unwrap(), 5);
+        let (mut first, mut second) = ([MaybeUninit::uninit(); 2], [0; 8]);
+        let mut peeked = [0; 5];
+        while two.peek(&mut peeked).unwrap() < 5 {}
+        assert_eq!(receive_parts(two.as_fd(), &mut first, &mut second).unwrap(), 5);
+        // SAFETY: both bytes were received.
+        assert_eq!(first.map(|byte| unsafe { byte.assume_init() }), *b"ab");
+        assert_eq!(&second[..3], b"cde");
+        end_sending(one.as_fd());
+        assert_eq!(two.read(&mut second).unwrap(), 0);
+    }
+
+    #[test]
+    fn bytes_are_acknowledged_though_nobody_reads_them() {
+        let (mut one, two) = pair();
+        set_options(
+            one.as_fd(),
+            Options { keep_alive: Duration::from_secs(8), unsent_bytes_max: 1 << 17 },
+        )
+        .unwrap();
+        one.write_all(&[1; 1000]).unwrap();
+        while unacknowledged(one.as_fd()).unwrap() > 0 {}
+        assert!(last_acknowledged(one.as_fd()).unwrap() < Duration::from_secs(60));
+        assert!(peer_address(two.as_fd()).unwrap().is_loopback());
+    }
+}

@@ -1,0 +1,188 @@
+//! Accepting connections. Nothing but its greeting is received of a process that has not proved that
+//! it knows the secret.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::device::Tcp;
+use super::greeting::Refusal;
+use super::handshake::{Asking, Caller, Listener, Stop};
+use super::numbers::Watched;
+use super::peers::PeerState;
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Address, PeerId};
+use tagmatch_os::{socket, tcp};
+
+/// Most connections that have not proved themselves. With one more, the oldest is closed if it is
+/// slow.
+const PENDING_MAX: usize = 256;
+/// A handshake that takes longer is slow.
+const SLOW: Duration = Duration::from_millis(500);
+/// Most connections that are accepted at a time.
+const ACCEPTS_MAX: usize = 64;
+/// How long no connection is accepted after one could not be, for example for want of descriptors.
+const MUTE_TIME: Duration = Duration::from_millis(20);
+
+impl Tcp {
+    /// Accepts the connections that wait at a listener.
+    pub(crate) fn accept(&mut self, place: usize) {
+        let now = self.clock.time();
+        for _ in 0..ACCEPTS_MAX {
+            if self.pending.len() >= PENDING_MAX && !self.close_slow_pending() {
+                return self.mute_listeners();
+            }
+            let Some(listener) = self.listeners.socket(place) else { return };
+            let socket = match socket::accept(listener.as_fd()) {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_of_one_connection(&error) => continue,
+                // No descriptors or memory are left.
+                Err(_) => return self.mute_listeners(),
+            };
+            let deadline = now + self.config.connect_timeout;
+            if tcp::set_options(socket.as_fd(), self.options()).is_err() {
+                continue;
+            }
+            let Ok(pending) = Listener::new(socket, self.address, deadline) else { continue };
+            let Ok(key) = self.pending.insert(pending, u32::MAX) else { return };
+            let number = Watched::Pending(key.index).number();
+            let watched = self
+                .pending
+                .get(key)
+                .map(|pending| self.epoll.watch(pending.talk.socket(), number));
+            if watched.is_none_or(|watched| watched.is_err()) {
+                self.pending.remove(key);
+                return self.mute_listeners();
+            }
+            self.is_timer_stale = true;
+            self.hear_pending(key.index);
+        }
+    }
+
+    fn mute_listeners(&mut self) {
+        self.listeners.mute(&self.epoll, Some(self.clock.time() + MUTE_TIME));
+        self.is_timer_stale = true;
+    }
+
+    /// Resumes listeners whose pause is over.
+    pub(crate) fn resume_listeners(&mut self) {
+        if self.listeners.muted_until.is_some_and(|until| until <= self.clock.time()) {
+            self.listeners.mute(&self.epoll, None);
+        }
+    }
+
+    /// The socket of a pending connection is ready.
+    pub(crate) fn hear_pending(&mut self, index: u32) {
+        let Some(key) = self.pending.key_at(index) else { return };
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        match pending.advance(&self.secret) {
+            Err(Stop::Later) => {
+                let wants_room = pending.talk.has_to_send();
+                let number = Watched::Pending(index).number();
+                let _ = self.epoll.watch_room(pending.talk.socket(), number, wants_room);
+            }
+            Ok(Some(asking)) => self.admit(key, &asking),
+            Ok(None) => {
+                self.strangers.tell(pending.talk.socket(), "it has another secret");
+                if let Some(pending) = self.take_pending(key) {
+                    pending.refuse(Refusal::Proof);
+                }
+            }
+            Err(Stop::Wrong(what)) => {
+                self.strangers.tell(pending.talk.socket(), what);
+                drop(self.take_pending(key));
+            }
+            Err(Stop::End(_)) => drop(self.take_pending(key)),
+        }
+    }
+
+    /// Takes a caller that has proved itself, or refuses it.
+    fn admit(&mut self, key: Key, asking: &Asking) {
+        let Some(pending) = self.take_pending(key) else { return };
+        let known = match self.known_peer(asking.address()) {
+            Ok(known) => known,
+            Err(refusal) => return pending.refuse(refusal),
+        };
+        let message_max = self.config.message_max;
+        let Some(socket) = pending.accept(&self.secret, asking, message_max) else { return };
+        let peer = match known {
+            Some(peer) => peer,
+            None => match self.peers.add(*asking.address(), PeerState::Down) {
+                Ok(peer) => peer,
+                Err(_) => return,
+            },
+        };
+        self.come_up(peer, socket, asking.message_max);
+    }
+
+    /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.
+    ///
+    /// Of two connections that cross, the one of the smaller address counts, unless that worker has
+    /// not sent its proof yet: then the other worker can't have accepted it, and the one that is
+    /// further is taken.
+    fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, Refusal> {
+        let (is_smaller, now) = (self.address < *address, self.clock.time());
+        let Some(peer) = self.peers.find(address) else {
+            return if self.peers.is_full() { Err(Refusal::Full) } else { Ok(None) };
+        };
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return Err(Refusal::Known) };
+        if is_smaller && attempt.caller.as_ref().is_some_and(Caller::has_asked) {
+            return Err(Refusal::Crossed);
+        }
+        if let Some(caller) = attempt.caller.take() {
+            self.epoll.forget(caller.talk.socket());
+        }
+        attempt.next_at = now;
+        Ok(Some(peer))
+    }
+
+    fn take_pending(&mut self, key: Key) -> Option<Listener> {
+        let pending = self.pending.remove(key)?;
+        self.epoll.forget(pending.talk.socket());
+        Some(pending)
+    }
+
+    /// Makes room for another pending connection. `false` if all of them are new.
+    fn close_slow_pending(&mut self) -> bool {
+        let slow = self.clock.time() + self.config.connect_timeout.saturating_sub(SLOW);
+        let keys = self.pending.keys_where(|pending| pending.deadline <= slow);
+        let oldest = |key: &Key| self.pending.get(*key).map(|pending| pending.deadline);
+        let oldest = keys.into_iter().min_by_key(oldest);
+        oldest.and_then(|key| self.take_pending(key)).is_some()
+    }
+
+    /// Closes pending connections that took too long.
+    pub(crate) fn close_late_pending(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let now = self.clock.time();
+        for key in self.pending.keys_where(|pending| pending.deadline <= now) {
+            if let Some(pending) = self.take_pending(key) {
+                self.strangers.tell(pending.talk.socket(), "it said nothing, or too little");
+            }
+        }
+    }
+
+    /// Closes all pending connections.
+    pub(crate) fn drop_pending(&mut self) {
+        for key in self.pending.keys_where(|_| true) {
+            drop(self.take_pending(key));
+        }
+    }
+
+    /// When [`Tcp::close_late_pending`] and [`Tcp::resume_listeners`] have something to do next.
+    pub(crate) fn next_pending(&self) -> Option<Duration> {
+        let keys = self.pending.keys_where(|_| true);
+        let deadlines = keys.into_iter().filter_map(|key| Some(self.pending.get(key)?.deadline));
+        deadlines.chain(self.listeners.muted_until).min()
+    }
+}
+
+/// Whether accept(2) failed because of the connection, and not for want of something.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    let passing =
+        [libc::EINTR, libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}

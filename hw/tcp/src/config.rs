@@ -1,0 +1,162 @@
+//! The settings of the device, and their check.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::frame;
+use tagmatch_device::{DeviceError, Outgoing};
+use tagmatch_secret::Secret;
+
+/// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there is a
+/// secret.
+///
+/// ```
+/// # mod tagmatch { pub use tagmatch_tcp as tcp; }
+/// use tagmatch::tcp::{Secret, Tcp, TcpConfig};
+/// let secret = Secret::from_bytes(b"at least sixteen bytes").ok();
+/// let listen = vec!["127.0.0.1".parse()?];
+/// let tcp = Tcp::new(TcpConfig { secret, listen, ..TcpConfig::default() });
+/// assert!(tcp.is_ok());
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TcpConfig {
+    /// The secret that all workers of the job share. Without one, [`Tcp::new`](super::Tcp::new)
+    /// fails: other users, of this machine too, could connect. Default: none, which stands for the
+    /// secret in the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600),
+    /// or else in the variable `TAGMATCH_SECRET`.
+    pub secret: Option<Secret>,
+    /// The addresses of this machine on which to listen. Default: none, which stands for all.
+    pub listen: Vec<IpAddr>,
+    /// The network interfaces whose addresses to listen on, by their names, if `listen` names no
+    /// address. Default: none, which stands for all.
+    pub interfaces: Vec<String>,
+    /// The addresses by which peers reach this machine, in the order in which they try them; those
+    /// that fit into 64 bytes, about ten of IPv4 or two of IPv6. For machines behind an address
+    /// translator. Default: none, which stands for the addresses that this device listens on,
+    /// without those of loopback if there are others.
+    pub announce: Vec<IpAddr>,
+    /// The port to listen on; 0 for any free one. Default: 0.
+    pub port: u16,
+    /// Longest message that we receive, header included, in bytes: 64 to 16 MiB. Default: 64 KiB +
+    /// 64.
+    pub message_max: u32,
+    /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
+    /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
+    pub outbox_bytes: u32,
+    /// How long to try to reach a peer's machine, and how long a process that connects to this
+    /// worker may take to prove that it knows the secret. Only time in which this worker polls or
+    /// sleeps counts. A peer whose machine has answered is waited for without a limit: it may be
+    /// busy. Above zero, up to one hour. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// How long after a machine stopped answering an idle connection to it fails, about: 4 s to one
+    /// hour. Default: 8 s.
+    pub keep_alive: Duration,
+    /// How long a machine may take to acknowledge data before the connection fails: 1 s to one
+    /// hour. A peer that doesn't receive for longer is no fault, as its machine goes on
+    /// acknowledging. Default: 8 s.
+    pub acknowledge_timeout: Duration,
+    /// How long dropping the device, or the end of a connection that was disconnected, may take
+    /// until what was sent is acknowledged. Up to one hour; zero: not waited for. Default: 5 s.
+    pub leave_timeout: Duration,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        TcpConfig {
+            secret: None,
+            listen: Vec::new(),
+            interfaces: Vec::new(),
+            announce: Vec::new(),
+            port: 0,
+            message_max: (64 << 10) + 64,
+            outbox_bytes: 1 << 20,
+            connect_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(8),
+            acknowledge_timeout: Duration::from_secs(8),
+            leave_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl TcpConfig {
+    /// Checks all ranges.
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+        let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
+        let least = u32::try_from(Outgoing::HEADER_MAX).unwrap_or(u32::MAX);
+        if !(least..=frame::MESSAGE_MAX).contains(&self.message_max) {
+            return Err(bad("message_max", self.message_max.into(), "from 64 to 16777216"));
+        }
+        if !(4 << 10..=1 << 30).contains(&self.outbox_bytes) {
+            let range = "from 4096 to 1073741824";
+            return Err(bad("outbox_bytes", self.outbox_bytes.into(), range));
+        }
+        for (setting, time, least, range) in [
+            ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
+            ("keep_alive_ms", self.keep_alive, 4000, "from 4 s to one hour"),
+            ("acknowledge_timeout_ms", self.acknowledge_timeout, 1000, "from 1 s to one hour"),
+            ("leave_timeout_ms", self.leave_timeout, 0, "up to one hour"),
+        ] {
+            let range_ms = Duration::from_millis(least)..=Duration::from_secs(3600);
+            if !range_ms.contains(&time) {
+                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                return Err(bad(setting, value, range));
+            }
+        }
+        Ok(())
+    }
+
+    /// The job's secret.
+    pub(crate) fn find_secret(&self) -> Result<Secret, DeviceError> {
+        if let Some(secret) = &self.secret {
+            return Ok(secret.clone());
+        }
+        let found = Secret::from_environment().map_err(|error| DeviceError::System {
+            call: "reading the job's secret",
+            source: std::io::Error::other(error),
+            hint: "",
+        })?;
+        found.ok_or(DeviceError::Unsupported { what: "TCP", why: NO_SECRET })
+    }
+}
+
+const NO_SECRET: &str = "it needs the job's secret, so that no other user can connect; set \
+                         TAGMATCH_SECRET_FILE to a file of mode 0600, TAGMATCH_SECRET, or \
+                         TcpConfig::secret";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_without_a_secret_says_where_one_may_come_from() {
+        for source in [tagmatch_secret::SECRET, tagmatch_secret::SECRET_FILE] {
+            assert!(NO_SECRET.contains(source));
+        }
+    }
+
+    #[test]
+    fn the_error_names_the_setting_that_is_wrong() {
+        let wrong = |config: TcpConfig| match config.check() {
+            Err(DeviceError::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        let good = TcpConfig::default;
+        assert!(good().check().is_ok());
+        for message_max in [63, (16 << 20) + 1] {
+            assert_eq!(wrong(TcpConfig { message_max, ..good() }), "message_max");
+        }
+        for outbox_bytes in [4095, (1 << 30) + 1] {
+            assert_eq!(wrong(TcpConfig { outbox_bytes, ..good() }), "outbox_bytes");
+        }
+        let long = Duration::from_secs(3601);
+        for time in [Duration::ZERO, long] {
+            let config = TcpConfig { connect_timeout: time, ..good() };
+            assert_eq!(wrong(config), "connect_timeout_ms");
+            assert_eq!(wrong(TcpConfig { keep_alive: time, ..good() }), "keep_alive_ms");
+            let config = TcpConfig { acknowledge_timeout: time, ..good() };
+            assert_eq!(wrong(config), "acknowledge_timeout_ms");
+        }
+        assert_eq!(wrong(TcpConfig { leave_timeout: long, ..good() }), "leave_timeout_ms");
+    }
+}

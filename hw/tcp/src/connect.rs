@@ -1,0 +1,252 @@
+//! Connecting to peers. The hosts of an address are tried one after the other. No call blocks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::address::TcpAddress;
+use super::device::Tcp;
+use super::greeting::Refusal;
+use super::handshake::{Called, Caller, Stop};
+use super::numbers::Watched;
+use super::peers::{Attempt, PeerState};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_os::{stream, tcp};
+
+/// Time until the next attempt, after one that failed for a passing reason.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// How long one host of several is tried at first. The time doubles each time that all hosts have
+/// been tried, if one of them may be a peer that is busy.
+const WAY_TIME: Duration = Duration::from_secs(3);
+const WAY_TIME_MAX: Duration = Duration::from_secs(60);
+/// A peer with another secret.
+const OTHER_SECRET: &str = "it has another secret (TAGMATCH_SECRET, TAGMATCH_SECRET_FILE)";
+
+impl Tcp {
+    /// See [`Device::connect`](tagmatch_device::Device::connect).
+    pub(crate) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        if let Some(peer) = self.peers.find(address) {
+            return Ok(peer);
+        }
+        TcpAddress::parse(address)?;
+        if self.listeners.is_closed() {
+            let why = "the device was closed";
+            return Err(DeviceError::Unsupported { what: "another connection", why });
+        }
+        let now = self.clock.time();
+        let attempt = Attempt {
+            caller: None,
+            deadline: now + self.config.connect_timeout,
+            way: 0,
+            way_time: WAY_TIME,
+            way_until: now,
+            next_at: now,
+            is_silent: false,
+            is_crossed: false,
+            errno: 0,
+            wrong: None,
+        };
+        let peer = self.peers.add(*address, PeerState::Connecting(Box::new(attempt)))?;
+        self.try_ways(peer);
+        self.is_timer_stale = true;
+        Ok(peer)
+    }
+
+    /// Begins a connection to the next host to which one can be begun.
+    fn try_ways(&mut self, peer: PeerId) {
+        let (now, own, options) = (self.clock.time(), self.address, self.options());
+        let Some(address) = self.peers.address(peer) else { return };
+        let Ok(parsed) = TcpAddress::parse(&address) else { return };
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        loop {
+            let Some(host) = parsed.hosts.get(attempt.way) else {
+                if !attempt.is_silent {
+                    return self.give_up(peer);
+                }
+                // A machine has taken a connection, and its worker was busy.
+                attempt.way = 0;
+                attempt.way_time = (attempt.way_time * 2).min(WAY_TIME_MAX);
+                attempt.next_at = now + RETRY_DELAY;
+                return;
+            };
+            let begun = stream::connect_tcp(SocketAddr::new(*host, parsed.port))
+                .and_then(|socket| begin(socket, own, options));
+            match begun {
+                Ok(caller) => {
+                    let number = Watched::Peer(peer).number();
+                    let socket = caller.talk.socket();
+                    let watched = self.epoll.watch(socket, number);
+                    if watched.and_then(|()| self.epoll.watch_room(socket, number, true)).is_ok() {
+                        attempt.way_until = now + attempt.way_time;
+                        attempt.caller = Some(caller);
+                        return;
+                    }
+                    attempt.next_at = now + RETRY_DELAY;
+                    return;
+                }
+                // No descriptors or ports are left: the next attempt may succeed.
+                Err(error) if is_passing(&error) => {
+                    attempt.errno = error.raw_os_error().unwrap_or(0);
+                    attempt.next_at = now + RETRY_DELAY;
+                    return;
+                }
+                Err(error) => {
+                    attempt.errno = error.raw_os_error().unwrap_or(0);
+                    attempt.way += 1;
+                }
+            }
+        }
+    }
+
+    /// Reports that no host of a peer can be reached, or what the last one did wrong.
+    fn give_up(&mut self, peer: PeerId) {
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let reason = match attempt.wrong {
+            Some(what) => DownReason::Misbehaved { what },
+            None if attempt.errno == 0 => DownReason::Unreachable { errno: libc::ETIMEDOUT },
+            None => DownReason::Unreachable { errno: attempt.errno },
+        };
+        self.finish(peer, reason);
+    }
+
+    /// Takes the handshake back, and goes on with the next host, or with this one later.
+    fn next_way(&mut self, peer: PeerId, way_step: usize, delay: Duration) {
+        let now = self.clock.time();
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        if let Some(caller) = attempt.caller.take() {
+            self.epoll.forget(caller.talk.socket());
+        }
+        attempt.way += way_step;
+        attempt.next_at = now + delay;
+        self.is_timer_stale = true;
+        if delay.is_zero() {
+            self.try_ways(peer);
+        }
+    }
+
+    /// The socket of an attempt is ready.
+    pub(crate) fn hear_answer(&mut self, peer: PeerId) {
+        let Some(wanted) = self.peers.address(peer) else { return };
+        let message_max = self.config.message_max;
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let Some(caller) = &mut attempt.caller else { return };
+        match caller.advance(&self.secret, &wanted, message_max) {
+            Err(Stop::Later) => {
+                let wants_room = caller.talk.has_to_send();
+                let number = Watched::Peer(peer).number();
+                let _ = self.epoll.watch_room(caller.talk.socket(), number, wants_room);
+            }
+            Ok(Called::Accepted { message_max }) => {
+                if let Some(caller) = attempt.caller.take() {
+                    self.come_up(peer, caller.talk.into_socket(), message_max);
+                }
+            }
+            Ok(Called::Another) => {
+                attempt.errno = libc::ECONNREFUSED;
+                self.next_way(peer, 1, Duration::ZERO);
+            }
+            Ok(Called::Refused(Refusal::Crossed)) => {
+                attempt.is_crossed = true;
+                attempt.deadline = self.clock.time() + self.config.connect_timeout;
+                self.next_way(peer, 0, self.config.connect_timeout);
+            }
+            Ok(Called::Refused(Refusal::Known)) => {
+                self.finish(peer, DownReason::Unreachable { errno: libc::ECONNRESET });
+            }
+            Ok(Called::Refused(Refusal::Full)) => {
+                self.finish(peer, DownReason::Unreachable { errno: libc::EUSERS });
+            }
+            Ok(Called::Refused(Refusal::Proof)) => {
+                attempt.wrong = Some(OTHER_SECRET);
+                self.next_way(peer, 1, Duration::ZERO);
+            }
+            Err(Stop::Wrong(what)) => {
+                attempt.wrong = Some(what);
+                self.next_way(peer, 1, Duration::ZERO);
+            }
+            // The worker has closed the connection unanswered: it has too many, or has ended. The
+            // next attempt finds out.
+            Err(Stop::End(0 | libc::ECONNRESET | libc::EPIPE)) => {
+                attempt.errno = libc::ECONNRESET;
+                self.next_way(peer, 0, 4 * RETRY_DELAY);
+            }
+            Err(Stop::End(errno)) => {
+                attempt.errno = errno;
+                self.next_way(peer, 1, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Does what is due for the attempts.
+    pub(crate) fn tend_attempts(&mut self) {
+        if !self.peers.connecting().is_empty() {
+            for peer in self.peers.connecting().to_vec() {
+                self.tend_attempt(peer);
+            }
+        }
+    }
+
+    fn tend_attempt(&mut self, peer: PeerId) {
+        let now = self.clock.time();
+        let hosts = self.peers.address(peer).and_then(|address| TcpAddress::parse(&address).ok());
+        let hosts = hosts.map_or(0, |parsed| parsed.hosts.len());
+        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let is_late = attempt.deadline <= now;
+        let Some(caller) = &attempt.caller else {
+            if is_late && !attempt.is_silent {
+                self.give_up(peer);
+            } else if attempt.next_at <= now {
+                self.try_ways(peer);
+            }
+            return;
+        };
+        if !caller.talk.is_established {
+            if is_late && !attempt.is_silent {
+                self.give_up(peer);
+            } else if attempt.way_until <= now {
+                attempt.errno = libc::ETIMEDOUT;
+                self.next_way(peer, 1, Duration::ZERO);
+            }
+        } else if attempt.way_until <= now && hosts > 1 && !caller.has_asked() {
+            // This host may be another machine than the peer's.
+            attempt.is_silent = true;
+            self.next_way(peer, 1, Duration::ZERO);
+        }
+    }
+
+    /// When [`Tcp::tend_attempts`] has something to do next.
+    pub(crate) fn next_attempt(&self) -> Option<Duration> {
+        let due = |peer: &PeerId| match self.peers.state(*peer)? {
+            PeerState::Connecting(attempt) => match &attempt.caller {
+                None => Some(attempt.next_at.min(attempt.deadline)),
+                Some(caller) if caller.talk.is_established => {
+                    (!caller.has_asked()).then_some(attempt.way_until)
+                }
+                Some(_) => Some(attempt.way_until.min(attempt.deadline)),
+            },
+            _ => None,
+        };
+        let now = self.clock.time();
+        let later = |due: Duration| if due > now { due } else { now + RETRY_DELAY };
+        self.peers.connecting().iter().filter_map(due).map(later).min()
+    }
+}
+
+fn begin(socket: OwnedFd, own: Address, options: tcp::Options) -> io::Result<Caller> {
+    use std::os::fd::AsFd;
+    tcp::set_options(socket.as_fd(), options)?;
+    Caller::new(socket, own)
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [
+        libc::EAGAIN,
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::EADDRNOTAVAIL,
+    ];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}

@@ -1,0 +1,77 @@
+//! A connection to a peer that is up.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::reads::Reads;
+use super::send_half::SendHalf;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::tcp;
+
+/// A connection whose both ends have proved themselves.
+pub(crate) struct Connection {
+    pub(crate) socket: PeerSocket,
+    pub(crate) out: SendHalf,
+    pub(crate) reads: Reads,
+    /// The part of a frame that has arrived.
+    pub(crate) partial: Vec<u8>,
+    /// Longest message that the peer receives, in bytes.
+    pub(crate) message_max: usize,
+    /// Whether the set of descriptors reports room in the socket.
+    pub(crate) is_room_watched: bool,
+    /// Nothing can be sent any more. What the peer has sent before is still received.
+    pub(crate) is_broken: bool,
+    /// Since when sent data may be unacknowledged, if it may be.
+    pub(crate) busy_since: Option<Duration>,
+    /// How many messages are known to be acknowledged.
+    pub(crate) messages_acknowledged: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: PeerSocket, message_max: usize) -> Self {
+        Connection {
+            socket,
+            out: SendHalf::default(),
+            reads: Reads::default(),
+            partial: Vec::new(),
+            message_max,
+            is_room_watched: false,
+            is_broken: false,
+            busy_since: None,
+            messages_acknowledged: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Nothing can be sent any more. What the peer has sent before is still received, and then the
+    /// end of the stream.
+    #[cold]
+    pub(crate) fn note_broken(&mut self) {
+        self.is_broken = true;
+        self.socket.shut_down();
+    }
+
+    /// The socket, and what is still to be sent over it.
+    pub(crate) fn into_sending_half(self) -> (PeerSocket, SendHalf) {
+        (self.socket, self.out)
+    }
+
+    /// The place in the stream up to which the other machine has acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        // The call fails for no connected socket.
+        let pending = tcp::unacknowledged(self.socket()).unwrap_or(0);
+        self.out.taken().saturating_sub(pending as u64)
+    }
+
+    /// How many messages are not known to be acknowledged; notes those that are.
+    pub(crate) fn unacknowledged_messages(&mut self) -> usize {
+        if self.acknowledged() >= self.out.accepted() {
+            self.messages_acknowledged = self.out.messages();
+        }
+        usize::try_from(self.out.messages() - self.messages_acknowledged).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,275 @@
+//! The device: its parts, and the calls of [`Device`] that need one part alone.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::clock::Clock;
+use super::config::TcpConfig;
+use super::exposure::Exposures;
+use super::handshake::Listener;
+use super::inbox::Inbox;
+use super::leaving::Leaving;
+use super::listeners::Listeners;
+use super::numbers::Watched;
+use super::peers::{PeerState, Peers};
+use super::ready::ReadyList;
+use super::send_half::Unsent;
+use super::strangers::Strangers;
+use tagmatch_device::slab::Slab;
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
+    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+};
+use tagmatch_os::event::{Epoll, Timer};
+use tagmatch_os::process::Pid;
+use tagmatch_os::random;
+use tagmatch_os::tcp::Options;
+use tagmatch_secret::Secret;
+
+/// The TCP device. See the [crate](crate) for how it works.
+///
+/// All work is done in the calls of [`Device`], on the caller's thread; the kernel sends and
+/// receives meanwhile, as far as its buffers reach.
+pub struct Tcp {
+    pub(crate) config: TcpConfig,
+    pub(crate) secret: Secret,
+    pub(crate) address: Address,
+    pub(crate) owner: Pid,
+
+    pub(crate) epoll: Epoll,
+    pub(crate) timer: Timer,
+    pub(crate) ready: ReadyList,
+    pub(crate) listeners: Listeners,
+    pub(crate) strangers: Strangers,
+    /// Connections that were accepted, and have not proved themselves.
+    pub(crate) pending: Slab<Listener>,
+    pub(crate) peers: Peers,
+    /// Connections that were disconnected, whose last bytes are on their way.
+    pub(crate) leaving: Slab<Leaving>,
+
+    pub(crate) exposures: Exposures,
+    pub(crate) inbox: Inbox,
+    /// Messages to oneself, header and payload in one run.
+    pub(crate) own_messages: VecDeque<(Option<u32>, Vec<u8>)>,
+    pub(crate) own_bytes: usize,
+    /// The message to oneself that was reported last.
+    pub(crate) own_current: Vec<u8>,
+    pub(crate) events: VecDeque<Event<'static>>,
+
+    /// Peers that may have sent data unacknowledged.
+    pub(crate) busy: Vec<PeerId>,
+    /// When these peers are to be looked at.
+    pub(crate) busy_look_at: Duration,
+    /// A flush waits for acknowledgements, which no descriptor reports.
+    pub(crate) awaits_acknowledgements: bool,
+    pub(crate) clock: Clock,
+    /// Polls so far.
+    pub(crate) polls: u32,
+    pub(crate) is_armed: bool,
+    /// The timer has to be set again.
+    pub(crate) is_timer_stale: bool,
+}
+
+impl Tcp {
+    /// A new worker. Peers that get its address, and know the secret, can connect to it at once.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::Unsupported`]
+    /// if there is no secret, or no network interface that the settings allow;
+    /// [`DeviceError::System`] if the secret can't be used, an address or port can't be listened
+    /// on, or the system has no descriptors left.
+    pub fn new(config: TcpConfig) -> Result<Self, DeviceError> {
+        config.check()?;
+        let secret = config.find_secret()?;
+        let epoll = Epoll::new().in_call("epoll_create1")?;
+        let timer = Timer::new().in_call("timerfd_create")?;
+        epoll.watch(timer.as_fd(), Watched::Timer.number()).in_call("epoll_ctl")?;
+        let name = random().in_call("getrandom")?;
+        let (listeners, own) = Listeners::open(&config, name, &epoll)?;
+        let address = own.address()?;
+        let mut tcp = Tcp {
+            secret,
+            address,
+            owner: Pid::own(),
+            epoll,
+            timer,
+            ready: ReadyList::default(),
+            listeners,
+            strangers: Strangers::default(),
+            pending: Slab::default(),
+            peers: Peers::default(),
+            leaving: Slab::default(),
+            exposures: Exposures::default(),
+            inbox: Inbox::new(config.message_max as usize),
+            own_messages: VecDeque::new(),
+            own_bytes: 0,
+            own_current: Vec::new(),
+            events: VecDeque::new(),
+            busy: Vec::new(),
+            busy_look_at: Duration::ZERO,
+            awaits_acknowledgements: false,
+            clock: Clock::new(Instant::now()),
+            polls: 0,
+            is_armed: false,
+            is_timer_stale: false,
+            config,
+        };
+        let peer = tcp.peers.add(address, PeerState::Oneself)?;
+        tcp.events.push_back(Event::PeerUp { peer, limits: tcp.limits() });
+        Ok(tcp)
+    }
+
+    /// The options of each connection.
+    pub(crate) fn options(&self) -> Options {
+        /// Two pieces of a read.
+        const UNSENT_BYTES_MAX: i32 = 2 * (64 << 10);
+        Options { keep_alive: self.config.keep_alive, unsent_bytes_max: UNSENT_BYTES_MAX }
+    }
+
+    #[cold]
+    fn send_to_oneself(&mut self, message: Outgoing<'_>) -> Result<(), Refused> {
+        let bytes = [message.header, message.payload].concat();
+        if self.own_bytes > 0 && self.own_bytes + bytes.len() > self.config.outbox_bytes as usize {
+            return Err(Refused::Full);
+        }
+        // An empty message takes memory, too.
+        self.own_bytes += bytes.len() + 1;
+        self.own_messages.push_back((message.immediate, bytes));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tcp")
+            .field("address", &self.address)
+            .field("peers", &self.peers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        if self.owner == Pid::own() {
+            self.leave_all();
+        }
+    }
+}
+
+impl Device for Tcp {
+    fn limits(&self) -> Limits {
+        Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
+    }
+
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        self.start_connect(address)
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.peers.address(peer)
+    }
+
+    fn read_mode(&self, peer: PeerId) -> ReadMode {
+        match self.peers.state(peer) {
+            Some(PeerState::Up(_) | PeerState::Oneself) => ReadMode::Copied,
+            _ => ReadMode::Unknown,
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        let (header, payload) = (message.header, message.payload);
+        let is_too_long =
+            |max: usize| header.len() > Outgoing::HEADER_MAX || header.len() + payload.len() > max;
+        let connection = match self.peers.state_mut(peer) {
+            Some(PeerState::Up(connection)) => connection,
+            Some(PeerState::Oneself) if is_too_long(self.config.message_max as usize) => {
+                return Err(Refused::TooLong);
+            }
+            Some(PeerState::Oneself) => return self.send_to_oneself(message),
+            Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
+            Some(PeerState::Down) | None => return Err(Refused::Down),
+        };
+        if is_too_long(connection.message_max) {
+            return Err(Refused::TooLong);
+        }
+        if connection.is_broken {
+            return Err(Refused::Down);
+        }
+        let (out, outbox_max) = (&mut connection.out, self.config.outbox_bytes as usize);
+        let had_to_send = out.has_to_send();
+        // The field is borrowed by itself.
+        let socket = connection.socket.as_fd();
+        match out.send(socket, [header, payload], message.immediate, outbox_max) {
+            Ok(()) => {}
+            Err(Unsent::Full) => return Err(Refused::Full),
+            Err(Unsent::Broken) => {
+                connection.note_broken();
+                return Err(Refused::Down);
+            }
+        }
+        let has_begun = !had_to_send && connection.out.has_to_send();
+        if connection.busy_since.is_none() {
+            self.note_busy(peer);
+        }
+        if has_begun {
+            self.watch_room(peer);
+        }
+        Ok(())
+    }
+
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.exposures.expose(buffer)
+    }
+
+    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+        self.exposures.withdraw(id)
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        self.start_read(request)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Option<Event<'_>> {
+        self.next_event()
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        self.flush_peer(peer, mark)
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.leave_peer(peer);
+    }
+
+    fn close(&mut self) {
+        self.listeners.close(&self.epoll);
+        self.drop_pending();
+    }
+
+    fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.fall_asleep(waiting_to_send)
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.has_found_work() || (self.is_armed && self.is_timer_stale)
+    }
+
+    fn disarm(&mut self) {
+        self.wake_up();
+    }
+}
+
+impl EventDescriptor for Tcp {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,157 @@
+//! How connections begin and end, and how their sending half is kept going.
+
+use std::os::fd::AsFd;
+
+use super::connection::Connection;
+use super::device::Tcp;
+use super::leaving::Leaving;
+use super::numbers::Watched;
+use super::peers::PeerState;
+use tagmatch_device::{Buffer, DownReason, Event, Flush, Limits, PeerId, ReadError, ReadRequest};
+use tagmatch_os::peer_socket::PeerSocket;
+
+impl Tcp {
+    /// Both ends of a connection have proved themselves.
+    pub(crate) fn come_up(&mut self, peer: PeerId, socket: PeerSocket, message_max: u32) {
+        let number = Watched::Peer(peer).number();
+        // The socket of an attempt is watched already.
+        let watched = self
+            .epoll
+            .watch_room(socket.as_fd(), number, false)
+            .or_else(|_| self.epoll.watch(socket.as_fd(), number));
+        if watched.is_err() {
+            return self.finish(peer, DownReason::Unreachable { errno: libc::ENOSPC });
+        }
+        let message_max = message_max as usize;
+        let connection = Connection::new(socket, message_max);
+        self.peers.replace(peer, PeerState::Up(Box::new(connection)));
+        let limits = Limits { message_max, fragmented_max: 0 };
+        self.events.push_back(Event::PeerUp { peer, limits });
+    }
+
+    /// See [`Device::read`](tagmatch_device::Device::read).
+    pub(crate) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        let ReadRequest { peer, remote, mut into, token } = request;
+        let length = usize::try_from(remote.length).ok();
+        let Some(length) = length.filter(|length| *length <= into.len()) else {
+            return Err((into, ReadError::BadSpan));
+        };
+        if !into.is_writable() {
+            return Err((into, ReadError::Failed { errno: libc::EINVAL }));
+        }
+        match self.peers.state_mut(peer) {
+            Some(PeerState::Up(connection)) => {
+                connection.reads.start(&mut connection.out, remote, length, into, token);
+                self.push(peer);
+                Ok(())
+            }
+            Some(PeerState::Oneself) => {
+                let result = match (self.exposures.bytes(remote), into.room()) {
+                    (Some(bytes), Some(room)) => {
+                        room.fill(bytes);
+                        Ok(())
+                    }
+                    _ => Err(ReadError::BadSpan),
+                };
+                self.events.push_back(Event::ReadDone { token, into, result });
+                Ok(())
+            }
+            Some(PeerState::Connecting(_)) => {
+                Err((into, ReadError::Failed { errno: libc::ENOTCONN }))
+            }
+            Some(PeerState::Down) | None => Err((into, ReadError::PeerDown)),
+        }
+    }
+
+    /// Sends what waits for a peer, as far as there is room.
+    pub(crate) fn push(&mut self, peer: PeerId) {
+        let Some(connection) = self.peers.connection_mut(peer) else { return };
+        if connection.is_broken {
+            return;
+        }
+        let result = connection.out.push(connection.socket.as_fd(), &self.exposures);
+        if result.is_err() {
+            connection.note_broken();
+        }
+        if connection.busy_since.is_none() {
+            self.note_busy(peer);
+        }
+        self.watch_room(peer);
+    }
+
+    /// Has room in a peer's socket reported if something waits for it.
+    pub(crate) fn watch_room(&mut self, peer: PeerId) {
+        let Some(connection) = self.peers.connection_mut(peer) else { return };
+        let is_wanted = connection.out.has_to_send() && !connection.is_broken;
+        if is_wanted != connection.is_room_watched {
+            let number = Watched::Peer(peer).number();
+            let socket = connection.socket.as_fd();
+            if self.epoll.watch_room(socket, number, is_wanted).is_ok() {
+                connection.is_room_watched = is_wanted;
+            }
+        }
+    }
+
+    /// Ends a connection, or the attempts to connect, now: ends its reads, and reports the peer as
+    /// down. All that the peer has sent and that counts was looked at before.
+    pub(crate) fn finish(&mut self, peer: PeerId, reason: DownReason) {
+        match self.peers.replace(peer, PeerState::Down) {
+            None | Some(PeerState::Down) => return,
+            Some(PeerState::Oneself) => self.own_messages.clear(),
+            Some(PeerState::Connecting(attempt)) => {
+                if let Some(caller) = attempt.caller {
+                    self.epoll.forget(caller.talk.socket());
+                }
+            }
+            Some(PeerState::Up(connection)) => self.end_connection(peer, *connection, reason),
+        }
+        self.events.push_back(Event::PeerDown { peer, reason });
+    }
+
+    fn end_connection(&mut self, peer: PeerId, mut connection: Connection, reason: DownReason) {
+        self.epoll.forget(connection.socket());
+        self.inbox.forget(peer);
+        if connection.busy_since.is_some() {
+            self.busy.retain(|other| *other != peer);
+        }
+        for (token, into) in connection.reads.take_all() {
+            let result = Err(ReadError::PeerDown);
+            self.events.push_back(Event::ReadDone { token, into, result });
+        }
+        let unacknowledged = connection.unacknowledged_messages();
+        // A peer that has left has received what it wanted to, as far as it was sent.
+        let has_taken = reason == DownReason::Left && !connection.out.has_to_send();
+        if reason == DownReason::Disconnected && !connection.is_broken {
+            let until = self.clock.time() + self.config.leave_timeout;
+            self.enter_leaving(Leaving::new(peer, connection, until));
+        } else if !has_taken && let Some(lost) = self.peers.lost_mut(peer) {
+            *lost = unacknowledged;
+        }
+    }
+
+    /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
+    pub(crate) fn leave_peer(&mut self, peer: PeerId) {
+        self.finish(peer, DownReason::Disconnected);
+    }
+
+    /// See [`Device::flush`](tagmatch_device::Device::flush).
+    pub(crate) fn flush_peer(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        match self.peers.state_mut(peer) {
+            Some(PeerState::Up(connection)) => {
+                let until = *mark.get_or_insert(connection.out.accepted());
+                if connection.acknowledged() >= until {
+                    return Flush::Done;
+                }
+                let messages = connection.unacknowledged_messages().max(1);
+                self.awaits_acknowledgements = true;
+                self.is_timer_stale = true;
+                Flush::Pending { messages }
+            }
+            Some(PeerState::Down) => match self.peers.lost_mut(peer).copied().unwrap_or(0) {
+                0 => Flush::Done,
+                messages => Flush::Lost { messages },
+            },
+            _ => Flush::Done,
+        }
+    }
+}

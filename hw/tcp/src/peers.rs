@@ -1,0 +1,161 @@
+//! The table of peers, and the states of a peer.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::handshake::Caller;
+use tagmatch_device::{Address, DeviceError, PeerId};
+
+/// Most peers over the whole life of a device, including those that are down: numbers of peers are
+/// never reused.
+const PEERS_EVER_MAX: usize = 1 << 20;
+
+/// The state of a peer. It moves down this list and never back.
+///
+/// ```text
+/// Connecting ──> Up ──> Down
+///     └───────────────────┘
+/// ```
+pub(crate) enum PeerState {
+    /// The worker itself.
+    Oneself,
+    /// This worker tries to connect to the peer, or waits for the peer's own connection.
+    Connecting(Box<Attempt>),
+    /// Messages go both ways.
+    Up(Box<Connection>),
+    /// The peer is gone.
+    Down,
+}
+
+/// The attempts to connect to a peer. Its hosts are the ways, which are tried one after the other.
+pub(crate) struct Attempt {
+    /// The handshake that is under way.
+    pub(crate) caller: Option<Caller>,
+    /// When to give up, unless a machine has answered.
+    pub(crate) deadline: Duration,
+    /// Which host is tried.
+    pub(crate) way: usize,
+    /// How long a host is tried, and until when this one.
+    pub(crate) way_time: Duration,
+    pub(crate) way_until: Duration,
+    /// When to try again, if no handshake is under way.
+    pub(crate) next_at: Duration,
+    /// A machine has taken the connection, and its worker has not answered yet: it may be busy.
+    pub(crate) is_silent: bool,
+    /// The peer has refused this connection because its own counts.
+    pub(crate) is_crossed: bool,
+    /// The error number of the last attempt, for the report; 0 if there is none.
+    pub(crate) errno: i32,
+    /// What a host has done wrong, for the report.
+    pub(crate) wrong: Option<&'static str>,
+}
+
+struct Peer {
+    address: Address,
+    state: PeerState,
+    /// Messages that may not have reached a peer that is down.
+    lost: usize,
+}
+
+/// All peers, by number and by address. Peers that are down stay in the table.
+#[derive(Default)]
+pub(crate) struct Peers {
+    peers: Vec<Peer>,
+    by_address: HashMap<Address, PeerId>,
+    /// The peers in the state `Connecting`.
+    connecting: Vec<PeerId>,
+}
+
+impl Peers {
+    /// Enters a peer into the table.
+    pub(crate) fn add(
+        &mut self,
+        address: Address,
+        state: PeerState,
+    ) -> Result<PeerId, DeviceError> {
+        let limit = PEERS_EVER_MAX;
+        let none_left =
+            DeviceError::Exhausted { what: "peer, those that went down included", limit };
+        let number = u32::try_from(self.peers.len()).ok().filter(|_| !self.is_full());
+        let peer = PeerId(number.ok_or(none_left)?);
+        if matches!(state, PeerState::Connecting(_)) {
+            self.connecting.push(peer);
+        }
+        self.peers.push(Peer { address, state, lost: 0 });
+        self.by_address.insert(address, peer);
+        Ok(peer)
+    }
+
+    /// Whether no other peer can be entered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.peers.len() >= PEERS_EVER_MAX
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn find(&self, address: &Address) -> Option<PeerId> {
+        self.by_address.get(address).copied()
+    }
+
+    pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
+        Some(self.peers.get(peer.index())?.address)
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {
+        Some(&self.peers.get(peer.index())?.state)
+    }
+
+    /// For looking into a state. Another state is entered by [`Peers::replace`].
+    #[inline]
+    pub(crate) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
+        Some(&mut self.peers.get_mut(peer.index())?.state)
+    }
+
+    /// Enters another state; returns the state before, `None` if there is no such peer.
+    pub(crate) fn replace(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
+        let before = std::mem::replace(self.state_mut(peer)?, state);
+        if matches!(before, PeerState::Connecting(_)) {
+            self.connecting.retain(|other| *other != peer);
+        }
+        Some(before)
+    }
+
+    /// The connection to a peer that is up.
+    #[inline]
+    pub(crate) fn connection_mut(&mut self, peer: PeerId) -> Option<&mut Connection> {
+        match self.state_mut(peer)? {
+            PeerState::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn attempt_mut(&mut self, peer: PeerId) -> Option<&mut Attempt> {
+        match self.state_mut(peer)? {
+            PeerState::Connecting(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// The peers in the state `Connecting`.
+    pub(crate) fn connecting(&self) -> &[PeerId] {
+        &self.connecting
+    }
+
+    /// The peers that are up, the worker itself aside.
+    pub(crate) fn up(&self) -> Vec<PeerId> {
+        let numbered = (0u32..).zip(&self.peers);
+        numbered
+            .filter(|(_, peer)| matches!(peer.state, PeerState::Up(_)))
+            .map(|(number, _)| PeerId(number))
+            .collect()
+    }
+
+    /// Messages that may not have reached a peer that is down.
+    pub(crate) fn lost_mut(&mut self, peer: PeerId) -> Option<&mut usize> {
+        Some(&mut self.peers.get_mut(peer.index())?.lost)
+    }
+}

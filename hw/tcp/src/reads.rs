@@ -1,0 +1,183 @@
+//! This worker's reads of a peer's exposed memory: requested from the peer, and received straight
+//! into their buffers.
+
+use std::collections::VecDeque;
+
+use super::send_half::{REQUESTS_MAX, SendHalf};
+use tagmatch_device::{Buffer, ReadError, RemoteSpan, Room};
+
+/// Token, buffer and result of a read that has ended.
+pub(crate) type EndedRead = (u64, Buffer, Result<(), ReadError>);
+
+/// A read of this worker.
+struct OwnRead {
+    id: u32,
+    remote: RemoteSpan,
+    into: Buffer,
+    token: u64,
+    length: usize,
+    received: usize,
+}
+
+/// The reads from one peer.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// Reads that were requested, in any order.
+    requested: Vec<OwnRead>,
+    /// Reads that will be requested when earlier ones have ended.
+    waiting: VecDeque<OwnRead>,
+    next_id: u32,
+    /// The read whose bytes are being received, and how many of this frame are still to come.
+    landing: Option<(u32, usize)>,
+}
+
+impl Reads {
+    /// Begins a read. The caller has checked that the bytes fit into the buffer.
+    pub(crate) fn start(
+        &mut self,
+        out: &mut SendHalf,
+        remote: RemoteSpan,
+        length: usize,
+        into: Buffer,
+        token: u64,
+    ) {
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.waiting.push_back(OwnRead { id, remote, into, token, length, received: 0 });
+        self.request(out);
+    }
+
+    fn request(&mut self, out: &mut SendHalf) {
+        while self.requested.len() < REQUESTS_MAX
+            && let Some(read) = self.waiting.pop_front()
+        {
+            out.request(read.id, read.remote);
+            self.requested.push(read);
+        }
+    }
+
+    /// Whether bytes of reads are expected.
+    pub(crate) fn is_expecting(&self) -> bool {
+        !self.requested.is_empty()
+    }
+
+    /// Bytes of the current frame that are still to come.
+    pub(crate) fn landing(&self) -> usize {
+        self.landing.map_or(0, |(_, left)| left)
+    }
+
+    /// Begins to receive `length` bytes of a read.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn land(&mut self, id: u32, length: usize) -> Result<(), &'static str> {
+        let read = self.find(id)?;
+        if length > read.length - read.received {
+            return Err("a read was sent more bytes than requested");
+        }
+        self.landing = Some((id, length));
+        Ok(())
+    }
+
+    /// The place for the bytes that are still to come of the current frame.
+    pub(crate) fn room(&mut self) -> Option<Room<'_>> {
+        let (id, left) = self.landing?;
+        let read = self.requested.iter_mut().find(|read| read.id == id)?;
+        read.into.room()?.part(read.received..read.received + left)
+    }
+
+    /// Notes that bytes were received into [`Reads::room`].
+    pub(crate) fn advance(&mut self, count: usize) {
+        let Some((id, left)) = self.landing else { return };
+        if let Ok(read) = self.find(id) {
+            read.received += count;
+        }
+        self.landing = Some((id, left - count)).filter(|(_, left)| *left > 0);
+    }
+
+    /// Ends a read as the peer says, and requests the next one.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn end(
+        &mut self,
+        out: &mut SendHalf,
+        id: u32,
+        is_good: bool,
+    ) -> Result<EndedRead, &'static str> {
+        let read = self.find(id)?;
+        if is_good && read.received < read.length {
+            return Err("a read was sent fewer bytes than requested");
+        }
+        let at = self.requested.iter().position(|read| read.id == id).ok_or(UNKNOWN)?;
+        let read = self.requested.swap_remove(at);
+        self.request(out);
+        let result = if is_good { Ok(()) } else { Err(ReadError::BadSpan) };
+        Ok((read.token, read.into, result))
+    }
+
+    fn find(&mut self, id: u32) -> Result<&mut OwnRead, &'static str> {
+        self.requested.iter_mut().find(|read| read.id == id).ok_or(UNKNOWN)
+    }
+
+    /// Takes all reads back, with token and buffer, when the peer is down.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (u64, Buffer)> + use<> {
+        self.landing = None;
+        let requested = std::mem::take(&mut self.requested).into_iter();
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        requested.chain(waiting).map(|read| (read.token, read.into))
+    }
+}
+
+const UNKNOWN: &str = "bytes of a read that was not requested";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(count: u64, length: usize) -> (Reads, SendHalf) {
+        let (mut reads, mut out) = (Reads::default(), SendHalf::default());
+        let remote = RemoteSpan { address: 1, key: 2, length: length as u64 };
+        for token in 0..count {
+            reads.start(&mut out, remote, length, Buffer::zeroed(length), token);
+        }
+        (reads, out)
+    }
+
+    #[test]
+    fn a_read_ends_when_all_its_bytes_are_there() {
+        let (mut reads, mut out) = reads(1, 10);
+        reads.land(0, 6).unwrap();
+        reads.room().unwrap().fill(b"abcdef");
+        reads.advance(6);
+        assert_eq!(
+            reads.end(&mut out, 0, true).err(),
+            Some("a read was sent fewer bytes than requested")
+        );
+        reads.land(0, 4).unwrap();
+        reads.room().unwrap().fill(b"ghij");
+        reads.advance(4);
+        let (token, into, result) = reads.end(&mut out, 0, true).unwrap();
+        assert_eq!((token, &into[..], result), (0, &b"abcdefghij"[..], Ok(())));
+    }
+
+    #[test]
+    fn bytes_beyond_a_read_or_of_no_read_are_refused() {
+        let (mut reads, mut out) = reads(1, 10);
+        assert!(reads.land(0, 11).is_err() && reads.land(1, 1).is_err());
+        assert!(reads.end(&mut out, 1, true).is_err());
+        let (_, _, result) = reads.end(&mut out, 0, false).unwrap();
+        assert_eq!(result, Err(ReadError::BadSpan));
+        assert!(reads.land(0, 1).is_err(), "the read has ended");
+    }
+
+    #[test]
+    fn no_more_than_64_are_requested_at_a_time_and_all_are_taken_back() {
+        let (mut reads, mut out) = reads(100, 1);
+        assert_eq!(reads.requested.len(), 64);
+        assert!(reads.end(&mut out, 99, false).is_err(), "not requested yet");
+        assert!(reads.end(&mut out, 3, false).is_ok());
+        assert_eq!((reads.requested.len(), reads.waiting.len()), (64, 35));
+        assert_eq!(reads.take_all().count(), 99);
+    }
+}

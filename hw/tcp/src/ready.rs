@@ -1,0 +1,41 @@
+//! The descriptors that were found ready, and are still to be looked at.
+
+use super::numbers::Watched;
+use tagmatch_os::event::{BATCH, Epoll, Ready};
+
+/// Descriptors that were ready when the kernel was last asked.
+pub(crate) struct ReadyList {
+    found: [Ready; BATCH],
+    next: usize,
+    count: usize,
+}
+
+impl Default for ReadyList {
+    fn default() -> Self {
+        ReadyList { found: [Ready::default(); BATCH], next: 0, count: 0 }
+    }
+}
+
+impl ReadyList {
+    /// Whether a descriptor is still to be looked at.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next >= self.count
+    }
+
+    /// Asks the kernel. `false` if nothing is ready.
+    #[inline]
+    pub(crate) fn fill(&mut self, epoll: &Epoll) -> bool {
+        self.count = epoll.ready_with_room(&mut self.found);
+        self.next = 0;
+        self.count > 0
+    }
+
+    /// The next descriptor.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(Watched, Ready)> {
+        let ready = *self.found[..self.count].get(self.next)?;
+        self.next += 1;
+        Some((Watched::of(ready.number), ready))
+    }
+}

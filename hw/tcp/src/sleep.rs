@@ -1,0 +1,46 @@
+//! Sleeping until there is something to do. The set of descriptors wakes a sleeping worker: its
+//! sockets are in there, and a timer.
+
+use std::time::Duration;
+
+use super::device::Tcp;
+use tagmatch_device::PeerId;
+
+/// How often acknowledgements are looked for while a flush waits for them: nothing reports them.
+const FLUSH_TIME: Duration = Duration::from_millis(1);
+
+impl Tcp {
+    /// See [`Device::arm`](tagmatch_device::Device::arm).
+    pub(crate) fn fall_asleep(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.keep_time();
+        let can_send = waiting_to_send.iter().any(|peer| self.has_room(*peer));
+        if can_send || self.has_found_work() {
+            return false;
+        }
+        let flush = self.awaits_acknowledgements.then_some(FLUSH_TIME);
+        self.awaits_acknowledgements = false;
+        let now = self.clock.time();
+        let due = [self.next_attempt(), self.next_pending(), self.next_leaving(), self.next_busy()];
+        let due = due.into_iter().flatten().map(|due| due.saturating_sub(now));
+        self.timer.set(due.chain(flush).min());
+        self.is_timer_stale = false;
+        self.is_armed = true;
+        true
+    }
+
+    /// Whether there may be room for a message that was refused. If not, its socket reports room.
+    fn has_room(&mut self, peer: PeerId) -> bool {
+        let outbox_max = self.config.outbox_bytes as usize;
+        let Some(connection) = self.peers.connection_mut(peer) else { return false };
+        connection.out.has_room(connection.message_max, outbox_max)
+    }
+
+    /// See [`Device::disarm`](tagmatch_device::Device::disarm).
+    pub(crate) fn wake_up(&mut self) {
+        if self.is_armed {
+            self.keep_time();
+            self.is_armed = false;
+            self.timer.set(None);
+        }
+    }
+}
