@@ -65,6 +65,8 @@ fn a_full_outbox_refuses_messages_and_keeps_their_order() {
                 Ok(()) => break,
                 Err(Refused::Full) => {
                     refusals += 1;
+                    // What waits goes out when the sender polls.
+                    assert!(a.poll().is_none());
                     if let Some(Owned::Message(_, _, got)) = poll(&mut b) {
                         assert!(got == under_way.pop_front().unwrap());
                     }
@@ -76,7 +78,13 @@ fn a_full_outbox_refuses_messages_and_keeps_their_order() {
     }
     assert!(refusals > 100, "{refusals}");
     for bytes in under_way {
-        expect_message(&mut b, from_a, None, &bytes);
+        wait_for(&mut [&mut a, &mut b], "a message", |_, event| match event {
+            Owned::Message(peer, None, got) => {
+                assert!(peer == from_a && got == bytes);
+                Some(())
+            }
+            other => panic!("{other:?}"),
+        });
     }
 }
 
@@ -124,7 +132,7 @@ fn a_worker_sends_messages_to_itself() {
     for number in 0..sent {
         expect_message(&mut a, PeerId::ONESELF, None, &pattern(number, number));
     }
-    let exposure = a.expose(Buffer::from(pattern(3, 100_000))).unwrap();
+    let exposure = a.expose(PeerId::ONESELF, Buffer::from(pattern(3, 100_000))).unwrap();
     let into = Buffer::zeroed(200_000);
     let remote = exposure.span;
     a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 1 }).unwrap();
