@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`device`] | the trait that every device implements, with its events |
 //! | [`buffer`] | memory that belongs to an operation until the operation ends |
+//! | [`Exposures`] | the table of buffers that peers may read |
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
 //! | [`PeerId`] | the number by which a device calls a peer |
@@ -23,6 +24,7 @@ pub mod chunks;
 pub mod copy;
 pub mod device;
 mod elements;
+mod exposures;
 mod finding;
 mod flush;
 pub mod matching;
@@ -42,6 +44,7 @@ pub use device::{
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use elements::{Element, as_bytes, as_bytes_mut};
+pub use exposures::Exposures;
 pub use finding::Finding;
 pub use flush::Flush;
 pub use peer::PeerId;

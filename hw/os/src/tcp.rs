@@ -24,6 +24,9 @@ pub fn listen(address: SocketAddr, backlog: i32, is_v6_alone: bool) -> io::Resul
     SocketAddress::of_internet(address).listen(socket, backlog)
 }
 
+/// Since Linux 6.15; not in the libc crate.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 /// The options of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -31,6 +34,10 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How many bytes that were not sent yet the kernel may hold (`TCP_NOTSENT_LOWAT`).
     pub unsent_bytes_max: i32,
+    /// The longest time between two attempts of the kernel to get an answer: retransmissions, and
+    /// questions whether a window is still shut (`TCP_RTO_MAX_MS`). One second to two minutes. Two
+    /// minutes before Linux 6.15.
+    pub attempts_apart_max: Duration,
 }
 
 /// Sets the options of a connection, and has small packets sent at once (`TCP_NODELAY`).
@@ -47,6 +54,8 @@ pub fn set_options(socket: BorrowedFd<'_>, options: Options) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds)?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds)?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)?;
+    let apart = i32::try_from(options.attempts_apart_max.as_millis()).unwrap_or(i32::MAX);
+    let _ = set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, apart.clamp(1000, 120_000));
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, options.unsent_bytes_max)
 }
 
@@ -101,8 +110,8 @@ pub fn receive_parts(
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len();
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: both parts have room for their lengths, live through the call, and nothing else refers
-    // to them.
+    // SAFETY: both parts have room for their lengths, live through the call, and nothing else
+    // refers to them.
     check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })
 }
 
@@ -120,21 +129,42 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// The beginning of `struct tcp_info` of linux/tcp.h, up to the field that is used here.
+/// The beginning of `struct tcp_info` of linux/tcp.h, up to the last field that is used here.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct TcpInfo {
-    states: [u8; 8],
-    before: [u32; 12],
+    states: [u8; 3],
+    probes: u8,
+    other_states: [u8; 4],
+    times_and_sizes: [u32; 4],
+    unacked: u32,
+    between: [u32; 7],
     last_ack_recv: u32,
 }
 
-const _: () = assert!(mem::offset_of!(TcpInfo, last_ack_recv) == 56);
+const _: () = {
+    assert!(mem::offset_of!(TcpInfo, probes) == 3);
+    assert!(mem::offset_of!(TcpInfo, unacked) == 24);
+    assert!(mem::offset_of!(TcpInfo, last_ack_recv) == 56);
+};
 
-/// How long ago the last acknowledgement came from the other machine.
-pub fn last_acknowledged(socket: BorrowedFd<'_>) -> io::Result<Duration> {
+/// What the kernel knows about the other machine's answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Time since the last acknowledgement came.
+    pub age: Duration,
+    /// The kernel waits for an answer: to data, or to its question whether the window is still
+    /// shut. While the window is shut and the last question was answered, the next one is not due.
+    pub is_awaited: bool,
+}
+
+/// What the kernel knows about the other machine's answers.
+pub fn answers(socket: BorrowedFd<'_>) -> io::Result<Answers> {
     let info = option_at(socket, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo::default())?;
-    Ok(Duration::from_millis(info.last_ack_recv.into()))
+    Ok(Answers {
+        age: Duration::from_millis(info.last_ack_recv.into()),
+        is_awaited: info.unacked > 0 || info.probes > 0,
+    })
 }
 
 #[cfg(test)]
@@ -168,14 +198,13 @@ mod tests {
     #[test]
     fn bytes_are_acknowledged_though_nobody_reads_them() {
         let (mut one, two) = pair();
-        set_options(
-            one.as_fd(),
-            Options { keep_alive: Duration::from_secs(8), unsent_bytes_max: 1 << 17 },
-        )
-        .unwrap();
+        let (keep_alive, attempts_apart_max) = (Duration::from_secs(8), Duration::from_secs(2));
+        let options = Options { keep_alive, unsent_bytes_max: 1 << 17, attempts_apart_max };
+        set_options(one.as_fd(), options).unwrap();
         one.write_all(&[1; 1000]).unwrap();
         while unacknowledged(one.as_fd()).unwrap() > 0 {}
-        assert!(last_acknowledged(one.as_fd()).unwrap() < Duration::from_secs(60));
+        let answers = answers(one.as_fd()).unwrap();
+        assert!(answers.age < Duration::from_secs(60) && !answers.is_awaited);
         assert!(peer_address(two.as_fd()).unwrap().is_loopback());
     }
 }

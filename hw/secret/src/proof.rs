@@ -11,7 +11,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::Secret;
+use super::secret::Secret;
 
 /// Bytes of a [`Nonce`].
 pub const NONCE_BYTES: usize = 16;

@@ -6,43 +6,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::Secret;
+use super::error::SecretError;
+use super::secret::Secret;
 use tagmatch_os::process::own_uid;
 
 /// The environment variable that is the secret.
 pub const SECRET: &str = "TAGMATCH_SECRET";
 /// The environment variable that names a file with the secret. Counts before [`SECRET`].
 pub const SECRET_FILE: &str = "TAGMATCH_SECRET_FILE";
-
-/// Why there is no usable secret.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SecretError {
-    /// A secret has too few bytes, or too many.
-    #[error("a secret has {min} to {max} bytes, not {length}", min = Secret::BYTES_MIN, max = Secret::BYTES_MAX)]
-    Length {
-        /// The number of bytes that were given.
-        length: usize,
-    },
-    /// The file can't be read.
-    #[error("the file {path:?} with the secret can't be read: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// Other users can read or change the file, or it belongs to another user.
-    #[error("the file {path:?} with the secret {what}")]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and what to do about it.
-        what: &'static str,
-    },
-}
 
 impl Secret {
     /// The secret that the environment gives: the contents of the file that [`SECRET_FILE`] names,
@@ -106,7 +79,7 @@ mod tests {
     use super::*;
 
     /// A file of its own for each test, removed at the end.
-    struct Scratch(PathBuf);
+    struct Scratch(std::path::PathBuf);
 
     impl Scratch {
         fn new(test: &str, contents: &[u8], mode: u32) -> Self {

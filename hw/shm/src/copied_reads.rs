@@ -8,10 +8,9 @@
 
 use std::collections::VecDeque;
 
-use super::exposure::Exposures;
 use super::read_message::ReadMessage;
 use super::ring::{Producer, PushError};
-use tagmatch_device::{Buffer, Bytes, ReadError, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, Exposures, ReadError, RemoteSpan};
 
 /// Most reads that a peer is asked for at a time. Further reads wait in the reader.
 const REQUESTS_MAX: usize = 64;

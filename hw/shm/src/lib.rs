@@ -7,7 +7,7 @@
 //! | `connections` | all connections of a worker, and how they end |
 //! | `handshake` | from an address, or a pending connection, to an established connection |
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
-//! | `reads`, `copied_reads`, `exposure` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
+//! | `reads`, `copied_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
@@ -27,9 +27,9 @@
 //!    before anything is sent or received on it.
 //! 3. The connecting side sends a hello, with the memory of the ring that it will read from, of its
 //!    doorbell, and of its device. The listening side answers with a hello of its own. Both check
-//!    that the memory can't shrink before they map it. Other descriptors that were sent are closed by another
-//!    thread, since close(2) can block. From then on the kernel refuses descriptors on this
-//!    connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
+//!    that the memory can't shrink before they map it. Other descriptors that were sent are closed
+//!    by another thread, since close(2) can block. From then on the kernel refuses descriptors on
+//!    this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
 //! 4. If both sides connect at the same time, the connection that the worker with the smaller
 //!    address began counts.
 //! 5. The sockets stay open. One kind of packet wakes a sleeping peer, another says that the sender
@@ -86,7 +86,6 @@ mod device;
 mod doorbell;
 #[cfg(all(loom, test))]
 mod doorbell_model;
-mod exposure;
 mod free_ranges;
 #[doc(hidden)]
 pub mod fuzzing;

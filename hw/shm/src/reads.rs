@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 
 use super::arena::Arena;
 use super::connection::Connection;
-use super::exposure::Exposures;
 use super::peers::{PeerState, Peers};
 use super::ring::PushError;
-use tagmatch_device::{Buffer, Bytes, Event, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
+use tagmatch_device::{
+    Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
+};
 use tagmatch_os::process;
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take

@@ -1,5 +1,5 @@
-//! Accepting connections. Nothing but its greeting is received of a process that has not proved that
-//! it knows the secret.
+//! Accepting connections. Nothing but its greeting is received of a process that has not proved
+//! that it knows the secret.
 
 use std::io;
 use std::os::fd::AsFd;

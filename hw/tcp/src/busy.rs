@@ -1,9 +1,11 @@
 //! Noticing that a machine is gone while data is under way to it.
 //!
-//! The kernel's keep-alives watch idle connections only. While data is under way, the machine at the
-//! other end acknowledges what is sent, and answers when it is asked whether its window is still
-//! shut. So the age of the last acknowledgement tells whether the machine lives. `TCP_USER_TIMEOUT`
-//! would also end connections to peers that live and don't receive.
+//! The kernel's keep-alives watch idle connections only. While data is under way, the machine at
+//! the other end acknowledges what is sent, and answers when it is asked whether its window is
+//! still shut. So the age of the last acknowledgement tells whether the machine lives, while the
+//! kernel waits for one. The kernel asks more and more seldom while a window stays shut, so the age
+//! alone tells nothing. `TCP_USER_TIMEOUT` would also end connections to peers that live and don't
+//! receive.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -60,12 +62,16 @@ impl Tcp {
         }
         self.busy.push(peer);
         // The call fails for no connected socket.
-        let age = tcp::last_acknowledged(connection.socket.as_fd()).unwrap_or_default();
-        let since = connection.busy_since.unwrap_or(now);
+        let Ok(answers) = tcp::answers(connection.socket.as_fd()) else { return false };
+        if !answers.is_awaited {
+            connection.busy_since = Some(now);
+            return false;
+        }
         // The last acknowledgement may be that of much earlier data.
-        let waited = age.min(now.saturating_sub(since));
-        connection.busy_since = Some(since.max(now.saturating_sub(age)));
-        waited > timeout
+        let since = connection.busy_since.unwrap_or(now);
+        let since = since.max(now.saturating_sub(answers.age));
+        connection.busy_since = Some(since);
+        now.saturating_sub(since) > timeout
     }
 
     /// When [`Tcp::look_at_busy`] has something to do next.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use super::config::TcpConfig;
-use super::exposure::Exposures;
 use super::handshake::Listener;
 use super::inbox::Inbox;
 use super::leaving::Leaving;
@@ -19,8 +18,8 @@ use super::send_half::Unsent;
 use super::strangers::Strangers;
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
+    Flush, InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
@@ -125,7 +124,11 @@ impl Tcp {
     pub(crate) fn options(&self) -> Options {
         /// Two pieces of a read.
         const UNSENT_BYTES_MAX: i32 = 2 * (64 << 10);
-        Options { keep_alive: self.config.keep_alive, unsent_bytes_max: UNSENT_BYTES_MAX }
+        Options {
+            keep_alive: self.config.keep_alive,
+            unsent_bytes_max: UNSENT_BYTES_MAX,
+            attempts_apart_max: self.config.acknowledge_timeout / 4,
+        }
     }
 
     #[cold]

@@ -1,5 +1,5 @@
-//! The two ends of a handshake, each over its socket: one step at a time, as bytes come. Neither end
-//! receives a byte more than its next step needs.
+//! The two ends of a handshake, each over its socket: one step at a time, as bytes come. Neither
+//! end receives a byte more than its next step needs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,76 @@
 //! TCP: the device for networks without RDMA.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `device` | the type [`Tcp`]: its parts, and the calls of a device |
+//! | `poll`, `ready`, `inbox` | what a poll does; descriptors that are ready; received bytes |
+//! | `frame` | the frames that travel over a connection |
+//! | `connection`, `send_half`, `reads` | a connection to a peer: what is sent, and this worker's reads |
+//! | `greeting`, `handshake` | the bytes of a handshake, and its two ends |
+//! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
+//! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
+//! | `sleep`, `clock` | sleeping until there is something to do; the time that deadlines count |
+//! | `peers`, `numbers`, `strangers` | the peers; numbers of descriptors; machines that were refused |
+//! | `address`, `config` | what is in an address; settings |
+//!
+//! # How two workers connect
+//! 1. Each worker listens on one port of the addresses that [`TcpConfig`] allows. Its address names
+//!    the port, up to ten IP addresses, and a random name that tells this worker from an earlier
+//!    one on the same port. The job's [`Secret`] is not in the address.
+//! 2. A worker that connects tries the IP addresses one after the other. The kernel takes
+//!    connections for a worker that is busy. Such a worker is waited for without a limit.
+//! 3. The connecting end says a random number and its worker's address; the listening end answers
+//!    with its own. Then each end proves that it knows the secret: it sends a keyed hash over its
+//!    role, both random numbers and both addresses (`greeting`). The connecting end proves itself
+//!    only to the worker that it wanted to reach, and the listening end only to an end that has
+//!    proved itself. All steps have a fixed length. Nothing behind them is received before both
+//!    proofs are right.
+//! 4. If both workers connect at the same time, the connection that the worker with the smaller
+//!    address began counts. If that worker hasn't sent its proof yet, it takes the other
+//!    connection.
+//!
+//! # What travels
+//! Frames: a header of 12 bytes, and a message or a part of a read (`frame`). A message is sent by
+//! one system call, with header and payload as separate parts. What the kernel doesn't take waits
+//! in the peer's outbox, which is bounded ([`TcpConfig::outbox_bytes`]).
+//!
+//! A reader asks for exposed memory by a frame. The owner sends the bytes out of the exposed
+//! buffer, in pieces of 64 KiB, and the reader receives them into its own buffer. Several reads
+//! take turns, and messages go between the pieces. A message waits for two pieces at most: the one
+//! that was begun, and one that the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`).
+//!
+//! # What a peer or a stranger can cost
+//! - A process that has not proved itself: one of 256 pending connections, each with less than 200
+//!   bytes. If all are taken, one that is older than half a second is closed for a new one. A
+//!   pending connection ends after [`TcpConfig::connect_timeout`], which counts only time in which
+//!   this worker polls or sleeps. The first refusal of each machine is logged.
+//! - A peer: one partial frame, 64 requested reads, and the outbox. A peer that breaks a rule goes
+//!   down. Other peers are not affected.
+//!
+//! # How a death is noticed
+//! - A peer that ends in order says so. The end of a process closes its connections, even by a
+//!   signal, and the peers are told at once.
+//! - A machine that is gone while a connection is idle is noticed by the kernel's keep-alives
+//!   ([`TcpConfig::keep_alive`]).
+//! - While data is under way, the age of the last acknowledgement tells
+//!   ([`TcpConfig::acknowledge_timeout`]). A peer that doesn't receive, and whose machine
+//!   acknowledges, is alive. On kernels before 6.15, a machine that goes while its window is shut
+//!   is noticed up to two minutes later.
+//!
+//! # Leaving
+//! [`Device::flush`](tagmatch_device::Device::flush) ends when the other machine has acknowledged.
+//! Dropping the device, or disconnecting a peer, sends what waits and keeps the socket until it is
+//! acknowledged, for up to [`TcpConfig::leave_timeout`]. Acknowledged bytes are in the peer's
+//! kernel: a peer that lives will receive them.
+//!
+//! # What is not protected
+//! Only the beginning of a connection is protected. Whoever can read the packets of the network can
+//! read the messages. Whoever can change packets can change messages. The proofs don't tell the
+//! secret, but a secret that can be guessed can be tried out on a proof that was seen.
+//!
+//! # After fork
+//! A worker belongs to the process that made it. A forked child may drop the worker, which ends no
+//! connection, or call exec.
 mod accept;
 mod address;
 mod busy;
@@ -8,11 +80,11 @@ mod connect;
 mod connection;
 mod device;
 mod ending;
-mod exposure;
 mod frame;
 mod greeting;
 mod handshake;
 mod inbox;
+mod leave;
 mod leaving;
 mod listeners;
 mod numbers;

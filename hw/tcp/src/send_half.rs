@@ -1,5 +1,5 @@
-//! The sending half of a connection: frames that wait for room in the socket, and the bytes of reads
-//! that the peer has requested, which go straight out of the exposed buffers.
+//! The sending half of a connection: frames that wait for room in the socket, and the bytes of
+//! reads that the peer has requested, which go straight out of the exposed buffers.
 //!
 //! Whole frames wait in the outbox. A piece of a read begins when the outbox is empty, so a message
 //! waits for one piece at most, and for what the kernel has not sent yet. Several reads take turns,
@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use super::exposure::Exposures;
 use super::frame::{Frame, HEADER_BYTES, PIECE_MAX, REQUEST_BYTES, emit_span};
-use tagmatch_device::RemoteSpan;
+use tagmatch_device::{Exposures, RemoteSpan};
 use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.

@@ -1,18 +1,22 @@
-//! The buffers that peers may read.
+//! The buffers that peers may read, for devices whose software finds the bytes of a read.
 
-use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
+use super::buffer::Buffer;
+use super::device::{DeviceError, Exposure, ExposureId, RemoteSpan};
+use super::slab::{Key, Slab};
 
-/// A table of exposed buffers. A peer names a buffer by its short key, in which the generation tells
-/// the key of an earlier buffer.
-#[derive(Default)]
-pub(crate) struct Exposures {
+/// A table of exposed buffers. A peer names a buffer by its short key, in which the generation
+/// tells the key of an earlier buffer.
+#[derive(Debug, Default)]
+pub struct Exposures {
     buffers: Slab<Buffer>,
 }
 
 impl Exposures {
     /// Enters a buffer into the table.
-    pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+    ///
+    /// # Errors
+    /// Returns the buffer if too many are exposed.
+    pub fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         let Some(key) = self.buffers.vacant(Key::SHORT_MAX) else {
             return Err((buffer, DeviceError::too_many_exposed()));
         };
@@ -22,12 +26,12 @@ impl Exposures {
     }
 
     /// Takes a buffer out of the table.
-    pub(crate) fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    pub fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
         self.buffers.remove(self.buffers.key_of_short(id.0)?)
     }
 
     /// The bytes of a span; `None` unless all of them are exposed.
-    pub(crate) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
+    pub fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
         span.bytes_in(self.buffers.get(self.buffers.key_of_short(span.key)?)?)
     }
 }

@@ -1,0 +1,126 @@
+//! Leaving in order: the connections that this worker has ended, until they are closed.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::device::Tcp;
+use super::leaving::{Leaving, State};
+use super::numbers::Watched;
+use tagmatch_device::Exposures;
+use tagmatch_device::slab::Slab;
+use tagmatch_os::event::Epoll;
+use tagmatch_os::sleep::sleep_until_readable;
+
+/// How often acknowledgements are looked for while the device is dropped: nothing reports them.
+const LOOK_TIME: Duration = Duration::from_millis(1);
+
+impl Tcp {
+    /// Watches a connection until it has ended.
+    pub(crate) fn enter_leaving(&mut self, mut leaving: Leaving) {
+        if leaving.advance(&self.exposures) == State::Ended {
+            return self.count_lost(&leaving);
+        }
+        let Ok(key) = self.leaving.insert(leaving, u32::MAX) else { return };
+        let Some(leaving) = self.leaving.get(key) else { return };
+        let number = Watched::Leaving(key.index).number();
+        let watched = self.epoll.watch(leaving.socket(), number);
+        if watched.and_then(|()| self.watch_leaving(key.index)).is_err() {
+            self.leaving.remove(key);
+        }
+        self.is_timer_stale = true;
+    }
+
+    fn watch_leaving(&self, index: u32) -> std::io::Result<()> {
+        let key = self.leaving.key_at(index);
+        let Some(leaving) = key.and_then(|key| self.leaving.get(key)) else { return Ok(()) };
+        let number = Watched::Leaving(index).number();
+        self.epoll.watch_room(leaving.socket(), number, leaving.has_to_send())
+    }
+
+    /// The socket of a connection that this worker has ended is ready.
+    pub(crate) fn look_at_leaving(&mut self, index: u32) {
+        let Some(key) = self.leaving.key_at(index) else { return };
+        let Some(leaving) = self.leaving.get_mut(key) else { return };
+        if leaving.advance(&self.exposures) == State::Ended {
+            self.end_leaving(index);
+        } else {
+            let _ = self.watch_leaving(index);
+        }
+    }
+
+    fn end_leaving(&mut self, index: u32) {
+        let Some(leaving) = self.leaving.key_at(index).and_then(|key| self.leaving.remove(key))
+        else {
+            return;
+        };
+        self.epoll.forget(leaving.socket());
+        self.count_lost(&leaving);
+    }
+
+    /// Notes the messages that may not have reached the peer.
+    fn count_lost(&mut self, leaving: &Leaving) {
+        if !leaving.is_acknowledged()
+            && let Some(lost) = self.peers.lost_mut(leaving.peer)
+        {
+            *lost = leaving.messages;
+        }
+    }
+
+    /// Ends the connections that took too long to leave.
+    pub(crate) fn end_late_leaving(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let now = self.clock.time();
+        for key in self.leaving.keys_where(|leaving| leaving.until <= now) {
+            self.end_leaving(key.index);
+        }
+    }
+
+    /// When [`Tcp::end_late_leaving`] has something to do next.
+    pub(crate) fn next_leaving(&self) -> Option<Duration> {
+        let keys = self.leaving.keys_where(|_| true);
+        keys.into_iter().filter_map(|key| Some(self.leaving.get(key)?.until)).min()
+    }
+
+    /// Ends all connections, and waits until what was sent is acknowledged, for a limited time.
+    /// During a panic it doesn't wait.
+    pub(crate) fn leave_all(&mut self) {
+        self.listeners.close(&self.epoll);
+        self.drop_pending();
+        for peer in self.peers.up() {
+            self.leave_peer(peer);
+        }
+        self.timer.set(None);
+        let start = Instant::now();
+        let mut leaving = std::mem::take(&mut self.leaving);
+        loop {
+            end_acknowledged(&mut leaving, &self.exposures, &self.epoll);
+            let is_late = start.elapsed() >= self.config.leave_timeout;
+            if leaving.is_empty() || is_late || std::thread::panicking() {
+                return;
+            }
+            let _ = sleep_until_readable(&[self.epoll.as_fd()], LOOK_TIME);
+        }
+    }
+}
+
+/// Closes the connections that are done. If others are still leaving, those stay open: their peers
+/// may be leaving as well, and need this end to receive.
+fn end_acknowledged(leaving: &mut Slab<Leaving>, exposures: &Exposures, epoll: &Epoll) {
+    let mut is_done = true;
+    for key in leaving.keys_where(|_| true) {
+        let Some(entry) = leaving.get_mut(key) else { continue };
+        match entry.advance(exposures) {
+            State::Ended => {
+                epoll.forget(entry.socket());
+                leaving.remove(key);
+            }
+            State::Acknowledged => {}
+            State::Under => is_done = false,
+        }
+    }
+    if is_done {
+        *leaving = Slab::default();
+    }
+}
