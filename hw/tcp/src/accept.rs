@@ -17,8 +17,8 @@ use tagmatch_os::{socket, tcp};
 /// Most connections that have not proved themselves. With one more, the oldest is closed if it is
 /// slow.
 const PENDING_MAX: usize = 256;
-/// A handshake that takes longer is slow.
-const SLOW: Duration = Duration::from_millis(500);
+/// A handshake that takes longer is slow. A caller whose connection is closed for it tries again.
+const SLOW: Duration = Duration::from_millis(100);
 /// Most connections that are accepted at a time.
 const ACCEPTS_MAX: usize = 64;
 /// How long no connection is accepted after one could not be, for example for want of descriptors.

@@ -3,10 +3,13 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(unused_imports, reason = "each test binary uses its own part")]
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+pub mod raw;
 
-use tagmatch_device::Address;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use tagmatch_device::{Address, Device, DownReason, EventDescriptor, PeerId};
 use tagmatch_tcp::{Secret, Tcp, TcpConfig};
 
 pub use tagmatch_testkit::device::*;
@@ -46,4 +49,54 @@ pub fn moved(address: &Address, to: SocketAddr) -> Address {
     let IpAddr::V4(host) = to.ip() else { panic!() };
     bytes[16..20].copy_from_slice(&host.octets());
     Address::from_bytes(&bytes).unwrap()
+}
+
+/// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
+pub fn sleep(tcp: &Tcp, limit: Duration) -> bool {
+    let fd = tcp.event_descriptor().as_raw_fd();
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: a valid pointer to one entry.
+    unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
+}
+
+/// The next event. The worker sleeps until there is one.
+pub fn sleep_for_event(tcp: &mut Tcp) -> Owned {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = poll(tcp) {
+            return event;
+        }
+        // Arming an armed device changes nothing.
+        if tcp.arm(&[]) && tcp.arm(&[]) {
+            let is_awake = sleep(tcp, PATIENCE);
+            tcp.disarm();
+            assert!(is_awake, "nothing woke the worker");
+        }
+        assert!(start.elapsed() < 2 * PATIENCE, "woken for nothing");
+    }
+}
+
+/// Waits until a peer is down, and returns why. Other events are dropped.
+pub fn wait_down(tcp: &mut Tcp, peer: PeerId) -> DownReason {
+    wait_for(&mut [tcp], "the peer's end", |_, event| match event {
+        Owned::Down(down, reason) if down == peer => Some(reason),
+        _ => None,
+    })
+}
+
+/// Waits until a peer is up. There must be no other event.
+pub fn wait_up(tcp: &mut Tcp, peer: PeerId) {
+    wait_for(&mut [tcp], "the connection", |_, event| match event {
+        Owned::Up(up, _) if up == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// Sends a message from `a` to `b`, which must have no other event.
+pub fn exchange(a: &mut Tcp, to_b: PeerId, b: &mut Tcp) {
+    send(a, to_b, message(b"ping"), || {});
+    wait_for(&mut [b], "a message", |_, event| match event {
+        Owned::Message(_, None, bytes) if bytes == b"ping" => Some(()),
+        other => panic!("{other:?}"),
+    });
 }

@@ -1,0 +1,162 @@
+//! Peers that know the secret and break the rules of frames: each goes down, with the reason, and no
+//! other peer is affected.
+
+mod common;
+
+use std::io::Read;
+use std::time::Duration;
+
+use common::raw::{ANSWER, Raw, frame, invented};
+use common::{Owned, READER, config, connect, exchange, poll, secret, tcp, wait_down, wait_for};
+use tagmatch_device::{Buffer, Device, DownReason, Exposure, PeerId, ReadRequest, RemoteSpan};
+use tagmatch_tcp::{Tcp, TcpConfig};
+
+const MESSAGE: u8 = 1;
+const READ_REQUEST: u8 = 3;
+const READ_DATA: u8 = 4;
+const READ_END: u8 = 5;
+const READ_FAILED: u8 = 6;
+const BYE: u8 = 7;
+
+/// A peer made by hand that is up.
+fn hostile(tcp: &mut Tcp, byte: u8) -> (Raw, PeerId) {
+    let raw = Raw::greet(tcp, &secret(7), &invented(byte));
+    let peer = wait_for(&mut [&mut *tcp], "the peer", |_, event| match event {
+        Owned::Up(peer, _) => Some(peer),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(raw.hear(tcp, ANSWER).unwrap()[0], 0, "accepted");
+    (raw, peer)
+}
+
+fn request(id: u32, span: RemoteSpan) -> Vec<u8> {
+    let bytes =
+        [&span.address.to_le_bytes()[..], &span.length.to_le_bytes(), &span.key.to_le_bytes()];
+    frame(READ_REQUEST, id, &bytes.concat())
+}
+
+#[test]
+fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
+    let mut a = tcp(TcpConfig { message_max: 1000, ..config() });
+    let mut b = tcp(config());
+    let (to_b, _) = connect(&mut a, &mut b);
+    let nowhere = RemoteSpan { address: 1, key: 2, length: 3 };
+    let many: Vec<u8> = (0..65).flat_map(|id| request(id, nowhere)).collect();
+    let mut long = frame(MESSAGE, 0, &[]);
+    long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let cases = [
+        ("longer than the announced", frame(MESSAGE, 0, &[0; 1001])),
+        ("longer than the announced", long),
+        ("unknown kind", frame(0, 0, &[])),
+        ("unknown kind", frame(99, 0, &[])),
+        ("unknown flags", b"\0\0\0\0\x01\0\x01\0\0\0\0\0".to_vec()),
+        ("length is impossible", frame(READ_REQUEST, 0, &[0; 19])),
+        ("length is impossible", frame(BYE, 0, b"x")),
+        ("not requested", frame(READ_DATA, 0, b"abc")),
+        ("not requested", frame(READ_END, 7, &[])),
+        ("not requested", frame(READ_FAILED, 7, &[])),
+        ("too long", frame(READ_DATA, 0, &[0; (64 << 10) + 1])),
+    ];
+    for (byte, (what, bytes)) in (0..).zip(cases) {
+        let (raw, peer) = hostile(&mut a, byte);
+        raw.say(&bytes);
+        let reason = wait_down(&mut a, peer);
+        assert!(
+            matches!(reason, DownReason::Misbehaved { what: found } if found.contains(what)),
+            "{what}: {reason:?}"
+        );
+        assert!(raw.is_closed_by(&mut a));
+        exchange(&mut a, to_b, &mut b);
+    }
+    // Reads that fail are answered and use up nothing.
+    let (raw, _) = hostile(&mut a, 100);
+    raw.say(&many);
+    for id in 0..65u8 {
+        let answer = raw.hear(&mut a, 12).unwrap();
+        assert_eq!((answer[4], answer[8]), (READ_FAILED, id));
+    }
+    exchange(&mut a, to_b, &mut b);
+}
+
+/// A peer that answers a read with more or fewer bytes than were asked for, or asks for more reads at
+/// a time than it may.
+#[test]
+fn reads_are_bounded_by_what_was_asked_for() {
+    for case in 0..4u8 {
+        let mut a = tcp(config());
+        let (raw, peer) = hostile(&mut a, case);
+        let remote = RemoteSpan { address: 4096, key: 1, length: 10 };
+        a.read(ReadRequest { peer, remote, into: Buffer::zeroed(20), token: 1 }).unwrap();
+        let asked = raw.hear(&mut a, 32).unwrap();
+        assert_eq!(asked[4], READ_REQUEST);
+        match case {
+            0 => raw.say(&frame(READ_DATA, 0, &[9; 11])),
+            1 => raw.say(&frame(READ_END, 0, &[])),
+            2 => raw.say(&[frame(READ_DATA, 0, &[9; 10]), frame(READ_DATA, 0, b"x")].concat()),
+            _ => {
+                let exposure = a.expose(READER, Buffer::zeroed(64 << 20)).unwrap();
+                let Exposure { span, .. } = exposure;
+                raw.say(&(0..65).flat_map(|id| request(id, span)).collect::<Vec<_>>());
+            }
+        }
+        let mut back = None;
+        let reason = wait_for(&mut [&mut a], "the peer's end", |_, event| match event {
+            Owned::ReadDone(1, into, Err(_)) => {
+                back = Some(into);
+                None
+            }
+            Owned::Down(_, reason) => Some(reason),
+            other => panic!("{other:?}"),
+        });
+        assert!(matches!(reason, DownReason::Misbehaved { .. }), "{case}: {reason:?}");
+        assert_eq!(back.unwrap()[10..], [0; 10], "nothing lies behind the bytes of the read");
+    }
+}
+
+#[test]
+fn a_frame_that_comes_byte_by_byte_is_received_and_half_a_frame_is_never_reported() {
+    let mut a = tcp(config());
+    let (raw, peer) = hostile(&mut a, 1);
+    let bytes = frame(2, 77, b"slowly");
+    for (at, byte) in bytes.iter().enumerate() {
+        raw.say(&[*byte]);
+        if at + 1 < bytes.len() {
+            assert!(raw.is_left_open_by(&mut a, Duration::from_millis(2)));
+        }
+    }
+    wait_for(&mut [&mut a], "the message", |_, event| match event {
+        Owned::Message(from, Some(77), bytes) if from == peer => {
+            assert_eq!(bytes, b"slowly");
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    raw.say(&bytes[..bytes.len() - 1]);
+    drop(raw);
+    assert_eq!(wait_down(&mut a, peer), DownReason::Gone);
+}
+
+/// A peer that asks for reads and receives nothing makes the device hold a bounded number of bytes.
+#[test]
+fn answers_to_a_peer_that_does_not_receive_are_bounded() {
+    let mut a = tcp(config());
+    let (raw, peer) = hostile(&mut a, 1);
+    let nowhere = request(1, RemoteSpan { address: 1, key: 2, length: 3 });
+    let many = nowhere.repeat(2000);
+    let mut said = 0;
+    let reason = loop {
+        match std::io::Write::write(&mut &raw.0, &many) {
+            Ok(count) => said += count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break wait_down(&mut a, peer),
+        }
+        match poll(&mut a) {
+            Some(Owned::Down(_, reason)) => break reason,
+            None => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?} after {said} bytes");
+    let mut rest = [0; 4096];
+    while (&raw.0).read(&mut rest).is_ok_and(|count| count > 0) {}
+}
