@@ -1,54 +1,17 @@
 //! The connection of a process to its job, under any launcher.
 
+mod error;
+mod pieces;
+
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::pmi1::{Pmi1, Pmi1Error};
-use crate::pmix::{Pmix, PmixError};
-use crate::spawn::{self, Spawn, SpawnError};
-use crate::wire::{from_hex, to_hex};
-
-/// The most bytes that a process may contribute to one exchange.
-pub const BYTES_MAX: usize = 64 << 10;
-/// Hexadecimal digits at the beginning of the first piece: the number of bytes that follow.
-const LENGTH_DIGITS: usize = 8;
-
-/// Errors of a [`Job`].
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// PMI-1 failed.
-    #[error(transparent)]
-    Pmi1(#[from] Pmi1Error),
-    /// PMIx failed.
-    #[error(transparent)]
-    Pmix(#[from] PmixError),
-    /// A job can't be spawned.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// A process can join its job only once.
-    #[error("this process has already joined its job")]
-    JoinedBefore,
-    /// The contribution to an exchange is too long.
-    #[error("{length} bytes are more than a process may exchange ({BYTES_MAX})")]
-    TooLong {
-        /// The length in bytes.
-        length: usize,
-    },
-    /// A process died before it contributed to the exchange.
-    #[error("process {rank} of the job has died")]
-    Dead {
-        /// The rank of the process.
-        rank: u32,
-    },
-    /// The contribution of a process to an exchange is missing or invalid.
-    #[error("the data that process {rank} has exchanged {what}")]
-    Garbled {
-        /// The rank of the process.
-        rank: u32,
-        /// The problem.
-        what: &'static str,
-    },
-}
+use crate::pmi1::Pmi1;
+use crate::pmix::Pmix;
+use crate::secret::{self, JobSecretError, Secret};
+use crate::spawn::{self, PARENT_SECRET_KEY, Spawn, SpawnError};
+pub use error::{BYTES_MAX, Error};
+use pieces::{get_pieces, parse, put_pieces, text_of};
 
 /// The kind of launcher that has started a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +50,9 @@ pub struct Job {
     /// The number of exchanges so far. Each exchange has keys of its own.
     exchanges: u32,
     parent: Option<String>,
+    secret: Option<Secret>,
+    /// Whether the secret came through the launcher: then spawned processes get it that way, too.
+    passes_secret: bool,
 }
 
 impl Job {
@@ -131,7 +97,13 @@ impl Job {
 
     /// A job of this process alone, whatever the environment says.
     pub fn alone() -> Self {
-        Job { connection: LauncherConnection::None, exchanges: 0, parent: None }
+        Job {
+            connection: LauncherConnection::None,
+            exchanges: 0,
+            parent: None,
+            secret: None,
+            passes_secret: false,
+        }
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -202,12 +174,76 @@ impl Job {
     pub fn spawn(&mut self, spawn: &Spawn, word: &str) -> Result<(), Error> {
         spawn.check()?;
         spawn::check_word(word)?;
+        let secret = self.secret.as_ref().filter(|_| self.passes_secret);
+        let secret = secret.and_then(|secret| str::from_utf8(secret.expose()).ok());
+        let secret = secret.filter(|secret| spawn::check_word(secret).is_ok());
         match &mut self.connection {
             LauncherConnection::None => return Err(SpawnError::NoLauncher.into()),
-            LauncherConnection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
-            LauncherConnection::Pmix(pmix) => pmix.spawn(spawn, word)?,
+            LauncherConnection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word, secret)?)?,
+            LauncherConnection::Pmix(pmix) => pmix.spawn(spawn, word, secret)?,
         }
         Ok(())
+    }
+
+    /// The secret that the processes of the job share, for connections between them:
+    /// - the secret of the environment ([`Secret::from_environment`]), if every process has one.
+    ///   `tagperf run` puts the same one into the environment of all processes.
+    /// - Otherwise process 0 makes one, and the others get it through the launcher's key-value
+    ///   store. It is as safe as that store: the launcher can read it, and so can whoever sees what
+    ///   the launcher sends between machines.
+    ///
+    /// Processes that a process spawns after this call share its secret.
+    ///
+    /// `None`: the environment has none, and no launcher has started this process.
+    ///
+    /// Every process of the job must call this equally often. The first call waits for all
+    /// processes.
+    ///
+    /// # Errors
+    /// The secret of the environment can't be used, only some processes have one, or the connection
+    /// to the launcher has ended.
+    pub fn secret(&mut self) -> Result<Option<Secret>, Error> {
+        if self.secret.is_none() {
+            self.secret = self.agree_on_secret()?;
+        }
+        Ok(self.secret.clone())
+    }
+
+    fn agree_on_secret(&mut self) -> Result<Option<Secret>, Error> {
+        let mut own = Secret::from_environment().map_err(JobSecretError::from)?;
+        let is_spawned = self.parent.is_some();
+        if let (None, true, LauncherConnection::Pmi1(pmi)) =
+            (&own, is_spawned, &mut self.connection)
+        {
+            let given = pmi.get(PARENT_SECRET_KEY)?;
+            own = given
+                .map(|given| Secret::from_bytes(given.as_bytes()))
+                .transpose()
+                .map_err(JobSecretError::from)?;
+        }
+        self.passes_secret = own.is_none() || is_spawned;
+        let rank = self.rank();
+        let offer = if rank == 0 { Some(secret::offer(own.clone())?) } else { None };
+        let put = offer.as_ref().map(|(_, value)| &**value);
+        let value = match &mut self.connection {
+            LauncherConnection::None => return Ok(own),
+            LauncherConnection::Pmi1(pmi) => {
+                put.map_or(Ok(()), |value| pmi.put(secret::KEY, value))?;
+                pmi.barrier()?;
+                if put.is_none() { pmi.get(secret::KEY)? } else { None }
+            }
+            LauncherConnection::Pmix(pmix) => {
+                put.map_or(Ok(()), |value| pmix.put(secret::KEY, value))?;
+                pmix.fence()?;
+                if put.is_none() { Some(pmix.get(0, secret::KEY)?) } else { None }
+            }
+        };
+        if let Some((secret, _)) = offer {
+            return Ok(Some(secret));
+        }
+        // Without a value, process 0 has died before it put one.
+        let value = value.ok_or(Error::Dead { rank: 0 })?;
+        Ok(Some(secret::accept(rank, own, &value)?))
     }
 
     /// Sends these bytes to all processes of the job, and returns the bytes of each process in the
@@ -223,7 +259,7 @@ impl Job {
         let exchange = self.exchanges;
         self.exchanges += 1;
         let (rank, size) = (self.rank(), self.size());
-        let text = format!("{:0LENGTH_DIGITS$x}{}", own.len(), to_hex(own));
+        let text = text_of(own);
         let keys = |rank| move |piece| format!("tagmatch-{exchange}-{rank}-{piece}");
         match &mut self.connection {
             LauncherConnection::None => Ok(vec![own.to_vec()]),
@@ -294,57 +330,6 @@ impl Job {
     }
 }
 
-/// Puts a text, divided into pieces that fit into a line.
-fn put_pieces(pmi: &mut Pmi1, key: impl Fn(usize) -> String, text: &str) -> Result<(), Error> {
-    let mut rest = text;
-    for piece in 0.. {
-        let key = key(piece);
-        let max = pmi.value_max(key.len());
-        if max < LENGTH_DIGITS {
-            return Err(Pmi1Error::TooLong { what: "value", length: LENGTH_DIGITS, max }.into());
-        }
-        let (value, after) = rest.split_at(max.min(rest.len()));
-        pmi.put(&key, value)?;
-        rest = after;
-        if rest.is_empty() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Gets the pieces that a process has put, and joins them.
-fn get_pieces(pmi: &mut Pmi1, rank: u32, key: impl Fn(usize) -> String) -> Result<String, Error> {
-    let mut text = String::new();
-    for piece in 0.. {
-        let Some(value) = pmi.get(&key(piece))? else {
-            let is_dead = pmi.dead()?.contains(&rank);
-            let what = "is missing";
-            return Err(if is_dead { Error::Dead { rank } } else { Error::Garbled { rank, what } });
-        };
-        text.push_str(&value);
-        if value.is_empty() || text.len() >= digits(rank, &text)? {
-            break;
-        }
-    }
-    Ok(text)
-}
-
-/// The length of a whole text, in characters, according to the length at its beginning.
-fn digits(rank: u32, text: &str) -> Result<usize, Error> {
-    let digits = text.get(..LENGTH_DIGITS).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
-    let length = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
-    let length = length.filter(|length| *length <= BYTES_MAX);
-    let what = "has no valid length";
-    Ok(LENGTH_DIGITS + 2 * length.ok_or(Error::Garbled { rank, what })?)
-}
-
-/// The bytes in a text of hexadecimal digits.
-fn parse(rank: u32, text: &str) -> Result<Vec<u8>, Error> {
-    let bytes = (text.len() == digits(rank, text)?).then(|| from_hex(&text[LENGTH_DIGITS..]));
-    bytes.flatten().ok_or(Error::Garbled { rank, what: "is invalid" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,17 +345,5 @@ mod tests {
         job.barrier().unwrap();
         assert_eq!(job.dead().unwrap(), []);
         job.leave().unwrap();
-    }
-
-    #[test]
-    fn exchanged_data_is_checked() {
-        assert_eq!(parse(0, "0000000200ff").unwrap(), [0, 0xff]);
-        assert_eq!(parse(0, "00000000").unwrap(), []);
-        for garbled in ["", "0000000", "0000000200f", "00000002", "0000000200fg", "00000001aabb"] {
-            assert!(matches!(parse(3, garbled), Err(Error::Garbled { rank: 3, .. })), "{garbled}");
-        }
-        for length in ["ffffffff", "00010001", "+0000001", "éééé"] {
-            assert!(digits(0, length).is_err(), "{length}");
-        }
     }
 }

@@ -9,13 +9,15 @@
 //!    later. If the launcher was told to keep going, they go on, and can ask which processes have
 //!    died. When a process ends, all that is left of its process group is killed.
 //! 6. The run ends when the last process of the last job has ended.
-//! 7. If the launcher itself is killed, the kernel kills the processes.
+//! 7. All processes find the run's secret in their environment, as `TAGMATCH_SECRET`.
+//! 8. If the launcher itself is killed, the kernel kills the processes.
 
 mod event;
 mod failure;
 mod job;
 mod launch;
 mod output;
+mod part;
 mod process;
 mod run;
 
@@ -49,7 +51,7 @@ pub fn run(
     }
     let (sender, events) = sync_channel(EVENTS_MAX);
     let _watch = SignalWatch::start(sender.clone())?;
-    let mut run = Run::new(launch, sender, on_failure);
+    let mut run = Run::new(launch, part::environment()?, sender, on_failure);
     run.start(&Spawn { command: launch.command.clone(), size }, [])?;
     Ok(run.until_all_end(&events))
 }

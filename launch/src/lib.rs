@@ -23,6 +23,7 @@
 //! | [`server`] | the server side of PMI-1, as a pure state machine |
 //! | [`launcher`] | starts processes on this machine and serves them PMI-1 |
 //! | [`pmix`] | PMIx, the protocol of `mpirun` and of `srun --mpi=pmix`; its library is loaded at run time |
+//! | [`secret`] | the secret that the processes of a job share |
 //! | [`spawn`] | jobs that a running job starts, and how PMI-1 asks for them |
 //! | [`wire`] | lines of PMI-1, and bytes as hexadecimal digits |
 //!
@@ -37,9 +38,11 @@ pub mod job;
 pub mod launcher;
 pub mod pmi1;
 pub mod pmix;
+pub mod secret;
 pub mod server;
 pub mod spawn;
 pub mod wire;
 
 pub use job::{Error, Job, Launcher};
 pub use spawn::Spawn;
+pub use tagmatch_secret::Secret;

@@ -28,6 +28,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
+use tagmatch_secret::SECRET;
 use tagmatch_sys::load;
 
 use crate::identity::Identity;
@@ -258,13 +259,20 @@ impl Pmix {
     /// # Errors
     /// The server refuses or can't spawn (`PMIX_ERR_NOT_SUPPORTED`, -47), the connection to it is
     /// lost, or a word of the command has a zero byte.
-    pub(crate) fn spawn(&mut self, spawn: &Spawn, word: &str) -> Result<(), PmixError> {
+    pub(crate) fn spawn(
+        &mut self,
+        spawn: &Spawn,
+        word: &str,
+        secret: Option<&str>,
+    ) -> Result<(), PmixError> {
         let words: Result<Vec<_>, _> = spawn.command.iter().map(c_string).collect();
         let words = words?;
         let word = c_string(format!("{PARENT_KEY}={word}"))?;
         let mut arguments: Vec<_> = words.iter().map(|word| word.as_ptr().cast_mut()).collect();
         arguments.push(ptr::null_mut());
-        let mut environment = [word.as_ptr().cast_mut(), ptr::null_mut()];
+        let secret = secret.map(|secret| c_string(format!("{SECRET}={secret}"))).transpose()?;
+        let secret = secret.as_ref().map_or(ptr::null_mut(), |secret| secret.as_ptr().cast_mut());
+        let mut environment = [word.as_ptr().cast_mut(), secret, ptr::null_mut()];
         let mut app = pmix_app_t::zeroed();
         app.cmd = arguments[0];
         app.argv = arguments.as_mut_ptr();

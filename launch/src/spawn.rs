@@ -25,6 +25,8 @@ pub const BYTES_MAX: usize = 32 << 10;
 /// `PARENT_ROOT_PORT_NAME`: MPICH's `MPI_Init` would connect to the value of that key, and a value
 /// that MPICH has put there would be taken for ours.
 pub(crate) const PARENT_KEY: &str = "TAGMATCH_PARENT";
+/// The key of the secret that a parent passes to a spawned process by PMI-1.
+pub(crate) const PARENT_SECRET_KEY: &str = "TAGMATCH_PARENT_SECRET";
 /// The last line of a spawn request.
 const END: &str = "endcmd";
 
@@ -94,8 +96,8 @@ impl Spawn {
         Ok(())
     }
 
-    /// The PMI-1 request for this job.
-    pub(crate) fn to_lines(&self, word: &str) -> Result<String, SpawnError> {
+    /// The PMI-1 request for this job. Its processes get `word`, and `secret` if there is one.
+    pub(crate) fn to_lines(&self, word: &str, secret: Option<&str>) -> Result<String, SpawnError> {
         self.check()?;
         let values: Result<Vec<_>, _> = self.command.iter().map(|word| value(word)).collect();
         let values = values?;
@@ -105,9 +107,14 @@ impl Spawn {
             // Writing to a string doesn't fail.
             let _ = writeln!(lines, "arg{number}={value}");
         }
-        let _ = writeln!(lines, "argcnt={}\npreput_num=1", values.len() - 1);
-        let _ =
-            writeln!(lines, "preput_key_0={PARENT_KEY}\npreput_val_0={word}\ninfo_num=0\n{END}");
+        let passed = [(PARENT_KEY, Some(word)), (PARENT_SECRET_KEY, secret)];
+        let passed = passed.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let count = passed.clone().count();
+        let _ = writeln!(lines, "argcnt={}\npreput_num={count}", values.len() - 1);
+        for (number, (key, value)) in passed.enumerate() {
+            let _ = writeln!(lines, "preput_key_{number}={key}\npreput_val_{number}={value}");
+        }
+        let _ = writeln!(lines, "info_num=0\n{END}");
         let length = lines.len();
         if length > BYTES_MAX { Err(SpawnError::TooLong { length }) } else { Ok(lines) }
     }

@@ -16,10 +16,12 @@ static ONE: Mutex<()> = Mutex::new(());
 
 fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Vec<u32>) {
     let program = env::current_exe().unwrap().into_os_string();
+    // The secret of the environment is hidden from a role that wants to agree on one.
+    let hidden = if role.contains("agree") { "-uTAGMATCH_SECRET" } else { "-uNOTHING" };
     let role = OsString::from(format!("{ROLE}={role}"));
-    let words =
-        ["env".into(), role, program, "--exact".into(), "role".into(), "--nocapture".into()];
-    let launch = Launch { command: words.into(), size, label: true, keep_going };
+    let mut words = vec!["env".into(), hidden.into(), role, program];
+    words.extend(["--exact", "role", "--nocapture"].map(OsString::from));
+    let launch = Launch { command: words, size, label: true, keep_going };
     let mut told = Vec::new();
     let first = launcher::run(&launch, |member, _| told.push(member.rank)).unwrap();
     (first.map(|(member, failure)| (member.rank, failure)), told)
@@ -33,11 +35,27 @@ fn role() {
     if role == "find the dead" {
         return find_the_dead(job);
     }
+    if role == "agree on a secret" {
+        return agree_on_a_secret(job);
+    }
     assert_eq!(job.launcher(), Launcher::Pmi1);
     assert!(matches!(Job::join(), Err(Error::JoinedBefore)));
     let rank = job.rank();
     match &*role {
         "exchange" => exchange(&mut job),
+        "find the secret" => {
+            let secret = job.secret().unwrap().unwrap();
+            let given = env::var("TAGMATCH_SECRET").unwrap();
+            assert!(secret.expose() == given.as_bytes() && given.len() == 64);
+            let all = job.exchange(secret.expose()).unwrap();
+            assert!(all.iter().all(|one| one == secret.expose()));
+        }
+        "find another secret than rank 0" => {
+            let told = job.secret().map_err(|error| error.to_string());
+            let is_told = matches!(&told, Err(why) if why.contains("process 1 has a secret"));
+            assert_eq!(is_told, rank == 1, "{told:?}");
+            job.barrier().unwrap();
+        }
         "survive" => {
             survive(&mut job);
             return job.leave().unwrap();
@@ -59,6 +77,22 @@ fn exchange(job: &mut Job) {
     }
     job.barrier().unwrap();
     assert_eq!(job.dead().unwrap(), []);
+}
+
+/// The environment has no secret: rank 0 makes it, and the others get it.
+fn agree_on_a_secret(mut job: Job) {
+    assert!(env::var_os("TAGMATCH_SECRET").is_none());
+    let secret = job.secret().unwrap().unwrap();
+    assert_eq!(secret.expose().len(), 64);
+    assert_eq!(
+        job.secret().unwrap().unwrap().expose(),
+        secret.expose(),
+        "the same when asked again"
+    );
+    let all = job.exchange(secret.expose()).unwrap();
+    assert!(all.iter().all(|one| one == secret.expose()));
+    println!("@agreed");
+    job.leave().unwrap();
 }
 
 fn kill_this_process() {
@@ -103,6 +137,52 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 fn processes_exchange_data_longer_than_a_line() {
     let _one = alone();
     assert_eq!(start("exchange", 4, false), (None, vec![]));
+}
+
+#[test]
+fn all_processes_find_one_secret_in_their_environment() {
+    let _one = alone();
+    assert_eq!(start("find the secret", 3, false), (None, vec![]));
+}
+
+#[test]
+fn processes_without_a_secret_in_their_environment_agree_on_one() {
+    let _one = alone();
+    assert_eq!(start("agree on a secret", 3, false), (None, vec![]));
+}
+
+#[test]
+fn a_process_alone_in_having_a_secret_is_told() {
+    let _one = alone();
+    let program = env::current_exe().unwrap();
+    let script = format!(
+        "[ $PMI_RANK = 1 ] || unset TAGMATCH_SECRET; {ROLE}='find another secret than rank 0' \
+         exec {} --exact role --nocapture",
+        program.display()
+    );
+    let command = ["sh", "-c", &script].map(OsString::from).into();
+    let launch = Launch { command, size: 2, label: true, keep_going: false };
+    assert_eq!(launcher::run(&launch, |_, _| {}).unwrap(), None);
+}
+
+#[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn processes_of_foreign_launchers_agree_on_a_secret() {
+    let _one = alone();
+    for launcher in [
+        "mpiexec.hydra -n 3",
+        "mpiexec.hydra -pmi-port -n 3",
+        "mpirun -n 3 --oversubscribe --allow-run-as-root",
+    ] {
+        let mut words = launcher.split(' ');
+        let mut run = process::Command::new(words.next().unwrap());
+        run.args(words).arg(env::current_exe().unwrap());
+        run.args(["--exact", "role", "--nocapture"]).env(ROLE, "agree on a secret");
+        let output = run.stdin(process::Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("@agreed").count(), 3, "{launcher}: {errors}{said}");
+    }
 }
 
 #[test]

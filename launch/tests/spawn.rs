@@ -13,7 +13,8 @@ use std::time::Duration;
 use tagmatch_launch::launcher::{self, Failure, Launch, Member};
 use tagmatch_launch::pmi1::Pmi1Error;
 use tagmatch_launch::spawn::SpawnError;
-use tagmatch_launch::{Error, Job, Spawn};
+use tagmatch_launch::wire::to_hex;
+use tagmatch_launch::{Error, Job, Launcher, Spawn};
 
 /// The prefix of the role, which is the last argument. The test harness takes it for one more name
 /// of a test.
@@ -36,8 +37,12 @@ fn spawn(role: &str, size: u32) -> Spawn {
 }
 
 fn run(role: &str, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
+    run_command(command(role), size, keep_going)
+}
+
+fn run_command(command: Vec<OsString>, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let launch = Launch { command: command(role), size, label: true, keep_going };
+    let launch = Launch { command, size, label: true, keep_going };
     launcher::run(&launch, |_, _| {}).unwrap()
 }
 
@@ -82,6 +87,23 @@ fn role() {
         "children" => {
             exchange(&mut job);
             call_parent(&job);
+        }
+        // The secret comes by the launcher's key-value store, since `env` hides the launcher's own.
+        // PMIx has it in the environment of the children.
+        "parent with a secret" => {
+            let secret = job.secret().unwrap().unwrap();
+            if job.rank() > 0 {
+                return job.leave().unwrap();
+            }
+            let mut spawn = spawn("children with a secret", 2);
+            if job.launcher() == Launcher::Pmi1 {
+                spawn.command.splice(0..0, ["env", "-uTAGMATCH_SECRET"].map(OsString::from));
+            }
+            job.spawn(&spawn, &to_hex(secret.expose())).unwrap();
+        }
+        "children with a secret" => {
+            let secret = job.secret().unwrap().unwrap();
+            assert_eq!(job.parent(), Some(&*to_hex(secret.expose())));
         }
         "grandparent" => job.spawn(&spawn("parent", 1), "a").unwrap(),
         "parent" => {
@@ -163,6 +185,13 @@ fn two_spawned_jobs_exchange_separately() {
 }
 
 #[test]
+fn spawned_processes_share_the_secret_that_their_parent_has_agreed_on() {
+    let mut command = command("parent with a secret");
+    command.splice(0..0, ["env", "-uTAGMATCH_SECRET"].map(OsString::from));
+    assert_eq!(run_command(command, 2, false), None);
+}
+
+#[test]
 fn a_spawned_process_spawns() {
     let (member, failure) = run("grandparent", 1, true).unwrap();
     assert_eq!((member, failure), (Member { job: 2, rank: 2 }, Failure::Exited(9)));
@@ -236,7 +265,9 @@ fn foreign_launchers_spawn_too() {
         "mpiexec.hydra -pmi-port -n 2",
         "mpirun -n 2 --oversubscribe --allow-run-as-root",
     ] {
-        for (role, processes) in [("parents of two", 7), ("arguments", 4)] {
+        for (role, processes) in
+            [("parents of two", 7), ("arguments", 4), ("parent with a secret", 3)]
+        {
             let mut words = launcher.split(' ');
             let mut run = Command::new(words.next().unwrap());
             let run = run.args(words).args(command(role)).stdin(Stdio::null());

@@ -6,9 +6,9 @@ use super::event::LauncherEvent;
 use super::failure::Member;
 use super::launch::LaunchError;
 use super::output::Outputs;
-use super::process::{Process, ProcessSettings};
+use super::part::Part;
+use super::process::Process;
 use crate::server::{Reply, Server};
-use crate::spawn::Spawn;
 
 pub(super) struct RunningJob {
     pub(super) server: Server,
@@ -20,19 +20,15 @@ impl RunningJob {
     /// Starts all processes, or none. `values` are in the server's key-value space before the
     /// processes start.
     pub(super) fn start(
-        job: u32,
-        spawn: &Spawn,
+        part: &Part,
         values: impl IntoIterator<Item = (String, String)>,
-        label: bool,
     ) -> Result<Self, LaunchError> {
-        let kvsname = format!("kvs_{}_{job}", std::process::id());
-        let server = Server::new(spawn.size, &kvsname, values);
+        let kvsname = format!("kvs_{}_{}", std::process::id(), part.job);
+        let server = Server::new(part.size, &kvsname, values);
         let mut running = RunningJob { server, processes: Vec::new() };
-        for rank in 0..spawn.size {
-            let settings =
-                ProcessSettings { member: Member { job, rank }, size: spawn.size, label };
+        for member in part.members() {
             // On an error, dropping `running` kills the processes that were started.
-            running.processes.push(Process::start(&spawn.command, settings)?);
+            running.processes.push(Process::start(part, member)?);
         }
         Ok(running)
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::io;
 
+use tagmatch_secret::{SECRET_FILE, SecretError};
+
 use crate::spawn::SIZE_MAX;
 
 /// A job to launch.
@@ -40,6 +42,12 @@ pub enum LaunchError {
         /// The system's error.
         error: io::Error,
     },
+    /// The environment gives a secret that can't be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The secret has a zero byte, so no environment variable can have it.
+    #[error("the secret in the file that {SECRET_FILE} names has a zero byte; text is right")]
+    SecretWithZero,
     /// A system call of the launcher has failed, for instance because a resource has run out.
     #[error("cannot launch: {0}")]
     System(#[from] io::Error),

@@ -1,7 +1,5 @@
 //! One process of a job, and the socket to it.
 
-use std::env;
-use std::ffi::OsString;
 use std::io::{BufReader, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,25 +15,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::event::LauncherEvent;
 use super::failure::Member;
 use super::launch::LaunchError;
+use super::part::Part;
 use crate::inherit;
 use crate::spawn::request::PmiRequest;
 
 /// How long a write to a process may block. A process that doesn't read its answers for this long
 /// gets no more answers.
 const WRITE_TIME: Duration = Duration::from_secs(1);
-/// Prefixes of the variables by which another launcher may have started this process. They are not
-/// passed on.
-const FOREIGN_VARIABLES: [&str; 2] = ["PMI_", "PMIX_"];
-
-/// How to start a process.
-#[derive(Clone, Copy)]
-pub(super) struct ProcessSettings {
-    pub(super) member: Member,
-    /// The number of processes in the job.
-    pub(super) size: u32,
-    /// Whether the output is piped, to be labelled.
-    pub(super) label: bool,
-}
 
 /// A process of a job. Dropping it kills its process group, and waits for the process.
 pub(super) struct Process {
@@ -49,16 +35,13 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(
-        words: &[OsString],
-        settings: ProcessSettings,
-    ) -> Result<Self, LaunchError> {
+    pub(super) fn start(part: &Part, member: Member) -> Result<Self, LaunchError> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_write_timeout(Some(WRITE_TIME))?;
         let theirs = OwnedFd::from(theirs);
-        let mut command = command(words, settings, &theirs);
+        let mut command = command(part, member, &theirs);
         let child = command.spawn().map_err(|error| {
-            let command = words[0].to_string_lossy().into_owned();
+            let command = part.command[0].to_string_lossy().into_owned();
             LaunchError::Start { command, error }
         })?;
         let group = Pid::from_child(&child);
@@ -148,19 +131,15 @@ impl Drop for Process {
     }
 }
 
-fn command(words: &[OsString], settings: ProcessSettings, socket: &OwnedFd) -> Command {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).process_group(0);
-    for (name, _) in env::vars_os() {
-        if FOREIGN_VARIABLES.iter().any(|start| name.to_string_lossy().starts_with(start)) {
-            command.env_remove(name);
-        }
-    }
-    let Member { job, rank } = settings.member;
-    let size = settings.size.to_string();
+fn command(part: &Part, member: Member, socket: &OwnedFd) -> Command {
+    let mut command = Command::new(&part.command[0]);
+    command.args(&part.command[1..]).process_group(0);
+    command.env_clear().envs(part.environment.iter().map(|(name, value)| (name, value)));
+    let Member { job, rank } = member;
     command.env("PMI_FD", socket.as_raw_fd().to_string());
-    command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", &size);
-    command.env("MPI_LOCALRANKID", rank.to_string()).env("MPI_LOCALNRANKS", &size);
+    command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", part.size.to_string());
+    command.env("MPI_LOCALRANKID", (rank - part.first).to_string());
+    command.env("MPI_LOCALNRANKS", part.count.to_string());
     if job > 0 {
         command.env("PMI_SPAWNED", "1");
     }
@@ -169,7 +148,7 @@ fn command(words: &[OsString], settings: ProcessSettings, socket: &OwnedFd) -> C
     if job > 0 || rank > 0 || io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
-    if settings.label {
+    if part.label {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     inherit::give(&mut command, socket);

@@ -12,6 +12,7 @@ use super::failure::{Failure, Member};
 use super::job::RunningJob;
 use super::launch::{Launch, LaunchError};
 use super::output::Outputs;
+use super::part::{Environment, Part};
 use crate::server::{self, Action, Violation};
 use crate::spawn::request::{PmiRequest, SpawnRequest};
 use crate::spawn::{SIZE_MAX, Spawn};
@@ -38,6 +39,7 @@ pub(super) struct Run<F> {
     events: SyncSender<LauncherEvent>,
     label: bool,
     keep_going: bool,
+    environment: Environment,
     first: Option<(Member, Failure)>,
     /// Set while the jobs are being ended: when the remaining processes get SIGKILL.
     kill_at: Option<Instant>,
@@ -47,7 +49,12 @@ pub(super) struct Run<F> {
 }
 
 impl<F: FnMut(Member, &Failure)> Run<F> {
-    pub(super) fn new(launch: &Launch, events: SyncSender<LauncherEvent>, on_failure: F) -> Self {
+    pub(super) fn new(
+        launch: &Launch,
+        environment: Environment,
+        events: SyncSender<LauncherEvent>,
+        on_failure: F,
+    ) -> Self {
         Run {
             jobs: BTreeMap::new(),
             next: 0,
@@ -55,6 +62,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
             events,
             label: launch.label,
             keep_going: launch.keep_going,
+            environment,
             first: None,
             kill_at: None,
             interrupted: None,
@@ -70,7 +78,16 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
     ) -> Result<(), LaunchError> {
         let job = self.next;
         self.next += 1;
-        let mut running = RunningJob::start(job, spawn, values, self.label)?;
+        let part = Part {
+            job,
+            size: spawn.size,
+            first: 0,
+            count: spawn.size,
+            command: spawn.command.clone(),
+            environment: self.environment.clone(),
+            label: self.label,
+        };
+        let mut running = RunningJob::start(&part, values)?;
         running.listen(job, &mut self.outputs, &self.events)?;
         self.jobs.insert(job, running);
         Ok(())

@@ -80,7 +80,7 @@ fn a_process_that_connects_introduces_itself() {
 #[test]
 fn a_spawn_request_has_the_lines_that_mpich_reads() {
     let spawn = Spawn { command: ["app", "-n", "a b"].map(Into::into).into(), size: 2 };
-    let lines = spawn.to_lines("word").unwrap();
+    let lines = spawn.to_lines("word", None).unwrap();
     for (answer, is_right) in
         [("cmd=spawn_result rc=0\n", true), ("cmd=spawn_result rc=-1 msg=no_such_file\n", false)]
     {

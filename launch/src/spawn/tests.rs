@@ -15,30 +15,34 @@ fn spawn(words: &[&str], size: u32) -> Spawn {
 #[test]
 fn a_request_parses_as_it_was_built() {
     let wanted = spawn(&["a b", "", "c=d", " é\t'\" ", "-n"], 3);
-    let lines = wanted.to_lines("w=1").unwrap();
+    let lines = wanted.to_lines("w=1", None).unwrap();
     let PmiRequest::Spawn(request) = read(&lines).unwrap() else { panic!("{lines}") };
     assert_eq!(request.spawn, wanted);
     assert_eq!(request.values, [(PARENT_KEY.to_owned(), "w=1".to_owned())]);
     assert_eq!((request.infos, request.commands, request.command), (0, 1, 1));
+    let lines = wanted.to_lines("w", Some("a-secret")).unwrap();
+    let PmiRequest::Spawn(request) = read(&lines).unwrap() else { panic!("{lines}") };
+    let passed = [(PARENT_KEY, "w"), (PARENT_SECRET_KEY, "a-secret")];
+    assert_eq!(request.values, passed.map(|(key, value)| (key.to_owned(), value.to_owned())));
     assert!(matches!(read("cmd=init\n"), Ok(PmiRequest::Line(line)) if line.command() == "init"));
 }
 
 #[test]
 fn a_command_that_lines_cannot_carry_is_refused() {
     for (words, size) in [(&[][..], 1), (&["a"], 0), (&["a"], u32::MAX), (&["a"; 901], 1)] {
-        let refused = spawn(words, size).to_lines("w");
+        let refused = spawn(words, size).to_lines("w", None);
         assert!(matches!(refused, Err(SpawnError::OutOfRange { .. })), "{size} {}", words.len());
     }
     for word in ["a\nb", "a\0", "endcmd", "the-endcmd"] {
-        let refused = spawn(&["a", word], 1).to_lines("w");
+        let refused = spawn(&["a", word], 1).to_lines("w", None);
         assert!(matches!(refused, Err(SpawnError::Argument { .. })), "{word:?}");
     }
-    let refused = spawn(&["", "a"], 1).to_lines("w");
+    let refused = spawn(&["", "a"], 1).to_lines("w", None);
     assert!(matches!(refused, Err(SpawnError::Argument { .. })));
     let bytes = OsString::from_vec(vec![0xff]);
-    let refused = Spawn { command: vec![bytes], size: 1 }.to_lines("w");
+    let refused = Spawn { command: vec![bytes], size: 1 }.to_lines("w", None);
     assert!(matches!(refused, Err(SpawnError::Argument { .. })));
-    let refused = spawn(&["a", &"b".repeat(BYTES_MAX)], 1).to_lines("w");
+    let refused = spawn(&["a", &"b".repeat(BYTES_MAX)], 1).to_lines("w", None);
     assert!(matches!(refused, Err(SpawnError::TooLong { .. })));
 }
 

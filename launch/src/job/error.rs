@@ -1,0 +1,49 @@
+//! The errors of a job.
+
+use crate::pmi1::Pmi1Error;
+use crate::pmix::PmixError;
+use crate::secret::JobSecretError;
+use crate::spawn::SpawnError;
+
+/// The most bytes that a process may contribute to one exchange.
+pub const BYTES_MAX: usize = 64 << 10;
+
+/// Errors of a [`Job`](crate::Job).
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// PMI-1 failed.
+    #[error(transparent)]
+    Pmi1(#[from] Pmi1Error),
+    /// PMIx failed.
+    #[error(transparent)]
+    Pmix(#[from] PmixError),
+    /// A job can't be spawned.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The processes can't agree on a secret.
+    #[error(transparent)]
+    Secret(#[from] JobSecretError),
+    /// A process can join its job only once.
+    #[error("this process has already joined its job")]
+    JoinedBefore,
+    /// The contribution to an exchange is too long.
+    #[error("{length} bytes are more than a process may exchange ({BYTES_MAX})")]
+    TooLong {
+        /// The length in bytes.
+        length: usize,
+    },
+    /// A process died before it contributed to the exchange.
+    #[error("process {rank} of the job has died")]
+    Dead {
+        /// The rank of the process.
+        rank: u32,
+    },
+    /// The contribution of a process to an exchange is missing or invalid.
+    #[error("the data that process {rank} has exchanged {what}")]
+    Garbled {
+        /// The rank of the process.
+        rank: u32,
+        /// The problem.
+        what: &'static str,
+    },
+}
