@@ -50,18 +50,33 @@ fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Why a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The thread shall stop.
+    ToStop,
+    /// The device has an event.
+    ByDevice,
+    /// The time is over, or a signal came.
+    ByTime,
+}
+
 /// How the thread waits, so that it can be told to stop.
 pub(crate) struct StopWait(Arc<EventFd>);
 
 impl StopWait {
     /// Waits until the thread shall stop, the device has an event, or the time is over; without
-    /// end if the time is negative. `false`: the thread shall stop.
-    pub(crate) fn wait(&self, device: i32, timeout_ms: i32) -> bool {
+    /// end if the time is negative.
+    pub(crate) fn wait(&self, device: i32, timeout_ms: i32) -> Woken {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut fds = [entry(self.0.as_fd().as_raw_fd()), entry(device)];
         // SAFETY: `fds` has two entries.
         unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) };
-        fds[0].revents == 0
+        match fds.map(|fd| fd.revents != 0) {
+            [true, _] => Woken::ToStop,
+            [false, true] => Woken::ByDevice,
+            [false, false] => Woken::ByTime,
+        }
     }
 }
 
@@ -72,7 +87,8 @@ mod tests {
     #[test]
     fn dropping_ends_a_thread_that_waits() {
         let (sender, turns) = std::sync::mpsc::channel();
-        let turn = move |stop: &StopWait| sender.send(()).is_ok() && stop.wait(-1, -1);
+        let turn =
+            move |stop: &StopWait| sender.send(()).is_ok() && stop.wait(-1, -1) != Woken::ToStop;
         let thread = ProgressThread::start(turn).unwrap();
         turns.recv().unwrap();
         drop(thread);

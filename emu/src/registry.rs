@@ -105,15 +105,24 @@ pub(crate) fn with_completions<T>(
     act: impl FnOnce(&Completions) -> T,
 ) -> Option<T> {
     let removals = REMOVALS.load(Ordering::Acquire);
-    let last = LAST.try_with(|last| last.take()).ok().flatten();
-    let queue = match last.filter(|(of, at, _)| *of == cq.addr() && *at == removals) {
-        Some((_, _, queue)) => queue,
-        None => completions(cq.cast())?,
-    };
-    let result = act(&queue);
+    let mut act = Some(act);
     // A thread that is ending may have no thread-local storage any more.
-    let _ = LAST.try_with(|last| last.replace(Some((cq.addr(), removals, queue))));
-    Some(result)
+    let quick = LAST.try_with(|last| {
+        let last = last.try_borrow().ok()?;
+        let (of, at, queue) = last.as_ref()?;
+        let is_same = *of == cq.addr() && *at == removals;
+        is_same.then(|| act.take().map(|act| act(queue))).flatten()
+    });
+    if let Ok(Some(result)) = quick {
+        return Some(result);
+    }
+    let queue = completions(cq.cast())?;
+    let result = act.take().map(|act| act(&queue));
+    let _ = LAST.try_with(|last| {
+        let mut last = last.try_borrow_mut().ok()?;
+        last.replace((cq.addr(), removals, queue))
+    });
+    result
 }
 
 /// Removes a device with all its objects, and returns the tag-matching queues that were left.

@@ -13,13 +13,15 @@ use crate::engine::{Engine, QueueSizes, Record};
 use crate::error::{errno, made};
 use crate::event_trigger::{EventRequest, EventTrigger};
 use crate::hidden_cq::HiddenCq;
-use crate::progress_thread::{ProgressThread, StopWait};
+use crate::progress_thread::{ProgressThread, StopWait, Woken};
 use crate::verbs_wire::VerbsWire;
 
 /// READs and FINs of one queue that the device has at once.
 const REQUESTS: u32 = 256;
-/// Milliseconds between the thread's looks at whether the program polls.
+/// Milliseconds between the thread's looks at whether the program polls: at first, and most once it
+/// has polled for a while.
 const TICK_MS: i32 = 1;
+const TICK_MS_MAX: i32 = 8;
 
 /// A tag-matching shared receive queue.
 pub(crate) struct TagQueue {
@@ -88,7 +90,10 @@ impl TagQueue {
             polls: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&queue);
-        let turn = move |stop: &StopWait| weak.upgrade().is_some_and(|queue| queue.turn(stop));
+        let mut tick_ms = TICK_MS;
+        let turn = move |stop: &StopWait| {
+            weak.upgrade().is_some_and(|queue| queue.turn(stop, &mut tick_ms))
+        };
         let thread = ProgressThread::start(turn).map_err(|error| {
             // SAFETY: just made, and used by nobody.
             unsafe { (verbs.ibv_destroy_srq)(srq) };
@@ -180,20 +185,24 @@ impl TagQueue {
 
 /// The work of the queue's thread.
 ///
-/// While the program polls, the thread only looks at the number of polls once a tick. While the
-/// program doesn't poll, the thread sleeps until the device has an event.
+/// While the program polls, the thread only looks at the number of polls once a tick. Ticks get
+/// longer while the program goes on polling: the thread takes time from the program where there are
+/// no more processors than programs. While the program doesn't poll, the thread sleeps until the
+/// device has an event.
 impl TagQueue {
     /// Makes progress while the program doesn't poll. `false`: the thread shall stop.
-    fn turn(&self, stop: &StopWait) -> bool {
+    fn turn(&self, stop: &StopWait, tick_ms: &mut i32) -> bool {
         let before = self.polls.load(Ordering::Relaxed);
         // The device has events for this queue only if the program has asked for some of its own,
         // or this thread has.
-        if !self.sleep(stop, TICK_MS) {
+        if !self.sleep(stop, *tick_ms) {
             return false;
         }
+        *tick_ms = (*tick_ms * 2).min(TICK_MS_MAX);
         while self.polls.load(Ordering::Relaxed) == before {
+            *tick_ms = TICK_MS;
             if !self.arm() {
-                return stop.wait(-1, -1);
+                return stop.wait(-1, -1) != Woken::ToStop;
             }
             if !self.sleep(stop, if self.progress() { TICK_MS } else { -1 }) {
                 return false;
@@ -205,11 +214,11 @@ impl TagQueue {
     /// Sleeps until the device has an event, and makes progress then. `false`: the thread shall
     /// stop.
     fn sleep(&self, stop: &StopWait, timeout_ms: i32) -> bool {
-        let goes_on = stop.wait(self.cq.fd(), timeout_ms);
-        if goes_on && self.cq.take_events() {
+        let woken = stop.wait(self.cq.fd(), timeout_ms);
+        if woken == Woken::ByDevice && self.cq.take_events() {
             self.progress();
         }
-        goes_on
+        woken != Woken::ToStop
     }
 
     /// Makes progress. `true`: the NIC will do more after some time without any event, and no

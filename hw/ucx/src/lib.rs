@@ -90,7 +90,6 @@ mod progress;
 mod proof;
 mod registration;
 mod sleep;
-mod tokens;
 mod worker;
 
 use std::collections::{HashMap, VecDeque};
@@ -107,9 +106,8 @@ use carrier::Carrier;
 use connection::Connection;
 use library::{load, open};
 use listeners::Listeners;
-use operations::Operations;
+use operations::{Index, Operations};
 use peers::{PeerState, Peers};
-use tokens::Tokens;
 use worker::{Found, Worker};
 
 use tagmatch_device::matching::{
@@ -117,7 +115,8 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{
-    Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, PeerId, RawMemory, Registered,
+    Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, IntegerMap, PeerId, RawMemory,
+    Registered,
 };
 use tagmatch_os::random;
 
@@ -137,7 +136,8 @@ pub struct Ucx {
     /// Number of pending connections: accepted, and not yet proven.
     pending: usize,
 
-    tokens: Tokens,
+    /// Posted receives by their tokens.
+    tokens: IntegerMap<u64, Index>,
     /// Messages that matched probes took, until they are received or dropped.
     held: Slab<Found>,
     events: VecDeque<MatchingEvent>,
@@ -183,7 +183,7 @@ impl Ucx {
             connections: HashMap::new(),
             connection_ids: 0,
             pending: 0,
-            tokens: Tokens::default(),
+            tokens: IntegerMap::default(),
             held: Slab::default(),
             events: VecDeque::new(),
             closing: Vec::new(),

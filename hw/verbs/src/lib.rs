@@ -78,7 +78,6 @@ mod oneself;
 mod peer;
 mod poll;
 mod port;
-mod qp_numbers;
 mod read;
 mod reads;
 mod region;
@@ -95,8 +94,8 @@ use std::time::Instant;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    InCall, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
-    Registered, TagList,
+    InCall, IntegerMap, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest,
+    Refused, Registered, TagList,
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
@@ -120,7 +119,6 @@ use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use peer::{Peer, PeerState};
 use port::Port;
-use qp_numbers::ByQpNumber;
 use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
@@ -150,7 +148,8 @@ pub struct Verbs {
     oneself: Oneself,
 
     by_address: HashMap<Address, PeerId>,
-    by_qp: ByQpNumber<PeerId>,
+    /// Peers by the numbers of this side's queue pairs, which the NIC gives out.
+    by_qp: IntegerMap<u32, PeerId>,
     connecting: Vec<PeerId>,
     up: Vec<PeerId>,
     ending: Vec<PeerId>,
@@ -273,7 +272,7 @@ impl Verbs {
             pool: Pool::new(pd.clone(), config.idle_memory_max),
             oneself: Oneself::default(),
             by_address: HashMap::new(),
-            by_qp: ByQpNumber::default(),
+            by_qp: IntegerMap::default(),
             connecting: Vec::new(),
             up: Vec::new(),
             ending: Vec::new(),

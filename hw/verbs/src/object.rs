@@ -14,6 +14,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::calls::{check, made, set_nonblocking};
 use super::context::Context;
+use super::wr_id::{DATAGRAM_RECEIVED, ENTRY, FIN, RECEIVE};
 
 macro_rules! object {
     ($(#[$doc:meta])* $name:ident($raw:ident, $parent:ident: $parent_type:ty $(, $field:ident: $type:ty)*),
@@ -147,15 +148,25 @@ impl Cq {
                     libc::ENOENT => break,
                     errno => return Err(io::Error::from_raw_os_error(errno)),
                 }
+                *wc = sys::ibv_wc::zeroed();
                 (wc.wr_id, wc.status) = ((*cq).wr_id, (*cq).status);
-                wc.opcode = sys::ibv_wc_read_opcode(cq);
-                wc.byte_len = sys::ibv_wc_read_byte_len(cq);
-                wc.imm_data = sys::ibv_wc_read_imm_data(cq);
-                wc.qp_num = sys::ibv_wc_read_qp_num(cq);
-                wc.src_qp = sys::ibv_wc_read_src_qp(cq);
-                wc.wc_flags = sys::ibv_wc_read_wc_flags(cq);
-                wc.slid = u16::try_from(sys::ibv_wc_read_slid(cq)).unwrap_or(0);
-                *tag = sys::ibv_wc_read_tm_info(cq);
+                // Each field costs a call, so only those are read that this kind of completion has.
+                if wc.wr_id & (RECEIVE | FIN | ENTRY | DATAGRAM_RECEIVED) != 0 {
+                    wc.opcode = sys::ibv_wc_read_opcode(cq);
+                    wc.byte_len = sys::ibv_wc_read_byte_len(cq);
+                    wc.qp_num = sys::ibv_wc_read_qp_num(cq);
+                    wc.wc_flags = sys::ibv_wc_read_wc_flags(cq);
+                }
+                if wc.wr_id & (RECEIVE | ENTRY) != 0 {
+                    wc.imm_data = sys::ibv_wc_read_imm_data(cq);
+                }
+                if wc.wr_id & DATAGRAM_RECEIVED != 0 {
+                    wc.src_qp = sys::ibv_wc_read_src_qp(cq);
+                    wc.slid = u16::try_from(sys::ibv_wc_read_slid(cq)).unwrap_or(0);
+                }
+                if wc.wr_id & ENTRY != 0 {
+                    *tag = sys::ibv_wc_read_tm_info(cq);
+                }
                 sys::ibv_end_poll(cq);
             }
             count += 1;
