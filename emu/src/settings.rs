@@ -18,9 +18,10 @@ pub struct Settings {
     /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB.
     /// A longer one ends its queue pair, which hardware would not do. Default: 64 KiB.
     pub message_max: u32,
-    /// Bytes of bounce buffers of one queue. If they hold fewer messages than the program has
-    /// posted buffers, senders are told to wait (RNR) once they are full. `message_max` or more;
-    /// default: 16 MiB.
+    /// Most bytes of bounce buffers of one queue. They are allocated and registered in pieces of 1
+    /// MiB (of one message, if that is longer), when they are first used. If they hold fewer
+    /// messages than the program has posted buffers, or a piece can't be had, senders are told to
+    /// wait (RNR) once they are full. `message_max` or more; default: 16 MiB.
     pub memory_max: u64,
     /// The NIC's behaviour where its rules leave a choice. `packet_bytes` follows from the queue
     /// pairs' paths. Default: no delays, no failures.

@@ -73,7 +73,7 @@ impl Wire for VerbsWire {
     }
 
     fn post(&mut self, buffer: u32) -> bool {
-        let mut sge = self.bounce.message_segment(buffer);
+        let Some(mut sge) = self.bounce.message_segment(buffer) else { return false };
         let mut wr = sys::ibv_recv_wr {
             wr_id: RECEIVE | u64::from(buffer),
             next: null_mut(),
