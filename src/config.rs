@@ -7,9 +7,13 @@ use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
+#[cfg(feature = "tcp")]
+use tagmatch_secret::Secret;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
 use tagmatch_soft::TagLayout;
+#[cfg(feature = "tcp")]
+use tagmatch_tcp::TcpConfig;
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::UcxConfig;
 #[cfg(feature = "verbs")]
@@ -77,6 +81,9 @@ pub enum DeviceConfig {
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
     #[cfg(feature = "verbs")]
     Verbs(VerbsConfig),
+    /// TCP, between machines or within one. It needs the job's secret ([`Config::secret`]).
+    #[cfg(feature = "tcp")]
+    Tcp(TcpConfig),
     /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the
     /// settings `layout`, `hw_tags`, `wait`, `drain_timeout` and `inject_bytes_max` of the worker count. [`Config::layout`] replaces the
     /// masks of `UcxConfig`.
@@ -85,13 +92,15 @@ pub enum DeviceConfig {
 }
 
 impl Default for DeviceConfig {
-    /// The first that is compiled in: shared memory, verbs, UCX.
+    /// The first that is compiled in: shared memory, verbs, TCP, UCX.
     fn default() -> Self {
         #[cfg(feature = "shm")]
         return DeviceConfig::Shm(ShmConfig::default());
         #[cfg(all(feature = "verbs", not(feature = "shm")))]
         return DeviceConfig::Verbs(VerbsConfig::default());
-        #[cfg(not(any(feature = "shm", feature = "verbs")))]
+        #[cfg(all(feature = "tcp", not(any(feature = "shm", feature = "verbs"))))]
+        return DeviceConfig::Tcp(TcpConfig::default());
+        #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs")))]
         return DeviceConfig::Ucx(UcxConfig::default());
     }
 }
@@ -115,6 +124,7 @@ impl Default for DeviceConfig {
 /// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
 /// | `drain_timeout` | time | any | 5 s |
 /// | `peer_events` | | | `false` |
+/// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
 /// | `device` | | [`DeviceConfig`] | shared memory |
 ///
 /// ```
@@ -177,6 +187,13 @@ pub struct Config {
     /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
     /// taken: until then each peer holds up to two requests. Default: `false`.
     pub peer_events: bool,
+    /// The secret that all workers of a job share; its bytes are never printed. TCP needs one: both
+    /// ends of a connection prove that they know it. Other devices don't use it. Default: none,
+    /// which stands for `TcpConfig::secret`, or else for the secret that the environment gives:
+    /// the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the variable
+    /// `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
+    #[cfg(feature = "tcp")]
+    pub secret: Option<Secret>,
     /// The device, with its settings. Default: shared memory.
     pub device: DeviceConfig,
 }
@@ -196,6 +213,8 @@ impl Default for Config {
             wait: WaitPolicy::default(),
             drain_timeout: Duration::from_secs(5),
             peer_events: false,
+            #[cfg(feature = "tcp")]
+            secret: None,
             device: DeviceConfig::default(),
         }
     }

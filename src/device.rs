@@ -12,6 +12,8 @@ use tagmatch_device::{
 use tagmatch_model::Model;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
+#[cfg(feature = "tcp")]
+use tagmatch_tcp::{Secret, Tcp, TcpConfig};
 #[cfg(feature = "verbs")]
 use tagmatch_verbs::{TagMatching, Verbs, VerbsConfig};
 
@@ -37,6 +39,12 @@ pub(crate) enum WorkerDevice {
     /// Verbs under the model of a tag-matching NIC.
     #[cfg(all(feature = "verbs", feature = "model"))]
     VerbsModel(Box<Model<Verbs>>),
+    /// TCP; software matches.
+    #[cfg(feature = "tcp")]
+    Tcp(Box<Tcp>),
+    /// TCP under the model of a tag-matching NIC.
+    #[cfg(all(feature = "tcp", feature = "model"))]
+    TcpModel(Box<Model<Tcp>>),
 }
 
 impl WorkerDevice {
@@ -67,6 +75,29 @@ impl WorkerDevice {
             #[cfg(feature = "model")]
             HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
             _ => WorkerDevice::Verbs(Box::new(verbs)),
+        })
+    }
+
+    // Not inlined: a device and its model need much of the stack.
+    #[cfg(feature = "tcp")]
+    #[inline(never)]
+    pub(crate) fn on_tcp(
+        tcp: &TcpConfig,
+        secret: &Option<Secret>,
+        hw_tags: &HwTags,
+    ) -> Result<Self, DeviceError> {
+        #[cfg(feature = "emu")]
+        if let HwTags::Emu = hw_tags {
+            let (what, why) = ("HwTags::Emu", "TCP has no verbs; HwTags::Model does it");
+            return Err(DeviceError::Unsupported { what, why });
+        }
+        let mut tcp = tcp.clone();
+        tcp.secret = secret.clone().or(tcp.secret);
+        let tcp = Tcp::new(tcp)?;
+        Ok(match hw_tags {
+            #[cfg(feature = "model")]
+            HwTags::Model(model) => WorkerDevice::TcpModel(Box::new(Model::new(tcp, model)?)),
+            _ => WorkerDevice::Tcp(Box::new(tcp)),
         })
     }
 }
@@ -101,12 +132,16 @@ macro_rules! on {
             WorkerDevice::Verbs($each) => $call,
             #[cfg(all(feature = "verbs", feature = "model"))]
             WorkerDevice::VerbsModel($each) => $call,
+            #[cfg(feature = "tcp")]
+            WorkerDevice::Tcp($each) => $call,
+            #[cfg(all(feature = "tcp", feature = "model"))]
+            WorkerDevice::TcpModel($each) => $call,
         }
     };
 }
 
 /// Every device but shared memory: kept out of the short way of a message.
-#[cfg(any(feature = "verbs", feature = "model"))]
+#[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
 impl WorkerDevice {
     #[inline(never)]
     fn send_otherwise(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
@@ -145,7 +180,7 @@ impl Device for WorkerDevice {
         match self {
             #[cfg(feature = "shm")]
             WorkerDevice::Shm(shm) => shm.send(peer, message),
-            #[cfg(any(feature = "verbs", feature = "model"))]
+            #[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
             _ => {
                 // A copy: taking the header's own address would force it out of registers.
                 let mut header = [0; Outgoing::HEADER_MAX];
@@ -185,7 +220,7 @@ impl Device for WorkerDevice {
         match self {
             #[cfg(feature = "shm")]
             WorkerDevice::Shm(shm) => shm.poll(),
-            #[cfg(any(feature = "verbs", feature = "model"))]
+            #[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
             _ => self.poll_otherwise(),
         }
     }

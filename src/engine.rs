@@ -10,7 +10,7 @@ use tagmatch_device::{
 };
 #[cfg(feature = "ucx")]
 use tagmatch_fallback::Delegated;
-#[cfg(any(feature = "shm", feature = "verbs"))]
+#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
     Completion, Counters, EndList, Ended, Fault, Flushing, MessageId, PeerFault, Posted, RequestId,
@@ -21,11 +21,13 @@ use tagmatch_soft::{Pattern, Tag};
 use tagmatch_ucx::{Ucx, UcxConfig};
 
 use crate::config::{Config, DeviceConfig, HwTags};
-#[cfg(any(feature = "shm", feature = "verbs"))]
+#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use crate::device::WorkerDevice;
 
-#[cfg(not(any(feature = "shm", feature = "verbs", feature = "ucx")))]
-compile_error!("a worker needs a device: enable one of the features `shm`, `verbs` and `ucx`");
+#[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+compile_error!(
+    "a worker needs a device: enable one of the features `shm`, `verbs`, `tcp` and `ucx`"
+);
 
 /// A worker's engine.
 #[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
@@ -34,7 +36,7 @@ compile_error!("a worker needs a device: enable one of the features `shm`, `verb
 #[repr(u8)]
 pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
-    #[cfg(any(feature = "shm", feature = "verbs"))]
+    #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
     Matching(Engine<WorkerDevice>),
     /// Leaves matching to UCX.
     #[cfg(feature = "ucx")]
@@ -53,6 +55,11 @@ impl WorkerEngine {
             #[cfg(feature = "verbs")]
             DeviceConfig::Verbs(verbs) => {
                 let device = WorkerDevice::on_verbs(verbs, &config.hw_tags)?;
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
+            }
+            #[cfg(feature = "tcp")]
+            DeviceConfig::Tcp(tcp) => {
+                let device = WorkerDevice::on_tcp(tcp, &config.secret, &config.hw_tags)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
             #[cfg(feature = "ucx")]
@@ -90,7 +97,7 @@ macro_rules! on {
     };
     ($engine:expr, $matching:pat => $call:expr, $ucx:pat => $other:expr) => {
         match $engine {
-            #[cfg(any(feature = "shm", feature = "verbs"))]
+            #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
             WorkerEngine::Matching($matching) => $call,
             #[cfg(feature = "ucx")]
             WorkerEngine::Ucx($ucx) => $other,

@@ -5,8 +5,8 @@
 //! posted, first matched; first arrived, first found. Wildcards cost no more than exact receives,
 //! whatever the number of them. Small messages are sent at once; large ones are read by the
 //! receiver out of the sender's memory. The device is shared memory between processes of one
-//! machine, for which nothing needs to be installed; verbs, RDMA between machines; or UCX, on
-//! whatever it reaches ([`DeviceConfig`]).
+//! machine, for which nothing needs to be installed; verbs, RDMA between machines; TCP, between
+//! machines without RDMA; or UCX, on whatever it reaches ([`DeviceConfig`]).
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};
@@ -44,6 +44,7 @@
     not(all(
         feature = "shm",
         feature = "verbs",
+        feature = "tcp",
         feature = "ucx",
         feature = "model",
         feature = "emu"
@@ -55,7 +56,7 @@ mod access;
 mod awaited;
 mod close;
 mod config;
-#[cfg(any(feature = "shm", feature = "verbs"))]
+#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 mod device;
 mod end;
 mod engine;
@@ -97,8 +98,12 @@ pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, 
 pub use tagmatch_model as model;
 #[cfg(feature = "shm")]
 pub use tagmatch_shm as shm;
+#[cfg(feature = "tcp")]
+pub use tagmatch_secret::{Secret, SecretError};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
+#[cfg(feature = "tcp")]
+pub use tagmatch_tcp as tcp;
 #[cfg(feature = "ucx")]
 pub use tagmatch_ucx as ucx;
 #[cfg(feature = "verbs")]

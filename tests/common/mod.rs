@@ -9,6 +9,8 @@ pub(crate) mod fork;
 
 use std::time::Duration;
 
+#[cfg(feature = "tcp")]
+use tagmatch::tcp::{Secret, TcpConfig};
 #[cfg(feature = "ucx")]
 use tagmatch::ucx::UcxConfig;
 #[cfg(feature = "verbs")]
@@ -22,8 +24,8 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 };
 
 /// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`;
-/// `verbs+emu`, verbs with an emulated NIC that is offered all receives; or `ucx`, over the
-/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback; or
+/// `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -53,12 +55,24 @@ fn on_device(patience: Option<Duration>) -> Config {
             let hw_tags = HwTags::Emu;
             Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
         }
+        #[cfg(feature = "tcp")]
+        "tcp" => tcp(patience),
         #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
-            panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu or ucx would be right")
+            panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp or ucx is right")
         }
     }
+}
+
+#[cfg(feature = "tcp")]
+fn tcp(patience: Option<Duration>) -> Config {
+    let default = TcpConfig::default();
+    let connect_timeout = patience.unwrap_or(default.connect_timeout);
+    let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+    let device = DeviceConfig::Tcp(TcpConfig { listen, connect_timeout, ..default });
+    let secret = Secret::from_bytes(b"the secret of these tests").ok();
+    Config { device, secret, ..Config::default() }
 }
 
 #[cfg(feature = "ucx")]
