@@ -96,10 +96,10 @@ pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[cfg(feature = "model")]
 pub use tagmatch_model as model;
-#[cfg(feature = "shm")]
-pub use tagmatch_shm as shm;
 #[cfg(feature = "tcp")]
 pub use tagmatch_secret::{Secret, SecretError};
+#[cfg(feature = "shm")]
+pub use tagmatch_shm as shm;
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 #[cfg(feature = "tcp")]
