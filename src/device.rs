@@ -207,8 +207,8 @@ impl Device for WorkerDevice {
         on!(self, device => device.expose(reader, buffer))
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
-        on!(self, device => device.withdraw(id))
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        on!(self, device => device.withdraw(reader, id))
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {

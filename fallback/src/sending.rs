@@ -181,7 +181,7 @@ impl Sending {
     ) {
         let Operation { request, status, memory } = operation;
         let buffer = match memory {
-            SendMemory::Exposed(id) => self.take_back(device, id),
+            SendMemory::Exposed(id) => self.take_back(device, status.source, id),
             SendMemory::Sent(buffer) => buffer,
         };
         let rx = &mut core.receiver;
@@ -402,7 +402,7 @@ impl Sending {
         self.exposed += 1;
         let memory = SendMemory::Exposed(exposure.id);
         let Some(key) = self.begin(core, Operation { request, status, memory }) else {
-            let buffer = self.take_back(device, exposure.id);
+            let buffer = self.take_back(device, id, exposure.id);
             return Err((Queued { request, mode, tag, immediate, buffer, sent }, Blocked::Place));
         };
         let app_ctx = AppCtx::new(key.index, key.generation);
@@ -411,7 +411,7 @@ impl Sending {
         let message = Outgoing { header: &header, payload: &[], immediate: None };
         if let Err(refused) = device.send(id, message) {
             core.operations.remove(key);
-            let buffer = self.take_back(device, exposure.id);
+            let buffer = self.take_back(device, id, exposure.id);
             return Err((Queued { request, mode, tag, immediate, buffer, sent }, refused.into()));
         }
         core.receiver.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
@@ -426,8 +426,8 @@ impl Sending {
         core.operations.insert(operation, self.operations_max).ok()
     }
 
-    fn take_back<D: Device>(&mut self, device: &mut D, id: ExposureId) -> Buffer {
+    fn take_back<D: Device>(&mut self, device: &mut D, reader: PeerId, id: ExposureId) -> Buffer {
         self.exposed -= 1;
-        device.withdraw(id).unwrap_or_default()
+        device.withdraw(reader, id).unwrap_or_default()
     }
 }

@@ -230,7 +230,7 @@ impl Device for Shm {
         Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit: 0 }))
     }
 
-    fn withdraw(&mut self, _: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, _: ExposureId) -> Option<Buffer> {
         None
     }
 

@@ -276,7 +276,7 @@ impl Device for Wire {
         Ok(Exposure { id: ExposureId(id), span })
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
         self.net.borrow_mut().exposed.remove(&(self.me, id.0));
         self.exposures.remove(&id.0)
     }

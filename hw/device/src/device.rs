@@ -16,6 +16,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::network::{Network, Networks};
 use crate::slab::Key;
 use crate::{Address, Buffer, Bytes, Flush, PeerId, RawMemory, Registered, TagEvent, TagList};
 
@@ -229,6 +230,15 @@ pub enum DeviceError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The two workers have no network in common. Shared memory is one for workers of one machine,
+    /// user and network namespace.
+    #[error("there is no way to it: this worker is on {own}, that one on {peer}{}", not_by_shm(*own, *peer))]
+    NoRoute {
+        /// The networks of this worker.
+        own: Networks,
+        /// The networks of the other worker.
+        peer: Networks,
+    },
     /// A setting is out of its range.
     #[error("{setting} = {value} is out of range: {range}")]
     BadSetting {
@@ -269,6 +279,15 @@ pub trait EventDescriptor {
     /// A descriptor that is readable while the armed device has something to do. poll(2) and
     /// epoll(7) can watch it.
     fn event_descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// Why shared memory doesn't help two workers that are both on it.
+fn not_by_shm(own: Networks, peer: Networks) -> &'static str {
+    if own.has(Network::Shm) && peer.has(Network::Shm) {
+        ", and it is another machine, network namespace or user, or the machine was restarted"
+    } else {
+        ""
+    }
 }
 
 impl DeviceError {
@@ -346,10 +365,10 @@ pub trait Device {
     fn expose(&mut self, reader: PeerId, buffer: Buffer)
     -> Result<Exposure, (Buffer, DeviceError)>;
 
-    /// Takes an exposed buffer back; `None` if there is no such buffer.
+    /// Takes a buffer back that is exposed to `reader`; `None` if there is no such buffer.
     ///
     /// The caller knows from its protocol that no peer is reading it.
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer>;
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer>;
 
     /// Starts a read. If the call returns `Ok`, [`Event::ReadDone`] ends the read.
     ///

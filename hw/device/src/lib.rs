@@ -12,6 +12,7 @@
 //! | [`Exposures`] | the table of buffers that peers may read |
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
+//! | [`contents`] | what these bytes say, and over which network two workers reach each other |
 //! | [`PeerId`] | the number by which a device calls a peer |
 //! | [`matching`] | the trait of devices that match tags themselves |
 //! | [`tm`] | the headers of a tag-matching NIC |
@@ -21,6 +22,7 @@ pub mod address;
 pub mod buffer;
 pub mod bytes;
 pub mod chunks;
+pub mod contents;
 pub mod copy;
 pub mod device;
 mod elements;
@@ -28,7 +30,10 @@ mod exposures;
 mod finding;
 mod flush;
 mod integer_map;
+mod join;
 pub mod matching;
+mod network;
+mod numbers;
 mod peer;
 mod registered;
 mod room;
@@ -49,6 +54,9 @@ pub use exposures::Exposures;
 pub use finding::Finding;
 pub use flush::Flush;
 pub use integer_map::{IntegerHasher, IntegerMap};
+pub use join::Join;
+pub use network::{Network, Networks};
+pub use numbers::PeerNumbers;
 pub use peer::PeerId;
 pub use registered::{RawMemory, Registered};
 pub use room::Room;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// The number of a peer on one device. Numbers start at 0, are dense, and are never reused while
-/// the device lives.
+/// The number of a peer of one worker. Numbers start at 0, are given one after the other, and are
+/// never reused while the worker lives. A device of a worker with several devices gives only some
+/// of them.
 ///
 /// Number 0 is the worker itself: a device carries messages to oneself like all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,8 +10,8 @@ use crate::pending::{EntryBuffer, Fin, PendingEvent};
 use crate::slots::Handle;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
-    ExposureId, Flush, Incoming, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode,
-    ReadRequest, Refused, Registered, TagCaps, TagList,
+    ExposureId, Flush, Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory,
+    ReadError, ReadMode, ReadRequest, Refused, Registered, TagCaps, TagList,
 };
 
 /// The largest message that the NIC reads, in bytes: a port's `max_msg_sz` on mlx5, 1 GiB.
@@ -163,8 +163,8 @@ impl<D: Device> Device for Model<D> {
         self.inner.expose(reader, buffer)
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
-        self.inner.withdraw(id)
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.inner.withdraw(reader, id)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
@@ -219,6 +219,20 @@ impl<D: Device> Device for Model<D> {
 
     fn disarm(&mut self) {
         self.inner.disarm();
+    }
+}
+
+impl<D: Join> Join for Model<D> {
+    fn network(&self) -> Network {
+        self.inner.network()
+    }
+
+    fn section(&self, room: usize) -> Vec<u8> {
+        self.inner.section(room)
+    }
+
+    fn join(&mut self, address: Address, numbers: &PeerNumbers) {
+        self.inner.join(address, numbers);
     }
 }
 

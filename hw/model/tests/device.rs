@@ -374,7 +374,7 @@ fn on_shared_memory_messages_and_rendezvous_land() {
     }
     assert_eq!(landed, [(1, payload[..400].to_vec()), (2, payload)]);
     assert_eq!(fin.map(|bytes| (bytes.len(), bytes[0])), Some((32, 2)));
-    assert_eq!(b.withdraw(exposure.id).map(|buffer| buffer.len()), Some(5000));
+    assert_eq!(b.withdraw(common::READER, exposure.id).map(|buffer| buffer.len()), Some(5000));
 }
 
 /// Random failures never end a match twice or not at all. `order.rs` tests the order of matches.

@@ -19,7 +19,8 @@ use super::ring::{Consumer, Producer, PushError, Ring};
 use super::watcher::Watched;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    Flush, InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -210,7 +211,7 @@ impl Device for Shm {
         self.connections.reads.exposures.expose(buffer)
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
         self.connections.reads.exposures.withdraw(id)
     }
 
@@ -253,6 +254,22 @@ impl Device for Shm {
 
     fn disarm(&mut self) {
         self.wake_up();
+    }
+}
+
+impl Join for Shm {
+    fn network(&self) -> Network {
+        Network::Shm
+    }
+
+    fn section(&self, _: usize) -> Vec<u8> {
+        self.local.name.section().to_vec()
+    }
+
+    /// The name in the address must be that of this worker: it is the name of its socket.
+    fn join(&mut self, address: Address, numbers: &PeerNumbers) {
+        self.local.address = address;
+        self.connections.peers.join(address, numbers);
     }
 }
 

@@ -1,90 +1,75 @@
-//! The contents of the address of a shared-memory worker.
+//! What the address of a worker on shared memory says.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use tagmatch_device::bytes::{array_at, u32_at, u64_at};
-use tagmatch_device::{Address, DeviceError};
+use tagmatch_device::bytes::{array_at, u32_at};
+use tagmatch_device::contents::{Contents, Place};
+use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_os::process::{Pid, own_uid};
 
-/// The contents of an [`Address`] of this device.
+/// The worker's name, which is that of its socket, and the part of its [`Address`] about shared
+/// memory:
 ///
 /// | bytes | contents |
 /// |---|---|
-/// | 0..4 | `TMsh` |
-/// | 4..8 | version of the handshake |
-/// | 8..24 | random: the name of the worker's socket |
-/// | 24..28 | user |
-/// | 28..32 | process, by its number in its own pid namespace |
-/// | 32..40 | pid namespace, 0 if unknown |
-/// | 40..48 | first bytes of the boot id of the machine, 0 if unknown |
+/// | 0..7 | [`Place`]: the machine since its last start, the network namespace, the user; 0 if unknown |
+/// | 7..11 | process: 22 bits of its number in its own pid namespace, 10 bits of that namespace's |
 ///
-/// Numbers are little-endian. The address means nothing on another machine.
+/// Numbers are little-endian. This part means nothing on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmName {
-    socket: [u8; 16],
-    uid: u32,
-    pid: i32,
-    pid_namespace: u64,
-    machine: u64,
+    socket: [u8; 8],
+    place: Place,
+    process: u32,
 }
-
-const MAGIC: [u8; 4] = *b"TMsh";
-const LENGTH: usize = 48;
 
 /// Version of the handshake and the rings. Every change to either increments it.
 pub(crate) const VERSION: u32 = 1;
 
+/// No process has a larger number (PID_MAX_LIMIT in the kernel's threads.h).
+const PID_MASK: u32 = (1 << 22) - 1;
+
 impl ShmName {
     /// A new name for a worker of this process.
     pub(crate) fn create() -> io::Result<Self> {
+        let namespace = namespace("/proc/self/ns/pid").unwrap_or(0);
         Ok(ShmName {
             socket: tagmatch_os::random()?,
-            uid: own_uid(),
-            pid: Pid::own().0,
-            pid_namespace: pid_namespace(),
-            machine: machine(),
+            place: place().unwrap_or(Place([0; Place::BYTES])),
+            process: process_of(Pid::own(), namespace),
         })
     }
 
     /// Parses an address.
     ///
     /// # Errors
-    /// [`DeviceError::BadAddress`] if it is not of this device or not of this version.
+    /// [`DeviceError::BadAddress`] if it is not of this version, or says nothing about shared
+    /// memory.
     pub fn parse(address: &Address) -> Result<Self, DeviceError> {
-        let bad = |why| DeviceError::BadAddress { why };
-        let bytes = address.as_bytes();
-        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return Err(bad("it does not have the length of a shared-memory address"));
-        };
-        if bytes[..4] != MAGIC {
-            return Err(bad("it is not a shared-memory address"));
-        }
-        if u32_at(bytes, 4) != VERSION {
-            return Err(bad("its worker uses another version of the protocol"));
-        }
+        let contents = Contents::of(address)?;
+        let why = "its worker is not on shared memory";
+        let bytes: &[u8; Network::SHM_BYTES] =
+            contents.section_of(Network::Shm).ok_or(DeviceError::BadAddress { why })?;
         Ok(ShmName {
-            socket: array_at(bytes, 8),
-            uid: u32_at(bytes, 24),
-            pid: u32_at(bytes, 28).cast_signed(),
-            pid_namespace: u64_at(bytes, 32),
-            machine: u64_at(bytes, 40),
+            socket: contents.name,
+            place: Place(array_at(bytes, 0)),
+            process: u32_at(bytes, Place::BYTES),
         })
     }
 
-    /// The address with these contents.
+    /// The part of an address about shared memory.
+    pub(crate) fn section(&self) -> [u8; Network::SHM_BYTES] {
+        let mut bytes = [0; Network::SHM_BYTES];
+        bytes[..Place::BYTES].copy_from_slice(&self.place.0);
+        bytes[Place::BYTES..].copy_from_slice(&self.process.to_le_bytes());
+        bytes
+    }
+
+    /// The address of a worker that is on no other network.
     pub(crate) fn address(&self) -> Result<Address, DeviceError> {
-        let mut bytes = [0; LENGTH];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.socket);
-        bytes[24..28].copy_from_slice(&self.uid.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.pid.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.pid_namespace.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.machine.to_le_bytes());
-        Address::from_bytes(&bytes)
-            .map_err(|_| DeviceError::BadAddress { why: "it has a wrong length" })
+        Contents::new(self.socket).with(Network::Shm, &self.section()).address()
     }
 
     /// Name of the worker's socket in the abstract namespace.
@@ -93,39 +78,46 @@ impl ShmName {
         self.socket.iter().fold(name, |name, byte| format!("{name}{byte:02x}"))
     }
 
-    /// Checks that a worker named `own` may be able to reach this one.
-    pub(crate) fn check_reachable(&self, own: &ShmName) -> Result<(), DeviceError> {
-        let bad = |why| Err(DeviceError::BadAddress { why });
-        if self.machine != own.machine && self.machine != 0 && own.machine != 0 {
-            return bad("its worker is on another machine, or was started before a reboot");
-        }
-        if self.uid != own.uid {
-            return bad("its worker belongs to another user");
-        }
-        Ok(())
-    }
-
     /// Whether this process has made the name; `false` in a forked child.
     pub(crate) fn is_own_process(&self) -> bool {
-        self.pid == Pid::own().0
+        self.process & PID_MASK == Pid::own().0.cast_unsigned()
     }
 
     /// Whether `pid`, the process at the other end by the word of the kernel, can be the process of
     /// this address. Process numbers of different pid namespaces can't be compared.
     pub(crate) fn is_process(&self, own: &ShmName, pid: Pid) -> bool {
-        let comparable = self.pid_namespace == own.pid_namespace && self.pid_namespace != 0;
-        !comparable || self.pid == pid.0
+        let is_comparable = (self.process ^ own.process) & !PID_MASK == 0;
+        if !is_comparable || self.process & PID_MASK == pid.0.cast_unsigned() {
+            return true;
+        }
+        // Two namespaces may have the same ten bits.
+        let theirs = namespace(&format!("/proc/{}/ns/pid", pid.0));
+        theirs.is_some() && theirs != namespace("/proc/self/ns/pid")
     }
 }
 
-fn pid_namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
+/// The number of a process, with ten bits of the number of its pid namespace.
+fn process_of(pid: Pid, namespace: u64) -> u32 {
+    let [b0, b1, b2, ..] = (namespace ^ namespace >> 10).to_le_bytes();
+    let bits = u32::from_le_bytes([b0, b1, b2, 0]) << 22;
+    pid.0.cast_unsigned() & PID_MASK | bits
 }
 
-fn machine() -> u64 {
-    let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return 0 };
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-    u64::from_str_radix(&digits, 16).unwrap_or(0)
+/// Where this process' shared memory reaches, if /proc tells.
+fn place() -> Option<Place> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = namespace("/proc/self/ns/net")?;
+    let text = format!("{} {namespace} {}", boot.trim(), own_uid());
+    // FNV-1a: of any build of this crate, since both ends must find the same.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Some(Place(array_at(&hash.to_le_bytes(), 0)))
+}
+
+/// The number of a namespace, if /proc tells.
+fn namespace(path: &str) -> Option<u64> {
+    fs::metadata(path).ok().map(|about| about.ino())
 }
 
 #[cfg(test)]
@@ -138,17 +130,19 @@ mod tests {
         let name = ShmName::create().unwrap();
         let address = name.address().unwrap();
         assert_eq!(ShmName::parse(&address).unwrap(), name);
-        assert!(name.check_reachable(&name).is_ok());
-        assert!(name.is_process(&name, Pid::own()));
-        assert_eq!(name.socket_name().len(), "tagmatch-".len() + 32);
+        assert_eq!(name.place, ShmName::create().unwrap().place);
+        assert!(name.is_own_process());
+        assert_eq!(name.socket_name().len(), "tagmatch-".len() + 16);
     }
 
     #[test]
-    fn other_machines_and_users_are_out_of_reach() {
+    fn a_process_is_known_by_its_number_in_its_namespace() {
         let own = ShmName::create().unwrap();
-        let elsewhere = ShmName { machine: own.machine ^ 1, ..own };
-        assert!(own.machine == 0 || elsewhere.check_reachable(&own).is_err());
-        assert!(ShmName { uid: own.uid ^ 1, ..own }.check_reachable(&own).is_err());
+        assert!(own.is_process(&own, Pid::own()));
+        let other = ShmName { process: own.process ^ 1, ..own };
+        assert!(!other.is_process(&own, Pid::own()) && !other.is_own_process());
+        let elsewhere = ShmName { process: other.process ^ 1 << 22, ..own };
+        assert!(elsewhere.is_process(&own, Pid::own()));
     }
 
     proptest! {

@@ -7,13 +7,9 @@ use std::time::Instant;
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::ring::Ring;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId, PeerNumbers};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
-
-/// Most peers over the whole life of a device, including those that are down: numbers of peers are
-/// never reused.
-const PEERS_EVER_MAX: usize = 1 << 20;
 
 /// The state of a peer. It moves down this list and never back.
 ///
@@ -60,13 +56,15 @@ pub(crate) struct OfferedRing {
 }
 
 struct Peer {
-    address: Address,
+    address: Option<Address>,
     state: PeerState,
 }
 
 /// All peers, by number and by address. Peers that are down stay in the table.
 #[derive(Default)]
 pub(crate) struct Peers {
+    numbers: PeerNumbers,
+    /// A number that another device of the worker has given has no address, and is down.
     peers: Vec<Peer>,
     by_address: HashMap<Address, PeerId>,
     /// The peers in the state `Connecting`.
@@ -80,22 +78,30 @@ impl Peers {
         address: Address,
         state: PeerState,
     ) -> Result<PeerId, DeviceError> {
-        let limit = PEERS_EVER_MAX;
-        let none_left =
-            DeviceError::Exhausted { what: "peer, those that went down included", limit };
-        let number = u32::try_from(self.peers.len()).ok().filter(|_| !self.is_full());
-        let peer = PeerId(number.ok_or(none_left)?);
+        let peer = self.numbers.give()?;
         if matches!(state, PeerState::Connecting(_)) {
             self.connecting.push(peer);
         }
-        self.peers.push(Peer { address, state });
+        let elsewhere = || Peer { address: None, state: PeerState::Down };
+        self.peers.resize_with(peer.index(), elsewhere);
+        self.peers.push(Peer { address: Some(address), state });
         self.by_address.insert(address, peer);
         Ok(peer)
     }
 
+    /// Makes the table one of several of a worker. It contains the worker itself only.
+    pub(crate) fn join(&mut self, own: Address, numbers: &PeerNumbers) {
+        self.numbers = numbers.clone();
+        self.by_address.clear();
+        self.by_address.insert(own, PeerId::ONESELF);
+        if let Some(oneself) = self.peers.first_mut() {
+            oneself.address = Some(own);
+        }
+    }
+
     /// Whether no other peer can be entered.
     pub(crate) fn is_full(&self) -> bool {
-        self.peers.len() >= PEERS_EVER_MAX
+        self.numbers.are_given()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,7 +113,7 @@ impl Peers {
     }
 
     pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
-        Some(self.peers.get(peer.index())?.address)
+        self.peers.get(peer.index())?.address
     }
 
     pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {

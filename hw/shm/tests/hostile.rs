@@ -38,8 +38,11 @@ fn hellos_that_break_rules() {
     let short = memfd(length - 4096, SEALS);
     let claims = |address| Hello { address, ..good.clone() }.emit();
     let mut foreign = victim.as_bytes().to_vec();
-    foreign[28] ^= 1;
+    foreign[16] ^= 1;
     let foreign = Address::from_bytes(&foreign).unwrap();
+    let mut elsewhere = good.address.as_bytes().to_vec();
+    elsewhere[9] ^= 1;
+    let elsewhere = Address::from_bytes(&elsewhere).unwrap();
     let packets: Vec<(Vec<u8>, Vec<i32>)> = vec![
         (vec![], vec![]),
         (b"garbage".to_vec(), vec![]),
@@ -59,6 +62,7 @@ fn hellos_that_break_rules() {
         (claims(victim), fds.to_vec()),
         (claims(bystanders.friend.address()), fds.to_vec()),
         (claims(foreign), fds.to_vec()),
+        (claims(elsewhere), fds.to_vec()),
         (claims(Address::from_bytes(&[1; 64]).unwrap()), fds.to_vec()),
         (Refusal::Crossed.emit(), vec![]),
     ];

@@ -68,7 +68,7 @@ fn large_buffers_of_the_device_are_read_without_the_peers_progress() {
             assert!(into[..] == pattern(length, length)[..]);
             let part = RemoteSpan { address: span.address + 7, length: 100, ..span };
             assert_eq!(read(&mut a, to_b, part).0[..], pattern(length, length)[7..107]);
-            assert_eq!(b.withdraw(id).unwrap().len(), length);
+            assert_eq!(b.withdraw(READER, id).unwrap().len(), length);
         }
     }
 }
@@ -85,7 +85,7 @@ fn a_buffer_that_is_used_again_sends_its_new_bytes() {
         let (into, result) = read(&mut a, to_b, span);
         assert!(result == Ok(()) && into[..] == pattern(seed, 100_000)[..]);
         // The memory of a dropped buffer is given out again.
-        drop(b.withdraw(id).unwrap());
+        drop(b.withdraw(READER, id).unwrap());
         buffer = b.allocate(100_000).unwrap();
         assert_eq!(buffer.as_ptr(), start);
     }
@@ -152,7 +152,7 @@ fn a_read_fails_if_its_owner_lets_go_of_the_buffer_meanwhile() {
         let mut kept = None;
         if by_disconnecting {
             b.disconnect(to_a);
-            kept = b.withdraw(id);
+            kept = b.withdraw(READER, id);
             kept.as_mut().unwrap().as_mut_slice().unwrap().fill(0);
         } else {
             drop(b);

@@ -55,7 +55,7 @@ fn reads_of_every_size_arrive_direct_and_copied() {
                 let (into, result) = read(&mut a, &mut b, to_b, remote, size + 5);
                 assert_eq!(result, Ok(()));
                 assert!(into[..size] == bytes[10..10 + size] && into[size..] == [0; 5]);
-                assert_eq!(b.withdraw(exposure.id).unwrap().len(), size + 20);
+                assert_eq!(b.withdraw(READER, exposure.id).unwrap().len(), size + 20);
             }
         }
     }
@@ -189,7 +189,7 @@ fn a_copied_read_of_a_withdrawn_buffer_fails() {
     for _ in 0..20 {
         assert!(a.poll().is_none() && b.poll().is_none());
     }
-    assert!(b.withdraw(exposure.id).is_some());
+    assert!(b.withdraw(READER, exposure.id).is_some());
     wait_for(&mut [&mut a, &mut b], "the end of the read", |_, event| match event {
         Owned::ReadDone(1, into, Err(ReadError::BadSpan)) => {
             assert_eq!(into.len(), 4 << 20);
@@ -252,11 +252,11 @@ fn withdrawn_buffers_are_returned_once() {
         kept.push_back((number, a.expose(READER, Buffer::from(pattern(number, 16))).unwrap().id));
         if number % 3 == 0 {
             let (number, id) = kept.pop_front().unwrap();
-            assert!(a.withdraw(id).unwrap()[..] == pattern(number, 16)[..]);
-            assert!(a.withdraw(id).is_none());
+            assert!(a.withdraw(READER, id).unwrap()[..] == pattern(number, 16)[..]);
+            assert!(a.withdraw(READER, id).is_none());
         }
     }
-    assert!(a.withdraw(ExposureId(u32::MAX)).is_none());
+    assert!(a.withdraw(READER, ExposureId(u32::MAX)).is_none());
 }
 
 #[test]

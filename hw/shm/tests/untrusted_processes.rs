@@ -262,7 +262,10 @@ fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_ha
     };
     let victim = other.hear_address();
     let mut bytes = victim.as_bytes().to_vec();
-    bytes[28..32].copy_from_slice(&std::process::id().to_le_bytes());
+    // The process: the lower 22 bits of the four bytes that follow the place.
+    let process = u32::from_le_bytes(bytes[16..20].try_into().unwrap());
+    let process = process >> 22 << 22 | std::process::id();
+    bytes[16..20].copy_from_slice(&process.to_le_bytes());
     let hello = hello(invented(&Address::from_bytes(&bytes).unwrap(), 1));
     let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
     let raw = RawSocket::connect(&victim).unwrap();

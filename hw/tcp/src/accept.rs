@@ -123,6 +123,8 @@ impl Tcp {
     /// further is taken.
     fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, Refusal> {
         let (is_smaller, now) = (self.address < *address, self.clock.time());
+        // No worker asks for a route that both don't find.
+        self.check_route(address).map_err(|_| Refusal::Known)?;
         let Some(peer) = self.peers.find(address) else {
             return if self.peers.is_full() { Err(Refusal::Full) } else { Ok(None) };
         };
@@ -185,4 +187,37 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     let passing =
         [libc::EINTR, libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH];
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TcpConfig;
+    use tagmatch_device::contents::Contents;
+    use tagmatch_device::{Device, Join, Network, PeerNumbers};
+    use tagmatch_secret::Secret;
+
+    /// A worker at a place of shared memory, with TCP.
+    fn at_place(place: u8) -> (Tcp, Address) {
+        let secret = Secret::from_bytes(&[7; 16]).ok();
+        let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+        let mut tcp = Tcp::new(TcpConfig { secret, listen, ..TcpConfig::default() }).unwrap();
+        let (own, section) = (tcp.address(), tcp.section(Contents::ROOM));
+        let place = [place; Network::SHM_BYTES];
+        let contents = Contents::new(Contents::of(&own).unwrap().name);
+        let contents = contents.with(Network::Shm, &place).with(Network::Tcp, &section);
+        let address = contents.address().unwrap();
+        tcp.join(address, &PeerNumbers::of_several_devices());
+        (tcp, address)
+    }
+
+    #[test]
+    fn a_caller_that_is_to_come_over_shared_memory_is_not_taken() {
+        let (mut tcp, _) = at_place(1);
+        let [(_, neighbour), (_, far)] = [1, 2].map(at_place);
+        assert_eq!(tcp.known_peer(&neighbour), Err(Refusal::Known));
+        assert!(tcp.connect(&neighbour).is_err());
+        assert_eq!(tcp.known_peer(&far), Ok(None));
+        assert!(tcp.connect(&far).is_ok());
+    }
 }

@@ -11,7 +11,8 @@ use super::greeting::Refusal;
 use super::handshake::{Called, Caller, Stop};
 use super::numbers::Watched;
 use super::peers::{Attempt, PeerState};
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_device::contents::route;
+use tagmatch_device::{Address, DeviceError, DownReason, Network, PeerId};
 use tagmatch_os::{stream, tcp};
 
 /// Time until the next attempt, after one that failed for a passing reason.
@@ -29,6 +30,7 @@ impl Tcp {
         if let Some(peer) = self.peers.find(address) {
             return Ok(peer);
         }
+        self.check_route(address)?;
         TcpAddress::parse(address)?;
         if self.listeners.is_closed() {
             let why = "the device was closed";
@@ -51,6 +53,15 @@ impl Tcp {
         self.try_ways(peer);
         self.is_timer_stale = true;
         Ok(peer)
+    }
+
+    /// Whether the worker with this address is to be reached over TCP.
+    pub(crate) fn check_route(&self, peer: &Address) -> Result<(), DeviceError> {
+        let why = "its worker is reached over another network";
+        match route(&self.address, peer)? {
+            Network::Tcp => Ok(()),
+            _ => Err(DeviceError::BadAddress { why }),
+        }
     }
 
     /// Begins a connection to the next host to which one can be begun.

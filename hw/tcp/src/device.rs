@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
 use super::handshake::Listener;
@@ -19,7 +20,8 @@ use super::strangers::Strangers;
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
-    Flush, InCall, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
@@ -34,6 +36,7 @@ use tagmatch_secret::Secret;
 pub struct Tcp {
     pub(crate) config: TcpConfig,
     pub(crate) secret: Secret,
+    own: TcpAddress,
     pub(crate) address: Address,
     pub(crate) owner: Pid,
 
@@ -86,10 +89,11 @@ impl Tcp {
         let timer = Timer::new().in_call("timerfd_create")?;
         epoll.watch(timer.as_fd(), Watched::Timer.number()).in_call("epoll_ctl")?;
         let name = random().in_call("getrandom")?;
-        let (listeners, own) = Listeners::open(&config, name, &epoll)?;
-        let address = own.address()?;
+        let (listeners, own) = Listeners::open(&config, &epoll)?;
+        let address = own.address(name)?;
         let mut tcp = Tcp {
             secret,
+            own,
             address,
             owner: Pid::own(),
             epoll,
@@ -231,7 +235,7 @@ impl Device for Tcp {
         self.exposures.expose(buffer)
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
         self.exposures.withdraw(id)
     }
 
@@ -268,6 +272,21 @@ impl Device for Tcp {
 
     fn disarm(&mut self) {
         self.wake_up();
+    }
+}
+
+impl Join for Tcp {
+    fn network(&self) -> Network {
+        Network::Tcp
+    }
+
+    fn section(&self, room: usize) -> Vec<u8> {
+        self.own.section(room)
+    }
+
+    fn join(&mut self, address: Address, numbers: &PeerNumbers) {
+        self.address = address;
+        self.peers.join(address, numbers);
     }
 }
 

@@ -30,7 +30,6 @@ impl Listeners {
     /// Listens as the settings say; returns port and hosts in the form of an address, too.
     pub(crate) fn open(
         config: &TcpConfig,
-        name: [u8; 8],
         epoll: &Epoll,
     ) -> Result<(Self, TcpAddress), DeviceError> {
         let hosts = hosts_to_listen_on(config)?;
@@ -50,7 +49,7 @@ impl Listeners {
         for (place, socket) in sockets.iter().enumerate() {
             epoll.watch(socket.as_fd(), Watched::Listener(place).number()).in_call("epoll_ctl")?;
         }
-        let address = TcpAddress { name, port, hosts: announced };
+        let address = TcpAddress { port, hosts: announced };
         Ok((Listeners { sockets, muted_until: None }, address))
     }
 

@@ -201,7 +201,7 @@ fn a_reader_that_is_killed_leaves_the_buffer_to_its_owner() {
     let start = Instant::now();
     assert_eq!(wait_down(&mut tcp, peer), DownReason::Gone);
     assert!(start.elapsed() < SOON);
-    assert_eq!(tcp.withdraw(exposure.id).unwrap().len(), EXPOSED);
+    assert_eq!(tcp.withdraw(peer, exposure.id).unwrap().len(), EXPOSED);
 }
 
 /// What a process has flushed arrives, though the process ends at once, without closing its device,

@@ -143,7 +143,7 @@ fn a_worker_sends_messages_to_itself() {
         }
         other => panic!("{other:?}"),
     });
-    assert_eq!(a.withdraw(exposure.id).unwrap().len(), 100_000);
+    assert_eq!(a.withdraw(PeerId::ONESELF, exposure.id).unwrap().len(), 100_000);
     let into = Buffer::zeroed(200_000);
     a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 2 }).unwrap();
     wait_for(&mut [&mut a], "a failed read", |_, event| match event {

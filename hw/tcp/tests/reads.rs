@@ -43,7 +43,7 @@ fn reads_of_every_size_arrive() {
         let (into, result) = read(&mut a, &mut b, to_b, remote, size + 5);
         assert_eq!(result, Ok(()));
         assert!(into[..size] == bytes[10..10 + size] && into[size..] == [0; 5]);
-        assert_eq!(b.withdraw(exposure.id).unwrap().len(), size + 20);
+        assert_eq!(b.withdraw(READER, exposure.id).unwrap().len(), size + 20);
     }
 }
 
@@ -157,7 +157,7 @@ fn a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
         assert!(b.poll().is_none() && a.poll().is_none());
     }
     // The same memory is exposed again, with other bytes.
-    let mut buffer = b.withdraw(exposure.id).unwrap();
+    let mut buffer = b.withdraw(READER, exposure.id).unwrap();
     buffer.room().unwrap().fill(&vec![9; 64 << 20]);
     let again = b.expose(READER, buffer).unwrap();
     assert_eq!(again.span.address, exposure.span.address);

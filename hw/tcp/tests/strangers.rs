@@ -147,8 +147,7 @@ fn a_port_of_another_worker_or_program_is_an_error_with_the_reason() {
     let reason = wait_down(&mut a, peer);
     assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
     // 2001:db8::/32 is for documentation. No machine has an address of it.
-    let far: Vec<u8> =
-        [&b"TMtp\x01nobody??\x01\x01\x06\x20\x01\x0d\xb8"[..], &[0; 11], &[1]].concat();
+    let far: Vec<u8> = [&b"\xccnobody??\x01\x01\x06\x20\x01\x0d\xb8"[..], &[0; 11], &[1]].concat();
     let mut a = tcp(quick());
     let peer = a.connect(&Address::from_bytes(&far).unwrap()).unwrap();
     assert!(matches!(wait_down(&mut a, peer), DownReason::Unreachable { .. }));

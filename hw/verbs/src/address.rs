@@ -1,23 +1,21 @@
-//! The address of a verbs worker.
+//! What the address of a worker on verbs says.
 
-use tagmatch_device::bytes::{array_at, u32_at};
-use tagmatch_device::{Address, DeviceError};
+use tagmatch_device::bytes::array_at;
+use tagmatch_device::contents::Contents;
+use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_rdma_core_sys as sys;
 
 use super::gid::Gid;
 
-/// The contents of an [`Address`] of this device.
+/// The worker's name, and the part of its [`Address`] about verbs:
 ///
 /// | bytes | content |
 /// |---|---|
-/// | 0..4 | `TMvb` |
-/// | 4 | version of the handshake and of the messages |
-/// | 5 | link layer: 1 InfiniBand, 2 Ethernet; plus 0x80 if the worker's NIC matches tags |
-/// | 6..8 | LID, on InfiniBand |
-/// | 8..24 | GID |
-/// | 24..28 | number of the datagram queue pair |
-/// | 28..32 | key of the datagram queue pair (Q_Key) |
-/// | 32..48 | random instance number of the worker |
+/// | 0 | link layer: 1 InfiniBand, 2 Ethernet; plus 0x80 if the worker's NIC matches tags |
+/// | 1..3 | LID, on InfiniBand |
+/// | 3..19 | GID |
+/// | 19..22 | number of the datagram queue pair |
+/// | 22..25 | key of the datagram queue pair (Q_Key) |
 ///
 /// Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,73 +24,63 @@ pub(super) struct VerbsAddress {
     pub(super) lid: u16,
     pub(super) gid: Gid,
     pub(super) qp_num: u32,
+    /// At most 24 bits, so the highest bit, which privileged keys have, is clear.
     pub(super) qkey: u32,
-    pub(super) instance: [u8; 16],
+    /// The worker's name.
+    pub(super) name: [u8; 8],
     /// Whether the worker's NIC matches tags. Both sides of a connection have two queue pairs then.
     pub(super) matches_tags: bool,
 }
 
-const MAGIC: [u8; 4] = *b"TMvb";
 const MATCHES_TAGS: u8 = 0x80;
 /// Version of the handshake and of the messages. It goes up with every change to either.
 pub(super) const VERSION: u8 = 1;
-/// The length of an address, in bytes.
-pub(super) const LENGTH: usize = 48;
 /// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const BITS_24: u32 = (1 << 24) - 1;
 
 impl VerbsAddress {
-    pub(super) fn emit(&self) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
-        bytes[0..4].copy_from_slice(&MAGIC);
-        bytes[4] = VERSION;
-        bytes[5] = self.link_layer | if self.matches_tags { MATCHES_TAGS } else { 0 };
-        bytes[6..8].copy_from_slice(&self.lid.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.gid.0);
-        bytes[24..28].copy_from_slice(&self.qp_num.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.qkey.to_le_bytes());
-        bytes[32..48].copy_from_slice(&self.instance);
+    /// The part of the address.
+    pub(super) fn section(&self) -> [u8; Network::VERBS_BYTES] {
+        let mut bytes = [0; Network::VERBS_BYTES];
+        bytes[0] = self.link_layer | if self.matches_tags { MATCHES_TAGS } else { 0 };
+        bytes[1..3].copy_from_slice(&self.lid.to_le_bytes());
+        bytes[3..19].copy_from_slice(&self.gid.0);
+        bytes[19..22].copy_from_slice(&self.qp_num.to_le_bytes()[..3]);
+        bytes[22..25].copy_from_slice(&self.qkey.to_le_bytes()[..3]);
         bytes
     }
 
+    /// The address of a worker that is on no other network.
     pub(super) fn address(&self) -> Result<Address, DeviceError> {
-        Address::from_bytes(&self.emit())
-            .map_err(|_| DeviceError::BadAddress { why: "it is longer than an address can be" })
+        Contents::new(self.name).with(Network::Verbs, &self.section()).address()
     }
 
     /// Parses an address.
     ///
     /// # Errors
-    /// [`DeviceError::BadAddress`] if it isn't an address of this device and version.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, DeviceError> {
+    /// [`DeviceError::BadAddress`] if it isn't an address of this version, or says nothing about
+    /// verbs.
+    pub(super) fn parse(address: &Address) -> Result<Self, DeviceError> {
         let bad = |why| Err(DeviceError::BadAddress { why });
-        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return bad("a verbs address has 48 bytes");
+        let contents = Contents::of(address)?;
+        let Some(bytes) = contents.section_of::<{ Network::VERBS_BYTES }>(Network::Verbs) else {
+            return bad("its worker is not on verbs");
         };
-        if bytes[0..4] != MAGIC {
-            return bad("it belongs to another kind of device");
-        }
-        if bytes[4] != VERSION {
-            return bad("its worker uses another version of the protocol");
-        }
+        let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0]);
         let address = VerbsAddress {
-            link_layer: bytes[5] & !MATCHES_TAGS,
-            matches_tags: bytes[5] & MATCHES_TAGS != 0,
-            lid: u16::from_le_bytes(array_at(bytes, 6)),
-            gid: Gid(array_at(bytes, 8)),
-            qp_num: u32_at(bytes, 24),
-            qkey: u32_at(bytes, 28),
-            instance: array_at(bytes, 32),
+            link_layer: bytes[0] & !MATCHES_TAGS,
+            matches_tags: bytes[0] & MATCHES_TAGS != 0,
+            lid: u16::from_le_bytes(array_at(bytes, 1)),
+            gid: Gid(array_at(bytes, 3)),
+            qp_num: number(19),
+            qkey: number(22),
+            name: contents.name,
         };
         match address.link_layer {
-            sys::IBV_LINK_LAYER_INFINIBAND => {}
-            sys::IBV_LINK_LAYER_ETHERNET if address.gid.0 != [0; 16] => {}
-            _ => return bad("its link layer is neither InfiniBand nor Ethernet"),
+            sys::IBV_LINK_LAYER_INFINIBAND => Ok(address),
+            sys::IBV_LINK_LAYER_ETHERNET if address.gid.0 != [0; 16] => Ok(address),
+            _ => bad("its link layer is neither InfiniBand nor Ethernet"),
         }
-        if address.qp_num > BITS_24 {
-            return bad("a queue pair's number has 24 bits");
-        }
-        Ok(address)
     }
 }
 
@@ -103,11 +91,11 @@ mod tests {
     fn example() -> VerbsAddress {
         VerbsAddress {
             link_layer: sys::IBV_LINK_LAYER_ETHERNET,
-            lid: 0,
+            lid: 0x1234,
             gid: Gid([7; 16]),
             qp_num: 0x123456,
-            qkey: 0x0bad_cafe,
-            instance: *b"0123456789abcdef",
+            qkey: 0x00ad_cafe,
+            name: *b"01234567",
             matches_tags: true,
         }
     }
@@ -115,22 +103,17 @@ mod tests {
     #[test]
     fn round_trips() {
         let address = example();
-        assert_eq!(VerbsAddress::parse(&address.emit()).unwrap(), address);
-        assert_eq!(address.address().unwrap().as_bytes(), address.emit());
+        assert_eq!(VerbsAddress::parse(&address.address().unwrap()).unwrap(), address);
     }
 
     #[test]
     fn impossible_addresses_are_refused() {
-        let refused = |change: fn(&mut [u8; LENGTH])| {
-            let mut bytes = example().emit();
-            change(&mut bytes);
-            VerbsAddress::parse(&bytes).is_err()
-        };
-        assert!(VerbsAddress::parse(b"TMvb").is_err());
-        assert!(refused(|b| b[0] = b'X'));
-        assert!(refused(|b| b[4] = VERSION + 1));
-        assert!(refused(|b| b[5] = 0));
-        assert!(refused(|b| b[8..24].fill(0)));
-        assert!(refused(|b| b[27] = 1));
+        let refused =
+            |change: VerbsAddress| VerbsAddress::parse(&change.address().unwrap()).is_err();
+        assert!(!refused(example()));
+        assert!(refused(VerbsAddress { link_layer: 0, ..example() }));
+        assert!(refused(VerbsAddress { gid: Gid([0; 16]), ..example() }));
+        let elsewhere = Contents::new(*b"01234567").with(Network::Tcp, &[1; 7]).address().unwrap();
+        assert!(VerbsAddress::parse(&elsewhere).is_err());
     }
 }

@@ -16,7 +16,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, DownReason, Event, InCall, Limits, PeerId};
+use tagmatch_device::contents::route;
+use tagmatch_device::{Address, DeviceError, DownReason, Event, InCall, Limits, Network, PeerId};
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
@@ -45,7 +46,7 @@ impl Verbs {
             }
             return Ok(peer);
         }
-        let to = VerbsAddress::parse(address.as_bytes())?;
+        let to = self.check_route(address)?;
         if to.link_layer != self.own.link_layer {
             return Err(DeviceError::BadAddress {
                 why: "its worker is on another kind of network (InfiniBand or Ethernet)",
@@ -151,8 +152,17 @@ impl Verbs {
         ah.ok()
     }
 
+    /// Where the worker with this address is, which is to be reached over verbs.
+    fn check_route(&self, peer: &Address) -> Result<VerbsAddress, DeviceError> {
+        let why = "its worker is on this machine, and is reached over shared memory";
+        match route(&self.address, peer)? {
+            Network::Verbs => VerbsAddress::parse(peer),
+            _ => Err(DeviceError::BadAddress { why }),
+        }
+    }
+
     fn send_datagram(&mut self, to: &VerbsAddress, ah: Arc<Ah>, handshake: Handshake) {
-        let datagram = Datagram { to: to.instance, from: self.own, handshake };
+        let datagram = Datagram { to: to.name, from: self.address, handshake };
         self.datagrams.send(to, ah, &datagram);
     }
 
@@ -177,15 +187,15 @@ impl Verbs {
 
     /// Handles a datagram of the handshake.
     pub(super) fn on_datagram(&mut self, datagram: &Datagram) {
-        let Datagram { to, from, handshake } = datagram;
-        if *to != self.own.instance || from.link_layer != self.own.link_layer {
+        let Datagram { to, from: address, handshake } = datagram;
+        let Ok(from) = self.check_route(address) else { return };
+        if *to != self.own.name || from.link_layer != self.own.link_layer {
             return;
         }
-        let Ok(address) = from.address() else { return };
-        let known = self.by_address.get(&address).copied();
+        let known = self.by_address.get(address).copied();
         match (*handshake, known) {
             (Handshake::Request(remote_end), _) => {
-                self.on_request(from, &address, known, remote_end)
+                self.on_request(&from, address, known, remote_end)
             }
             (Handshake::Accept { end: remote_end, to_qp }, Some(peer)) => {
                 if self.is_answer(peer, to_qp) && self.receive_from(peer, remote_end) {

@@ -125,7 +125,7 @@ impl Datagrams {
         let length = (completion.byte_len as usize).checked_sub(HEADER)?;
         let datagram = Datagram::parse(bytes[HEADER..].get(..length)?)?;
         let header: &[u8; HEADER] = bytes[..HEADER].try_into().ok()?;
-        let from = &datagram.from;
+        let from = VerbsAddress::parse(&datagram.from).ok()?;
         let is_from_port = if from.link_layer == sys::IBV_LINK_LAYER_ETHERNET {
             gid::is_from(header, from.gid)
         } else {

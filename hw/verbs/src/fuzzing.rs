@@ -1,6 +1,7 @@
 //! The parsers of everything that a peer's device can send, for fuzzing. Not part of the public
 //! interface.
 
+use super::address::VerbsAddress;
 use super::wire::{Datagram, Signal};
 
 /// Parses `bytes` in every way that a device does, and emits the result again.
@@ -10,8 +11,7 @@ use super::wire::{Datagram, Signal};
 pub fn read(bytes: &[u8]) {
     if let Some(datagram) = Datagram::parse(bytes) {
         assert_eq!(Datagram::parse(&datagram.emit()), Some(datagram));
-        let address = datagram.from.address().expect("a parsed address can be emitted");
-        assert_eq!(address.as_bytes(), datagram.from.emit());
+        let _ = VerbsAddress::parse(&datagram.from);
     }
     let immediate = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     for code in [immediate, Signal::code_of(bytes)].into_iter().flatten() {

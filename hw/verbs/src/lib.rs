@@ -3,7 +3,7 @@
 //!
 //! # How it works
 //! 1. **Addresses.** A worker's address names the port, the number and key of a datagram queue
-//!    pair, and the worker's random instance number.
+//!    pair, and the worker's random name.
 //! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them
 //!    until it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
 //! 3. **Messages** are RDMA sends into one shared receive queue. A credit covers each message, so a
@@ -94,8 +94,8 @@ use std::time::Instant;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    InCall, IntegerMap, Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest,
-    Refused, Registered, TagList,
+    InCall, IntegerMap, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError,
+    ReadMode, ReadRequest, Refused, Registered, TagList,
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
@@ -105,7 +105,7 @@ pub use info::VerbsInfo;
 pub use tagmatch_device::TagMatching;
 pub use tagmatch_rdma_core_sys::Library;
 
-use address::VerbsAddress;
+use address::{BITS_24, VerbsAddress};
 use batch::Batch;
 use context::Context;
 use datagrams::Datagrams;
@@ -123,9 +123,6 @@ use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
 
-/// Most peers over the device's whole life, including peers that went down.
-const PEERS_EVER_MAX: usize = 1 << 20;
-
 /// The verbs device. See the [module](self) for how it works.
 ///
 /// It has no threads: all its work is done inside calls of [`Device`]. While the device isn't
@@ -137,6 +134,7 @@ pub struct Verbs {
     port: Port,
 
     // Drop order: the queue pairs must be destroyed before the memory that they access.
+    numbers: PeerNumbers,
     peers: Vec<Peer>,
     datagrams: Datagrams,
     receives: Receives,
@@ -245,7 +243,7 @@ impl Verbs {
         let fin_srq = Srq::new(pd.clone(), FINS_MAX).in_call("ibv_create_srq")?;
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers = SendBuffers::new(pd.clone(), buffer, config.send_buffers);
-        let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & !(1 << 31);
+        let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & BITS_24;
         let datagrams = Datagrams::new(&pd, &cq, port.number, qkey)
             .in_call("make a queue pair for datagrams")?;
         let own = VerbsAddress {
@@ -254,7 +252,7 @@ impl Verbs {
             gid: port.gid.gid,
             qp_num: datagrams.qp_num(),
             qkey,
-            instance: random().in_call("getrandom")?,
+            name: random().in_call("getrandom")?,
             matches_tags: list.is_some(),
         };
         let now = Instant::now();
@@ -262,6 +260,7 @@ impl Verbs {
             own,
             address: own.address()?,
             port,
+            numbers: PeerNumbers::default(),
             peers: Vec::new(),
             datagrams,
             receives,
@@ -310,13 +309,10 @@ impl Verbs {
     }
 
     fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
-        let limit = PEERS_EVER_MAX;
-        let none_left =
-            DeviceError::Exhausted { what: "peer (peers that went down count, too)", limit };
-        let number = u32::try_from(self.peers.len()).ok();
-        let number = number.filter(|number| (*number as usize) < limit);
-        let peer = PeerId(number.ok_or(none_left)?);
-        self.peers.push(Peer { address, state, lost: 0 });
+        let peer = self.numbers.give()?;
+        let elsewhere = || Peer { address: None, state: PeerState::Down, lost: 0 };
+        self.peers.resize_with(peer.index(), elsewhere);
+        self.peers.push(Peer { address: Some(address), state, lost: 0 });
         self.by_address.insert(address, peer);
         Ok(peer)
     }
@@ -359,7 +355,7 @@ impl Device for Verbs {
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        Some(self.peers.get(peer.index())?.address)
+        self.peers.get(peer.index())?.address
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
@@ -390,7 +386,7 @@ impl Device for Verbs {
         self.exposures.expose(&self.pd, buffer)
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
         self.exposures.withdraw(id, !self.config.linger.is_zero())
     }
 
@@ -429,6 +425,26 @@ impl Device for Verbs {
 
     fn disarm(&mut self) {
         self.disarm_events();
+    }
+}
+
+impl Join for Verbs {
+    fn network(&self) -> Network {
+        Network::Verbs
+    }
+
+    fn section(&self, _: usize) -> Vec<u8> {
+        self.own.section().to_vec()
+    }
+
+    fn join(&mut self, address: Address, numbers: &PeerNumbers) {
+        if let Ok(own) = VerbsAddress::parse(&address) {
+            self.own = own;
+        }
+        self.address = address;
+        self.numbers = numbers.clone();
+        self.by_address = HashMap::from([(address, PeerId::ONESELF)]);
+        self.peers[PeerId::ONESELF.index()].address = Some(address);
     }
 }
 

@@ -12,7 +12,8 @@ use super::wire::End;
 
 /// A peer. The device keeps it, and its number, for its whole life.
 pub(super) struct Peer {
-    pub(super) address: Address,
+    /// `None`: the number is that of a peer of another device of the worker. It is down here.
+    pub(super) address: Option<Address>,
     pub(super) state: PeerState,
     /// It is down, and so many messages may not have reached it.
     pub(super) lost: usize,

@@ -1,10 +1,11 @@
 //! The wire formats of the devices: handshake datagrams until a connection is up, then signals of
 //! 32 bits.
 
+use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
-use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
+use super::address::{BITS_24, VERSION};
 use super::config::MESSAGE_MAX;
 
 /// One end of a connection, as it describes itself to the other.
@@ -50,17 +51,19 @@ pub(super) enum Handshake {
 /// A handshake datagram with its receiver and sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagram {
-    /// The worker instance that must receive it: another worker may have had the same queue pair
+    /// The name of the worker that must receive it: another worker may have had the same queue pair
     /// number before.
-    pub(super) to: [u8; 16],
-    pub(super) from: VerbsAddress,
+    pub(super) to: [u8; 8],
+    /// The address of the sender, which may be on other networks as well.
+    pub(super) from: Address,
     pub(super) handshake: Handshake,
 }
 
 const MAGIC: [u8; 4] = *b"TMvh";
 /// The length of every datagram, in bytes.
-pub(super) const DATAGRAM: usize = 24 + LENGTH + 24;
-const END: usize = 24 + LENGTH;
+pub(super) const DATAGRAM: usize = END + 24;
+const FROM: usize = 16;
+const END: usize = FROM + Address::MAX;
 
 impl Datagram {
     /// The datagram's bytes. Numbers are little-endian.
@@ -69,18 +72,22 @@ impl Datagram {
     /// |---|---|
     /// | 0..4 | `TMvh` |
     /// | 4, 5, 6 | version, kind, reason of a refusal |
-    /// | 8..24 | instance of the receiver |
-    /// | 24..72 | address of the sender |
-    /// | 72..84 | the sender's queue pair, first packet sequence number, longest message |
-    /// | 84, 85 | READs that the sender serves, its path MTU |
-    /// | 88..92 | the receiver's queue pair, in an answer |
-    /// | 92..96 | the sender's receiving queue pair, if it has two |
+    /// | 7 | length of the sender's address |
+    /// | 8..16 | name of the receiver |
+    /// | 16..80 | address of the sender |
+    /// | 80..92 | the sender's queue pair, first packet sequence number, longest message |
+    /// | 92, 93 | READs that the sender serves, its path MTU |
+    /// | 96..100 | the receiver's queue pair, in an answer |
+    /// | 100..104 | the sender's receiving queue pair, if it has two |
     pub(super) fn emit(&self) -> [u8; DATAGRAM] {
         let mut bytes = [0; DATAGRAM];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[8..24].copy_from_slice(&self.to);
-        bytes[24..END].copy_from_slice(&self.from.emit());
+        let from = self.from.as_bytes();
+        // An address has at most 64 bytes.
+        bytes[7] = u8::try_from(from.len()).unwrap_or(0);
+        bytes[8..FROM].copy_from_slice(&self.to);
+        bytes[FROM..FROM + from.len()].copy_from_slice(from);
         let (kind, why, end, to_qp) = match self.handshake {
             Handshake::Request(end) => (1, 0, Some(end), 0),
             Handshake::Accept { end, to_qp } => (2, 0, Some(end), to_qp),
@@ -135,7 +142,8 @@ impl Datagram {
             }
             _ => return None,
         };
-        let from = VerbsAddress::parse(&bytes[24..END]).ok()?;
+        let from = bytes[FROM..END].get(..bytes[7].into())?;
+        let from = Address::from_bytes(from).ok()?;
         Some(Datagram { to: array_at(bytes, 8), from, handshake })
     }
 }
@@ -198,20 +206,11 @@ impl Signal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gid::Gid;
     use super::*;
 
     fn example(handshake: Handshake) -> Datagram {
-        let from = VerbsAddress {
-            link_layer: 2,
-            lid: 3,
-            gid: Gid([9; 16]),
-            qp_num: 17,
-            qkey: 18,
-            instance: [5; 16],
-            matches_tags: false,
-        };
-        Datagram { to: [4; 16], from, handshake }
+        let from = Address::from_bytes(&[9; 40]).unwrap();
+        Datagram { to: [4; 8], from, handshake }
     }
 
     const EXAMPLE_END: End =
@@ -241,7 +240,8 @@ mod tests {
             (4, 9),
             (5, 0),
             (5, 4),
-            (24, 0),
+            (7, 0),
+            (7, 65),
             (END + 3, 1),
             (END + 7, 1),
             (END + 13, 6),

@@ -229,8 +229,8 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
             ..exposure.span
         };
         assert!(read(&mut a, &mut b, to_b, part).unwrap()[..] == bytes[length / 2..]);
-        assert_eq!(b.withdraw(exposure.id).unwrap().into_vec(), bytes);
-        assert!(b.withdraw(exposure.id).is_none());
+        assert_eq!(b.withdraw(READER, exposure.id).unwrap().into_vec(), bytes);
+        assert!(b.withdraw(READER, exposure.id).is_none());
     }
     let nothing = b.expose(READER, Buffer::from(Vec::new())).unwrap();
     assert!(read(&mut a, &mut b, to_b, nothing.span).unwrap().is_empty());
@@ -268,14 +268,14 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     // The key stays the same from one exposure to the next, also for another buffer in the same
     // memory.
     let exposure = device.expose(READER, first).unwrap();
-    let first = device.withdraw(exposure.id).unwrap();
+    let first = device.withdraw(READER, exposure.id).unwrap();
     let (place, key) = (first.as_ptr(), exposure.span.key);
     drop(first);
     let second = device.allocate(LENGTH + 1000).unwrap();
     assert_eq!((second.as_ptr(), second.len()), (place, LENGTH + 1000));
     let exposure = device.expose(READER, second).unwrap();
     assert_eq!((exposure.span.key, exposure.span.length), (key, LENGTH as u64 + 1000));
-    let second = device.withdraw(exposure.id).unwrap();
+    let second = device.withdraw(READER, exposure.id).unwrap();
     // Two buffers of 128 KiB are kept; further ones are freed.
     let many: Vec<_> = (0..4).map(|_| device.allocate(LENGTH).unwrap()).collect();
     let mut places: Vec<_> = many.iter().map(|buffer| buffer.as_ptr()).collect();
@@ -306,9 +306,9 @@ fn registered_memory_is_read_from_and_into() {
         assert_eq!(result, Ok(()));
         assert!(into[..] == bytes[..]);
         // Memory of another device's pool is registered like any other.
-        let exposure = a.expose(READER, b.withdraw(exposure.id).unwrap()).unwrap();
+        let exposure = a.expose(READER, b.withdraw(READER, exposure.id).unwrap()).unwrap();
         assert_ne!(exposure.span.key, remote.key);
-        drop(a.withdraw(exposure.id));
+        drop(a.withdraw(READER, exposure.id));
     }
 }
 
@@ -330,7 +330,7 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     assert_eq!(reason, DownReason::Unreachable { errno: libc::EFAULT });
     assert_eq!(a.send(to_b, message(b"more")), Err(Refused::Down));
     down_reason(&mut [&mut b], 0, from_a);
-    assert!(b.withdraw(exposure.id).is_some());
+    assert!(b.withdraw(READER, exposure.id).is_some());
     // Other connections keep working.
     a.send(to_c, message(b"still here")).unwrap();
     wait_for(&mut [&mut a, &mut c], "a message", |index, event| match event {

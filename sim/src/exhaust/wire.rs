@@ -69,7 +69,7 @@ impl Device for HandWire {
         Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit: 0 }))
     }
 
-    fn withdraw(&mut self, _: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, _: ExposureId) -> Option<Buffer> {
         None
     }
 

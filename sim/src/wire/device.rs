@@ -96,7 +96,7 @@ impl Device for Wire {
         }
     }
 
-    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
         self.net.borrow_mut().withdraw(self.me, id.0)
     }
 

@@ -154,7 +154,7 @@ impl Device for Script {
         Err((buffer, DeviceError::BadBuffer { why: "nothing is exposed here" }))
     }
 
-    fn withdraw(&mut self, _: tagmatch_device::ExposureId) -> Option<Buffer> {
+    fn withdraw(&mut self, _: PeerId, _: tagmatch_device::ExposureId) -> Option<Buffer> {
         None
     }
 

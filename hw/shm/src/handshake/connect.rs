@@ -27,7 +27,7 @@ pub(crate) fn start(
     if let Some(peer) = connections.peers.find(address) {
         return Ok(peer);
     }
-    ShmName::parse(address)?.check_reachable(&local.name)?;
+    local.check_route(address)?;
     let now = Instant::now();
     let state = PeerState::Connecting(Box::new(Connecting {
         deadline: now + local.config.connect_timeout,

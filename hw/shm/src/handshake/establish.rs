@@ -77,8 +77,8 @@ pub(super) fn verify(
     fds: UncheckedDescriptors,
 ) -> Result<VerifiedHello, Rejection> {
     let misbehaved = Rejection::misbehaved;
-    let name = ShmName::parse(&hello.address)
-        .map_err(|_| misbehaved("a hello with an unusable address"))?;
+    let name = local.check_route(&hello.address).and_then(|()| ShmName::parse(&hello.address));
+    let name = name.map_err(|_| misbehaved("a hello with an unusable address"))?;
     let system = |error: io::Error| Rejection::unreachable(error.raw_os_error().unwrap_or(0));
     let credentials = socket::credentials(socket.as_fd()).map_err(system)?;
     if !name.is_process(&local.name, credentials.pid) {

@@ -12,7 +12,8 @@ use crate::inboxes::Inboxes;
 use crate::name::ShmName;
 use crate::peers::OfferedRing;
 use crate::ring::{Geometry, Ring};
-use tagmatch_device::{Address, DeviceError, InCall, Limits};
+use tagmatch_device::contents::route;
+use tagmatch_device::{Address, DeviceError, InCall, Limits, Network};
 use tagmatch_os::memory::{self, SealedMemory};
 use tagmatch_os::{process, socket};
 
@@ -64,6 +65,14 @@ impl LocalEnd {
             makes_barriers,
             config,
         })
+    }
+
+    /// Whether the worker with this address is to be reached over shared memory.
+    pub(crate) fn check_route(&self, peer: &Address) -> Result<(), DeviceError> {
+        match route(&self.address, peer)? {
+            Network::Shm => Ok(()),
+            _ => Err(DeviceError::BadAddress { why: "its worker is on another machine" }),
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {

@@ -37,17 +37,17 @@ pub fn tcp(config: TcpConfig) -> Tcp {
 /// Where a device with the settings of [`config`] listens.
 pub fn place(address: &Address) -> SocketAddr {
     let bytes = address.as_bytes();
-    let port = u16::from_le_bytes([bytes[13], bytes[14]]);
-    let host: [u8; 4] = bytes[16..20].try_into().unwrap();
+    let port = u16::from_le_bytes([bytes[9], bytes[10]]);
+    let host: [u8; 4] = bytes[12..16].try_into().unwrap();
     SocketAddr::new(IpAddr::V4(host.into()), port)
 }
 
 /// The address of a device with another place.
 pub fn moved(address: &Address, to: SocketAddr) -> Address {
     let mut bytes = address.as_bytes().to_vec();
-    bytes[13..15].copy_from_slice(&to.port().to_le_bytes());
+    bytes[9..11].copy_from_slice(&to.port().to_le_bytes());
     let IpAddr::V4(host) = to.ip() else { panic!() };
-    bytes[16..20].copy_from_slice(&host.octets());
+    bytes[12..16].copy_from_slice(&host.octets());
     Address::from_bytes(&bytes).unwrap()
 }
 

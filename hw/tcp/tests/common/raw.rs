@@ -59,8 +59,8 @@ pub fn frame(kind: u8, word: u32, bytes: &[u8]) -> Vec<u8> {
 
 /// An address at which nothing listens.
 pub fn invented(byte: u8) -> Address {
-    let mut bytes = b"TMtp\x01nobodyy?\x01\x00\x04\x7f\0\0\x01".to_vec();
-    bytes[12] = byte;
+    let mut bytes = b"\xccnobodyy?\x01\x00\x04\x7f\0\0\x01".to_vec();
+    bytes[8] = byte;
     Address::from_bytes(&bytes).unwrap()
 }
 

@@ -87,7 +87,7 @@ fn a_region_is_unregistered_once_it_has_lingered() {
         let before = regions();
         let exposure = device.expose(READER, Buffer::from(vec![7; 100_000])).unwrap();
         assert_eq!(regions(), before + 1);
-        assert!(device.withdraw(exposure.id).is_some());
+        assert!(device.withdraw(READER, exposure.id).is_some());
         // Nothing was polled, so it lingers, however much time has passed.
         assert_eq!(regions(), before + u64::from(!linger.is_zero()));
         // A sleeper without peers is woken for it, too.
@@ -142,12 +142,12 @@ fn parts_of_registered_memory_are_not_registered_again() {
         assert_eq!(result, Ok(()));
         assert!(into[..] == pattern(5, 3 * PART)[range]);
     }
-    let mut parts = exposed.map(|exposure| b.withdraw(exposure.id).unwrap());
+    let mut parts = exposed.map(|exposure| b.withdraw(READER, exposure.id).unwrap());
     assert_eq!(REGISTERED.load(Relaxed), calls, "a part was registered");
     // Another device registers a part for its operation.
     let exposure = a.expose(READER, std::mem::take(&mut parts[0])).unwrap();
     assert_eq!((REGISTERED.load(Relaxed), regions()), (calls + 1, without + 3));
-    drop(a.withdraw(exposure.id));
+    drop(a.withdraw(READER, exposure.id));
     // The last part ends the registration, after the handle and the device.
     drop((to, from));
     assert_eq!(regions(), without + 1, "it has no part");

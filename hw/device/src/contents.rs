@@ -1,0 +1,253 @@
+//! The contents of a worker's address: its name, and where the worker is on each network.
+
+use crate::network::{Network, Networks};
+use crate::{Address, DeviceError};
+
+/// Where shared memory reaches: a hash of the machine, since when it runs, the network namespace
+/// and the user. Zero if that isn't known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub [u8; Place::BYTES]);
+
+impl Place {
+    /// The length in bytes.
+    pub const BYTES: usize = Network::SHM_BYTES - 4;
+
+    fn is_known(self) -> bool {
+        self.0 != [0; Self::BYTES]
+    }
+}
+
+/// The contents of an [`Address`].
+///
+/// | bytes | contents |
+/// |---|---|
+/// | 1 | version, in the upper five bits; the networks, in the lower three: 1 shm, 2 verbs, 4 tcp |
+/// | 8 | the worker's name: random |
+/// | 11 | shm: the [`Place`], and the process |
+/// | 25 | verbs: the port and the queue pair for datagrams |
+/// | the rest | tcp: the port, and the hosts |
+///
+/// What a network has to say is left out if the worker isn't on that network. Only the device of a
+/// network knows what its bytes mean; but the place, by which a route is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents<'a> {
+    /// The worker's name.
+    pub name: [u8; 8],
+    sections: [Option<&'a [u8]>; 3],
+}
+
+/// The version of addresses, and of what workers say to each other over any network. Every change
+/// of either increases it.
+const VERSION: u8 = 1;
+/// The upper five bits of the first byte of an address of version 0.
+const FORMAT: u8 = 0b1100_0000;
+const NETWORKS: u8 = 0b111;
+/// Version and networks, and the name.
+const FIXED: usize = 9;
+
+impl<'a> Contents<'a> {
+    /// Most bytes that networks can use together.
+    pub const ROOM: usize = Address::MAX - FIXED;
+
+    /// The contents of the address of a worker that is on no network yet.
+    pub fn new(name: [u8; 8]) -> Self {
+        Contents { name, sections: [None; 3] }
+    }
+
+    /// Adds a network. `section` has as many bytes as the network needs.
+    #[must_use]
+    pub fn with(mut self, network: Network, section: &'a [u8]) -> Self {
+        debug_assert!(network.bytes().is_none_or(|bytes| section.len() == bytes));
+        self.sections[network as usize] = Some(section);
+        self
+    }
+
+    /// The contents of an address. Its sender isn't trusted.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadAddress`] if it isn't an address of this version.
+    pub fn of(address: &'a Address) -> Result<Self, DeviceError> {
+        let bad = |why| DeviceError::BadAddress { why };
+        let bytes = address.as_bytes();
+        let name = bytes.get(1..FIXED).and_then(|name| name.try_into().ok());
+        let name = name.ok_or(bad("it is too short to be a worker's"))?;
+        if bytes[0] & !NETWORKS != FORMAT | VERSION << 3 {
+            return Err(bad("it is of another version, of another kind of device, or no address"));
+        }
+        let networks = Networks(bytes[0] & NETWORKS);
+        let mut contents = Contents::new(name);
+        let mut rest = &bytes[FIXED..];
+        for network in networks.iter() {
+            let length = network.bytes().unwrap_or(rest.len());
+            let (section, after) = rest.split_at_checked(length).ok_or(bad("it is cut short"))?;
+            contents.sections[network as usize] = Some(section);
+            rest = after;
+        }
+        if !rest.is_empty() || networks == Networks::default() {
+            return Err(bad("its networks don't take up its bytes"));
+        }
+        Ok(contents)
+    }
+
+    /// The address with these contents.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadAddress`] if it is longer than an address can be.
+    pub fn address(&self) -> Result<Address, DeviceError> {
+        let mut bytes = vec![FORMAT | VERSION << 3 | self.networks().0];
+        bytes.extend_from_slice(&self.name);
+        bytes.extend(self.sections.iter().flatten().copied().flatten());
+        let why = "it is longer than an address can be";
+        Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why })
+    }
+
+    /// The networks on which the worker is.
+    pub fn networks(&self) -> Networks {
+        let has = |network: &Network| self.sections[*network as usize].is_some();
+        Networks(Network::ALL.iter().filter(|network| has(network)).map(|n| n.bit()).sum())
+    }
+
+    /// What the address says about a network; `None` if the worker isn't on it.
+    pub fn section(&self, network: Network) -> Option<&'a [u8]> {
+        self.sections[network as usize]
+    }
+
+    /// As [`Contents::section`], where its length is known.
+    pub fn section_of<const N: usize>(&self, network: Network) -> Option<&'a [u8; N]> {
+        self.section(network)?.try_into().ok()
+    }
+
+    fn place(&self) -> Option<Place> {
+        Some(Place(*self.section(Network::Shm)?.first_chunk()?))
+    }
+}
+
+/// The network over which the workers with these two addresses reach each other. Both find the same.
+///
+/// Shared memory, if both are at one place; otherwise the first network that both are on. Workers
+/// without such a network whose places aren't known try shared memory.
+///
+/// # Errors
+/// [`DeviceError::BadAddress`] if `peer` is no address; [`DeviceError::NoRoute`] if there is no
+/// network.
+pub fn route(own: &Address, peer: &Address) -> Result<Network, DeviceError> {
+    let (own, peer) = (Contents::of(own)?, Contents::of(peer)?);
+    let both = Networks(own.networks().0 & peer.networks().0);
+    let (is_one_place, may_be) = match (own.place(), peer.place()) {
+        (Some(here), Some(there)) => {
+            let is_known = here.is_known() && there.is_known();
+            (is_known && here == there, !is_known)
+        }
+        _ => (false, false),
+    };
+    let network = both.iter().find(|network| *network != Network::Shm || is_one_place);
+    network
+        .or(may_be.then_some(Network::Shm))
+        .ok_or(DeviceError::NoRoute { own: own.networks(), peer: peer.networks() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAME: [u8; 8] = *b"a worker";
+
+    /// An address on shared memory if it has a place, and on some networks.
+    fn address(place: Option<u8>, networks: &[Network]) -> Address {
+        let shm = [place.unwrap_or(0); Network::SHM_BYTES];
+        let mut contents = Contents::new(NAME);
+        if place.is_some() {
+            contents = contents.with(Network::Shm, &shm);
+        }
+        for network in networks {
+            let section: &[u8] = match network {
+                Network::Verbs => &[2; Network::VERBS_BYTES],
+                _ => &[3; 19],
+            };
+            contents = contents.with(*network, section);
+        }
+        contents.address().unwrap()
+    }
+
+    #[test]
+    fn every_set_of_networks_fits_and_round_trips() {
+        for networks in [&[][..], &[Network::Verbs], &[Network::Tcp], &Network::ALL[1..]] {
+            for place in [Some(7), None] {
+                if place.is_none() && networks.is_empty() {
+                    continue;
+                }
+                let address = address(place, networks);
+                let contents = Contents::of(&address).unwrap();
+                assert_eq!(contents.address().unwrap(), address);
+                assert_eq!(contents.name, NAME);
+                assert_eq!(contents.section(Network::Shm).is_some(), place.is_some());
+                let rest: Vec<_> = contents.networks().iter().collect();
+                assert!(rest.ends_with(networks), "{rest:?}");
+            }
+        }
+        assert_eq!(address(Some(7), &Network::ALL[1..]).as_bytes().len(), Address::MAX);
+    }
+
+    #[test]
+    fn both_workers_find_the_same_route() {
+        use Network::{Shm, Tcp, Verbs};
+        let all = &Network::ALL[1..];
+        let cases = [
+            (address(Some(1), all), address(Some(1), all), Some(Shm)),
+            (address(Some(1), all), address(Some(2), all), Some(Verbs)),
+            (address(Some(1), all), address(Some(2), &[Tcp]), Some(Tcp)),
+            (address(Some(1), &[Verbs]), address(Some(2), &[Tcp]), None),
+            (address(Some(1), &[]), address(Some(2), &[]), None),
+            (address(Some(1), &[]), address(None, &[Tcp]), None),
+            // A machine of which nothing is known counts as another one.
+            (address(Some(0), &[Tcp]), address(Some(0), &[Tcp]), Some(Tcp)),
+            (address(Some(0), &[]), address(Some(1), &[Tcp]), Some(Shm)),
+            (address(Some(0), &[]), address(Some(0), &[]), Some(Shm)),
+            (address(None, &[Verbs]), address(Some(1), all), Some(Verbs)),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(route(&one, &other).ok(), expected, "{one} {other}");
+            assert_eq!(route(&other, &one).ok(), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_networks_of_both() {
+        let refused = route(&address(Some(1), &[Network::Verbs]), &address(None, &[Network::Tcp]));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("shm+verbs") && text.contains("tcp"), "{text}");
+    }
+
+    #[test]
+    fn impossible_addresses_are_refused() {
+        let good = address(Some(1), &Network::ALL[1..2]);
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = good.as_bytes().to_vec();
+            change(&mut bytes);
+            Contents::of(&Address::from_bytes(&bytes).unwrap()).is_err()
+        };
+        assert!(!refused(&|_| ()));
+        assert!(refused(&|bytes| bytes[0] += 8), "another version");
+        assert!(refused(&|bytes| bytes[0] ^= 0x80), "no address");
+        assert!(refused(&|bytes| bytes[0] &= !NETWORKS), "without a network");
+        assert!(refused(&|bytes| bytes.truncate(5)), "without a name");
+        assert!(refused(&|bytes| bytes.truncate(9 + 11 + 24)), "cut short");
+        assert!(refused(&|bytes| bytes.push(0)), "with a byte more");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_address_or_refused(bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
+            let mut bytes = bytes;
+            for first in [bytes[0], FORMAT | VERSION << 3 | bytes[0] & NETWORKS] {
+                bytes[0] = first;
+                let address = Address::from_bytes(&bytes).unwrap();
+                if let Ok(contents) = Contents::of(&address) {
+                    prop_assert_eq!(contents.address().unwrap(), address);
+                }
+                let _ = route(&address, &address);
+            }
+        }
+    }
+}

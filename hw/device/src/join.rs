@@ -1,0 +1,21 @@
+//! Devices that can be one of several of a worker.
+
+use crate::{Address, Device, EventDescriptor, Network, PeerNumbers};
+
+/// A device that can be one of several of a worker: all share the worker's address, and the numbers
+/// of its peers.
+pub trait Join: Device + EventDescriptor {
+    /// The network that this device is on.
+    fn network(&self) -> Network;
+
+    /// What the address of the worker says about this network, in at most `room` bytes if that
+    /// varies.
+    fn section(&self, room: usize) -> Vec<u8>;
+
+    /// Makes this device one of several. `address` is that of the worker, and contains
+    /// [`Join::section`]. From now on the peers get their numbers from `numbers`. To be called
+    /// before [`Device::connect`] and [`Device::poll`].
+    ///
+    /// [`PeerId::ONESELF`](crate::PeerId::ONESELF) stays what it was, a peer of each device.
+    fn join(&mut self, address: Address, numbers: &PeerNumbers);
+}
