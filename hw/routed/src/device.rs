@@ -1,0 +1,242 @@
+//! The device: passes each call to the device of the peer.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tagmatch_device::contents::{Contents, route};
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
+    InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode,
+    ReadRequest, Refused, Registered, TagList,
+};
+use tagmatch_os::event::Epoll;
+
+use super::networks::Networks;
+
+/// While the local device always has something, the networks are polled once in so many polls: a
+/// power of two.
+const POLLS_PER_TURN: u32 = 64;
+
+/// A local device, and networks for the peers that the local device doesn't reach. See the
+/// [crate](crate) for how it works.
+pub struct Routed<L> {
+    /// Shared memory.
+    local: L,
+    networks: Networks,
+    address: Address,
+    limits: Limits,
+    polls: u32,
+    epoll: Epoll,
+}
+
+impl<L: Join> Routed<L> {
+    /// Makes one device of a local one and of networks, each of another kind. No peer knows their
+    /// addresses yet.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] if the system has no descriptors left; [`DeviceError::BadAddress`] if
+    /// what the networks have to say doesn't fit into an address.
+    pub fn new(mut local: L, devices: Vec<Box<dyn Join + Send>>) -> Result<Self, DeviceError> {
+        let epoll = Epoll::new().in_call("epoll_create1")?;
+        epoll.watch(local.event_descriptor(), 0).in_call("epoll_ctl")?;
+        let mut networks = Networks::new(devices);
+        let address = address_of(&local, &networks)?;
+        let numbers = PeerNumbers::of_several_devices();
+        local.join(address, &numbers);
+        for device in networks.devices_mut() {
+            epoll.watch(device.event_descriptor(), 0).in_call("epoll_ctl")?;
+            device.join(address, &numbers);
+        }
+        let of_list = networks.devices_mut().find_map(|device| {
+            let limits = device.limits();
+            device.tags().map(|_| limits)
+        });
+        let limits = of_list.unwrap_or_else(|| local.limits());
+        Ok(Routed { local, networks, address, limits, polls: 0, epoll })
+    }
+
+    /// The local device.
+    pub fn local(&self) -> &L {
+        &self.local
+    }
+
+    /// The network over which a peer is reached.
+    pub fn network_of(&self, peer: PeerId) -> Option<Network> {
+        route(&self.address, &self.peer_address(peer)?).ok()
+    }
+
+    /// The device of a peer, known or not.
+    fn of(&self, peer: PeerId) -> &dyn Device {
+        self.networks.of(peer).unwrap_or(&self.local)
+    }
+
+    /// The device of a peer, known or not.
+    fn of_mut(&mut self, peer: PeerId) -> &mut dyn Device {
+        self.networks.of_mut(peer).unwrap_or(&mut self.local)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_by_network(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
+        match self.networks.of_mut(peer) {
+            Some(device) => device.send(peer, *message),
+            None => Err(Refused::Down),
+        }
+    }
+}
+
+/// The address of a worker with these devices. Its name is that of the local device.
+fn address_of<L: Join>(local: &L, networks: &Networks) -> Result<Address, DeviceError> {
+    let address = local.address();
+    let mut contents = Contents::new(Contents::of(&address)?.name);
+    let mut sections = Vec::new();
+    let mut room = Contents::ROOM;
+    let devices = networks.devices().map(|device| device as &dyn Join);
+    let mut devices: Vec<_> = [local as &dyn Join].into_iter().chain(devices).collect();
+    // TCP comes last, and takes what is left.
+    devices.sort_by_key(|device| device.network());
+    for device in devices {
+        let section = device.section(room);
+        room = room.saturating_sub(section.len());
+        sections.push((device.network(), section));
+    }
+    for (network, section) in &sections {
+        contents = contents.with(*network, section);
+    }
+    contents.address()
+}
+
+impl<L: fmt::Debug> fmt::Debug for Routed<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routed")
+            .field("address", &self.address)
+            .field("local", &self.local)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: Join> Device for Routed<L> {
+    /// Those of the device with the list, or of the local device.
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        if *address == self.address {
+            return Ok(PeerId::ONESELF);
+        }
+        let network = route(&self.address, address)?;
+        if network == self.local.network() {
+            return self.local.connect(address);
+        }
+        let none = DeviceError::BadAddress { why: "this worker has no device for its network" };
+        self.networks.connect(network, none, |device| device.connect(address))
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.of(peer).peer_address(peer)
+    }
+
+    fn read_mode(&self, peer: PeerId) -> ReadMode {
+        self.of(peer).read_mode(peer)
+    }
+
+    #[inline(always)]
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        match self.local.send(peer, message) {
+            Err(Refused::Down) => {
+                // A copy: taking the header's own address would force it out of registers.
+                let mut header = [0; Outgoing::HEADER_MAX];
+                let copy = header.get_mut(..message.header.len()).ok_or(Refused::TooLong)?;
+                copy.copy_from_slice(message.header);
+                self.send_by_network(peer, &Outgoing { header: copy, ..message })
+            }
+            answer => answer,
+        }
+    }
+
+    /// Memory of the local device.
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        self.local.allocate(length)
+    }
+
+    /// Registers memory with the first network: at most one of them has to register memory.
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        match self.networks.devices_mut().next() {
+            Some(device) => device.register(memory),
+            None => self.local.register(memory),
+        }
+    }
+
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.of_mut(reader).expose(reader, buffer)
+    }
+
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.of_mut(reader).withdraw(reader, id)
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        self.of_mut(request.peer).read(request)
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Option<Event<'_>> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_TURN) {
+            self.networks.poll().or_else(|| self.local.poll())
+        } else {
+            self.local.poll().or_else(|| self.networks.poll())
+        }
+    }
+
+    fn tags(&mut self) -> Option<&mut dyn TagList> {
+        self.networks.devices_mut().find_map(|device| device.tags())
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        self.of_mut(peer).flush(peer, mark)
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.of_mut(peer).disconnect(peer);
+    }
+
+    fn close(&mut self) {
+        self.local.close();
+        self.networks.devices_mut().for_each(|device| device.close());
+    }
+
+    fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        let are_armed = self.local.arm(waiting_to_send)
+            && self.networks.devices_mut().all(|device| device.arm(waiting_to_send));
+        if !are_armed {
+            self.disarm();
+        }
+        are_armed
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.local.has_work() || self.networks.devices().any(|device| device.has_work())
+    }
+
+    fn disarm(&mut self) {
+        self.local.disarm();
+        self.networks.devices_mut().for_each(|device| device.disarm());
+    }
+}
+
+impl<L> EventDescriptor for Routed<L> {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,24 @@
+//! Several devices as one: shared memory for the peers of this machine, and networks for all
+//! others.
+//!
+//! # How it works
+//! 1. **One route a pair.** Both workers choose the same network from both addresses
+//!    ([`route`](tagmatch_device::contents::route)), and use it for ever. So two messages of one
+//!    sender never overtake each other.
+//! 2. **One address.** It has the worker's name and what each network has to say. A device checks
+//!    that a peer which asks for a connection is to be reached over that device.
+//! 3. **One table of numbers.** The devices share the numbers of peers
+//!    ([`PeerNumbers`](tagmatch_device::PeerNumbers)). A device takes a number that is not its own
+//!    for that of a peer that is down. So a message to a peer of this machine costs nothing more: it
+//!    is passed to shared memory first, and to a network if shared memory knows no such peer.
+//! 4. **Polling.** Shared memory is polled each time. A network is polled when shared memory has
+//!    nothing, and once in 64 polls otherwise; only once in 64 polls as long as it has no peer.
+//! 5. **Sleeping.** One epoll descriptor covers the descriptors of all devices.
+//! 6. **The NIC's list** is that of the first network that has one. Messages over shared memory and
+//!    over other networks come past it ([`Incoming::through_list`](tagmatch_device::Incoming)); the
+//!    engine above has rules for those.
+
+mod device;
+mod networks;
+
+pub use device::Routed;

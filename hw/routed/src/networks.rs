@@ -1,0 +1,106 @@
+//! The networks of a worker: which peer is on which, and whose turn it is to be polled.
+
+use tagmatch_device::{Device, Event, Join, Network, PeerId};
+
+/// A network without a peer is polled once in so many polls: a power of two.
+const POLLS_WITHOUT_PEER: u32 = 64;
+
+struct Member {
+    device: Box<dyn Join + Send>,
+    /// Its peers that are not down, the worker itself aside.
+    peers: u32,
+}
+
+/// The networks of a worker.
+pub(crate) struct Networks {
+    members: Vec<Member>,
+    /// By number of a peer: 0 if it isn't on a network, else the network's place, from 1.
+    routes: Vec<u8>,
+    /// Which network is polled first.
+    turn: usize,
+    polls: u32,
+}
+
+impl Networks {
+    pub(crate) fn new(devices: Vec<Box<dyn Join + Send>>) -> Self {
+        let members = devices.into_iter().map(|device| Member { device, peers: 0 }).collect();
+        Networks { members, routes: Vec::new(), turn: 0, polls: 0 }
+    }
+
+    /// The devices.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &(dyn Join + Send)> {
+        self.members.iter().map(|member| &*member.device)
+    }
+
+    /// The devices.
+    pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Join + Send>> {
+        self.members.iter_mut().map(|member| &mut member.device)
+    }
+
+    fn place(&self, peer: PeerId) -> Option<usize> {
+        usize::from(*self.routes.get(peer.index())?).checked_sub(1)
+    }
+
+    /// The device of a peer; `None` if it isn't on a network.
+    pub(crate) fn of(&self, peer: PeerId) -> Option<&dyn Device> {
+        Some(&*self.members.get(self.place(peer)?)?.device)
+    }
+
+    /// The device of a peer; `None` if it isn't on a network.
+    pub(crate) fn of_mut(&mut self, peer: PeerId) -> Option<&mut dyn Device> {
+        let place = self.place(peer)?;
+        Some(&mut *self.members.get_mut(place)?.device)
+    }
+
+    /// Makes a call that connects to a peer over `network`, and notes the peer's route.
+    pub(crate) fn connect<E>(
+        &mut self,
+        network: Network,
+        none: E,
+        call: impl FnOnce(&mut dyn Device) -> Result<PeerId, E>,
+    ) -> Result<PeerId, E> {
+        let place = self.members.iter().position(|member| member.device.network() == network);
+        let Some(place) = place else { return Err(none) };
+        let peer = call(&mut *self.members[place].device)?;
+        self.members[place].peers += u32::from(note(&mut self.routes, peer, place));
+        Ok(peer)
+    }
+
+    /// The next event of a network; `None` if there is none, or if it isn't time to look. The events
+    /// of the worker itself are those of another device.
+    pub(crate) fn poll(&mut self) -> Option<Event<'_>> {
+        self.polls = self.polls.wrapping_add(1);
+        let is_time = self.polls.is_multiple_of(POLLS_WITHOUT_PEER);
+        let Networks { members, routes, turn, .. } = self;
+        *turn = if *turn + 1 < members.len() { *turn + 1 } else { 0 };
+        let (after, before) = members.split_at_mut(*turn);
+        let places = (*turn..).zip(before).chain((0..).zip(after));
+        for (place, Member { device, peers }) in places {
+            if *peers == 0 && !is_time {
+                continue;
+            }
+            let Some(event) = device.poll() else { continue };
+            match &event {
+                Event::PeerUp { peer: PeerId::ONESELF, .. }
+                | Event::PeerDown { peer: PeerId::ONESELF, .. } => continue,
+                Event::PeerUp { peer, .. } => *peers += u32::from(note(routes, *peer, place)),
+                Event::PeerDown { .. } => *peers -= 1,
+                _ => {}
+            }
+            return Some(event);
+        }
+        None
+    }
+}
+
+/// Notes the route of a peer; `false` if it was known.
+fn note(routes: &mut Vec<u8>, peer: PeerId, place: usize) -> bool {
+    if routes.len() <= peer.index() {
+        routes.resize(peer.index() + 1, 0);
+    }
+    let route = &mut routes[peer.index()];
+    let is_new = *route == 0;
+    // There are fewer networks than 255.
+    *route = u8::try_from(place + 1).unwrap_or(0);
+    is_new
+}

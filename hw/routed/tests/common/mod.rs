@@ -1,0 +1,133 @@
+//! Machines in one process: shared memory that says it is at another place, and TCP on loopback.
+
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test binary uses its own part")]
+
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
+    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest,
+    Refused,
+};
+use tagmatch_routed::Routed;
+use tagmatch_shm::{Shm, ShmConfig};
+use tagmatch_tcp::{Secret, Tcp, TcpConfig};
+pub use tagmatch_testkit::device::*;
+
+/// Shared memory that gives out another place than its own, as if it were on another machine.
+pub struct OnMachine {
+    pub shm: Shm,
+    machine: u8,
+}
+
+impl Join for OnMachine {
+    fn network(&self) -> Network {
+        self.shm.network()
+    }
+
+    fn section(&self, room: usize) -> Vec<u8> {
+        let mut section = self.shm.section(room);
+        section[0] ^= self.machine;
+        section
+    }
+
+    fn join(&mut self, address: Address, numbers: &PeerNumbers) {
+        self.shm.join(address, numbers);
+    }
+}
+
+impl EventDescriptor for OnMachine {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.shm.event_descriptor()
+    }
+}
+
+impl Device for OnMachine {
+    fn limits(&self) -> Limits {
+        self.shm.limits()
+    }
+
+    fn address(&self) -> Address {
+        self.shm.address()
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        self.shm.connect(address)
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.shm.peer_address(peer)
+    }
+
+    fn read_mode(&self, peer: PeerId) -> ReadMode {
+        self.shm.read_mode(peer)
+    }
+
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        self.shm.send(peer, message)
+    }
+
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.shm.expose(reader, buffer)
+    }
+
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.shm.withdraw(reader, id)
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        self.shm.read(request)
+    }
+
+    fn poll(&mut self) -> Option<Event<'_>> {
+        self.shm.poll()
+    }
+
+    fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
+        self.shm.flush(peer, mark)
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.shm.disconnect(peer);
+    }
+
+    fn close(&mut self) {
+        self.shm.close();
+    }
+
+    fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.shm.arm(waiting_to_send)
+    }
+
+    fn has_work(&self) -> bool {
+        self.shm.has_work()
+    }
+
+    fn disarm(&mut self) {
+        self.shm.disarm();
+    }
+}
+
+pub type Worker = Routed<OnMachine>;
+
+pub fn tcp() -> Tcp {
+    let secret = Secret::from_bytes(&[7; 16]).ok();
+    let listen = vec![Ipv4Addr::LOCALHOST.into()];
+    let connect_timeout = Duration::from_secs(2);
+    Tcp::new(TcpConfig { secret, listen, connect_timeout, ..TcpConfig::default() }).unwrap()
+}
+
+pub fn shm(machine: u8) -> OnMachine {
+    OnMachine { shm: Shm::new(ShmConfig::default()).unwrap(), machine }
+}
+
+/// A worker on a machine with TCP.
+pub fn worker(machine: u8) -> Worker {
+    up(Routed::new(shm(machine), vec![Box::new(tcp())]).unwrap())
+}
