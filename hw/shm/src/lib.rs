@@ -13,6 +13,7 @@
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
 //! | `ring` | one direction of a connection |
 //! | [`segment`] | memory that a group maps together, for collective operations |
+//! | `hints` | hints to the processor about cache lines |
 //! | `doorbell` | how a sender says that a ring has a message |
 //! | `watcher`, `events` | the descriptors that a worker watches; the events that wait for a poll |
 //! | `name` | what is in an address |
@@ -91,6 +92,8 @@ mod free_ranges;
 pub mod fuzzing;
 mod generation;
 mod handshake;
+#[cfg(not(all(loom, test)))]
+mod hints;
 mod inboxes;
 mod info;
 #[cfg(all(loom, test))]

@@ -5,9 +5,9 @@
 use std::ptr::NonNull;
 
 use super::geometry::Geometry;
-#[cfg(not(all(loom, test)))]
-use super::hints;
 use super::slot::Slot;
+#[cfg(not(all(loom, test)))]
+use crate::hints;
 use crate::sync::{AtomicU32, AtomicU64};
 use tagmatch_os::memory::Mapping;
 

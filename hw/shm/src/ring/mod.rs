@@ -21,8 +21,6 @@
 
 pub(crate) mod consumer;
 pub(crate) mod geometry;
-#[cfg(not(all(loom, test)))]
-pub(crate) mod hints;
 pub(crate) mod memory;
 #[cfg(all(loom, test))]
 pub(crate) mod model;

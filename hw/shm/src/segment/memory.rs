@@ -47,13 +47,13 @@ pub(super) use real::Memory;
 
 #[cfg(not(all(loom, test)))]
 mod real {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    use std::arch::asm;
     use std::io;
     use std::ptr::{self, NonNull};
 
-    use super::*;
     use tagmatch_os::memory::Mapping;
+
+    use super::*;
+    use crate::hints;
 
     /// The mapped memory of a segment.
     ///
@@ -115,18 +115,7 @@ mod real {
         #[inline]
         pub(in super::super) fn prefetch(&self, member: u32, slot: usize) {
             let slot: *const Slot = self.slot(member, slot);
-            // SAFETY: the instruction changes no memory and no register.
-            #[cfg(target_arch = "x86_64")]
-            unsafe {
-                asm!("prefetchw [{}]", in(reg) slot, options(nostack, preserves_flags));
-            }
-            // SAFETY: as above.
-            #[cfg(target_arch = "aarch64")]
-            unsafe {
-                asm!("prfm pstl1keep, [{}]", in(reg) slot, options(nostack, preserves_flags));
-            }
-            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-            let _ = slot;
+            hints::prefetch_to_write(slot.cast());
         }
 
         #[inline]

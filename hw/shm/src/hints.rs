@@ -1,10 +1,10 @@
-//! Hints to the processor about cache lines. They change no memory, and never fault. On processors
-//! other than x86-64 they do nothing.
+//! Hints to the processor about cache lines. They change no memory, and never fault. A hint that
+//! this processor's architecture lacks does nothing.
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Fetches the line of an address into this core's cache, for writing.
+/// Fetches the line of an address into this core's cache, for writing. Waits for nothing.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,13 @@ pub(crate) fn prefetch_to_write(line: *const u8) {
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint: it reads and writes no memory that a program can see, and an address that is
+    // not mapped is ignored.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = line;
 }
 
@@ -22,8 +28,9 @@ pub(crate) fn prefetch_to_write(line: *const u8) {
 #[inline(always)]
 pub(crate) fn demote(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above. The encoding of CLDEMOTE is one of those reserved for hints, which older
-    // processors take as no operation.
+    // SAFETY: a hint: it reads and writes no memory that a program can see, and an address that is
+    // not mapped is ignored. The encoding of CLDEMOTE is one of those reserved for hints, which
+    // older processors take as no operation.
     unsafe {
         std::arch::asm!("cldemote [{}]", in(reg) line, options(nostack, preserves_flags));
     }
