@@ -152,11 +152,7 @@ pub(crate) fn kill_everywhere(
 
 /// Runs a creation once for each pair of processes and each pair of steps, and kills them there.
 pub(crate) fn kill_all_pairs(sizes: [u32; 2], check: impl Fn(&mut Groups, &[Kill]) -> u64) {
-    let run = |kills: &[Kill]| check(&mut Groups::new(sizes, 0), kills);
-    let steps = run(&[]);
-    Deaths::AllPairs.each(sizes[0] + sizes[1], 0, steps, |kills| {
-        run(kills);
-    });
+    Deaths::AllPairs.each(sizes[0] + sizes[1], 0, |kills| check(&mut Groups::new(sizes, 0), kills));
 }
 
 /// As [`kill_everywhere`], for any run that a seed and kills determine, and that returns the number

@@ -120,9 +120,10 @@ pub(crate) enum Deaths {
 }
 
 impl Deaths {
-    /// Calls `run` with each of these deaths. `steps`: the number of steps of the run without
-    /// deaths.
-    pub(crate) fn each(self, processes: u32, seed: u64, steps: u64, mut run: impl FnMut(&[Kill])) {
+    /// Calls `run` without deaths, then with each of these deaths. `run` returns the number of its
+    /// steps.
+    pub(crate) fn each(self, processes: u32, seed: u64, run: impl Fn(&[Kill]) -> u64) {
+        let steps = run(&[]);
         let kills = |at: Vec<u64>| -> Vec<Kill> {
             let of = |step| (0..processes).map(move |rank| Kill { rank, step });
             at.into_iter().flat_map(of).collect()
@@ -151,7 +152,9 @@ impl Deaths {
                 _ => [0, 1, 4, 15, 50].map(|later| first.step + later).to_vec(),
             };
             let others = kills(later).into_iter().filter(|other| other.rank != first.rank);
-            others.filter(|_| processes > 2).for_each(|second| run(&[first, second]));
+            for second in others.filter(|_| processes > 2) {
+                run(&[first, second]);
+            }
         }
     }
 }
@@ -167,15 +170,11 @@ pub(crate) fn kill<F: Future>(
 ) {
     let config = Config::default;
     for seed in 0..seeds {
-        let run = |kills: &[Kill]| {
+        deaths.each(processes, seed, |kills| {
             let ran = run_together(processes, seed, kills, config, &program);
             let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
             check(kills, ran.ends);
             ran.steps
-        };
-        let steps = run(&[]);
-        deaths.each(processes, seed, steps, |kills| {
-            run(kills);
         });
     }
 }

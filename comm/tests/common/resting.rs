@@ -106,13 +106,9 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
         any(&third, 3).await;
     };
     for seed in 0..seeds {
-        let run = |kills: &[Kill]| {
+        deaths.each(processes, seed, |kills| {
             let ran = run(processes, seed, kills, program).1;
             ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}")).steps
-        };
-        let steps = run(&[]);
-        deaths.each(processes, seed, steps, |kills| {
-            run(kills);
         });
     }
 }

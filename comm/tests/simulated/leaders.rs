@@ -1,34 +1,13 @@
 //! Collective operations of members on several machines: in shared memory within a machine, by
 //! messages among one leader of each machine.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::{Comm, Config, Error, ErrorClass};
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{Comm, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, SimNet};
 
-use crate::common::{Deaths, Sims, linger};
+use crate::common::Sims;
+use crate::machines::{run, survive};
 use crate::shared::{composed, composition};
-
-/// Runs a program on machines of `per_node` processes each; the last machine may have fewer. The
-/// result has the number of messages, too. Each process makes progress until all others have ended.
-fn run<F: Future>(
-    (processes, per_node): (u32, u32),
-    seed: u64,
-    kills: &[Kill],
-    program: impl Fn(Sims) -> F,
-) -> Result<(Ran<F::Output>, u64), Stuck> {
-    let config = SimConfig { processes, seed, turns_in_vain: 2000, ..SimConfig::default() };
-    let sim = Sim::new(SimConfig { shares_memory: true, per_node, ..config });
-    let busy = Rc::new(Cell::new(processes));
-    let start = |rank| {
-        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
-        linger(runtime.clone(), &busy, program(runtime))
-    };
-    let ran = sim.run((0..processes).map(start), kills)?;
-    Ok((ran, sim.sent()))
-}
 
 /// Checks all operations on values of these lengths, with each root.
 async fn check(comm: &Comm<SimNet>, lengths: &[usize]) {
@@ -182,17 +161,7 @@ fn survivors_of_a_death_in_any_phase_go_on() {
         }
     };
     for (of, seed) in [((4, 2), 1), ((5, 3), 2)] {
-        let ran = |kills: &[Kill]| {
-            let (ran, _) =
-                run(of, seed, kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-            let dead = |rank: usize| kills.iter().any(|kill| kill.rank as usize == rank);
-            assert!(ran.ends.iter().enumerate().all(|(rank, end)| end.is_some() || dead(rank)));
-            ran.steps
-        };
-        let steps = ran(&[]);
-        Deaths::InTurn.each(of.0, seed, steps, |kills| {
-            ran(kills);
-        });
+        survive(of, seed, program);
     }
 }
 

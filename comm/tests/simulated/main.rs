@@ -18,6 +18,7 @@ mod jobs;
 mod layers;
 mod leaders;
 mod long;
+mod machines;
 mod p2p;
 mod resting;
 mod shared;

@@ -1,32 +1,10 @@
 //! Collective operations in memory that the members map together.
 
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::{Config, Error, ErrorClass};
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{Error, ErrorClass};
 
-use crate::common::{Deaths, Sims, linger};
-
-use std::cell::Cell;
-use std::rc::Rc;
-
-/// Runs a program on processes that may map memory together. Each process makes progress until all
-/// others have ended.
-fn run<F: Future>(
-    processes: u32,
-    seed: u64,
-    kills: &[Kill],
-    program: impl Fn(Sims) -> F,
-) -> Result<Ran<F::Output>, Stuck> {
-    // Members get on in shared memory without an event of the network.
-    let config = SimConfig { processes, seed, turns_in_vain: 2000, ..SimConfig::default() };
-    let sim = Sim::new(SimConfig { shares_memory: true, ..config });
-    let busy = Rc::new(Cell::new(processes));
-    let start = |rank| {
-        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
-        linger(runtime.clone(), &busy, program(runtime))
-    };
-    sim.run((0..processes).map(start), kills)
-}
+use crate::common::Sims;
+use crate::machines::{run, survive};
 
 /// The lengths around those at which operations are cut otherwise.
 const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192, 20_000];
@@ -97,7 +75,7 @@ fn all_operations_give_the_results_of_messages() {
                 assert_eq!(from_bytes::<u64>(&got), came);
             }
         };
-        run(size, seed, &[], program).unwrap();
+        run((size, size), seed, &[], program).unwrap();
     }
 }
 
@@ -112,7 +90,7 @@ fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
                 assert!(told == vec![turn; length]);
             }
         };
-        run(3, seed, &[], program).unwrap();
+        run((3, 3), seed, &[], program).unwrap();
     }
 }
 
@@ -138,7 +116,7 @@ fn a_root_goes_on_while_its_readers_wait_for_a_message() {
                 }
             }
         };
-        run(3, seed, &[], program).unwrap();
+        run((3, 3), seed, &[], program).unwrap();
     }
 }
 
@@ -168,7 +146,8 @@ fn operations_by_messages_run_beside_those_in_shared_memory() {
                 assert_eq!(from_bytes::<u32>(&scan.await.unwrap()), [upto]);
             }
         };
-        run(2 + (seed % 4) as u32, seed, &[], program).unwrap();
+        let size = 2 + (seed % 4) as u32;
+        run((size, size), seed, &[], program).unwrap();
     }
 }
 
@@ -204,17 +183,7 @@ fn survivors_of_a_death_in_any_phase_go_on() {
         }
     };
     for (processes, seed) in [(2, 1), (3, 2), (4, 3)] {
-        let ran = |kills: &[Kill]| {
-            let ran = run(processes, seed, kills, program);
-            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-            let dead = |rank: usize| kills.iter().any(|kill| kill.rank as usize == rank);
-            assert!(ran.ends.iter().enumerate().all(|(rank, end)| end.is_some() || dead(rank)));
-            ran.steps
-        };
-        let steps = ran(&[]);
-        Deaths::InTurn.each(processes, seed, steps, |kills| {
-            ran(kills);
-        });
+        survive((processes, processes), seed, program);
     }
 }
 
@@ -233,7 +202,7 @@ fn a_revocation_ends_a_wait_in_shared_memory() {
             assert_eq!(world.allreduce(data, &Op::bor()).await, Err(Error::Revoked));
             assert_eq!(world.barrier().await, Err(Error::Revoked));
         };
-        run(4, seed, &[], program).unwrap();
+        run((4, 4), seed, &[], program).unwrap();
     }
 }
 
@@ -255,6 +224,6 @@ fn calls_that_differ_are_an_error_and_leave_no_trace() {
                 assert_eq!(all, [0, 1, 2]);
             }
         };
-        run(3, 5, &[], program).unwrap();
+        run((3, 3), 5, &[], program).unwrap();
     }
 }
