@@ -206,6 +206,25 @@ fn a_revocation_ends_a_wait_in_shared_memory() {
     }
 }
 
+/// The root waits for a reader that never calls, and another reader waits for the root. The
+/// revocation reaches the root first or the reader first, and both report the revocation.
+#[test]
+fn a_member_that_gives_up_after_a_revocation_does_not_count_as_failed() {
+    for seed in 0..20 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            assert!(matches!(world.barrier().await, Ok(()) | Err(Error::Revoked)));
+            if world.rank() == 2 {
+                world.revoke();
+            } else {
+                let told = world.broadcast(0, vec![7; 1_000_000]).await;
+                assert_eq!(told, Err(Error::Revoked));
+            }
+        };
+        run((3, 3), seed, &[], program).unwrap();
+    }
+}
+
 /// Members that call with different lengths get an error, and the communicator can be used further.
 #[test]
 fn calls_that_differ_are_an_error_and_leave_no_trace() {

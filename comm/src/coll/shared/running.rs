@@ -86,8 +86,8 @@ fn run_now<N: Net>(
 ) -> Result<Vec<u8>, Error> {
     let Begun { shape, number, .. } = begun;
     let life = &comm.inner.life;
-    let mut part =
-        Part::new(&mut state, Operation::new(call, shape, number, comm.rank(), comm.size()));
+    let operation = Operation::new(call, shape, number, comm.rank(), comm.size());
+    let mut part = Part { state: &mut state, operation, life, is_done: false };
     if life.is_revoked() {
         return Err(Error::Revoked);
     }
@@ -103,7 +103,7 @@ fn run_now<N: Net>(
         {
             let DriverState { net, ft, .. } = &mut *driver.lock();
             ft.poll_soon();
-            if part.look_closely(life, net)? == Stand::Done {
+            if part.look_closely(net)? == Stand::Done {
                 return Ok(part.operation.result());
             }
         }
@@ -116,14 +116,11 @@ fn run_now<N: Net>(
 struct Part<'a> {
     state: &'a mut SharedState,
     operation: Operation,
+    life: &'a Life,
     is_done: bool,
 }
 
-impl<'a> Part<'a> {
-    fn new(state: &'a mut SharedState, operation: Operation) -> Self {
-        Part { state, operation, is_done: false }
-    }
-
+impl Part<'_> {
     #[inline]
     fn advance(&mut self) -> Result<Stand, Error> {
         let stand = advance(self.state, &mut self.operation)?;
@@ -131,7 +128,8 @@ impl<'a> Part<'a> {
         Ok(stand)
     }
 
-    fn look_closely<N: Net>(&mut self, life: &Life, net: &N) -> Result<Stand, Error> {
+    fn look_closely<N: Net>(&mut self, net: &N) -> Result<Stand, Error> {
+        let life = self.life;
         let stand = look_closely(self.state, &mut self.operation, life, &life.group, net)?;
         self.is_done = stand == Stand::Done;
         Ok(stand)
@@ -142,7 +140,7 @@ impl Drop for Part<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_done {
-            give_up(self.state, &self.operation);
+            give_up(self.state, &self.operation, self.life);
         }
         self.state.turn += 1;
     }
@@ -189,8 +187,12 @@ pub(super) fn look_closely<N: Net>(
     Ok(stand)
 }
 
-fn give_up(state: &mut SharedState, operation: &Operation) {
-    if let Way::Shared(segment) = &mut state.way {
+/// Says in the segment that this member publishes nothing more in the operation. After a revocation
+/// it says nothing: the revocation reaches all members, and ends their wait with its own error.
+fn give_up(state: &mut SharedState, operation: &Operation, life: &Life) {
+    if let Way::Shared(segment) = &mut state.way
+        && !life.is_revoked()
+    {
         operation.give_up(segment);
     }
 }
@@ -233,7 +235,7 @@ impl SharedMachine {
     fn end(&mut self) {
         if let Stage::Shared(operation) = mem::replace(&mut self.stage, Stage::Over) {
             let mut state = self.members.lock();
-            give_up(&mut state, &operation);
+            give_up(&mut state, &operation, &self.life);
             state.turn += 1;
         }
     }
