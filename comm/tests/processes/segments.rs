@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, Config, Error, Runtime};
+use tagmatch_comm::{Comm, Config, Error, ErrorClass, Runtime};
 
 use crate::job::{Job, join, say, told, transport};
 
@@ -22,8 +22,9 @@ pub(crate) fn play(role: &str) {
         "scribbled" => scribbled(&join::<Local>()),
         "scribbled by machine" => scribbled(&by_machine()),
         "leaders" => leaders(&by_machine()),
-        "left behind" => left_behind(&join::<Local>()),
-        "left behind by machine" => left_behind(&by_machine()),
+        "left behind" => left_behind(&join::<Local>(), false),
+        "left behind by machine" => left_behind(&by_machine(), false),
+        "left in the middle" => left_behind(&join::<Local>(), true),
         other => panic!("no role {other}"),
     }
 }
@@ -170,8 +171,17 @@ fn comes_to_hold(runtime: &Process, most: [usize; 3]) -> bool {
     is_in()
 }
 
-/// The last rank is killed while it is a member of a communicator with a segment.
-fn left_behind(runtime: &Process) {
+/// A reduction that takes many rounds in the segment.
+fn long_reduction(comm: &World) -> Result<(), Error> {
+    let own = 1 << comm.rank();
+    let all = comm.allreduce(vec![own; 4 << 20], &Op::bor()).wait()?;
+    assert!(all.iter().all(|bits| *bits == (1 << comm.size()) - 1));
+    Ok(())
+}
+
+/// The last rank is killed while it is a member of a communicator with a segment. `in_the_middle`:
+/// all ranks repeat long reductions then. Otherwise the others wait for the last rank.
+fn left_behind(runtime: &Process, in_the_middle: bool) {
     let world = runtime.world();
     let last = world.size() - 1;
     // Everything that stays is there before the first count.
@@ -193,13 +203,18 @@ fn left_behind(runtime: &Process) {
     assert!(comes_to_hold(runtime, [descriptors, mappings + 1, segments + 1]), "{before:?}");
     assert_eq!(held()[2], segments + 1);
     say("met", "");
-    if copy.rank() == last {
+    if copy.rank() == last && !in_the_middle {
         loop {
             runtime.progress();
             thread::yield_now();
         }
     }
-    while sum(&copy).is_ok() {}
+    let operation = || if in_the_middle { long_reduction(&copy) } else { sum(&copy).map(drop) };
+    let error = (0..).find_map(|_| operation().err()).unwrap();
+    assert_eq!(error.class(), ErrorClass::ProcessFailed);
+    // Every rank has learned of the death by itself before the first one revokes.
+    say("failed", "");
+    told();
     copy.revoke();
     let left = copy.shrink().wait().unwrap();
     assert_eq!(sum(&left), Ok(last.into()));
@@ -213,9 +228,26 @@ fn left_behind(runtime: &Process) {
 #[test]
 fn nothing_is_left_of_a_segment_whose_member_was_killed() {
     for (role, ranks) in [("left behind", 3), ("left behind by machine", 4)] {
-        let mut job = Job::start(&format!("segments: {role}"), ranks);
-        (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
-        job.kill(ranks - 1);
-        job.finish(&[ranks - 1]);
+        kill_last(role, ranks, Duration::ZERO);
     }
+}
+
+#[test]
+fn a_death_in_the_middle_of_a_long_reduction_reaches_all_members() {
+    for after_ms in [3, 10, 31] {
+        kill_last("left in the middle", 3, Duration::from_millis(after_ms));
+    }
+}
+
+/// Kills the last rank this long after all ranks have met. Each other rank says that an operation
+/// has failed.
+fn kill_last(role: &str, ranks: usize, after: Duration) {
+    let mut job = Job::start(&format!("segments: {role}"), ranks);
+    let last = ranks - 1;
+    (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
+    thread::sleep(after);
+    job.kill(last);
+    (0..last).for_each(|rank| drop(job.hear(rank, "failed")));
+    (0..last).for_each(|rank| job.tell(rank, "go"));
+    job.finish(&[last]);
 }
