@@ -29,6 +29,13 @@ pub struct Config<N: Net> {
     pub eager_words: usize,
     /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to 32
     /// bits, and the source enough to number the processes of the job. Default: [`TagLayout::MPI`].
+    ///
+    /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the same
+    /// time, and later ones wait. If the members may map memory together, up to half as many at the same
+    /// time are operations that can go through shared memory, and up to half as many are others.
+    /// Each kind has numbers of its own: a member learns at its own time that the shared memory is
+    /// there, and from then on operations in shared memory take no number. Tags of messages between
+    /// two members are not affected.
     pub tags: TagLayout,
     /// Where collective operations change from one algorithm to another. Default:
     /// [`Algorithms::default`].

@@ -31,7 +31,8 @@ pub(crate) fn numbers(tags: TagLayout) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     All,
-    /// The even tags, or the odd ones.
+    /// The even tags, or the odd ones. Members stop at different calls to take numbers for
+    /// operations in shared memory, so these operations have numbers of their own.
     Half {
         is_odd: bool,
     },
