@@ -132,15 +132,23 @@ static inline void check(const uint8_t *bytes, size_t size, unsigned seed, const
             FAIL("%s: byte %zu of %zu is wrong", where, i, size);
 }
 
-/* Bytes of this process that are resident in memory, private and shared. */
+/* Bytes of memory, private and shared with other processes, that are resident in this process. Pages of files don't
+ * count: the kernel maps a program's code in runs of many pages when it is first used. */
 static inline double resident_bytes(void)
 {
-    unsigned long total, resident;
-    FILE *statm = fopen("/proc/self/statm", "r");
-    if (statm == NULL || fscanf(statm, "%lu %lu", &total, &resident) != 2)
-        FAIL("can't read /proc/self/statm");
-    fclose(statm);
-    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+    char line[128];
+    unsigned long anonymous = 0, shared = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    if (status == NULL)
+        FAIL("can't read /proc/self/status");
+    while (fgets(line, sizeof(line), status) != NULL) {
+        sscanf(line, "RssAnon: %lu", &anonymous);
+        sscanf(line, "RssShmem: %lu", &shared);
+    }
+    fclose(status);
+    if (anonymous == 0)
+        FAIL("/proc/self/status is cut short");
+    return 1024.0 * (double)(anonymous + shared);
 }
 
 /* The mean of each batch. */

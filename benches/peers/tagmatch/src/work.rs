@@ -378,9 +378,14 @@ fn finish<T: Output>(mut request: Request<T>) -> Outcome<T> {
     }
 }
 
-/// Bytes of this process that are resident in memory, private and shared.
+/// Bytes of memory, private and shared with other processes, that are resident in this process. Pages
+/// of files don't count: the kernel maps a program's code in runs of many pages when it is first used.
 fn resident_bytes() -> Outcome<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm")?;
-    let pages = statm.split(' ').nth(1).ok_or("/proc/self/statm is cut short")?;
-    Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let of = |name: &str| -> Outcome<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(number.ok_or("/proc/self/status is cut short")?.parse::<u64>()? << 10)
+    };
+    Ok(of("RssAnon:")? + of("RssShmem:")?)
 }
