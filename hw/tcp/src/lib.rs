@@ -81,6 +81,8 @@ mod connection;
 mod device;
 mod ending;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod greeting;
 mod handshake;
 mod inbox;

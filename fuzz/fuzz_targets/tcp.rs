@@ -1,0 +1,29 @@
+//! What a peer or a stranger can send to a TCP device: addresses, greetings and frames.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    tagmatch_tcp::fuzzing::read(data);
+    // Addresses and openings begin with a mark, which random bytes seldom do.
+    for mark in [&b"\xcc"[..], b"TMtp\x01"] {
+        let mut marked = data.to_vec();
+        if let Some(place) = marked.get_mut(..mark.len()) {
+            place.copy_from_slice(mark);
+            tagmatch_tcp::fuzzing::read(&marked);
+        }
+    }
+    // Frames one after the other, each with a good header: its kind and length come from one byte.
+    let mut frames = Vec::new();
+    for part in data.chunks(24) {
+        let kind = 1 + part[0] % 7;
+        let length = match kind {
+            3 => 20,
+            1 | 2 | 4 => part[0] / 7,
+            _ => 0,
+        };
+        frames.extend([length, 0, 0, 0, kind, 0, 0, 0, part[0] % 5, 0, 0, 0]);
+        frames.extend(part.iter().copied().chain(std::iter::repeat(0)).take(length.into()));
+    }
+    tagmatch_tcp::fuzzing::read(&frames);
+});

@@ -1,0 +1,100 @@
+//! Everything that a peer or a stranger can send, for fuzzing. Not a part of the public API.
+
+use super::address::TcpAddress;
+use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
+use super::greeting::{ANSWER_BYTES, Answer, OPENING_BYTES, Opening};
+use super::reads::Reads;
+use super::send_half::SendHalf;
+use tagmatch_device::contents::Contents;
+use tagmatch_device::{Address, Buffer, Network, RemoteSpan};
+
+/// Reads the bytes as an address, as the steps of a handshake, and as the frames of a connection.
+///
+/// # Panics
+/// If something that was accepted isn't written as it was read.
+pub fn read(data: &[u8]) {
+    if let Ok(address) = Address::from_bytes(data)
+        && let Ok(parsed) = TcpAddress::parse(&address)
+    {
+        let contents = Contents::of(&address);
+        let section = contents.as_ref().ok().and_then(|contents| contents.section(Network::Tcp));
+        assert_eq!(section, Some(&parsed.section(Contents::ROOM)[..]));
+    }
+    if let Some(bytes) = data.first_chunk::<OPENING_BYTES>()
+        && let Ok(opening) = Opening::parse(bytes)
+    {
+        assert_eq!(opening.emit(), *bytes);
+    }
+    if let Some(bytes) = data.first_chunk::<ANSWER_BYTES>()
+        && let Ok(answer) = Answer::parse(bytes)
+    {
+        assert_eq!(Answer::parse(&answer.emit()), Ok(answer));
+    }
+    let _ = read_frames(data);
+}
+
+/// Takes frames as a device does that waits for reads of different lengths.
+fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
+    const MESSAGE_MAX: usize = 1000;
+    const LENGTHS: [usize; 4] = [0, 1, 100, 70_000];
+    let (mut reads, mut out) = (Reads::default(), SendHalf::default());
+    for (token, length) in (0..).zip(LENGTHS) {
+        let remote = RemoteSpan { address: 4096, length: length as u64, key: 1 };
+        reads.start(&mut out, remote, length, Buffer::zeroed(length), token);
+    }
+    while let Some((header, rest)) = data.split_first_chunk::<HEADER_BYTES>() {
+        let frame = Frame::parse(header, MESSAGE_MAX)?;
+        assert_eq!(frame.emit()[..5], header[..5]);
+        data = rest;
+        match frame {
+            Frame::Message { length, .. } => {
+                assert!(length <= MESSAGE_MAX);
+                data = data.get(length..).unwrap_or_default();
+            }
+            Frame::ReadRequest { id } => {
+                let Some((span, rest)) = data.split_first_chunk::<REQUEST_BYTES>() else {
+                    return Ok(());
+                };
+                assert_eq!(emit_span(parse_span(span)), *span);
+                out.take_request(id, parse_span(span))?;
+                data = rest;
+            }
+            Frame::ReadData { id, length } => {
+                reads.land(id, length)?;
+                let here = data.len().min(length);
+                if let Some(room) = reads.room() {
+                    room.fill(&data[..here]);
+                }
+                reads.advance(here);
+                assert_eq!(reads.landing(), length - here);
+                data = &data[here..];
+            }
+            Frame::ReadEnd { id } | Frame::ReadFailed { id } => {
+                let is_good = matches!(frame, Frame::ReadEnd { .. });
+                let (token, into, _) = reads.end(&mut out, id, is_good)?;
+                let index = usize::try_from(token).unwrap_or(usize::MAX);
+                assert_eq!(LENGTHS.get(index), Some(&into.len()));
+            }
+            Frame::Bye => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..300), kind in 1u8..8) {
+            read(&data);
+            let mut framed = data;
+            if let Some(header) = framed.first_chunk_mut::<8>() {
+                *header = [header[0] & 31, 0, 0, 0, kind, 0, 0, 0];
+            }
+            read(&framed);
+        }
+    }
+}
