@@ -213,6 +213,7 @@ impl Measured {
     fn streams(&mut self) -> Outcome<[f64; 2]> {
         let mut blocks = [Vec::new(), Vec::new()];
         let mut into = vec![0; MIB];
+        let mut buffers: Vec<_> = (0..DEPTH).map(|_| Buffer::from(vec![1; MIB])).collect();
         for _ in 0..BLOCKS {
             self.order("bare-stream 0")?;
             let start = Instant::now();
@@ -222,7 +223,7 @@ impl Measured {
             blocks[0].push(start.elapsed());
             self.order("device-stream 0")?;
             let start = Instant::now();
-            self.read_all()?;
+            self.read_all(&mut buffers)?;
             blocks[1].push(start.elapsed());
             let end = Outgoing { header: &[1], payload: &[], immediate: None };
             self.tcp.send(self.peer, end).map_err(|refused| format!("{refused:?}"))?;
@@ -230,9 +231,8 @@ impl Measured {
         Ok(blocks.map(|block| STREAM_BYTES as f64 / median(block) / 1e9))
     }
 
-    fn read_all(&mut self) -> Outcome<()> {
+    fn read_all(&mut self, buffers: &mut Vec<Buffer>) -> Outcome<()> {
         let (mut started, mut ended) = (0, 0);
-        let mut buffers: Vec<_> = (0..DEPTH).map(|_| Buffer::zeroed(MIB)).collect();
         while ended < STREAM_BYTES / MIB {
             while started < STREAM_BYTES / MIB
                 && let Some(into) = buffers.pop()

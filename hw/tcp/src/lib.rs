@@ -5,7 +5,7 @@
 //! | `device` | the type [`Tcp`]: its parts, and the calls of a device |
 //! | `poll`, `ready`, `inbox` | what a poll does; descriptors that are ready; received bytes |
 //! | `frame` | the frames that travel over a connection |
-//! | `connection`, `send_half`, `reads` | a connection to a peer: what is sent, and this worker's reads |
+//! | `connection`, `send_half`, `piece`, `reads` | a connection to a peer: what is sent, and this worker's reads |
 //! | `greeting`, `handshake` | the bytes of a handshake, and its two ends |
 //! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
@@ -91,6 +91,7 @@ mod leaving;
 mod listeners;
 mod numbers;
 mod peers;
+mod piece;
 mod poll;
 mod reads;
 mod ready;

@@ -1,63 +1,41 @@
-//! The sending half of a connection: frames that wait for room in the socket, and the bytes of
-//! reads that the peer has requested, which go straight out of the exposed buffers.
+//! The sending half of a connection: frames that wait for room in the socket, and the bytes of reads
+//! that the peer has requested, which go straight out of the exposed buffers.
 //!
-//! Whole frames wait in the outbox. A piece of a read begins when the outbox is empty, so a message
-//! waits for one piece at most, and for what the kernel has not sent yet. Several reads take turns,
-//! piece by piece.
+//! Whole frames wait in the outbox. It is sent before a piece of a read begins, so a message waits
+//! for one piece at most, and for what the kernel has not sent yet. Several reads take turns, piece
+//! by piece. One call sends several pieces: each call ends in a packet that is not full.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use super::frame::{Frame, HEADER_BYTES, PIECE_MAX, REQUEST_BYTES, emit_span};
+use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
+use super::piece::{PeerRead, Piece};
 use tagmatch_device::{Exposures, RemoteSpan};
 use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
 pub(crate) const REQUESTS_MAX: usize = 64;
-/// Most pieces that one call sends, so that a fast reader doesn't keep this worker from its other
-/// peers.
-const PIECES_PER_CALL: usize = 8;
+/// Most pieces that one system call sends.
+const RUN: usize = 16;
+/// Most runs of one push, so that a fast reader doesn't keep this worker from its other peers.
+const RUNS_PER_PUSH: usize = 2;
 /// An empty outbox keeps no more memory than this.
 const KEPT_BYTES: usize = 16 << 10;
-/// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
-static BLANK: [u8; 4096] = [0; 4096];
 
 /// The sending half of a connection.
 #[derive(Default)]
 pub(crate) struct SendHalf {
     /// Frames, of which a part of the first may have been sent.
     outbox: VecDeque<u8>,
-    /// The piece that is being sent, of the first read in `requested`.
-    piece: Option<Piece>,
-    /// The reads that the peer has requested.
+    /// The piece of which a part was sent. It goes before the outbox.
+    begun: Option<Piece>,
+    /// The reads that the peer has requested, without the bytes of the piece that was begun.
     requested: VecDeque<PeerRead>,
     /// How many bytes the socket has taken.
     taken: u64,
     /// How many messages were accepted.
     messages: u64,
-    /// No further piece begins.
-    is_leaving: bool,
-}
-
-/// A read that the peer has requested.
-struct PeerRead {
-    id: u32,
-    span: RemoteSpan,
-    sent: u64,
-}
-
-/// A frame with bytes of a read, of which a part has been sent.
-struct Piece {
-    header: [u8; HEADER_BYTES],
-    /// The frame that ends the read, behind its last piece.
-    end: Option<[u8; HEADER_BYTES]>,
-    /// Bytes of the read in this piece.
-    length: usize,
-    /// How much was sent: header, bytes and end.
-    sent: usize,
-    /// The buffer was withdrawn.
-    is_blank: bool,
 }
 
 /// Why a message was not accepted.
@@ -82,7 +60,7 @@ impl SendHalf {
         let length = parts[0].len() + parts[1].len();
         let header = Frame::Message { length, immediate }.emit();
         let mut sent = 0;
-        if self.piece.is_none() && self.outbox.is_empty() {
+        if self.begun.is_none() && self.outbox.is_empty() {
             let slices = [&header[..], parts[0], parts[1]].map(IoSlice::new);
             sent = match retrying(|| tcp::send_parts(socket, &slices)) {
                 Ok(Some(sent)) => sent,
@@ -112,7 +90,7 @@ impl SendHalf {
 
     /// Whether there is room for a message of `length` bytes.
     pub(crate) fn has_room(&self, length: usize, outbox_max: usize) -> bool {
-        let is_idle = self.piece.is_none() && self.outbox.is_empty();
+        let is_idle = self.begun.is_none() && self.outbox.is_empty();
         is_idle || self.outbox.len() + HEADER_BYTES + length <= outbox_max
     }
 
@@ -131,25 +109,24 @@ impl SendHalf {
         if self.requested.len() >= REQUESTS_MAX {
             return Err("a peer requests more reads at a time than allowed");
         }
-        self.requested.push_back(PeerRead { id, span, sent: 0 });
+        self.requested.push_back(PeerRead { id, span, given: 0 });
         Ok(())
     }
 
     /// Drops the peer's reads, and says that this end leaves. A piece that was begun is completed.
     pub(crate) fn leave(&mut self) {
-        self.requested.truncate(usize::from(self.piece.is_some()));
-        self.is_leaving = true;
+        self.requested.clear();
         self.outbox.extend(Frame::Bye.emit());
     }
 
     /// Whether something waits to be sent.
     pub(crate) fn has_to_send(&self) -> bool {
-        !self.outbox.is_empty() || !self.requested.is_empty()
+        self.begun.is_some() || !self.outbox.is_empty() || !self.requested.is_empty()
     }
 
     /// The place in the stream behind everything that was accepted by now, requested reads aside.
     pub(crate) fn accepted(&self) -> u64 {
-        self.taken + self.outbox.len() as u64 + self.piece.as_ref().map_or(0, Piece::left) as u64
+        self.taken + self.outbox.len() as u64 + self.begun.as_ref().map_or(0, Piece::left) as u64
     }
 
     /// How many bytes of the stream the socket has taken.
@@ -168,12 +145,13 @@ impl SendHalf {
         socket: BorrowedFd<'_>,
         exposures: &Exposures,
     ) -> io::Result<bool> {
-        for _ in 0..PIECES_PER_CALL {
-            if !self.push_piece(socket, exposures)? || !self.push_outbox(socket)? {
+        for _ in 0..RUNS_PER_PUSH {
+            if !self.end_piece(socket, exposures)? || !self.push_outbox(socket)? {
                 return Ok(false);
             }
-            if !self.begin_piece(exposures) {
-                return Ok(!self.has_to_send());
+            self.send_run(socket, exposures)?;
+            if !self.has_to_send() {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -194,79 +172,85 @@ impl SendHalf {
         Ok(true)
     }
 
-    /// Begins a piece of the next read. `false` if there is none, or if it can't be read: then the
-    /// outbox has a frame that says so.
-    fn begin_piece(&mut self, exposures: &Exposures) -> bool {
-        let Some(PeerRead { id, span, sent }) = self.requested.front() else { return false };
-        if exposures.bytes(*span).is_none() {
-            self.outbox.extend(Frame::ReadFailed { id: *id }.emit());
-            self.requested.pop_front();
-            return true;
-        }
-        let left = span.length - sent;
-        let length = usize::try_from(left).map_or(PIECE_MAX, |left| left.min(PIECE_MAX));
-        let is_last = left == length as u64;
-        self.piece = Some(Piece {
-            header: Frame::ReadData { id: *id, length }.emit(),
-            end: is_last.then(|| Frame::ReadEnd { id: *id }.emit()),
-            length,
-            sent: 0,
-            is_blank: false,
-        });
-        true
-    }
-
-    /// Continues the piece that is being sent. `true` if none is left.
-    fn push_piece(&mut self, socket: BorrowedFd<'_>, exposures: &Exposures) -> io::Result<bool> {
-        let (Some(piece), Some(read)) = (&mut self.piece, self.requested.front_mut()) else {
-            return Ok(true);
-        };
-        while piece.left() > 0 {
-            let bytes = exposures.bytes(read.span).and_then(|bytes| {
-                let start = usize::try_from(read.sent).ok()?;
-                bytes.get(start..start + piece.length)
-            });
-            // The peer has said that it needs the buffer no more, or this worker is being closed.
-            // The frame is completed, and the read fails.
-            if bytes.is_none() && !piece.is_blank {
-                piece.is_blank = true;
-                piece.end = Some(Frame::ReadFailed { id: read.id }.emit());
+    /// Completes the piece that was begun. `true` if none is left.
+    fn end_piece(&mut self, socket: BorrowedFd<'_>, exposures: &Exposures) -> io::Result<bool> {
+        while let Some(piece) = &mut self.begun {
+            let bytes = piece.bytes(exposures);
+            if bytes.is_none() && piece.blank() {
+                self.requested.retain(|read| read.id != piece.id);
             }
-            let slices = piece.rest(bytes);
-            let Some(sent) = retrying(|| tcp::send_parts(socket, &slices))? else {
+            let Some(sent) = retrying(|| tcp::send_parts(socket, &piece.rest(bytes)))? else {
                 return Ok(false);
             };
             self.taken += sent as u64;
             piece.sent += sent;
+            if piece.left() == 0 {
+                self.begun = None;
+            }
         }
-        read.sent += piece.length as u64;
-        if piece.end.is_some() || self.is_leaving {
-            self.requested.pop_front();
-        } else {
-            self.requested.rotate_left(1);
-        }
-        self.piece = None;
         Ok(true)
     }
-}
 
-impl Piece {
-    /// How much is left to be sent.
-    fn left(&self) -> usize {
-        HEADER_BYTES + self.length + self.end.map_or(0, |end| end.len()) - self.sent
+    /// Sends the next pieces by one call, as far as the socket has room. Reads whose bytes are gone
+    /// end in a frame that says so, which the outbox has then.
+    fn send_run(&mut self, socket: BorrowedFd<'_>, exposures: &Exposures) -> io::Result<()> {
+        let outbox = &mut self.outbox;
+        self.requested.retain(|read| {
+            let is_there = exposures.bytes(read.span).is_some();
+            if !is_there {
+                outbox.extend(Frame::ReadFailed { id: read.id }.emit());
+            }
+            is_there
+        });
+        // The reads take turns. Their state changes when it is known how much was sent.
+        let pieces = self.next_pieces();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let slices: Vec<_> =
+            pieces.iter().flat_map(|piece| piece.rest(piece.bytes(exposures))).collect();
+        let Some(mut sent) = retrying(|| tcp::send_parts(socket, &slices))? else { return Ok(()) };
+        self.taken += sent as u64;
+        for mut piece in pieces {
+            if sent == 0 {
+                break;
+            }
+            piece.sent = sent.min(piece.left());
+            sent -= piece.sent;
+            self.note_begun(&piece);
+            if piece.left() > 0 {
+                self.begun = Some(piece);
+            }
+        }
+        Ok(())
     }
 
-    /// What is left to be sent, of the bytes of this piece; blank bytes if they are gone.
-    fn rest<'a>(&'a self, bytes: Option<&'a [u8]>) -> [IoSlice<'a>; 3] {
-        let header = self.header.get(self.sent..).unwrap_or_default();
-        let skip = self.sent.saturating_sub(HEADER_BYTES).min(self.length);
-        let blank = &BLANK[..BLANK.len().min(self.length - skip)];
-        let body = bytes.map_or(blank, |bytes| &bytes[skip..]);
-        let has_all = skip + body.len() == self.length;
-        let end = self.end.as_ref().filter(|_| has_all).map_or(&[][..], |end| {
-            end.get(self.sent.saturating_sub(HEADER_BYTES + self.length)..).unwrap_or_default()
-        });
-        [header, body, end].map(IoSlice::new)
+    /// The pieces of the next run.
+    fn next_pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(RUN);
+        let turns: Vec<_> = self.requested.iter().take(RUN).collect();
+        for round in 0..RUN {
+            let before = pieces.len();
+            for read in &turns {
+                if pieces.len() < RUN {
+                    pieces.extend(read.piece(round));
+                }
+            }
+            if pieces.len() == before {
+                break;
+            }
+        }
+        pieces
+    }
+
+    /// The first read's turn is over: its piece is being sent.
+    fn note_begun(&mut self, piece: &Piece) {
+        let Some(at) = self.requested.iter().position(|read| read.id == piece.id) else { return };
+        let Some(mut read) = self.requested.remove(at) else { return };
+        read.given += piece.length as u64;
+        if !piece.is_last() {
+            self.requested.push_back(read);
+        }
     }
 }
 
@@ -293,6 +277,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use super::super::frame::PIECE_MAX;
     use super::*;
     use tagmatch_device::Buffer;
 
@@ -335,7 +320,7 @@ mod tests {
         out.take_request(1, long.span).unwrap();
         out.take_request(2, other.span).unwrap();
         // The socket takes a part of a piece.
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.piece.is_none() {}
+        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
         assert!(out.send(sockets.0.as_fd(), [b"message", b""], Some(5), 1 << 20).is_ok());
         let got = frames(&pass(&mut out, &mut sockets, &exposures));
         let data = |id| Frame::ReadData { id, length: PIECE_MAX };
@@ -355,7 +340,7 @@ mod tests {
         let mut exposures = Exposures::default();
         let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_MAX])).unwrap();
         out.take_request(1, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.piece.is_none() {}
+        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
         drop(exposures.withdraw(long.id).unwrap());
         exposures.expose(Buffer::from(vec![9; 8 * PIECE_MAX])).unwrap();
         let bytes = pass(&mut out, &mut sockets, &exposures);
@@ -396,7 +381,7 @@ mod tests {
         let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_MAX])).unwrap();
         out.take_request(1, long.span).unwrap();
         out.take_request(2, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.piece.is_none() {}
+        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
         out.leave();
         let got = frames(&pass(&mut out, &mut sockets, &exposures));
         assert_eq!(got.last(), Some(&Frame::Bye));
