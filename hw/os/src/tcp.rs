@@ -56,7 +56,7 @@ pub fn set_options(socket: BorrowedFd<'_>, options: Options) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)?;
     let apart = i32::try_from(options.attempts_apart_max.as_millis()).unwrap_or(i32::MAX);
     let _ = set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, apart.clamp(1000, 120_000));
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, options.unsent_bytes_max)
+    set_unsent_max(socket, options.unsent_bytes_max)
 }
 
 /// The address of the machine at the other end. An IPv4 address that an IPv6 socket shows in the
@@ -140,12 +140,15 @@ struct TcpInfo {
     unacked: u32,
     between: [u32; 7],
     last_ack_recv: u32,
+    more: [u32; 25],
+    delivery_rate: u64,
 }
 
 const _: () = {
     assert!(mem::offset_of!(TcpInfo, probes) == 3);
     assert!(mem::offset_of!(TcpInfo, unacked) == 24);
     assert!(mem::offset_of!(TcpInfo, last_ack_recv) == 56);
+    assert!(mem::offset_of!(TcpInfo, delivery_rate) == 160);
 };
 
 /// What the kernel knows about the other machine's answers.
@@ -156,6 +159,17 @@ pub struct Answers {
     /// The kernel waits for an answer: to data, or to its question whether the window is still
     /// shut. While the window is shut and the last question was answered, the next one is not due.
     pub is_awaited: bool,
+}
+
+/// How fast the other machine has acknowledged bytes lately, in bytes a second; 0 before Linux 4.9.
+pub fn delivery_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    option_at(socket, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo::default())
+        .map(|info| info.delivery_rate)
+}
+
+/// Sets how many bytes that were not sent yet the kernel may hold (`TCP_NOTSENT_LOWAT`).
+pub fn set_unsent_max(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
 /// What the kernel knows about the other machine's answers.
@@ -204,6 +218,7 @@ mod tests {
         one.write_all(&[1; 1000]).unwrap();
         while unacknowledged(one.as_fd()).unwrap() > 0 {}
         let answers = answers(one.as_fd()).unwrap();
+        assert!(delivery_rate(one.as_fd()).unwrap() < 1 << 50);
         assert!(answers.age < Duration::from_secs(60) && !answers.is_awaited);
         assert!(peer_address(two.as_fd()).unwrap().is_loopback());
     }

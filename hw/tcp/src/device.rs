@@ -17,6 +17,7 @@ use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
 use super::send_half::Unsent;
 use super::strangers::Strangers;
+use super::unsent::UNSENT_MIN;
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
@@ -126,11 +127,9 @@ impl Tcp {
 
     /// The options of each connection.
     pub(crate) fn options(&self) -> Options {
-        /// Two pieces of a read.
-        const UNSENT_BYTES_MAX: i32 = 2 * (64 << 10);
         Options {
             keep_alive: self.config.keep_alive,
-            unsent_bytes_max: UNSENT_BYTES_MAX,
+            unsent_bytes_max: UNSENT_MIN,
             attempts_apart_max: self.config.acknowledge_timeout / 4,
         }
     }

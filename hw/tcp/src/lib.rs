@@ -5,7 +5,7 @@
 //! | `device` | the type [`Tcp`]: its parts, and the calls of a device |
 //! | `poll`, `ready`, `inbox` | what a poll does; descriptors that are ready; received bytes |
 //! | `frame` | the frames that travel over a connection |
-//! | `connection`, `send_half`, `piece`, `reads` | a connection to a peer: what is sent, and this worker's reads |
+//! | `connection`, `send_half`, `piece`, `unsent`, `reads` | a connection to a peer: what is sent, and this worker's reads |
 //! | `greeting`, `handshake` | the bytes of a handshake, and its two ends |
 //! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
@@ -36,8 +36,9 @@
 //!
 //! A reader asks for exposed memory by a frame. The owner sends the bytes out of the exposed
 //! buffer, in pieces of 64 KiB, and the reader receives them into its own buffer. Several reads
-//! take turns, and messages go between the pieces. A message waits for two pieces at most: the one
-//! that was begun, and one that the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`).
+//! take turns, and messages go between the pieces. A message waits for the piece that was begun,
+//! and for what the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`): two pieces, or what the
+//! connection sends in an eighth of a millisecond if that is more (`unsent`).
 //!
 //! # What a peer or a stranger can cost
 //! - A process that has not proved itself: one of 256 pending connections, each with less than 200
@@ -98,6 +99,7 @@ mod ready;
 mod send_half;
 mod sleep;
 mod strangers;
+mod unsent;
 
 pub use config::TcpConfig;
 pub use device::Tcp;
