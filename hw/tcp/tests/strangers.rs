@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,24 @@ fn another_secret_is_told_to_the_one_that_connects_and_to_nobody_else() {
         matches!(reason, DownReason::Misbehaved { what } if what.contains("another secret")),
         "{reason:?}"
     );
+    exchange(&mut a, to_b, &mut b);
+}
+
+/// Connections that end, or end their sending half, at each byte of a greeting.
+#[test]
+fn a_greeting_that_ends_early_costs_nothing() {
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let whole = [opening(&[1; 16], &invented(1)), question(&[0; 32], 1 << 16)].concat();
+    for length in 0..whole.len() {
+        let raw = Raw::connect(&a.address());
+        raw.say(&whole[..length]);
+        raw.0.shutdown(Shutdown::Write).unwrap();
+        if length >= OPENING {
+            raw.hear(&mut a, OPENING).unwrap();
+        }
+        assert!(raw.is_closed_by(&mut a), "{length}");
+    }
     exchange(&mut a, to_b, &mut b);
 }
 
