@@ -42,7 +42,8 @@
 //!
 //! # What a peer or a stranger can cost
 //! - A process that has not proved itself: one of 256 pending connections, each with less than 200
-//!   bytes. If all are taken, one that is older than a tenth of a second is closed for a new one. A
+//!   bytes here. The kernel holds what it sends beyond that, and connections that weren't accepted
+//!   yet. If all are taken, one that is older than a tenth of a second is closed for a new one. A
 //!   pending connection ends after [`TcpConfig::connect_timeout`], which counts only time in which
 //!   this worker polls or sleeps. The first refusal of each machine is logged.
 //! - A peer: one partial frame, 64 requested reads, and the outbox. A peer that breaks a rule goes
