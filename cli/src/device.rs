@@ -31,6 +31,11 @@ impl FoundDevice {
                 let device = DeviceArg::Verbs { name: Some(name.to_owned()) };
                 Ok(Self { device, what: format!("{first}port {port}") })
             }
+            DeviceArg::Tcp { place } => {
+                let place = place.as_deref().unwrap_or("all interfaces");
+                let what = format!("listening on {place}; the messages are not encrypted");
+                Ok(Self { device: wanted.clone(), what })
+            }
             DeviceArg::Ucx { .. } => {
                 let info = Ucx::probe(&wanted.ucx());
                 let library = ucx_usable(&info)
@@ -84,6 +89,9 @@ pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[S
             return format!("as UCX sees fit; its transports are {}", transports.join(" "));
         }
         (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
+        (DeviceArg::Tcp { .. }, ReadMode::Direct) => {
+            "streamed from the sender's memory into the receiver's"
+        }
         (_, ReadMode::Direct) => "read by RDMA from the sender's memory into the receiver's",
         (_, ReadMode::Copied) => "copied through the device, two copies",
     };

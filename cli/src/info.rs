@@ -1,5 +1,6 @@
 //! `tagperf info`: the devices, what each can do, and what to do about missing ones.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use tagmatch::Finding;
@@ -12,6 +13,7 @@ use crate::failure::{Failure, one_line};
 use crate::link::{Unlinked, settings};
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
+use crate::secret;
 use crate::spec::hw_tags::{SLOTS, SLOTS_MAX};
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 use crate::style::Style;
@@ -23,6 +25,10 @@ use crate::{isolated_trial, measure};
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
+/// How to make a secret.
+const NEW_SECRET: &str = "next: (umask 077; head -c 32 /dev/urandom | base64 > secret); export \
+                          TAGMATCH_SECRET_FILE=secret";
+
 /// The command.
 pub(crate) fn command() -> Result<(), Failure> {
     let style = Style::stdout();
@@ -30,6 +36,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &shm(style);
     out += &model(style);
     out += &verbs(style);
+    out += &tcp(style);
     out += &ucx(style);
     out += "\n";
     out += &style.block(&Environment::gather(2, None).machine());
@@ -133,6 +140,46 @@ fn verbs_entry(
         None => "locked memory: unlimited".into(),
     });
     entry(style, "verbs", tried.is_some_and(|tried| tried.is_ok()), &lines)
+}
+
+/// The entry of TCP. A second process is started and a message exchanged.
+fn tcp(style: Style) -> String {
+    let hosts = tagmatch_os::stream::own_addresses().unwrap_or_default();
+    let (loopback, hosts): (Vec<IpAddr>, _) = hosts.into_iter().partition(IpAddr::is_loopback);
+    let hosts = if hosts.is_empty() { loopback } else { hosts };
+    let told: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+    let secret = match (secret::known(), secret::source()) {
+        (Err(why), _) => {
+            let lines = [format!("the secret can't be used: {}", one_line(why)), NEW_SECRET.into()];
+            return entry(style, "tcp", false, &lines);
+        }
+        (Ok(_), Some(source)) => format!("secret: {source}"),
+        (Ok(_), None) => "secret: none; tagperf serve, tagperf run and a measurement within this \
+                          machine make one"
+            .into(),
+    };
+    // In processes of its own, since the trial makes a secret where there is none.
+    let tried = isolated_trial::large_messages(&DeviceArg::Tcp { place: None });
+    let (works, lines) = match tried {
+        Ok(how) => (
+            true,
+            vec![
+                "between machines and within one; not encrypted; matching in software".into(),
+                "next: tagperf serve --bind ADDRESS".into(),
+                format!("large messages: {how}"),
+            ],
+        ),
+        Err(failure) => {
+            let why = format!("no message gets across: {}", one_line(failure));
+            (false, vec![why, "next: tagperf lat --sizes 8 --device tcp".into()])
+        }
+    };
+    let more = [
+        secret,
+        format!("listens on all addresses, and tells peers: {}", told.join(" ")),
+        "next: tagperf lat --device tcp:INTERFACE or tcp:ADDRESS for fewer".into(),
+    ];
+    entry(style, "tcp", works, &[lines, more.to_vec()].concat())
 }
 
 fn rdma_devices() -> String {

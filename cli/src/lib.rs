@@ -24,6 +24,7 @@ mod replay;
 mod report;
 mod result;
 mod saved_run;
+mod secret;
 mod spec;
 mod style;
 mod units;

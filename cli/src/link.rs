@@ -16,6 +16,7 @@ use tagmatch::{
 use crate::control::Attention;
 use crate::device;
 use crate::result::Matching;
+use crate::secret;
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 use crate::units::{show_count, show_size};
 pub(crate) use error::LinkError;
@@ -66,6 +67,7 @@ impl<A: Access> UnlinkedOf<A> {
             hw_tags: hw_tags.config(None),
             layout: tags.layout,
             device: device.config(),
+            secret: secret::known().map_err(LinkError::Tagmatch)?,
             ..default
         })?;
         let device = device.clone();
@@ -127,7 +129,8 @@ impl<A: Access> Link<A> {
         let (tag, layout) = (self.tags.tag(tag), self.tags.layout);
         let meet = |_| {
             let device = self.device.idle_config();
-            let idle = Worker::new(Config { device, layout, ..Config::default() })?;
+            let secret = secret::known().map_err(LinkError::Tagmatch)?;
+            let idle = Worker::new(Config { device, layout, secret, ..Config::default() })?;
             let peer = idle.connect(&self.worker.address())?;
             let hello = idle.send(peer, tag, Buffer::default());
             let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());

@@ -134,7 +134,8 @@ fn json_goes_to_a_file_beside_the_table() {
 #[test]
 fn bad_usage_is_one_line() {
     assert!(
-        refused("lat --device rdma").contains("verbs:NAME, ucx or ucx:TRANSPORTS would be right")
+        refused("lat --device rdma")
+            .contains("tcp, tcp:PLACE, ucx or ucx:TRANSPORTS would be right")
     );
     assert!(refused("lat --pin 0,99999").contains("CPU 99999 is not open"));
     assert!(refused("lat --pin 99999,0").contains("CPU 99999 is not open"));

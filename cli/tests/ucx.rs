@@ -4,13 +4,17 @@
 //! stand for two machines, which needs root.
 
 mod common;
+#[path = "common/machines.rs"]
+mod machines;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use common::{Server, command, eventually, json, refused, tagperf, text};
+use common::{Server, command, json, refused, tagperf, text};
+use machines::{ADDRESSES, Machines, ip};
 use serde_json::Value;
 
+const SECRET: &str = "the secret of this test";
 const FEW: &str = "--iters 50 --warmup 5 --json -";
 
 /// The transports that UCX is tested on.
@@ -121,58 +125,6 @@ fn a_transport_that_is_not_there() {
     assert!(said.starts_with("tagperf: --device ucx:nosuch: "), "{said}");
 }
 
-/// Two namespaces with a wire between them, removed at the end.
-struct Machines([String; 2]);
-
-/// Addresses for documentation (RFC 5737).
-const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-
-fn ip(args: &str) {
-    let output = Command::new("ip").args(args.split_whitespace()).output();
-    let output = output.expect("this test needs ip, of the package iproute2");
-    assert!(output.status.success(), "ip {args}: {}", text(&output.stderr));
-}
-
-impl Machines {
-    fn new() -> Self {
-        let names = [1, 2].map(|n| format!("tagperf-{}-{n}", std::process::id()));
-        let machines = Machines(names);
-        let [a, b] = &machines.0;
-        ip(&format!("netns add {a}"));
-        ip(&format!("netns add {b}"));
-        ip(&format!("link add wire1 netns {a} type veth peer name wire2 netns {b}"));
-        for ((name, wire), address) in machines.0.iter().zip(["wire1", "wire2"]).zip(ADDRESSES) {
-            ip(&format!("-n {name} address add {address}/24 dev {wire}"));
-            ip(&format!("-n {name} link set {wire} up"));
-            ip(&format!("-n {name} link set lo up"));
-        }
-        // UCX uses the links that are up when it looks, and a link takes its time.
-        for (name, wire) in machines.0.iter().zip(["wire1", "wire2"]) {
-            let link = ["-n", name, "-brief", "link", "show", wire];
-            let show = || Command::new("ip").args(link).output().unwrap().stdout;
-            assert!(eventually(|| text(&show()).contains(" UP ")), "{wire} stays down");
-        }
-        machines
-    }
-
-    /// The command in one of the namespaces.
-    fn on(&self, at: usize, args: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[at], env!("CARGO_BIN_EXE_tagperf")]);
-        command.args(args.split_whitespace()).stdin(Stdio::null());
-        command
-    }
-}
-
-impl Drop for Machines {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            // It may not have been made.
-            let _ = Command::new("ip").args(["netns", "delete", name]).output();
-        }
-    }
-}
-
 fn document(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -186,12 +138,17 @@ fn between_two_machines() {
     // Both have this hostname, but shared memory does not reach across the wire.
     for (size, device) in [("0,8,4K,64K,1M", "ucx:tcp,self"), ("8,64K", "ucx:tcp")] {
         let serve = format!("serve --once --bind {there} --device ucx");
-        let mut server = machines.on(1, &serve).stdout(Stdio::piped()).spawn().unwrap();
+        let with_secret = |at, args: &str| {
+            let mut command = machines.on(at, args);
+            command.env("TAGMATCH_SECRET", SECRET);
+            command
+        };
+        let mut server = with_secret(1, &serve).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
         let next = said.find(|line| line.starts_with("next: ")).unwrap();
         assert_eq!(next, format!("next: tagperf lat {there}:13338 --device ucx"));
         let lat = format!("lat {there} --sizes {size} {FEW} --device {device}");
-        let measured = document(&machines.on(0, &lat).output().unwrap());
+        let measured = document(&with_secret(0, &lat).output().unwrap());
         let large = measured["config"]["large_messages"].as_str().unwrap();
         assert!(large.contains("tcp/wire"), "{large}");
         assert!(measured["config"]["other_side"].as_str().unwrap().contains(there));

@@ -143,7 +143,7 @@ fn serve_once(port: u16, address: &str) {
     let mut child = command(&serve).stdout(Stdio::piped()).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let said: Vec<_> = out.lines().map(Result::unwrap).collect();
-    assert!(said[0].contains("anyone who reaches it may use it"), "{said:?}");
+    assert!(said[0].contains("clients need the secret of TAGMATCH_SECRET here"), "{said:?}");
     assert_eq!(said[1], format!("next: tagperf lat {address}:{port} --device verbs"));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -15,7 +15,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
     /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is
-    /// active), or ucx[:UCX_TLS] (over what UCX reaches) [shm]
+    /// active), tcp[:INTERFACE|:ADDRESS] (here), or ucx[:UCX_TLS] (over what UCX reaches) [shm]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceArg::Shm)]
     #[arg(hide_default_value = true)]
     pub(crate) device: DeviceArg,

@@ -13,10 +13,10 @@ pub(crate) struct Serve {
     /// TCP port for control messages (0: any free one, printed)
     #[arg(long, value_name = "N", default_value_t = PORT)]
     pub(crate) port: u16,
-    /// Address to listen on; any but loopback lets other machines' users in
+    /// Address to listen on; beyond loopback clients must know the secret, which is printed if it is new
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// Device that carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the
+    /// Device that carries messages on this side: shm, verbs (RDMA), tcp or ucx [any but ucx, as the
     /// client asks]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,

@@ -15,6 +15,8 @@ use tagmatch_launch::wire::to_hex;
 use super::job::{Placement, exchange, failed};
 use crate::control::prepare;
 use crate::failure::Failure;
+use crate::secret;
+use crate::spec::DeviceArg;
 
 /// The time that rank 0 has to connect after the exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -32,8 +34,11 @@ pub(super) enum LaunchRole {
 }
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
-pub(super) fn join() -> Result<LaunchRole, Failure> {
+pub(super) fn join(device: &DeviceArg) -> Result<LaunchRole, Failure> {
     let mut job = Job::join().map_err(|error| failed(&error))?;
+    if matches!(device, DeviceArg::Tcp { .. }) && job.size() > 1 {
+        secret::adopt(job.secret().map_err(|error| failed(&error))?);
+    }
     match (job.size(), job.rank()) {
         (1, _) => leave(job).map(|()| LaunchRole::Alone),
         (2, 0) => {

@@ -5,7 +5,8 @@
 //! its client: when the control channel closes, it exits at once.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::device::FoundDevice;
 use crate::failure::{Failure, one_line};
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::result::Matching;
+use crate::secret;
 use crate::spec::{Case, DeviceArg, Traffic};
 use crate::{args, cpus};
 
@@ -127,7 +129,44 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     // process then.
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
+    if let Some(client) = &args.client {
+        admit(client);
+    }
     attend(std::io::stdin(), std::io::stdout(), args)
+}
+
+/// Lets in a client of `serve` that proves to know the secret. Otherwise tells the client why not,
+/// and exits this process.
+fn admit(client: &str) {
+    let refuse = |stream: Option<&TcpStream>, why: String| -> ! {
+        let line = format!("tagperf serve: {client}: not let in: {}\n", one_line(&why));
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(stream) = stream {
+            last_words(stream, why);
+        }
+        std::process::exit(UNSERVED.into())
+    };
+    let stream = match std::io::stdin().as_fd().try_clone_to_owned() {
+        Ok(stream) => TcpStream::from(stream),
+        Err(error) => refuse(None, error.to_string()),
+    };
+    let admitted = secret::known().and_then(|secret| {
+        secret::admit(&stream, secret.as_ref(), HELLO_TIME).map_err(|why| why.to_string())
+    });
+    if let Err(why) = admitted {
+        refuse(Some(&stream), why);
+    }
+}
+
+/// Tells a client why it is not served.
+pub(super) fn last_words(mut stream: &TcpStream, why: String) {
+    let Ok(mut line) = serde_json::to_vec(&Answer::Refused { why }) else { return };
+    line.push(b'\n');
+    // The line fits into any socket's buffer, so this does not block. Closing the socket before the
+    // client's first message is read would discard the answer.
+    let _ = stream.write_all(&line).and_then(|()| stream.shutdown(Shutdown::Write));
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
+    let _ = stream.read(&mut [0; 4096]);
 }
 
 /// Serves the other rank of a job. The launcher ends this process if need be.
@@ -246,6 +285,7 @@ impl PeerSetup<'_> {
             None if self.terms.is_behind_serve => DeviceArg::served_unnamed(asked)?,
             None => asked.clone(),
         };
+        secret::check(&device).map_err(|why| format!("{device}: {why}"))?;
         let found = FoundDevice::look(&device).map_err(|why| format!("{device}: {why}"))?;
         Ok(found.device)
     }
@@ -336,13 +376,13 @@ mod tests {
                 control.receive::<Answer>(SOON).unwrap();
                 client(&mut control);
                 // The thread that reads holds this end as well.
-                let _ = their_end.shutdown(std::net::Shutdown::Both);
+                let _ = their_end.shutdown(Shutdown::Both);
             });
             let trouble = match serve(&mut control, &session, terms) {
                 Ok(()) | Err(ControlError::Closed) => None,
                 Err(error) => Some(error.to_string()),
             };
-            let _ = our_end.shutdown(std::net::Shutdown::Both);
+            let _ = our_end.shutdown(Shutdown::Both);
             session.outcome(trouble.as_deref())
         })
     }

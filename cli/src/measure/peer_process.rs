@@ -11,6 +11,7 @@ use super::client::{self, Measured};
 use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
+use crate::secret;
 use crate::spec::{Case, DeviceArg, Host, Limits};
 
 /// The time that the other side has for its hello: `serve` may let a client wait for its turn, and
@@ -126,6 +127,7 @@ impl PeerProcess {
     }
 
     fn connect(host: &Host, device: &DeviceArg) -> Result<Self, Failure> {
+        let secret = secret::known().map_err(Failure::Usage)?;
         let mut addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
             .to_socket_addrs()
             .map_err(|error| {
@@ -141,13 +143,31 @@ impl PeerProcess {
         }
         let connected = connect(&addresses).and_then(|stream| {
             prepare(&stream)?;
-            Control::new(stream.try_clone()?, stream, || ())
+            Ok(stream)
         });
-        let control = connected.map_err(|error| {
+        let stream = connected.map_err(|error| {
             let right = format!("`{}` there first would be right", serve(&addresses, host.port));
             Failure::Measurement(format!("cannot connect to {host}: {error}; {right}"))
         })?;
+        if let Some(secret) = secret {
+            let proved = secret::prove(&stream, &secret, HELLO_TIME, refusal);
+            proved.map_err(|why| {
+                Failure::Measurement(format!("tagperf serve at {host}: {}", one_line(why)))
+            })?;
+        }
+        let control = stream
+            .try_clone()
+            .and_then(|reader| Control::new(reader, stream, || ()))
+            .map_err(|error| Failure::Measurement(format!("cannot listen to {host}: {error}")))?;
         Ok(Self { control, child: None, what: format!("tagperf serve at {host}"), is_here: false })
+    }
+}
+
+/// The reason in a message that refuses.
+fn refusal(message: &[u8]) -> Option<String> {
+    match serde_json::from_slice(message) {
+        Ok(Answer::Refused { why }) => Some(why),
+        _ => None,
     }
 }
 
@@ -187,7 +207,7 @@ impl Drop for PeerProcess {
 /// the one that `serve` was started for.
 pub(super) fn peer(client: Option<&str>, device: Option<&DeviceArg>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("peer");
+    command.arg("peer").envs(secret::for_child());
     if let Some(client) = client {
         command.args(["--client", client]);
     }
@@ -203,7 +223,7 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let right = "--device verbs or ucx, or both sides on one machine,";
+    let right = "--device verbs, tcp or ucx, or both sides on one machine,";
     Failure::usage(format!("{what} is another machine, which shm does not reach"), right)
 }
 

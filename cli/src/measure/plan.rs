@@ -117,6 +117,8 @@ impl Plan {
             "--self --hw-tags: messages to oneself pass no NIC; either alone"
         } else if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
             "--self --device verbs: messages to oneself pass no device; either alone"
+        } else if args.oneself && matches!(args.common.device, DeviceArg::Tcp { .. }) {
+            "--self --device tcp: messages to oneself pass no device; either alone"
         } else if args.oneself && test == Test::Bibw {
             "bibw --self: there is only one way; tagperf bw --self"
         } else {
@@ -223,7 +225,7 @@ impl Plan {
             )));
         }
         let refused = match (&self.common.device, self.common.hw_tags) {
-            (DeviceArg::Shm, HwTagsArg::Emu) => {
+            (DeviceArg::Shm | DeviceArg::Tcp { .. }, HwTagsArg::Emu) => {
                 "--hw-tags emu: it is behind verbs; --device verbs with it, or model"
             }
             (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {

@@ -23,6 +23,7 @@ use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::result::{Document, Histogram, Matching};
+use crate::secret;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
 use crate::style::Style;
 use crate::units::{show_count, show_size};
@@ -108,6 +109,13 @@ impl TestRunner {
     ) -> Result<Self, Failure> {
         let device = FoundDevice::look(&common.device)
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
+        let needs_secret = matches!(device.device, DeviceArg::Tcp { .. });
+        let has_secret = match place {
+            // Both processes are this command's, so it can make a secret for them.
+            PeerLocation::SecondProcess if needs_secret => secret::known_or_new().map(drop),
+            _ => secret::check(&device.device),
+        };
+        has_secret.map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let environment = match place {
             PeerLocation::Oneself => Environment::gather(1, common.pin),
             PeerLocation::SecondProcess | PeerLocation::Serve(_) => {

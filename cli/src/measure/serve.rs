@@ -1,23 +1,24 @@
 //! `tagperf serve`: accepts clients, and starts a process for each.
 //!
-//! The server itself reads no byte from a client. It serves one client at a time, since two
+//! The server itself reads no byte from a client. Where there is a secret, the process that serves a
+//! client lets only a client in that proves to know it. Beyond loopback there always is one. It serves one client at a time, since two
 //! measurements would disturb each other. The process of the last client may still be ending when
 //! the next client arrives, so that one waits a moment for its turn. Then it is told that another
 //! client is being served. The process that serves a client exits when the client has been silent
 //! for two minutes.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::peer::{FAILED, SERVED, UNSERVED};
+use super::peer::{FAILED, SERVED, UNSERVED, last_words};
 use super::peer_process;
 use crate::args;
-use crate::control::message::Answer;
 use crate::control::prepare;
 use crate::failure::Failure;
+use crate::secret;
 use crate::spec::{DeviceArg, Host};
 
 /// The pause after a connection could not be accepted (no descriptors, no memory).
@@ -98,9 +99,23 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
         Failure::usage(format!("cannot listen on {wanted}: {error}"), right)
     })?;
     let address = listener.local_addr().unwrap_or(wanted);
-    let open = if address.ip().is_loopback() { "" } else { "; anyone who reaches it may use it" };
-    say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{open}"));
-    say(&mut std::io::stdout(), &format!("next: {}", client(address, args.device.as_ref())));
+    let needs_secret =
+        !address.ip().is_loopback() || matches!(args.device, Some(DeviceArg::Tcp { .. }));
+    if needs_secret {
+        secret::known_or_new().map_err(Failure::Usage)?;
+    }
+    let is_closed = secret::known().map_err(Failure::Usage)?.is_some();
+    let asked = match (is_closed, secret::source()) {
+        (false, _) => String::new(),
+        (true, Some(source)) => format!("; clients need the secret of {source} here"),
+        (true, None) => "; clients need the secret that follows".into(),
+    };
+    say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{asked}"));
+    // A secret that the environment gives is not shown.
+    let variable =
+        secret::for_child().map_or(String::new(), |(name, text)| format!("{name}={text} "));
+    let next = client(address, args.device.as_ref());
+    say(&mut std::io::stdout(), &format!("next: {variable}{next}"));
     let turns = Arc::new(ClientQueue::default());
     loop {
         let (stream, client) = match listener.accept() {
@@ -134,7 +149,8 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
     let device = match device {
         Some(DeviceArg::Verbs { .. }) => " --device verbs",
         Some(DeviceArg::Ucx { .. }) => " --device ucx",
-        None if !address.ip().is_loopback() => " --device verbs",
+        Some(DeviceArg::Tcp { .. }) => " --device tcp",
+        None if !address.ip().is_loopback() => " --device tcp",
         _ => "",
     };
     format!("tagperf lat {host}{device}")
@@ -188,16 +204,10 @@ fn serve(
     Ok(known)
 }
 
-fn turn_away(mut stream: TcpStream, client: SocketAddr) {
+fn turn_away(stream: TcpStream, client: SocketAddr) {
     log(&format!("{client}: turned away, another client is being served"));
     let why = "it measures with another client; try again when that is done".into();
-    let Ok(mut line) = serde_json::to_vec(&Answer::Refused { why }) else { return };
-    line.push(b'\n');
-    // The line fits into any socket's buffer, so this does not block. Closing the socket before the
-    // client's hello is read would discard the answer.
-    let _ = stream.write_all(&line).and_then(|()| stream.shutdown(Shutdown::Write));
-    let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
-    let _ = stream.read(&mut [0; 4096]);
+    last_words(&stream, why);
 }
 
 fn log(what: &str) {
@@ -245,9 +255,9 @@ mod tests {
         let with_verbs = "tagperf lat 127.0.0.1:7 --device verbs";
         assert_eq!(client(here, Some(&device("verbs:x"))), with_verbs);
         let there = address("[2001:db8::1]:7");
-        assert_eq!(client(there, None), "tagperf lat [2001:db8::1]:7 --device verbs");
+        assert_eq!(client(there, None), "tagperf lat [2001:db8::1]:7 --device tcp");
         let any = client(address("0.0.0.0:7"), None);
-        assert!(!any.contains("0.0.0.0") && any.ends_with(":7 --device verbs"), "{any}");
+        assert!(!any.contains("0.0.0.0") && any.ends_with(":7 --device tcp"), "{any}");
     }
 
     #[test]

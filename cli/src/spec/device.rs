@@ -1,11 +1,13 @@
 //! `--device`: the device that carries messages.
 
 use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tagmatch::DeviceConfig;
 use tagmatch::shm::ShmConfig;
+use tagmatch::tcp::TcpConfig;
 use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
 
@@ -13,6 +15,8 @@ use tagmatch::verbs::VerbsConfig;
 const TRANSPORTS_BYTES_MAX: usize = 127;
 /// The longest name of an RDMA device, in bytes (`IB_DEVICE_NAME_MAX` with its end).
 const NAME_BYTES_MAX: usize = 63;
+/// The longest name of a network interface, in bytes (`IFNAMSIZ` without its end).
+const INTERFACE_BYTES_MAX: usize = 15;
 
 /// The device that was asked for. On the control channel and in JSON it is text as on the command
 /// line.
@@ -26,6 +30,12 @@ pub(crate) enum DeviceArg {
     Verbs {
         /// As `ibv_devices` lists it; `None`: the first one with an active port.
         name: Option<String>,
+    },
+    /// TCP.
+    Tcp {
+        /// The network interface, or the address of this machine, on which to listen, and which
+        /// the other side is told; `None`: all.
+        place: Option<String>,
     },
     /// UCX.
     Ucx {
@@ -42,9 +52,14 @@ impl FromStr for DeviceArg {
             None if text == "shm" => return Ok(DeviceArg::Shm),
             None if text == "ucx" => return Ok(DeviceArg::Ucx { transports: None }),
             Some(("ucx", transports)) => return ucx(transports),
+            None if text == "tcp" => return Ok(DeviceArg::Tcp { place: None }),
+            Some(("tcp", place)) => return tcp(place),
             None if text == "verbs" => None,
             Some(("verbs", name)) => Some(name),
-            _ => return Err("shm, verbs, verbs:NAME, ucx or ucx:TRANSPORTS would be right".into()),
+            _ => {
+                let right = "shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx or ucx:TRANSPORTS";
+                return Err(format!("{right} would be right"));
+            }
         };
         let is_name = |name: &str| {
             let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -55,6 +70,17 @@ impl FromStr for DeviceArg {
         }
         Ok(DeviceArg::Verbs { name: name.map(str::to_owned) })
     }
+}
+
+fn tcp(place: &str) -> Result<DeviceArg, String> {
+    let known = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    let is_address = place.parse::<IpAddr>().is_ok();
+    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&place.len()) && place.bytes().all(known);
+    if !is_address && !is_name {
+        let right = "tcp:PLACE with an interface or an address of this machine, say tcp:eth0,";
+        return Err(format!("{right} would be right"));
+    }
+    Ok(DeviceArg::Tcp { place: Some(place.to_owned()) })
 }
 
 fn ucx(transports: &str) -> Result<DeviceArg, String> {
@@ -72,6 +98,8 @@ impl Display for DeviceArg {
             DeviceArg::Shm => f.write_str("shm"),
             DeviceArg::Verbs { name: None } => f.write_str("verbs"),
             DeviceArg::Verbs { name: Some(name) } => write!(f, "verbs:{name}"),
+            DeviceArg::Tcp { place: None } => f.write_str("tcp"),
+            DeviceArg::Tcp { place: Some(place) } => write!(f, "tcp:{place}"),
             DeviceArg::Ucx { transports: None } => f.write_str("ucx"),
             DeviceArg::Ucx { transports: Some(transports) } => write!(f, "ucx:{transports}"),
         }
@@ -98,6 +126,7 @@ impl DeviceArg {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
+            DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
         }
     }
@@ -136,6 +165,8 @@ impl DeviceArg {
     pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
         match asked {
             DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok(asked.clone()),
+            // A place is one of the client's machine.
+            DeviceArg::Tcp { .. } => Ok(DeviceArg::Tcp { place: None }),
             DeviceArg::Ucx { .. } => Err(format!(
                 "{asked} is not served here; `tagperf serve --device ucx` there would be right"
             )),
@@ -148,11 +179,22 @@ impl DeviceArg {
         match (self, asked) {
             (DeviceArg::Shm, DeviceArg::Shm)
             | (DeviceArg::Verbs { name: None }, DeviceArg::Verbs { .. }) => Ok(asked.clone()),
-            (DeviceArg::Verbs { .. }, DeviceArg::Verbs { .. }) => Ok(self.clone()),
+            (DeviceArg::Verbs { .. }, DeviceArg::Verbs { .. })
+            | (DeviceArg::Tcp { .. }, DeviceArg::Tcp { .. }) => Ok(self.clone()),
             (DeviceArg::Ucx { transports: None }, DeviceArg::Ucx { .. }) => Ok(asked.clone()),
             (DeviceArg::Ucx { .. }, DeviceArg::Ucx { .. }) => Ok(self.clone()),
             _ => Err(format!("{asked} is not served here; --device {self} would be right")),
         }
+    }
+}
+
+/// The settings of TCP, with this interface or address.
+fn tcp_config(place: Option<&str>) -> TcpConfig {
+    let default = TcpConfig::default();
+    match place.map(|place| (place, place.parse())) {
+        None => default,
+        Some((_, Ok(address))) => TcpConfig { listen: vec![address], ..default },
+        Some((name, Err(_))) => TcpConfig { interfaces: vec![name.to_owned()], ..default },
     }
 }
 
@@ -173,6 +215,10 @@ mod tests {
             "verbs:rxe0",
             "verbs:mlx5_0",
             "verbs:roce-p1.s0",
+            "tcp",
+            "tcp:eth0",
+            "tcp:192.0.2.1",
+            "tcp:2001:db8::1",
             "ucx",
             "ucx:tcp,self",
             "ucx:^rc_x",
@@ -198,6 +244,10 @@ mod tests {
             "verbs:\u{1b}[2J",
             "verbs:\0",
             "verbs:ä",
+            "tcp:",
+            "tcp:a/b",
+            "tcp:a b",
+            "tcp:an-interface-too-long",
             "ucx:",
             "ucx:a b",
             "ucx:a/b",
@@ -224,6 +274,8 @@ mod tests {
         assert_eq!(serving("verbs:b", "verbs:a").unwrap(), "verbs:b");
         assert_eq!(serving("ucx", "ucx:tcp").unwrap(), "ucx:tcp");
         assert_eq!(serving("ucx:tcp", "ucx").unwrap(), "ucx:tcp");
+        assert_eq!(serving("tcp:eth0", "tcp:192.0.2.1").unwrap(), "tcp:eth0");
+        assert_eq!(serving("tcp", "tcp:192.0.2.1").unwrap(), "tcp");
         assert!(serving("ucx", "verbs").unwrap_err().ends_with("--device ucx would be right"));
         let right = "--device verbs:b would be right";
         assert!(serving("verbs:b", "shm").unwrap_err().ends_with(right));
@@ -233,6 +285,7 @@ mod tests {
             [unnamed("shm"), unnamed("verbs:a")],
             [Ok(device("shm")), Ok(device("verbs:a"))]
         );
+        assert_eq!(unnamed("tcp:eth0"), Ok(device("tcp")));
         for asked in ["ucx", "ucx:tcp"] {
             assert!(unnamed(asked).unwrap_err().contains("serve --device ucx"));
         }
@@ -247,6 +300,13 @@ mod tests {
             assert_eq!(config.device.as_deref(), Some("x"));
         }
         assert_eq!(device("verbs").verbs().device, None);
+        let tcp = |text: &str| match device(text).config() {
+            DeviceConfig::Tcp(config) => (config.listen, config.interfaces),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(tcp("tcp"), (vec![], vec![]));
+        assert_eq!(tcp("tcp:eth0"), (vec![], vec!["eth0".to_owned()]));
+        assert_eq!(tcp("tcp:::1"), (vec!["::1".parse().unwrap()], vec![]));
         let DeviceConfig::Ucx(config) = device("ucx:tcp").config() else { panic!("not UCX") };
         assert_eq!(config.transports.as_deref(), Some("tcp"));
         assert_eq!(device("ucx").ucx().transports, None);

@@ -18,6 +18,7 @@ use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
 use crate::measure::job::{Placement, exchange, failed};
 use crate::result::Matching;
+use crate::secret;
 use crate::spec::DeviceArg;
 
 pub(super) type World = Comm<WorkerNet>;
@@ -47,12 +48,16 @@ pub(super) fn start(
     common: &Common,
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
+    let needs_secret = matches!(common.device, DeviceArg::Tcp { .. });
     let device = FoundDevice::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
     if !Job::is_launched() {
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
-    let job = Job::join().map_err(|error| failed(&error))?;
+    let mut job = Job::join().map_err(|error| failed(&error))?;
+    if needs_secret {
+        secret::adopt(job.secret().map_err(|error| failed(&error))?);
+    }
     let (rank, size) = (job.rank(), job.size());
     let wrong = match wanted.n {
         Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
@@ -123,7 +128,7 @@ impl Ranks {
         let places = Placement::exchange(&mut job)?;
         let are_here = places.is_one_machine();
         if !are_here && common.device == DeviceArg::Shm {
-            let right = "--device verbs or ucx would be right";
+            let right = "--device verbs, tcp or ucx would be right";
             let why = format!("the ranks are not all on one machine; {right}");
             return Err(refused(job.rank(), why));
         }
@@ -139,6 +144,7 @@ impl Ranks {
             hw_tags: common.hw_tags.config(None),
             device: device.device.config(),
             layout: carried,
+            secret: secret::known().map_err(|why| refused(job.rank(), why))?,
             ..WorkerConfig::default()
         };
         let worker = Worker::new(worker).map_err(|error| failed(&error))?;
@@ -177,6 +183,8 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
     match device {
         DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
-        DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok((TagLayout::MPI, TagLayout::MPI)),
+        DeviceArg::Shm | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
+            Ok((TagLayout::MPI, TagLayout::MPI))
+        }
     }
 }

@@ -1,0 +1,184 @@
+//! `--device tcp`: the tests over TCP, and the secret that both ends of `serve` must know.
+//!
+//! Two network namespaces stand for two machines, which needs root: `ci/test tcp`, with
+//! `--ignored`.
+
+mod common;
+#[path = "common/machines.rs"]
+mod machines;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{command, json, refused, tagperf, text};
+use machines::{ADDRESSES, Machines};
+use serde_json::Value;
+
+const FEW: &str = "--iters 50 --warmup 5 --json -";
+const SECRET: &str = "the secret of these tests";
+
+#[test]
+fn every_test() {
+    for args in [
+        "lat --sizes 0,8,64K,1M",
+        "bw --sizes 8,64K --completions queue",
+        "bibw --sizes 8,64K",
+        "rate --threads 2",
+        "depth --drain --depths 64 --order random",
+        "lat --sizes 4K --hw-tags model",
+        "lat --sizes 8 --idle-peers 3",
+    ] {
+        // Both processes are the command's, so it makes a secret for them.
+        let document = json(&format!("{args} {FEW} --device tcp:127.0.0.1"));
+        assert_eq!(
+            (&document["device"], &document["validated"]),
+            (&"tcp:127.0.0.1".into(), &true.into())
+        );
+        assert_eq!(document["matching"]["hardware"].as_u64() > Some(0), args.contains("model"));
+        assert!(
+            document["results"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|row| row["iters"].as_u64() >= Some(50))
+        );
+    }
+    let document = json("barrier -n 3 --device tcp --iters 20 --warmup 2 --json -");
+    assert_eq!(document["device"], "tcp");
+    assert!(refused("lat --sizes 8 --device tcp --hw-tags emu").contains("--device verbs"));
+    assert!(refused("lat --device tcp:a/b").contains("tcp:eth0"));
+    let output = tagperf("lat --sizes 8 --device tcp:nosuch0");
+    assert!(text(&output.stderr).contains("TcpConfig::interfaces"), "{}", text(&output.stderr));
+}
+
+/// A server, with what it printed.
+struct Server {
+    child: Child,
+    port: u16,
+    next: String,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let first = said.next().unwrap();
+        let address = first.strip_prefix("tagperf serve: listening on ").unwrap();
+        let address = address.split(';').next().unwrap();
+        let port = address.rsplit(':').next().unwrap().parse().unwrap();
+        let next = said.next().unwrap().strip_prefix("next: ").unwrap().to_owned();
+        Server { child, port, next }
+    }
+
+    /// All that it has logged. Ends the server.
+    fn log(mut self) -> String {
+        let _ = self.child.kill();
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command with this secret in its environment, or none.
+fn with(secret: Option<&str>, args: &str) -> Command {
+    let mut command = command(args);
+    command.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
+    command.envs(secret.map(|secret| ("TAGMATCH_SECRET", secret)));
+    command
+}
+
+/// A measurement failed, with one line that says why.
+fn failed(output: &Output, why: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn both_ends_of_serve_prove_that_they_know_the_secret() {
+    let server = Server::start(with(Some(SECRET), "serve --port 0"));
+    assert!(!server.next.contains(SECRET), "a secret of the environment is not shown");
+    let client = |secret, more: &str| {
+        let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW} {more}", server.port);
+        with(secret, &lat).output().unwrap()
+    };
+    let measured = client(Some(SECRET), "--device tcp");
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    failed(&client(Some("another secret, as long"), ""), "another secret");
+    failed(&client(None, ""), "TAGMATCH_SECRET");
+    // A client that doesn't prove itself gets no answer to a hello.
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.write_all(b"{\"hello\":{\"tagperf\":7,\"version\":\"0\",\"boot_id\":\"\"}}\n").unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.starts_with("{\"refused\":") && !answer.contains("hello"), "{answer}");
+    let log = server.log();
+    assert_eq!(log.matches("not let in: ").count(), 3, "{log}");
+    assert!(log.contains("another secret") && !log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn a_secret_at_one_end_only_is_told_at_both() {
+    let server = Server::start(with(None, "serve --port 0"));
+    let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW}", server.port);
+    failed(&with(Some(SECRET), &lat).output().unwrap(), "there is none here");
+    assert_eq!(with(None, &lat).output().unwrap().status.code(), Some(0));
+    let over_tcp = with(None, &format!("{lat} --device tcp")).output().unwrap();
+    assert_eq!(over_tcp.status.code(), Some(2), "{}", text(&over_tcp.stderr));
+    assert!(text(&over_tcp.stderr).contains("TAGMATCH_SECRET_FILE"));
+    assert!(server.log().contains("the client has a secret"));
+    // A secret that can't be used is an error at once.
+    let short = with(Some("short"), &lat).output().unwrap();
+    assert_eq!(short.status.code(), Some(2), "{}", text(&short.stderr));
+    assert!(text(&short.stderr).contains("16 to 1024 bytes"));
+}
+
+#[test]
+fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
+    let info = |secret| {
+        let output = with(secret, "info").output().unwrap();
+        let said = text(&output.stdout).to_owned();
+        let from_tcp = said.lines().skip_while(|line| !line.starts_with("tcp ")).take(6);
+        from_tcp.collect::<Vec<_>>().join("\n")
+    };
+    let with_one = info(Some(SECRET));
+    assert!(with_one.starts_with("tcp     yes "), "{with_one}");
+    assert!(with_one.contains("secret: TAGMATCH_SECRET") && !with_one.contains(SECRET));
+    assert!(info(None).contains("secret: none"), "{}", info(None));
+    let unusable = info(Some("short"));
+    assert!(unusable.starts_with("tcp     no ") && unusable.contains("next: "), "{unusable}");
+}
+
+#[test]
+#[ignore = "needs root: ci/test tcp"]
+fn between_two_machines_as_serve_says() {
+    let machines = Machines::new();
+    let there = ADDRESSES[1];
+    let server = Server::start(machines.on(1, &format!("serve --bind {there}")));
+    // What was printed is typed at the other end.
+    let (variable, typed) = server.next.split_once(' ').unwrap();
+    let (name, secret) = variable.split_once('=').unwrap();
+    assert_eq!((name, secret.len()), ("TAGMATCH_SECRET", 64));
+    let typed = typed.strip_prefix("tagperf ").unwrap();
+    assert_eq!(typed, format!("lat {there}:13338 --device tcp"));
+    let client = |secret: &str| {
+        let mut command = machines.on(0, &format!("{typed} --sizes 8,64K,1M {FEW}"));
+        command.env(name, secret).output().unwrap()
+    };
+    let measured = client(secret);
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    let document: Value = serde_json::from_slice(&measured.stdout).unwrap();
+    assert_eq!(document["validated"], true);
+    assert!(document["config"]["other_side"].as_str().unwrap().contains(there));
+    failed(&client(&secret.replace(|digit: char| digit.is_ascii_digit(), "x")), "another secret");
+    let without = machines.on(0, &format!("lat {there} --sizes 8 {FEW} --device verbs"));
+    assert_ne!({ without }.output().unwrap().status.code(), Some(0));
+}
