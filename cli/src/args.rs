@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Shrink(Recovery),
     /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
     Serve(Serve),
-    /// Start a command N times here, as ranks of a job (by PMI-1): `tagperf run -n 4 -- ./app`
+    /// Start a command N times, here or on other machines, as ranks of a job (by PMI-1)
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
     /// Devices, what each can do, and what to do about missing ones
@@ -96,6 +96,9 @@ pub(crate) enum Command {
     /// The other side of a measurement; gets and gives messages on its standard input and output.
     #[command(hide = true)]
     Peer(Peer),
+    /// The helper of `run --hosts` on another machine; gets what to start on its standard input.
+    #[command(hide = true)]
+    RunHere,
 }
 
 impl Cli {
@@ -266,14 +269,24 @@ mod tests {
             "R" => &["a second"],
             "LIST" => &["Entries", "in percent", "Orders"],
             "N" | "N[,N]" => &[
-                "messages", "Messages", "Calls", "Receives", "Peers", "Threads", "TCP port",
-                "shuffles", "delays",
+                "processes",
+                "messages",
+                "Messages",
+                "Calls",
+                "Receives",
+                "Peers",
+                "Threads",
+                "TCP port",
+                "shuffles",
+                "delays",
             ],
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" | "MATCHER" => &["entries"],
             "DEVICE" => &["carries messages"],
             "WAY" => &["requests or queue"],
-            "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
+            "HOSTS" | "AGENT" | "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => {
+                &[""]
+            }
             other => panic!("what does {other} stand for?"),
         }
     }

@@ -1,6 +1,9 @@
-//! `tagperf run`: starts processes of a command as the ranks of a job.
+//! `tagperf run`: starts processes of a command as the ranks of a job, here or on other machines.
 
-use tagmatch_launch::launcher::{self, Launch, Member};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use tagmatch_launch::launcher::{self, Hosts, Launch, LaunchError, Member};
 
 use crate::args;
 use crate::failure::{Failure, one_line};
@@ -18,9 +21,66 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
         // If nobody reads it, the exit status still tells the failure.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     };
-    match launcher::run(&launch, told) {
+    match launcher::run_on(&launch, hosts(args)?.as_ref(), told) {
         Ok(None) => Ok(()),
         Ok(Some((_, failure))) => Err(Failure::Launched(failure.status())),
         Err(error) => Err(Failure::Usage(format!("run: {error}"))),
+    }
+}
+
+/// The helper of `run --hosts` on another machine.
+pub(crate) fn help() -> Result<(), Failure> {
+    let failed = |error: LaunchError| Failure::Measurement(format!("run: {error}"));
+    launcher::help().map_err(failed)
+}
+
+/// The machines that the command line names, if it names any.
+fn hosts(args: &args::Run) -> Result<Option<Hosts>, Failure> {
+    let hosts = match &args.hostfile {
+        Some(path) => {
+            let wrong = |why: String| Failure::Usage(format!("run --hostfile {path:?}: {why}"));
+            let file = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+            launcher::parse_hosts(&file).map_err(|error| wrong(error.to_string()))?
+        }
+        None if args.hosts.is_empty() => {
+            let is_alone = args.ppn.is_none() && args.agent.is_none();
+            let why = || Failure::usage("run: --ppn and --agent are for other machines", "--hosts");
+            return if is_alone { Ok(None) } else { Err(why()) };
+        }
+        None => args.hosts.clone(),
+    };
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Measurement(format!("run: cannot find tagperf: {error}")))?;
+    let agent = args.agent.as_deref();
+    let agent = agent.map(|agent| agent.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+    if agent.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Failure::usage("run --agent: no command", "--agent ssh"));
+    }
+    let helper = [b"exec ", &*quoted(program.as_os_str().as_bytes()), b" run-here"].concat();
+    let helper = OsString::from_vec(helper);
+    Ok(Some(Hosts { hosts, per_host: args.ppn, agent, helper }))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    let mut out = b"'".to_vec();
+    for &byte in word {
+        if byte == b'\'' { out.extend(b"'\\''") } else { out.push(byte) }
+    }
+    out.push(b'\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_as_it_was() {
+        let word = "a b'c\"$HOME\\";
+        let script = [b"printf %s ", &*quoted(word.as_bytes())].concat();
+        let script = OsString::from_vec(script);
+        let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!(output.stdout, word.as_bytes());
     }
 }

@@ -79,5 +79,6 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Compare(args)) => compare::command(&args),
         Some(Command::Replay(args)) => replay::command(&args),
         Some(Command::Peer(args)) => measure::peer(args),
+        Some(Command::RunHere) => launch::help(),
     }
 }

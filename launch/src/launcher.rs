@@ -14,11 +14,16 @@
 
 mod event;
 mod failure;
+mod frame;
+mod helper;
+mod hosts;
 mod job;
 mod launch;
 mod output;
 mod part;
 mod process;
+mod rank;
+mod remote;
 mod run;
 
 use std::sync::mpsc::sync_channel;
@@ -26,6 +31,8 @@ use std::sync::mpsc::sync_channel;
 use crate::spawn::{SIZE_MAX, Spawn};
 use event::SignalWatch;
 pub use failure::{Failure, Member};
+pub use helper::help;
+pub use hosts::{Host, Hosts, HostsError, parse_hosts};
 pub use launch::{Launch, LaunchError};
 use run::Run;
 
@@ -45,6 +52,20 @@ pub fn run(
     launch: &Launch,
     on_failure: impl FnMut(Member, &Failure),
 ) -> Result<Option<(Member, Failure)>, LaunchError> {
+    run_on(launch, None, on_failure)
+}
+
+/// Runs a job as [`run`] does, with its processes on these machines, and none on this one unless it
+/// is among them. Spawned jobs are divided evenly among them. The processes start in this
+/// process's directory, which must exist there, and in its environment. They read empty input.
+///
+/// # Errors
+/// As those of [`run`]; also, the machines are too few, or an agent or a helper has failed.
+pub fn run_on(
+    launch: &Launch,
+    hosts: Option<&Hosts>,
+    on_failure: impl FnMut(Member, &Failure),
+) -> Result<Option<(Member, Failure)>, LaunchError> {
     let (size, words) = (launch.size, launch.command.len());
     if words == 0 || !(1..=SIZE_MAX).contains(&size) {
         return Err(LaunchError::OutOfRange { size, words });
@@ -52,6 +73,7 @@ pub fn run(
     let (sender, events) = sync_channel(EVENTS_MAX);
     let _watch = SignalWatch::start(sender.clone())?;
     let mut run = Run::new(launch, part::environment()?, sender, on_failure);
-    run.start(&Spawn { command: launch.command.clone(), size }, [])?;
-    Ok(run.until_all_end(&events))
+    hosts.map_or(Ok(()), |hosts| run.connect(size, hosts))?;
+    run.start(&Spawn { command: launch.command.clone(), size }, [], None)?;
+    run.until_all_end(&events)
 }

@@ -77,8 +77,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of a job of `size` processes, all on this machine. `kvsname` is the name of its
-    /// key-value space, which has `values` from the beginning.
+    /// The server of a job of `size` processes. `kvsname` is the name of its key-value space, which
+    /// has `values` from the beginning. All processes are on one machine, unless a value under
+    /// `PMI_process_mapping` says otherwise.
     pub fn new(
         size: u32,
         kvsname: &str,
@@ -216,7 +217,10 @@ impl Server {
         let value = match line.field("key") {
             None => return refused("no_key"),
             // One block of all processes, on one node.
-            Some("PMI_process_mapping") => Some(format!("(vector,(0,1,{}))", self.size())),
+            Some(key @ "PMI_process_mapping") => {
+                let said = self.values.get(key).cloned();
+                Some(said.unwrap_or_else(|| format!("(vector,(0,1,{}))", self.size())))
+            }
             Some("PMI_dead_processes") => Some(list(&self.dead)),
             Some(key) => self.values.get(key).cloned(),
         };

@@ -110,6 +110,8 @@ pub(crate) fn read_line(from: &mut impl BufRead, max: usize) -> Result<Vec<u8>, 
         let end = there.iter().position(|&byte| byte == b'\n');
         let taken = end.unwrap_or(there.len());
         if line.len() + taken >= max {
+            // A copy of what was read is too long, too.
+            from.consume(taken);
             return Err(WireError::TooLong { max });
         }
         line.extend_from_slice(&there[..taken]);

@@ -42,7 +42,9 @@ Exit status: that of the first process that failed, 128 and the signal's number 
 Examples:
   tagperf run -n 2 -- tagperf lat                 as `mpiexec -n 2 tagperf lat`
   tagperf run -n 4 --label -- ./app               which rank printed what?
-  tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed";
+  tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed
+  tagperf run -n 4 --hosts node7,node8 -- ./app   ranks 0 and 1 there, 2 and 3 there, through ssh
+  tagperf run -n 6 --hosts node7:4,node8:4 -- tagperf barrier --device tcp";
 
 pub(super) const COLLECTIVE_EXAMPLES: &str = "\
 Each rank times each call, after a barrier that keeps the ranks together. avg, min and max are over

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::Args;
+use tagmatch_launch::launcher::Host;
 
 use crate::spec::DeviceArg;
 use crate::spec::bounds::{PORT, RANKS_MAX};
@@ -30,6 +32,19 @@ pub(crate) struct Run {
     /// How many processes
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
     pub(crate) n: u32,
+    /// Machines to start them on, through an agent: a,b or a:2,b:4 (with slots); in blocks of ranks
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', conflicts_with = "hostfile")]
+    pub(crate) hosts: Vec<Host>,
+    /// File with the machines: one `a`, `a:2` or `a slots=2` a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hostfile: Option<PathBuf>,
+    /// How many processes on each machine, one machine after the other [slots, or evenly]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ppn: Option<u32>,
+    /// Command that is given a machine and a text for the shell there, and connects this shell's
+    /// input and output [ssh]
+    #[arg(long, value_name = "AGENT")]
+    pub(crate) agent: Option<String>,
     /// Begin each line of output with the rank that wrote it: [3] ..., of the first job spawned
     /// [1:3] ...
     #[arg(long)]

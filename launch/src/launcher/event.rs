@@ -8,13 +8,25 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::{Handle, Signals};
 
 use super::failure::Member;
-use crate::spawn::request::PmiRequest;
-use crate::wire::WireError;
+use super::frame::ToHelper;
 
 pub(super) enum LauncherEvent {
-    Request(Member, Result<PmiRequest, WireError>),
+    /// The bytes of a process's request. If they are no request, the connection has ended.
+    Request(Member, Vec<u8>),
     Signal(i32),
     OutputEnded,
+    /// The helper on the machine with this number has started its part of a job, or can't.
+    Started(usize, u32, Option<String>),
+    /// A request of a process on this machine.
+    RemoteRequest(usize, Member, Vec<u8>),
+    /// A process on this machine has ended, with this status.
+    Ended(usize, Member, i32),
+    /// Nothing more comes from this machine, for this reason if it is known.
+    HostLost(usize, Option<String>),
+    /// In a helper: a frame of the launcher.
+    Frame(ToHelper),
+    /// In a helper: the launcher has closed the connection.
+    Closed,
 }
 
 /// The next event; `None` if there is none until this time.

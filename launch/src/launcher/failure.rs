@@ -35,6 +35,8 @@ pub enum Failure {
     LeftEarly,
     /// It asked the launcher to end the job, with this status.
     Aborted(u8),
+    /// The connection to its machine has ended, for this reason. The process is killed there.
+    Lost(String),
     /// It broke the protocol, and was killed for that.
     Violation(String),
 }
@@ -55,7 +57,7 @@ impl Failure {
         match self {
             Self::Exited(status) | Self::Aborted(status) => *status,
             Self::Killed(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-            Self::LeftEarly | Self::Violation(_) => 1,
+            Self::LeftEarly | Self::Lost(_) | Self::Violation(_) => 1,
         }
     }
 }
@@ -67,6 +69,7 @@ impl Display for Failure {
             Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
             Self::LeftEarly => f.write_str("exited without leaving the job (no PMI finalize)"),
             Self::Aborted(status) => write!(f, "aborted the job with status {status}"),
+            Self::Lost(why) => write!(f, "was lost: {why}"),
             Self::Violation(why) => write!(f, "was killed because it broke PMI-1: {why}"),
         }
     }

@@ -1,51 +1,87 @@
 //! The processes of one job of a run, and the job's PMI-1 server.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 
 use super::event::LauncherEvent;
 use super::failure::Member;
+use super::frame::ToHelper;
 use super::launch::LaunchError;
-use super::output::Outputs;
+use super::output::{Outputs, Sink};
 use super::part::Part;
 use super::process::Process;
+use super::rank::Rank;
+use super::remote::{Link, RemoteProcess};
 use crate::server::{Reply, Server};
 
 pub(super) struct RunningJob {
     pub(super) server: Server,
     /// The processes by rank.
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<Rank>,
+    /// The machines that have not said yet that their processes run.
+    pub(super) waits_for: BTreeSet<usize>,
+    /// The process that has asked for the job, and gets an answer when all machines have said so.
+    pub(super) asker: Option<Member>,
+    /// Whether the job can't be started. How its processes end is no failure then.
+    pub(super) is_refused: bool,
 }
 
 impl RunningJob {
-    /// Starts all processes, or none. `values` are in the server's key-value space before the
+    fn new(
+        job: u32,
+        size: u32,
+        values: impl IntoIterator<Item = (String, String)>,
+        asker: Option<Member>,
+    ) -> Self {
+        let server = Server::new(size, &format!("kvs_{}_{job}", std::process::id()), values);
+        let (processes, waits_for) = (Vec::new(), BTreeSet::new());
+        RunningJob { server, processes, waits_for, asker, is_refused: false }
+    }
+
+    /// Starts all processes on this machine, or none, and begins to send their requests, and the
+    /// ends of their outputs, as events. `values` are in the server's key-value space before the
     /// processes start.
-    pub(super) fn start(
+    pub(super) fn start_here(
         part: &Part,
         values: impl IntoIterator<Item = (String, String)>,
+        outputs: &mut Outputs,
+        events: &SyncSender<LauncherEvent>,
     ) -> Result<Self, LaunchError> {
-        let kvsname = format!("kvs_{}_{}", std::process::id(), part.job);
-        let server = Server::new(part.size, &kvsname, values);
-        let mut running = RunningJob { server, processes: Vec::new() };
+        let mut running = Self::new(part.job, part.size, values, None);
         for member in part.members() {
             // On an error, dropping `running` kills the processes that were started.
-            running.processes.push(Process::start(part, member)?);
+            running.processes.push(Rank::Here(Process::start(part, member)?));
+        }
+        for (member, rank) in part.members().zip(&mut running.processes) {
+            let Rank::Here(process) = rank else { continue };
+            let (output, error) = process.outputs();
+            outputs.begin(member, part.label, output, Sink::Output, events)?;
+            outputs.begin(member, part.label, error, Sink::Error, events)?;
+            process.listen(member, events)?;
         }
         Ok(running)
     }
 
-    /// Starts to send the processes' requests, and the ends of their outputs, as events.
-    pub(super) fn listen(
-        &mut self,
-        job: u32,
-        outputs: &mut Outputs,
-        events: &SyncSender<LauncherEvent>,
-    ) -> Result<(), LaunchError> {
-        for (rank, process) in (0..).zip(&mut self.processes) {
-            let member = Member { job, rank };
-            outputs.begin(member, process, events)?;
-            process.listen(member, events)?;
+    /// Tells machines to start the processes: `part` is the part of the first machine, without its
+    /// number of processes, and `hosts` are the numbers of the machines, and of their processes.
+    pub(super) fn start_there(
+        mut part: Part,
+        values: impl IntoIterator<Item = (String, String)>,
+        asker: Option<Member>,
+        hosts: impl IntoIterator<Item = (usize, Link, u32)>,
+    ) -> Self {
+        let mut running = Self::new(part.job, part.size, values, asker);
+        for (host, link, count) in hosts {
+            part.count = count;
+            let ranks = part
+                .members()
+                .map(|member| Rank::There(RemoteProcess::new(host, member, link.clone())));
+            running.processes.extend(ranks);
+            running.waits_for.insert(host);
+            link.send(&ToHelper::Start(part.clone()));
+            part.first += count;
         }
-        Ok(())
+        running
     }
 
     pub(super) fn send(&mut self, replies: Vec<Reply>) {
@@ -55,6 +91,6 @@ impl RunningJob {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.processes.iter().all(Process::is_over)
+        self.processes.iter().all(Rank::is_over)
     }
 }

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 
 use tagmatch_secret::{SECRET_FILE, SecretError};
 
+use super::hosts::HostsError;
 use crate::spawn::SIZE_MAX;
 
 /// A job to launch.
@@ -41,6 +43,20 @@ pub enum LaunchError {
         command: String,
         /// The system's error.
         error: io::Error,
+    },
+    /// The directory of the launcher doesn't exist on another machine.
+    #[error("there is no directory {0:?}, in which the launcher runs")]
+    Directory(PathBuf),
+    /// The machines can't be used.
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// The processes of a machine can't be started.
+    #[error("{host}: {why}")]
+    Host {
+        /// The name of the machine.
+        host: String,
+        /// The reason.
+        why: String,
     },
     /// The environment gives a secret that can't be used.
     #[error(transparent)]

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use tagmatch_secret::{SECRET, SECRET_FILE, Secret};
 
@@ -17,6 +18,7 @@ const FOREIGN_VARIABLES: [&str; 2] = ["PMI_", "PMIX_"];
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
 /// The processes of a job that one machine starts: consecutive ranks. Nothing prints it.
+#[derive(Clone)]
 pub(super) struct Part {
     pub(super) job: u32,
     /// The number of processes in the job.
@@ -27,8 +29,12 @@ pub(super) struct Part {
     pub(super) count: u32,
     pub(super) command: Vec<OsString>,
     pub(super) environment: Environment,
+    /// The directory that the processes start in. If it is empty, they start in this process's.
+    pub(super) directory: PathBuf,
     /// Whether each line of output begins with the rank.
     pub(super) label: bool,
+    /// Whether the launcher is on another machine: then input is empty, and output is piped.
+    pub(super) is_remote: bool,
 }
 
 impl Part {

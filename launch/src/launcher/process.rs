@@ -36,6 +36,9 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn start(part: &Part, member: Member) -> Result<Self, LaunchError> {
+        if part.is_remote && !part.directory.is_dir() {
+            return Err(LaunchError::Directory(part.directory.clone()));
+        }
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_write_timeout(Some(WRITE_TIME))?;
         let theirs = OwnedFd::from(theirs);
@@ -59,9 +62,8 @@ impl Process {
         let events = events.clone();
         let read = move || {
             loop {
-                let request = PmiRequest::read(&mut reader);
-                let is_last = request.is_err();
-                if events.send(LauncherEvent::Request(member, request)).is_err() || is_last {
+                let (text, is_last) = PmiRequest::read_text(&mut reader);
+                if events.send(LauncherEvent::Request(member, text)).is_err() || is_last {
                     return;
                 }
             }
@@ -85,8 +87,8 @@ impl Process {
     }
 
     /// Sends a line. A process that doesn't read its answers gets no more of them.
-    pub(super) fn send(&mut self, line: &str) {
-        if self.is_running && self.socket.write_all(line.as_bytes()).is_err() {
+    pub(super) fn send(&mut self, line: &[u8]) {
+        if self.is_running && self.socket.write_all(line).is_err() {
             // The line may be incomplete, and the next one would be appended to it.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
@@ -143,12 +145,15 @@ fn command(part: &Part, member: Member, socket: &OwnedFd) -> Command {
     if job > 0 {
         command.env("PMI_SPAWNED", "1");
     }
+    if !part.directory.as_os_str().is_empty() {
+        command.current_dir(&part.directory);
+    }
     // A terminal stops processes that read from it and aren't in the launcher's process group. Only
     // rank 0 of job 0 reads the launcher's input, and only if that is no terminal.
-    if job > 0 || rank > 0 || io::stdin().is_terminal() {
+    if part.is_remote || job > 0 || rank > 0 || io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
-    if part.label {
+    if part.label || part.is_remote {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     inherit::give(&mut command, socket);

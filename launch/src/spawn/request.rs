@@ -1,7 +1,7 @@
 //! Requests of a process to its PMI-1 launcher: one line, or the lines of a `mcmd=spawn`.
 
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{self, BufRead, BufReader, Read};
 
 use super::{BYTES_MAX, COMMAND_WORDS_MAX, END, Spawn};
 use crate::wire::{PmiLine, READ_BYTES_MAX, WireError, read_line};
@@ -33,6 +33,15 @@ pub struct SpawnRequest {
 }
 
 impl PmiRequest {
+    /// Reads the bytes of a request, and whether they are the last ones: they are no request, or
+    /// the connection has ended. Then [`read`](Self::read) fails on them for the same reason.
+    /// Blocks.
+    pub(crate) fn read_text(from: &mut BufReader<impl Read>) -> (Vec<u8>, bool) {
+        let mut recording = Recording { from, text: Vec::new() };
+        let is_last = Self::read(&mut recording).is_err();
+        (recording.text, is_last)
+    }
+
     /// Reads a request. Blocks.
     ///
     /// # Errors
@@ -63,6 +72,31 @@ impl PmiRequest {
                 return Err(WireError::garbage(&line));
             }
         }
+    }
+}
+
+/// Keeps what is read.
+struct Recording<'a, R> {
+    from: &'a mut BufReader<R>,
+    text: Vec<u8>,
+}
+
+impl<R: Read> Read for Recording<'_, R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(bytes)?;
+        self.text.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+}
+
+impl<R: Read> BufRead for Recording<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.from.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.text.extend_from_slice(&self.from.buffer()[..count]);
+        self.from.consume(count);
     }
 }
 

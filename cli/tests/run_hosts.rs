@@ -1,0 +1,301 @@
+//! `tagperf run --hosts`: ranks on other machines. An agent that ignores the name of the machine
+//! makes any name a machine; network namespaces are machines where root runs the tests.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{children, command, eventually, kill, lives, refused, text};
+
+/// A directory with an agent, in which ranks leave the numbers of their processes.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str, agent: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("tagperf-hosts-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        let script = path.join("agent");
+        fs::write(&script, format!("#!/bin/sh\n{agent}\n")).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    /// `tagperf run` with this agent, and its options.
+    fn run(&self, options: &str) -> Command {
+        let mut run = command("run --agent");
+        run.arg(self.0.join("agent")).args(options.split_whitespace());
+        run.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run
+    }
+
+    fn shell(&self, options: &str, script: &str) -> Output {
+        self.run(options).args(["--", "sh", "-c", script]).output().unwrap()
+    }
+
+    /// Starts `-n 4` ranks that wait, and returns the numbers of these processes and of their two
+    /// helpers.
+    fn waiting(&self, options: &str) -> (Child, Vec<u32>) {
+        self.waiting_on("one,two", options)
+    }
+
+    fn waiting_on(&self, hosts: &str, options: &str) -> (Child, Vec<u32>) {
+        let script =
+            "echo $$ $PPID > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; exec sleep 600";
+        let mut run = self.run(&format!("-n 4 --hosts {hosts} {options}"));
+        let run = run.args(["--", "sh", "-c", script]).arg(&self.0).spawn().unwrap();
+        let files: Vec<_> = (0..4).map(|rank| self.0.join(rank.to_string())).collect();
+        assert!(eventually(|| files.iter().all(|file| file.exists())));
+        let text: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+        let words = |at| text.iter().map(move |text| text.split_whitespace().nth(at).unwrap());
+        let mut pids: Vec<_> = words(0).chain(words(1)).map(|pid| pid.parse().unwrap()).collect();
+        pids.dedup();
+        assert_eq!(pids.len(), 6, "four ranks, two helpers");
+        (run, pids)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The agent of most tests: any machine is this one.
+const HERE: &str = "exec sh -c \"$2\"";
+
+fn are_gone(pids: &[u32]) -> bool {
+    eventually(|| !pids.iter().any(|&pid| lives(pid)))
+}
+
+fn sorted(output: &[u8]) -> Vec<&str> {
+    let mut lines: Vec<_> = text(output).lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn ranks_are_divided_in_blocks_and_their_output_is_passed_on() {
+    let place = Place::new("blocks", HERE);
+    let script = "echo $PMI_RANK/$PMI_SIZE $MPI_LOCALRANKID/$MPI_LOCALNRANKS; echo x >&2; cat";
+    let output = place.shell("-n 5 --hosts one,two --label", script);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = ["[0] 0/5 0/3", "[1] 1/5 1/3", "[2] 2/5 2/3", "[3] 3/5 0/2", "[4] 4/5 1/2"];
+    assert_eq!(sorted(&output.stdout), lines);
+    assert_eq!(sorted(&output.stderr), ["[0] x", "[1] x", "[2] x", "[3] x", "[4] x"]);
+    let output = place.shell("-n 3 --hosts one:1,two:4", "printf $MPI_LOCALNRANKS");
+    let mut said = text(&output.stdout).to_owned().into_bytes();
+    said.sort_unstable();
+    assert_eq!(said, b"122", "bytes come as they were, without a label");
+    fs::write(place.0.join("hosts"), "one # first\ntwo slots=2\n").unwrap();
+    let mut run = place.run("-n 3 --hostfile");
+    let output = run.arg(place.0.join("hosts")).args(["--", "sh", "-c", "echo $MPI_LOCALNRANKS"]);
+    assert_eq!(sorted(&output.output().unwrap().stdout), ["1", "2", "2"]);
+    let output = place.shell("-n 3 --hosts one,two --ppn 2", "echo $MPI_LOCALNRANKS");
+    assert_eq!(sorted(&output.stdout), ["1", "2", "2"]);
+}
+
+#[test]
+fn what_a_shell_prints_at_its_start_does_no_harm() {
+    let place = Place::new("motd", &format!("echo welcome to $1\n{HERE}"));
+    let output = place.shell("-n 2 --hosts one,two", "echo $PMI_RANK");
+    assert_eq!(sorted(&output.stdout), ["0", "1"]);
+    assert_eq!(sorted(&output.stderr), ["welcome to one", "welcome to two"]);
+}
+
+#[test]
+fn the_exit_status_is_of_the_first_that_failed_on_any_machine() {
+    let place = Place::new("status", HERE);
+    let output = place.shell("-n 4 --hosts one,two", "[ $PMI_RANK = 3 ] && exit 7; sleep 600");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(text(&output.stderr), "tagperf run: rank 3 exited with status 7\n");
+    let output = place.shell("-n 4 --hosts one,two", "[ $PMI_RANK = 0 ] && kill -9 $$; sleep 600");
+    assert_eq!(output.status.code(), Some(137));
+}
+
+#[test]
+fn machines_that_cannot_be_used_are_told() {
+    let place = Place::new("errors", HERE);
+    let told = |place: &Place, options: &str, what: &str| {
+        let output = place.run(options).args(["--", "/nonexistent"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        let said = text(&output.stderr);
+        assert!(said.contains(what) && said.lines().count() == 1, "{said}");
+    };
+    told(&place, "-n 4 --hosts one,two", "run: one: cannot start /nonexistent: No such file");
+    told(&place, "-n 4 --hosts one:2,two", "4 processes need as many slots, and the hosts have 3");
+    told(&Place::new("fails", "exit 5"), "-n 2 --hosts one", "run: one: its agent has ended (exit");
+    told(&Place::new("hangs", "sleep 600"), "-n 2 --hosts two,-x", "`-x` is no host");
+    let output = Place::new("garbage", "yes x").run("-n 2 --hosts one -- true").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).ends_with("no helper has answered, but something that prints much\n")
+    );
+    let garbled = Place::new("garbled", "exec 2>&1; echo '4 bytes'; sh -c \"$2\" < /dev/null; yes");
+    let output = garbled.run("-n 2 --hosts one -- true").output().unwrap();
+    assert!(text(&output.stderr).contains("run: one: "), "{}", text(&output.stderr));
+    assert!(refused("run -n 2 --agent x -- true").contains("--hosts would be right"));
+    assert!(refused("run -n 2 --ppn 1 -- true").contains("--hosts would be right"));
+    assert!(refused("run -n 2 --hostfile /nonexistent -- true").contains("No such file"));
+}
+
+#[test]
+fn signals_reach_all_machines_and_nothing_is_left_behind() {
+    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)] {
+        let place = Place::new(&format!("signals{signal}"), HERE);
+        let (mut run, pids) = place.waiting("");
+        Command::new("kill").args([signal, &run.id().to_string()]).status().unwrap();
+        assert_eq!(run.wait().unwrap().code(), code, "{signal}");
+        assert!(are_gone(&pids), "{signal}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_launcher_that_waits_for_a_machine() {
+    let place = Place::new("waits", "touch $0.began; exec sleep 600");
+    let mut run = place.run("-n 2 --hosts one -- true").spawn().unwrap();
+    assert!(eventually(|| place.0.join("agent.began").exists()));
+    let agents = children(run.id());
+    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    assert!(are_gone(&agents));
+}
+
+/// A shell stands between launcher and helper, as `ssh` does.
+const BETWEEN: &str = "sh -c \"$2\"; exit $?";
+
+#[test]
+fn nothing_is_left_behind_when_an_agent_or_a_helper_is_killed() {
+    for is_agent in [true, false] {
+        let place = Place::new(&format!("agent{is_agent}"), BETWEEN);
+        let (mut run, pids) = place.waiting("");
+        kill(if is_agent { children(run.id())[1] } else { pids[5] });
+        assert_eq!(run.wait().unwrap().code(), Some(1), "agent: {is_agent}");
+        assert!(are_gone(&pids), "agent: {is_agent}");
+    }
+}
+
+#[test]
+fn the_ranks_of_other_machines_outlive_one_if_they_are_to() {
+    let place = Place::new("outlive", HERE);
+    let (mut run, pids) = place.waiting("--keep-going");
+    kill(pids[4]);
+    assert!(are_gone(&pids[..2]));
+    assert!(lives(pids[2]) && lives(pids[3]) && run.try_wait().unwrap().is_none());
+    kill(pids[2]);
+    kill(pids[3]);
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = sorted(&output.stderr);
+    assert_eq!(said.len(), 4, "{said:?}");
+    let lost = "tagperf run: rank 0 was lost: the connection to one has ended: its agent has ended";
+    assert!(said[0].starts_with(lost), "{said:?}");
+    assert_eq!(said[2], "tagperf run: rank 2 was killed by signal 9");
+}
+
+#[test]
+fn the_secret_is_in_no_command_line_and_nobody_listens() {
+    let place = Place::new("secret", HERE);
+    let secret = "0123456789abcdef0123456789abcdef";
+    let file = place.0.join("secret");
+    fs::write(&file, secret).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut run = place.run("-n 2 --hosts one,two -- sh -c");
+    let script =
+        "[ -z \"$TAGMATCH_SECRET_FILE\" ] && echo $TAGMATCH_SECRET > $0.$PMI_RANK; exec sleep 600";
+    run.arg(script).arg(&file).env("TAGMATCH_SECRET_FILE", &file);
+    let mut run = run.spawn().unwrap();
+    let given = |rank: u32| fs::read_to_string(place.0.join(format!("secret.{rank}")));
+    let is_given = |rank| given(rank).is_ok_and(|given| given.trim() == secret);
+    assert!(eventually(|| is_given(0) && is_given(1)), "the secret of the file reaches all ranks");
+    let tcp: Vec<_> = ["tcp", "tcp6"]
+        .map(|table| fs::read_to_string(format!("/proc/net/{table}")))
+        .into_iter()
+        .flatten()
+        .collect();
+    let helpers = children(run.id());
+    for pid in helpers.iter().copied().chain([run.id()]) {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!String::from_utf8_lossy(&line).contains(secret));
+        for descriptor in fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+            let target = fs::read_link(descriptor.unwrap().path()).unwrap_or_default();
+            let target = target.to_string_lossy().into_owned();
+            let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+            let is_tcp = |inode| tcp.iter().any(|t| t.contains(&format!(" {inode} ")));
+            assert!(!inode.is_some_and(is_tcp), "{pid} has a TCP socket");
+        }
+    }
+    kill(run.id());
+    run.wait().unwrap();
+    assert!(are_gone(&helpers));
+}
+
+/// Two network namespaces, connected by a pair of interfaces. Dropping it removes them.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    /// `None`: this user may not make them.
+    fn new() -> Option<Self> {
+        let names = ["a", "b"].map(|end| format!("tagperf-{end}-{}", std::process::id()));
+        let [a, b] = &names;
+        let script = format!(
+            "ip netns add {a} && ip netns add {b} &&
+             ip -n {a} link add net0 type veth peer name net0 netns {b} &&
+             ip -n {a} addr add 10.99.0.1/24 dev net0 && ip -n {b} addr add 10.99.0.2/24 dev net0 &&
+             for n in {a} {b}; do ip -n $n link set lo up && ip -n $n link set net0 up || exit 1; done"
+        );
+        let namespaces = Self(names);
+        let made = Command::new("sh").args(["-c", &script]).output().unwrap();
+        made.status.success().then_some(namespaces)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+/// A rank that tells the others its network namespace, and prints those of all.
+const EXCHANGE: &str = r#"
+exec 3<&$PMI_FD 4>&$PMI_FD
+ask() { echo "$1" >&4; read -r answer <&3; }
+ask 'cmd=init pmi_version=1 pmi_subversion=1'
+ask cmd=get_my_kvsname; kvs=${answer#*kvsname=}
+ask "cmd=put kvsname=$kvs key=of-$PMI_RANK value=$(readlink /proc/self/ns/net)"
+ask cmd=barrier_in
+for rank in 0 1 2 3; do ask "cmd=get kvsname=$kvs key=of-$rank"; all="$all ${answer#*value=}"; done
+ask "cmd=get kvsname=$kvs key=PMI_process_mapping"
+echo $all ${answer#*value=}
+ask cmd=finalize
+"#;
+
+#[test]
+fn two_network_namespaces_are_two_machines() {
+    let Some(namespaces) = Namespaces::new() else {
+        println!("SKIPPED: needs root and ip(8), to make network namespaces");
+        return;
+    };
+    let place = Place::new("namespaces", "exec ip netns exec $1 sh -c \"$2\"");
+    let hosts = namespaces.0.join(",");
+    let output =
+        place.run(&format!("-n 4 --hosts {hosts} -- bash -c")).arg(EXCHANGE).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = sorted(&output.stdout);
+    assert!(lines.len() == 4 && lines.iter().all(|line| *line == lines[0]), "{lines:?}");
+    let words: Vec<_> = lines[0].split(' ').collect();
+    assert!(words[0] == words[1] && words[2] == words[3] && words[0] != words[2], "{words:?}");
+    assert_eq!(words[4], "(vector,(0,2,2))");
+    let (mut run, pids) = place.waiting_on(&hosts, "");
+    let network = |pid: u32| fs::read_link(Path::new("/proc").join(pid.to_string()).join("ns/net"));
+    assert_ne!(network(pids[0]).unwrap(), network(pids[2]).unwrap());
+    kill(run.id());
+    run.wait().unwrap();
+    assert!(are_gone(&pids));
+}

@@ -1,0 +1,143 @@
+//! The helper: starts processes on its machine for a launcher on another one. The launcher's frames
+//! come on standard input, and answers go to standard output.
+//!
+//! 1. The end of standard input means that the launcher has gone: the helper kills its processes,
+//!    and ends.
+//! 2. If the helper itself is killed, the kernel kills the processes.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use super::event::{LauncherEvent, SignalWatch, next};
+use super::failure::Member;
+use super::frame::{self, FromHelper, GREETING, ToHelper, send};
+use super::launch::LaunchError;
+use super::output::{Outputs, Sink};
+use super::part::Part;
+use super::process::Process;
+use crate::spawn::request::PmiRequest;
+
+/// The most events that wait to be handled.
+const EVENTS_MAX: usize = 256;
+/// How long to wait for the rest of the processes' output when the launcher has closed the
+/// connection. A helper that doesn't end within twice this time ends at once.
+const OUTPUT_TIME: Duration = Duration::from_secs(1);
+
+/// Starts and serves the processes that a launcher on another machine asks for on standard input,
+/// until the launcher closes the connection. Blocks.
+///
+/// # Errors
+/// A system call has failed.
+pub fn help() -> Result<(), LaunchError> {
+    let (sender, events) = sync_channel(EVENTS_MAX);
+    let _watch = SignalWatch::start(sender.clone())?;
+    io::stdout().write_all(GREETING.as_bytes())?;
+    io::stdout().flush()?;
+    let frames = sender.clone();
+    thread::Builder::new().name("launcher".into()).spawn(move || read_frames(&frames))?;
+    let helper = Helper { processes: BTreeMap::new(), outputs: Outputs::default(), sender };
+    helper.until_closed(&events);
+    Ok(())
+}
+
+/// Makes events of the launcher's frames.
+fn read_frames(events: &SyncSender<LauncherEvent>) {
+    let mut from = BufReader::new(io::stdin());
+    while let Some(frame) = frame::read(&mut from).ok().flatten() {
+        let Some(frame) = ToHelper::decode(&frame) else { break };
+        if events.send(LauncherEvent::Frame(frame)).is_err() {
+            return;
+        }
+    }
+    let _ = events.try_send(LauncherEvent::Closed);
+    // The main thread may be blocked, since nobody reads what it writes.
+    thread::sleep(2 * OUTPUT_TIME);
+    process::exit(1);
+}
+
+struct Helper {
+    processes: BTreeMap<Member, Process>,
+    outputs: Outputs,
+    sender: SyncSender<LauncherEvent>,
+}
+
+impl Helper {
+    fn until_closed(mut self, events: &Receiver<LauncherEvent>) {
+        while let Some(event) = next(events, None) {
+            match event {
+                LauncherEvent::Frame(ToHelper::Start(part)) => self.start(&part),
+                LauncherEvent::Frame(ToHelper::Reply(member, line)) => {
+                    if let Some(process) = self.processes.get_mut(&member) {
+                        process.send(&line);
+                    }
+                }
+                LauncherEvent::Frame(ToHelper::Signal(member, signal)) => {
+                    let process = self.processes.get(&member);
+                    if let (Some(process), Some(signal)) = (process, Signal::from_named_raw(signal))
+                    {
+                        process.signal(signal);
+                    }
+                }
+                LauncherEvent::Request(member, text) => {
+                    let is_last = PmiRequest::read(&mut &*text).is_err();
+                    let _ = send(&FromHelper::Request(member, text));
+                    if is_last && let Some(process) = self.processes.get_mut(&member) {
+                        process.set_disconnected();
+                        self.reap();
+                    }
+                }
+                LauncherEvent::Signal(SIGCHLD) => self.reap(),
+                LauncherEvent::OutputEnded => self.outputs.ended(),
+                LauncherEvent::Closed | LauncherEvent::Signal(SIGTERM | SIGHUP | SIGINT) => break,
+                _ => {}
+            }
+        }
+        self.processes.clear();
+        let until = Some(Instant::now() + OUTPUT_TIME);
+        while !self.outputs.are_over() {
+            match next(events, until) {
+                Some(LauncherEvent::OutputEnded) => self.outputs.ended(),
+                Some(_) => {}
+                None => break,
+            }
+        }
+    }
+
+    fn start(&mut self, part: &Part) {
+        let started: Result<Vec<_>, _> = part
+            .members()
+            .map(|member| Process::start(part, member).map(|process| (member, process)))
+            .collect();
+        // On an error, the processes that were started have been dropped, which killed them.
+        let listening = started.and_then(|started| {
+            let _ = send(&FromHelper::Started(part.job, None));
+            for (member, mut process) in started {
+                let (output, error) = process.outputs();
+                self.outputs.begin(member, part.label, output, Sink::OutputFrames, &self.sender)?;
+                self.outputs.begin(member, part.label, error, Sink::ErrorFrames, &self.sender)?;
+                process.listen(member, &self.sender)?;
+                self.processes.insert(member, process);
+            }
+            Ok(())
+        });
+        if let Err(error) = listening {
+            let _ = send(&FromHelper::Started(part.job, Some(error.to_string())));
+        }
+    }
+
+    /// Tells the launcher which processes have ended.
+    fn reap(&mut self) {
+        self.processes.retain(|&member, process| {
+            let Some(status) = process.ended() else { return !process.is_over() };
+            let _ = send(&FromHelper::Ended(member, status.into_raw()));
+            false
+        });
+    }
+}

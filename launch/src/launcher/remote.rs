@@ -1,0 +1,273 @@
+//! The launcher's side of a helper on another machine: the agent that has started it, and the
+//! processes that it has started.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::event::LauncherEvent;
+use super::failure::Member;
+use super::frame::{self, FromHelper, GREETING, ToHelper};
+use super::hosts::Hosts;
+use super::launch::LaunchError;
+
+/// The agent, unless another one is named. It asks for no password, since it can't read from the
+/// terminal, and it notices within 15 seconds that the other machine has gone.
+const AGENT: &str = "ssh -x -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
+/// The most frames that wait to be sent. A helper that leaves more unread is given up.
+const FRAMES_MAX: usize = 1 << 16;
+/// The most bytes that an agent or a shell may print before the helper's first line.
+const PRELUDE_BYTES_MAX: u64 = 64 << 10;
+/// How long an agent may take to end after its connection has.
+const AGENT_TIME: Duration = Duration::from_millis(200);
+
+/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Mutex<Option<SyncSender<Vec<u8>>>>>);
+
+impl Link {
+    pub(super) fn send(&self, frame: &ToHelper) {
+        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_sent = sender.as_ref().is_some_and(|to| to.try_send(frame.encode()).is_ok());
+        if !is_sent {
+            *sender = None;
+        }
+    }
+
+    pub(super) fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// A machine with a helper.
+pub(super) struct RemoteHost {
+    pub(super) name: String,
+    pub(super) link: Link,
+    /// Whether nothing more comes from the helper.
+    pub(super) is_lost: bool,
+    child: Child,
+}
+
+impl RemoteHost {
+    /// Starts the agent. `number` names the machine in events.
+    pub(super) fn start(
+        number: usize,
+        name: &str,
+        hosts: &Hosts,
+        events: &SyncSender<LauncherEvent>,
+    ) -> Result<Self, LaunchError> {
+        let mut words = agent(name, hosts);
+        let program = words.remove(0);
+        let mut command = Command::new(&program);
+        command.args(words).arg(&hosts.helper);
+        // In a process group of its own, the agent doesn't get the terminal's ^C: the processes
+        // get it through the launcher.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            let command = program.to_string_lossy().into_owned();
+            LaunchError::Start { command, error }
+        })?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (sender, frames) = sync_channel::<Vec<u8>>(FRAMES_MAX);
+        let link = Link(Arc::new(Mutex::new(Some(sender))));
+        let host = RemoteHost { name: name.to_owned(), link, is_lost: false, child };
+        if let (Some(mut input), Some(output)) = (input, output) {
+            let write = move || {
+                let send = |frame: Vec<u8>, to: &mut ChildStdin| to.write_all(&frame).is_ok();
+                while frames.recv().is_ok_and(|frame| send(frame, &mut input)) {}
+            };
+            thread::Builder::new().name(format!("to {name}")).spawn(write)?;
+            let events = events.clone();
+            let read = move || {
+                let why = receive(number, output, &events);
+                let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
+                let _ = events.send(LauncherEvent::HostLost(number, why));
+            };
+            thread::Builder::new().name(format!("from {name}")).spawn(read)?;
+        }
+        Ok(host)
+    }
+
+    /// Ends the agent once nothing comes from the helper any more, and says how it has ended.
+    pub(super) fn end(&mut self) -> String {
+        self.is_lost = true;
+        self.link.close();
+        for _ in 0..10 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return format!("its agent has ended ({status})");
+            }
+            thread::sleep(AGENT_TIME / 10);
+        }
+        self.kill();
+        match self.child.wait() {
+            Ok(status) => format!("its agent has closed the connection ({status})"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Kills the agent, unless it was waited for.
+    pub(super) fn kill(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        }
+    }
+
+    /// Whether the agent has ended: then the helper is told to end, too. It may outlive an agent
+    /// that is a shell.
+    pub(super) fn check(&mut self) {
+        if !self.is_lost && matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.link.close();
+        }
+    }
+}
+
+impl Drop for RemoteHost {
+    fn drop(&mut self) {
+        self.link.close();
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command that runs a shell command on a machine, without that command.
+fn agent(name: &str, hosts: &Hosts) -> Vec<OsString> {
+    match &hosts.agent {
+        Some(agent) => agent.iter().cloned().chain([name.into()]).collect(),
+        None if is_here(name) => ["sh", "-c"].map(OsString::from).into(),
+        None => AGENT.split(' ').map(OsString::from).chain([name.into()]).collect(),
+    }
+}
+
+/// Whether this is a name of the machine that the launcher runs on.
+fn is_here(name: &str) -> bool {
+    let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name == "localhost" || name == own.trim()
+}
+
+/// Makes events of what the helper sends, until the connection ends.
+fn receive(host: usize, from: ChildStdout, events: &SyncSender<LauncherEvent>) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    greet(&mut from, &mut io::stderr())?;
+    while let Some(frame) = frame::read(&mut from)? {
+        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "its helper is garbled");
+        let event = match FromHelper::decode(&frame).ok_or_else(malformed)? {
+            // If our own output is closed, what the processes write is lost.
+            FromHelper::Output(text) => {
+                let mut to = io::stdout().lock();
+                let _ = to.write_all(&text).and_then(|()| to.flush());
+                continue;
+            }
+            FromHelper::Error(text) => {
+                let _ = io::stderr().write_all(&text);
+                continue;
+            }
+            FromHelper::Started(job, refusal) => LauncherEvent::Started(host, job, refusal),
+            FromHelper::Request(member, text) => LauncherEvent::RemoteRequest(host, member, text),
+            FromHelper::Ended(member, status) => LauncherEvent::Ended(host, member, status),
+        };
+        if events.send(event).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads until the helper's first line. Lines before it, which a shell may print when it starts, go
+/// to `other`.
+fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<()> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut from = from.take(PRELUDE_BYTES_MAX);
+    let (name, _) = GREETING.split_at(GREETING.len() - env!("CARGO_PKG_VERSION").len() - 1);
+    loop {
+        let mut line = Vec::new();
+        if from.read_until(b'\n', &mut line)? == 0 {
+            return match from.limit() {
+                0 => Err(wrong("no helper has answered, but something that prints much".into())),
+                _ => Ok(()),
+            };
+        }
+        if line == GREETING.as_bytes() {
+            return Ok(());
+        }
+        if line.starts_with(name.as_bytes()) {
+            let said = line.trim_ascii().escape_ascii();
+            return Err(wrong(format!("`{}` is wanted there, not `{said}`", GREETING.trim())));
+        }
+        other.write_all(&line)?;
+    }
+}
+
+/// A process that a helper has started.
+pub(super) struct RemoteProcess {
+    pub(super) host: usize,
+    member: Member,
+    link: Link,
+    is_running: bool,
+    status: Option<ExitStatus>,
+}
+
+impl RemoteProcess {
+    pub(super) fn new(host: usize, member: Member, link: Link) -> Self {
+        RemoteProcess { host, member, link, is_running: true, status: None }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_running
+    }
+
+    pub(super) fn send(&self, line: &str) {
+        if self.is_running {
+            self.link.send(&ToHelper::Reply(self.member, line.as_bytes().to_vec()));
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.is_running {
+            self.link.send(&ToHelper::Signal(self.member, signal.as_raw()));
+        }
+    }
+
+    /// Notes the end of the process. `None`: it was never started, or its machine was lost.
+    pub(super) fn end(&mut self, status: Option<i32>) {
+        self.is_running = false;
+        self.status = status.map(ExitStatus::from_raw);
+    }
+
+    /// Returns the exit status once.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.status.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greeted(mut text: &[u8]) -> (Result<(), String>, Vec<u8>, usize) {
+        let mut other = Vec::new();
+        let done = greet(&mut text, &mut other).map_err(|error| error.to_string());
+        (done, other, text.len())
+    }
+
+    #[test]
+    fn what_a_shell_prints_before_the_helper_is_passed_on() {
+        let (done, other, left) = greeted(format!("hello\n{GREETING}rest").as_bytes());
+        assert_eq!((done, &*other, left), (Ok(()), &b"hello\n"[..], 4));
+    }
+
+    #[test]
+    fn a_helper_that_is_none_is_told() {
+        let (done, ..) = greeted(b"tagmatch-launch helper of version 9.9.9\n");
+        assert!(done.unwrap_err().contains("9.9.9"));
+        let (done, other, _) = greeted(&vec![b'y'; 1 << 20]);
+        assert!(done.is_err() && u64::try_from(other.len()) == Ok(PRELUDE_BYTES_MAX));
+    }
+}
