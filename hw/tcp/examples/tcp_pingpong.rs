@@ -212,13 +212,16 @@ impl Measured {
     /// GB/s, bare and of reads.
     fn streams(&mut self) -> Outcome<[f64; 2]> {
         let mut blocks = [Vec::new(), Vec::new()];
-        let mut into = vec![0; MIB];
+        // As many buffers as the reads have, so that both ways use as much of the cache.
+        let mut into = vec![0; DEPTH * MIB];
         let mut buffers: Vec<_> = (0..DEPTH).map(|_| Buffer::from(vec![1; MIB])).collect();
         for _ in 0..BLOCKS {
             self.order("bare-stream 0")?;
             let start = Instant::now();
-            for _ in 0..STREAM_BYTES / MIB {
-                self.bare.receive(&mut into)?;
+            for _ in 0..STREAM_BYTES / into.len() {
+                for part in into.chunks_mut(MIB) {
+                    self.bare.receive(part)?;
+                }
             }
             blocks[0].push(start.elapsed());
             self.order("device-stream 0")?;
