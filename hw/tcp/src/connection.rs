@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::reads::Reads;
 use super::send_half::SendHalf;
-use super::unsent::UnsentLimit;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::tcp;
 
@@ -14,7 +13,6 @@ pub(crate) struct Connection {
     pub(crate) socket: PeerSocket,
     pub(crate) out: SendHalf,
     pub(crate) reads: Reads,
-    pub(crate) unsent: UnsentLimit,
     /// The part of a frame that has arrived.
     pub(crate) partial: Vec<u8>,
     /// Longest message that the peer receives, in bytes.
@@ -35,7 +33,6 @@ impl Connection {
             socket,
             out: SendHalf::default(),
             reads: Reads::default(),
-            unsent: UnsentLimit::default(),
             partial: Vec::new(),
             message_max,
             is_room_watched: false,

@@ -73,7 +73,6 @@ impl Tcp {
         if result.is_err() {
             connection.note_broken();
         }
-        connection.unsent.follow(connection.socket.as_fd(), connection.out.taken());
         if connection.busy_since.is_none() {
             self.note_busy(peer);
         }

@@ -19,9 +19,11 @@ use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of a read request, which follow its header.
 pub(crate) const REQUEST_BYTES: usize = 20;
-/// Most bytes of a read that one frame carries. Two frames may lie in front of a small message: one
-/// that is being sent, and one that the kernel has not sent yet.
-pub(crate) const PIECE_MAX: usize = 64 << 10;
+/// Most bytes of a read that one frame carries.
+pub(crate) const PIECE_MAX: usize = 512 << 10;
+/// Bytes of a read that a frame carries, except on fast connections. Two frames may lie in front of
+/// a small message: one that is being sent, and one that the kernel has not sent yet.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Most bytes of a message, for all devices.
 pub(crate) const MESSAGE_MAX: u32 = 16 << 20;
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::frame::{HEADER_BYTES, PIECE_MAX};
+use super::frame::{HEADER_BYTES, PIECE_BYTES};
 use tagmatch_device::PeerId;
 
 /// Bytes received from one peer, of which the frames were not all looked at yet.
@@ -17,7 +17,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// An inbox for messages of up to `message_max` bytes.
     pub(crate) fn new(message_max: usize) -> Self {
-        let bytes = vec![0; HEADER_BYTES + message_max.max(PIECE_MAX) + PIECE_MAX].into();
+        let bytes = vec![0; HEADER_BYTES + message_max.max(PIECE_BYTES) + PIECE_BYTES].into();
         Inbox { bytes, start: 0, end: 0, owner: None }
     }
 

@@ -35,10 +35,10 @@
 //! in the peer's outbox, which is bounded ([`TcpConfig::outbox_bytes`]).
 //!
 //! A reader asks for exposed memory by a frame. The owner sends the bytes out of the exposed
-//! buffer, in pieces of 64 KiB, and the reader receives them into its own buffer. Several reads
-//! take turns, and messages go between the pieces. A message waits for the piece that was begun,
-//! and for what the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`): two pieces, or what the
-//! connection sends in an eighth of a millisecond if that is more (`unsent`).
+//! buffer, in pieces, and the reader receives them into its own buffer. Several reads take turns,
+//! and messages go between the pieces. A message waits for the piece that was begun, and for what
+//! the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`): two pieces. A piece has 64 KiB, or what
+//! the connection sends in a sixteenth of a millisecond if that is more (`unsent`).
 //!
 //! # What a peer or a stranger can cost
 //! - A process that has not proved itself: one of 256 pending connections, each with less than 200

@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 
-use super::frame::{Frame, HEADER_BYTES, PIECE_MAX};
+use super::frame::{Frame, HEADER_BYTES};
 use tagmatch_device::{Exposures, RemoteSpan};
 
 /// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
@@ -18,15 +18,15 @@ pub(crate) struct PeerRead {
 }
 
 impl PeerRead {
-    /// One of the next pieces, the next one being 0; `None` behind the last.
-    pub(crate) fn piece(&self, number: usize) -> Option<Piece> {
-        let start = self.given + (number * PIECE_MAX) as u64;
+    /// One of the next pieces of `bytes` bytes, the next one being 0; `None` behind the last.
+    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<Piece> {
+        let start = self.given + (number * bytes) as u64;
         // A read without bytes has one piece.
         if start > self.span.length || (start == self.span.length && start > 0) {
             return None;
         }
         let left = self.span.length - start;
-        let length = usize::try_from(left).map_or(PIECE_MAX, |left| left.min(PIECE_MAX));
+        let length = usize::try_from(left).map_or(bytes, |left| left.min(bytes));
         let is_last = left == length as u64;
         Some(Piece {
             id: self.id,

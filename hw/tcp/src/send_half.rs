@@ -11,13 +11,14 @@ use std::os::fd::BorrowedFd;
 
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{PeerRead, Piece};
+use super::unsent::UnsentLimit;
 use tagmatch_device::{Exposures, RemoteSpan};
 use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
 pub(crate) const REQUESTS_MAX: usize = 64;
-/// Most pieces that one system call sends.
-const RUN: usize = 16;
+/// Most bytes of reads that one system call sends.
+const RUN_BYTES: usize = 1 << 20;
 /// Most runs of one push, so that a fast reader doesn't keep this worker from its other peers.
 const RUNS_PER_PUSH: usize = 2;
 /// An empty outbox keeps no more memory than this.
@@ -36,6 +37,8 @@ pub(crate) struct SendHalf {
     taken: u64,
     /// How many messages were accepted.
     messages: u64,
+    /// What may lie in front of a message.
+    unsent: UnsentLimit,
 }
 
 /// Why a message was not accepted.
@@ -145,6 +148,7 @@ impl SendHalf {
         socket: BorrowedFd<'_>,
         exposures: &Exposures,
     ) -> io::Result<bool> {
+        self.unsent.follow(socket, self.taken);
         for _ in 0..RUNS_PER_PUSH {
             if !self.end_piece(socket, exposures)? || !self.push_outbox(socket)? {
                 return Ok(false);
@@ -227,13 +231,15 @@ impl SendHalf {
 
     /// The pieces of the next run.
     fn next_pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::with_capacity(RUN);
-        let turns: Vec<_> = self.requested.iter().take(RUN).collect();
-        for round in 0..RUN {
+        let piece_bytes = self.unsent.piece_bytes();
+        let run = RUN_BYTES / piece_bytes;
+        let mut pieces = Vec::with_capacity(run);
+        let turns: Vec<_> = self.requested.iter().take(run).collect();
+        for round in 0..run {
             let before = pieces.len();
             for read in &turns {
-                if pieces.len() < RUN {
-                    pieces.extend(read.piece(round));
+                if pieces.len() < run {
+                    pieces.extend(read.piece(round, piece_bytes));
                 }
             }
             if pieces.len() == before {
@@ -277,7 +283,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    use super::super::frame::PIECE_MAX;
+    use super::super::frame::PIECE_BYTES;
     use super::*;
     use tagmatch_device::Buffer;
 
@@ -315,15 +321,15 @@ mod tests {
     fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 30 * PIECE_MAX])).unwrap();
-        let other = exposures.expose(Buffer::from(vec![2; PIECE_MAX + 1])).unwrap();
+        let long = exposures.expose(Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+        let other = exposures.expose(Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
         out.take_request(1, long.span).unwrap();
         out.take_request(2, other.span).unwrap();
         // The socket takes a part of a piece.
         while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
         assert!(out.send(sockets.0.as_fd(), [b"message", b""], Some(5), 1 << 20).is_ok());
         let got = frames(&pass(&mut out, &mut sockets, &exposures));
-        let data = |id| Frame::ReadData { id, length: PIECE_MAX };
+        let data = |id| Frame::ReadData { id, length: PIECE_BYTES };
         let message = Frame::Message { length: 7, immediate: Some(5) };
         let at = got.iter().position(|frame| *frame == message).unwrap();
         assert!(at < got.len() - 20, "{got:?}");
@@ -338,11 +344,11 @@ mod tests {
     fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_MAX])).unwrap();
+        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
         while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
         drop(exposures.withdraw(long.id).unwrap());
-        exposures.expose(Buffer::from(vec![9; 8 * PIECE_MAX])).unwrap();
+        exposures.expose(Buffer::from(vec![9; 8 * PIECE_BYTES])).unwrap();
         let bytes = pass(&mut out, &mut sockets, &exposures);
         assert_eq!(frames(&bytes).last(), Some(&Frame::ReadFailed { id: 1 }));
         assert!(!bytes.contains(&9));
@@ -378,7 +384,7 @@ mod tests {
     fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_MAX])).unwrap();
+        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
         out.take_request(2, long.span).unwrap();
         while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}

@@ -2,12 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::frame::PIECE_MAX;
+use super::frame::{PIECE_BYTES, PIECE_MAX};
 use tagmatch_os::tcp;
 
 /// Two pieces of a read.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "128 KiB")]
-pub(crate) const UNSENT_MIN: i32 = 2 * PIECE_MAX as i32;
+pub(crate) const UNSENT_MIN: i32 = 2 * PIECE_BYTES as i32;
 /// The most for the fastest network.
 const UNSENT_MAX: i32 = 1 << 20;
 /// What a connection sends in this part of a second may be unsent. A worker can't be back with more
@@ -24,6 +24,12 @@ pub(crate) struct UnsentLimit {
 }
 
 impl UnsentLimit {
+    /// How many bytes of a read one frame carries: half of what may be unsent.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        let half = usize::try_from(self.set / 2).unwrap_or(PIECE_BYTES);
+        half.clamp(PIECE_BYTES, PIECE_MAX)
+    }
+
     /// Sets the limit anew, if the connection has sent enough since the last time.
     #[inline]
     pub(crate) fn follow(&mut self, socket: BorrowedFd<'_>, taken: u64) {

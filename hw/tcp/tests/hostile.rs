@@ -55,7 +55,7 @@ fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
         ("not requested", frame(READ_DATA, 0, b"abc")),
         ("not requested", frame(READ_END, 7, &[])),
         ("not requested", frame(READ_FAILED, 7, &[])),
-        ("too long", frame(READ_DATA, 0, &[0; (64 << 10) + 1])),
+        ("too long", frame(READ_DATA, 0, &[0; (512 << 10) + 1])),
     ];
     for (byte, (what, bytes)) in (0..).zip(cases) {
         let (raw, peer) = hostile(&mut a, byte);
