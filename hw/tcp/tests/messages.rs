@@ -93,7 +93,7 @@ fn messages_go_both_ways_at_once() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));
     let (to_b, to_a) = connect(&mut a, &mut b);
     let run = |mut tcp: Tcp, peer: PeerId| {
-        const COUNT: usize = 200_000;
+        const COUNT: usize = 60_000;
         let size = |number: usize| {
             if number.is_multiple_of(64) { number % 16448 } else { number % 60 }
         };
@@ -154,7 +154,7 @@ fn a_worker_sends_messages_to_itself() {
 
 #[test]
 fn workers_that_connect_at_once_get_one_connection() {
-    for round in 0..200 {
+    for round in 0..100 {
         let (mut a, mut b) = (tcp(config()), tcp(config()));
         let to_b = a.connect(&b.address()).unwrap();
         // The second worker connects at various points of the handshake.
@@ -184,7 +184,7 @@ fn workers_that_connect_at_once_get_one_connection() {
 
 #[test]
 fn workers_on_two_threads_may_connect_at_once() {
-    for _ in 0..100 {
+    for _ in 0..40 {
         let (a, b) = (tcp(config()), tcp(config()));
         let addresses = (a.address(), b.address());
         let meet = |mut tcp: Tcp, address| {
