@@ -234,6 +234,60 @@ fn the_secret_is_in_no_command_line_and_nobody_listens() {
     assert!(are_gone(&helpers));
 }
 
+/// Rank 0 asks for a job, and for one that can't be started.
+const SPAWN: &str = r#"
+exec 3<&$PMI_FD 4>&$PMI_FD
+ask() { echo "$1" >&4; read -r answer <&3; }
+spawn() {
+    ask "mcmd=spawn
+nprocs=3
+execname=$1
+arg1=-c
+arg2=echo child $PMI_RANK: \$PMI_RANK of \$PMI_SIZE, \$MPI_LOCALNRANKS here
+argcnt=2
+totspawns=1
+spawnssofar=1
+preput_num=0
+info_num=0
+endcmd"
+    echo $answer
+}
+ask 'cmd=init pmi_version=1 pmi_subversion=1'
+[ $PMI_RANK != 0 ] || { spawn sh; spawn /nonexistent; }
+ask cmd=barrier_in
+ask cmd=finalize
+"#;
+
+#[test]
+fn jobs_that_ranks_ask_for_are_divided_among_the_machines_too() {
+    let place = Place::new("spawn", HERE);
+    let output = place.run("-n 2 --hosts one,two -- bash -c").arg(SPAWN).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = sorted(&output.stdout);
+    let children =
+        ["child 0: 0 of 3, 2 here", "child 0: 1 of 3, 2 here", "child 0: 2 of 3, 1 here"];
+    assert_eq!(lines[..3], children);
+    let refused = lines[3]
+        .strip_suffix(":_cannot_start_/nonexistent:_No_such_file_or_directory_(os_error_2)");
+    assert!(
+        refused.is_some_and(|said| said.starts_with("cmd=spawn_result rc=-1 msg=")),
+        "{lines:?}"
+    );
+    assert_eq!(lines[4..], ["cmd=spawn_result rc=0"]);
+}
+
+#[test]
+fn a_rank_that_sends_garbage_is_killed_on_its_machine() {
+    let place = Place::new("rank-garbage", HERE);
+    let script = "[ $PMI_RANK = 1 ] && echo GET / >&$PMI_FD; exec sleep 600";
+    let mut run = place.run("-n 2 --hosts one,two -- bash -c");
+    let output = run.arg(script).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let why =
+        "tagperf run: rank 1 was killed because it broke PMI-1: `GET /` is not a PMI-1 line\n";
+    assert_eq!(text(&output.stderr), why);
+}
+
 /// Two network namespaces, connected by a pair of interfaces. Dropping it removes them.
 struct Namespaces([String; 2]);
 
@@ -292,6 +346,11 @@ fn two_network_namespaces_are_two_machines() {
     let words: Vec<_> = lines[0].split(' ').collect();
     assert!(words[0] == words[1] && words[2] == words[3] && words[0] != words[2], "{words:?}");
     assert_eq!(words[4], "(vector,(0,2,2))");
+    let mut barrier = place.run(&format!("-n 4 --hosts {hosts} --"));
+    barrier.arg(env!("CARGO_BIN_EXE_tagperf"));
+    barrier.args(["barrier", "--device", "tcp", "--by-messages", "--iters", "20"]);
+    let output = barrier.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let (mut run, pids) = place.waiting_on(&hosts, "");
     let network = |pid: u32| fs::read_link(Path::new("/proc").join(pid.to_string()).join("ns/net"));
     assert_ne!(network(pids[0]).unwrap(), network(pids[2]).unwrap());
