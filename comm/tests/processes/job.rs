@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tagmatch::model::ModelConfig;
-use tagmatch::{Access, Config as WorkerConfig, HwTags, WorkerOf};
+use tagmatch::tcp::TcpConfig;
+use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
 use tagmatch_launch::wire::{from_hex, to_hex};
@@ -120,10 +121,19 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
     WorkerNet::meet(worker, rank, exchange).unwrap()
 }
 
-/// The settings of this process's worker. With this variable set, the worker has a NIC that matches
-/// all receives that it can. `ci/test planted` sets the variable for all tests between processes.
+/// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
+/// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
+/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`.
 fn worker_config() -> WorkerConfig {
-    let default = WorkerConfig::default();
+    let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
+        Ok("tcp") => {
+            let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+            let device = DeviceConfig::Tcp(TcpConfig { listen, ..TcpConfig::default() });
+            let secret = Secret::from_bytes(b"the secret of these tests").ok();
+            WorkerConfig { device, secret, ..WorkerConfig::default() }
+        }
+        _ => WorkerConfig::default(),
+    };
     match std::env::var(NIC) {
         Ok(_) => {
             let hw_tags = HwTags::Model(ModelConfig::default());
