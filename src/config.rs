@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+use crate::auto::AutoConfig;
 use tagmatch_device::DeviceError;
 use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
@@ -17,7 +19,7 @@ use tagmatch_tcp::TcpConfig;
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::UcxConfig;
 #[cfg(feature = "verbs")]
-use tagmatch_verbs::VerbsConfig;
+use tagmatch_verbs::{TagMatching, VerbsConfig};
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
@@ -71,10 +73,36 @@ pub enum HwTags {
     Model(ModelConfig),
 }
 
+#[cfg(feature = "verbs")]
+impl HwTags {
+    /// The settings of verbs, with the tag matching that is asked for.
+    pub(crate) fn of_verbs(&self, verbs: VerbsConfig) -> VerbsConfig {
+        match self {
+            #[cfg(feature = "emu")]
+            HwTags::Emu => VerbsConfig {
+                tag_matching: TagMatching::Required,
+                library: tagmatch_emu::LIBRARY,
+                ..verbs
+            },
+            HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
+            HwTags::Off => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
+            // The model is the only NIC then.
+            #[cfg(feature = "model")]
+            HwTags::Model(_) => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
+        }
+    }
+}
+
 /// Which device carries a worker's messages. A worker reaches workers with the same kind of device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DeviceConfig {
+    /// Shared memory with the peers of this machine, network namespace and user; with all others
+    /// verbs, if both sides have it, or else TCP. A network that can't be opened here is left out:
+    /// verbs without a device or locked memory, TCP without a [secret](Config::secret). Workers on
+    /// one of these networks alone can be reached, too.
+    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+    Auto(AutoConfig),
     /// Shared memory, between processes of one machine.
     #[cfg(feature = "shm")]
     Shm(ShmConfig),
@@ -301,7 +329,7 @@ impl Config {
 mod tests {
     use super::*;
     use crate::{Error, Worker};
-    #[cfg(feature = "ucx")]
+    #[cfg(all(feature = "ucx", not(feature = "verbs")))]
     use tagmatch_device::TagMatching;
 
     #[test]
@@ -358,6 +386,23 @@ mod tests {
                 assert_eq!(received.data(), vec![7; length]);
                 send.wait().unwrap();
             }
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn the_worker_decides_whether_the_nic_matches() {
+        for of_device in [TagMatching::Off, TagMatching::Auto, TagMatching::Required] {
+            let wanted = |hw_tags: HwTags| {
+                let verbs = VerbsConfig { tag_matching: of_device, ..VerbsConfig::default() };
+                hw_tags.of_verbs(verbs).tag_matching
+            };
+            assert_eq!(wanted(HwTags::Off), TagMatching::Off);
+            assert_eq!(wanted(HwTags::Auto), TagMatching::Auto);
+            #[cfg(feature = "model")]
+            assert_eq!(wanted(HwTags::Model(ModelConfig::default())), TagMatching::Off);
+            #[cfg(feature = "emu")]
+            assert_eq!(wanted(HwTags::Emu), TagMatching::Required);
         }
     }
 }

@@ -5,18 +5,24 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    Limits, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused, Registered,
-    TagList,
+    Limits, Network, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
+    Registered, TagList,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+use tagmatch_routed::Routed;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
 #[cfg(feature = "tcp")]
 use tagmatch_tcp::{Secret, Tcp, TcpConfig};
 #[cfg(feature = "verbs")]
-use tagmatch_verbs::{TagMatching, Verbs, VerbsConfig};
+use tagmatch_verbs::{Verbs, VerbsConfig};
 
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+use crate::auto::AutoConfig;
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+use crate::config::Config;
 use crate::config::HwTags;
 #[cfg(feature = "shm")]
 use crate::sync::Shm;
@@ -30,6 +36,9 @@ pub(crate) enum WorkerDevice {
     /// Shared memory; software matches.
     #[cfg(feature = "shm")]
     Shm(Shm),
+    /// Shared memory, and networks for the peers that it doesn't reach.
+    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+    Routed(Routed<Shm>),
     /// Shared memory under the model of a tag-matching NIC.
     #[cfg(all(feature = "shm", feature = "model"))]
     ShmModel(Box<Model<Shm>>),
@@ -66,11 +75,41 @@ impl WorkerDevice {
         })
     }
 
+    /// Shared memory, with the networks that there are. Wrong settings of a network are errors; a
+    /// network that can't be opened is left out.
+    // Not inlined: devices need much of the stack.
+    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+    #[inline(never)]
+    pub(crate) fn on_auto(auto: &AutoConfig, config: &Config) -> Result<Self, DeviceError> {
+        let mut networks = Vec::new();
+        for (network, opened) in auto.open(config) {
+            match opened {
+                Ok(device) => networks.push(device),
+                Err(error @ DeviceError::BadSetting { .. }) => return Err(error),
+                #[cfg(feature = "emu")]
+                Err(error)
+                    if network == Network::Verbs && matches!(config.hw_tags, HwTags::Emu) =>
+                {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+        }
+        if networks.is_empty() {
+            return Self::on_shm(&auto.shm, &config.hw_tags);
+        }
+        // Fragments would come past the list of a NIC.
+        let has_list = networks.iter_mut().any(|network| network.tags().is_some());
+        let fragments = auto.shm.fragments && !has_list;
+        let shm = Shm::new(ShmConfig { fragments, ..auto.shm.clone() })?;
+        Ok(WorkerDevice::Routed(Routed::new(shm, networks)?))
+    }
+
     // Not inlined: a device and its model need much of the stack.
     #[cfg(feature = "verbs")]
     #[inline(never)]
     pub(crate) fn on_verbs(verbs: &VerbsConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
-        let verbs = Verbs::new(with_tags(verbs.clone(), hw_tags))?;
+        let verbs = Verbs::new(hw_tags.of_verbs(verbs.clone()))?;
         Ok(match hw_tags {
             #[cfg(feature = "model")]
             HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
@@ -102,30 +141,14 @@ impl WorkerDevice {
     }
 }
 
-/// The settings of verbs, with the tag matching that is asked for.
-#[cfg(feature = "verbs")]
-fn with_tags(verbs: VerbsConfig, hw_tags: &HwTags) -> VerbsConfig {
-    match hw_tags {
-        #[cfg(feature = "emu")]
-        HwTags::Emu => VerbsConfig {
-            tag_matching: TagMatching::Required,
-            library: tagmatch_emu::LIBRARY,
-            ..verbs
-        },
-        HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
-        HwTags::Off => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
-        // The model is the only NIC then.
-        #[cfg(feature = "model")]
-        HwTags::Model(_) => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
-    }
-}
-
 /// Makes one call on the device, whichever it is.
 macro_rules! on {
     ($device:expr, $each:ident => $call:expr) => {
         match $device {
             #[cfg(feature = "shm")]
             WorkerDevice::Shm($each) => $call,
+            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+            WorkerDevice::Routed($each) => $call,
             #[cfg(all(feature = "shm", feature = "model"))]
             WorkerDevice::ShmModel($each) => $call,
             #[cfg(feature = "verbs")]
@@ -258,26 +281,5 @@ impl Device for WorkerDevice {
 impl EventDescriptor for WorkerDevice {
     fn event_descriptor(&self) -> BorrowedFd<'_> {
         on!(self, device => device.event_descriptor())
-    }
-}
-
-#[cfg(all(test, not(loom), feature = "verbs"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_worker_decides_whether_the_nic_matches() {
-        for of_device in [TagMatching::Off, TagMatching::Auto, TagMatching::Required] {
-            let wanted = |hw_tags| {
-                let verbs = VerbsConfig { tag_matching: of_device, ..VerbsConfig::default() };
-                with_tags(verbs, &hw_tags).tag_matching
-            };
-            assert_eq!(wanted(HwTags::Off), TagMatching::Off);
-            assert_eq!(wanted(HwTags::Auto), TagMatching::Auto);
-            #[cfg(feature = "model")]
-            assert_eq!(wanted(HwTags::Model(Default::default())), TagMatching::Off);
-            #[cfg(feature = "emu")]
-            assert_eq!(wanted(HwTags::Emu), TagMatching::Required);
-        }
     }
 }

@@ -52,6 +52,11 @@ impl WorkerEngine {
                 let device = WorkerDevice::on_shm(shm, &config.hw_tags)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
+            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+            DeviceConfig::Auto(auto) => {
+                let device = WorkerDevice::on_auto(auto, config)?;
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
+            }
             #[cfg(feature = "verbs")]
             DeviceConfig::Verbs(verbs) => {
                 let device = WorkerDevice::on_verbs(verbs, &config.hw_tags)?;

@@ -53,6 +53,8 @@
 )]
 
 mod access;
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+mod auto;
 mod awaited;
 mod close;
 mod config;
@@ -67,10 +69,13 @@ mod leave;
 #[cfg(all(loom, test))]
 mod loom_model;
 mod message;
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+mod networks;
 mod progress_thread;
 mod queue;
 pub mod raw;
 mod request;
+mod route;
 mod several;
 mod sync;
 mod wait;
@@ -79,6 +84,8 @@ mod worker;
 #[doc(hidden)]
 pub use access::wake_all;
 pub use access::{Access, Local, Shared};
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+pub use auto::AutoConfig;
 pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
 pub use end::{End, QueuedRequest, QueuedSend};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
@@ -90,7 +97,8 @@ pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_device::{
-    Address, Buffer, DeviceError, Element, Finding, PeerId, ReadMode, as_bytes, as_bytes_mut,
+    Address, Buffer, DeviceError, Element, Finding, Network, Networks, PeerId, ReadMode, as_bytes,
+    as_bytes_mut,
 };
 pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};

@@ -17,7 +17,8 @@ use loom::sync::atomic::Ordering::SeqCst;
 
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId,
-    Flush, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Flush, Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused,
 };
 use tagmatch_shm::ShmConfig;
 
@@ -195,6 +196,18 @@ impl Shm {
     fn way(&self) -> std::sync::MutexGuard<'_, Way> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Join for Shm {
+    fn network(&self) -> Network {
+        Network::Shm
+    }
+
+    fn section(&self, _: usize) -> Vec<u8> {
+        vec![0; Network::SHM_BYTES]
+    }
+
+    fn join(&mut self, _: Address, _: &PeerNumbers) {}
 }
 
 impl Device for Shm {

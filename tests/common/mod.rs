@@ -7,8 +7,11 @@
 
 pub(crate) mod fork;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+#[cfg(all(feature = "shm", feature = "tcp"))]
+use tagmatch::AutoConfig;
 #[cfg(feature = "tcp")]
 use tagmatch::tcp::{Secret, TcpConfig};
 #[cfg(feature = "ucx")]
@@ -24,8 +27,9 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 };
 
 /// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`;
-/// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback; or
-/// `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback;
+/// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
+/// worker has TCP alone, so that both are used; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -57,20 +61,45 @@ fn on_device(patience: Option<Duration>) -> Config {
         }
         #[cfg(feature = "tcp")]
         "tcp" => tcp(patience),
+        #[cfg(all(feature = "shm", feature = "tcp"))]
+        "auto" => auto(patience),
+        #[cfg(all(feature = "shm", feature = "tcp"))]
+        "auto+tcp" => {
+            static WORKERS: AtomicU32 = AtomicU32::new(0);
+            let is_even = WORKERS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+            if is_even { auto(patience) } else { tcp(patience) }
+        }
         #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
-            panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp or ucx is right")
+            panic!(
+                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp or ucx \
+                 is right"
+            )
         }
     }
 }
 
 #[cfg(feature = "tcp")]
 fn tcp(patience: Option<Duration>) -> Config {
+    with_secret(DeviceConfig::Tcp(on_loopback(patience)))
+}
+
+#[cfg(all(feature = "shm", feature = "tcp"))]
+fn auto(patience: Option<Duration>) -> Config {
+    let tcp = on_loopback(patience);
+    with_secret(DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() }))
+}
+
+#[cfg(feature = "tcp")]
+fn on_loopback(patience: Option<Duration>) -> TcpConfig {
     let default = TcpConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
-    let device = DeviceConfig::Tcp(TcpConfig { listen, connect_timeout, ..default });
+    TcpConfig { listen: vec![std::net::Ipv4Addr::LOCALHOST.into()], connect_timeout, ..default }
+}
+
+#[cfg(feature = "tcp")]
+fn with_secret(device: DeviceConfig) -> Config {
     let secret = Secret::from_bytes(b"the secret of these tests").ok();
     Config { device, secret, ..Config::default() }
 }
