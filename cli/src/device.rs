@@ -23,6 +23,10 @@ impl FoundDevice {
             DeviceArg::Shm => {
                 Ok(Self { device: DeviceArg::Shm, what: "shared memory, the default".into() })
             }
+            DeviceArg::Auto => {
+                let what = "shared memory on this machine; verbs or TCP with others".into();
+                Ok(Self { device: DeviceArg::Auto, what })
+            }
             DeviceArg::Verbs { name } => {
                 let first = if name.is_none() { "the first with an active port; " } else { "" };
                 let info = Verbs::probe(&wanted.verbs());
@@ -88,7 +92,9 @@ pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[S
         (_, ReadMode::ByDevice) => {
             return format!("as UCX sees fit; its transports are {}", transports.join(" "));
         }
-        (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
+        (DeviceArg::Shm | DeviceArg::Auto, ReadMode::Direct) => {
+            "read straight from the sender's memory, one copy"
+        }
         (DeviceArg::Tcp { .. }, ReadMode::Direct) => {
             "streamed from the sender's memory into the receiver's"
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use tagmatch::Finding;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
+use tagmatch::{AutoConfig, Config, HwTags};
 
 use crate::device::{MissingDevice, ucx_usable, usable};
 use crate::environment::Environment;
@@ -37,6 +38,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &model(style);
     out += &verbs(style);
     out += &tcp(style);
+    out += &auto(style);
     out += &ucx(style);
     out += "\n";
     out += &style.block(&Environment::gather(2, None).machine());
@@ -140,6 +142,20 @@ fn verbs_entry(
         None => "locked memory: unlimited".into(),
     });
     entry(style, "verbs", tried.is_some_and(|tried| tried.is_ok()), &lines)
+}
+
+/// The entry of all networks together: those that a worker has here.
+fn auto(style: Style) -> String {
+    let secret = secret::known().ok().flatten();
+    let config = Config { secret, hw_tags: HwTags::Auto, ..Config::default() };
+    let found = AutoConfig::default().probe(&config);
+    let networks = found.into_iter().map(|(network, found)| match found {
+        Ok(()) => format!("{network} with other machines that have it"),
+        Err(why) => format!("{network} is left out: {}", one_line(why)),
+    });
+    let lines: Vec<_> =
+        std::iter::once("shm with peers of this machine".into()).chain(networks).collect();
+    entry(style, "auto", true, &lines)
 }
 
 /// The entry of TCP. A second process is started and a message exchanged.

@@ -36,7 +36,7 @@ pub(super) enum LaunchRole {
 /// Finds out whether a launcher has started this process, and connects to the other rank.
 pub(super) fn join(device: &DeviceArg) -> Result<LaunchRole, Failure> {
     let mut job = Job::join().map_err(|error| failed(&error))?;
-    if matches!(device, DeviceArg::Tcp { .. }) && job.size() > 1 {
+    if device.may_use_tcp() && job.size() > 1 {
         secret::adopt(job.secret().map_err(|error| failed(&error))?);
     }
     match (job.size(), job.rank()) {

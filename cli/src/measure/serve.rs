@@ -150,6 +150,7 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
         Some(DeviceArg::Verbs { .. }) => " --device verbs",
         Some(DeviceArg::Ucx { .. }) => " --device ucx",
         Some(DeviceArg::Tcp { .. }) => " --device tcp",
+        Some(DeviceArg::Auto) => " --device auto",
         None if !address.ip().is_loopback() => " --device tcp",
         _ => "",
     };

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tagmatch::DeviceConfig;
 use tagmatch::shm::ShmConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
+use tagmatch::{AutoConfig, DeviceConfig};
 
 /// The longest list of transports, in bytes.
 const TRANSPORTS_BYTES_MAX: usize = 127;
@@ -26,6 +26,8 @@ pub(crate) enum DeviceArg {
     /// Shared memory.
     #[default]
     Shm,
+    /// Shared memory with the networks that there are.
+    Auto,
     /// RDMA.
     Verbs {
         /// As `ibv_devices` lists it; `None`: the first one with an active port.
@@ -50,6 +52,7 @@ impl FromStr for DeviceArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = match text.split_once(':') {
             None if text == "shm" => return Ok(DeviceArg::Shm),
+            None if text == "auto" => return Ok(DeviceArg::Auto),
             None if text == "ucx" => return Ok(DeviceArg::Ucx { transports: None }),
             Some(("ucx", transports)) => return ucx(transports),
             None if text == "tcp" => return Ok(DeviceArg::Tcp { place: None }),
@@ -57,7 +60,7 @@ impl FromStr for DeviceArg {
             None if text == "verbs" => None,
             Some(("verbs", name)) => Some(name),
             _ => {
-                let right = "shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx or ucx:TRANSPORTS";
+                let right = "auto, shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx or ucx:TRANSPORTS";
                 return Err(format!("{right} would be right"));
             }
         };
@@ -96,6 +99,7 @@ impl Display for DeviceArg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             DeviceArg::Shm => f.write_str("shm"),
+            DeviceArg::Auto => f.write_str("auto"),
             DeviceArg::Verbs { name: None } => f.write_str("verbs"),
             DeviceArg::Verbs { name: Some(name) } => write!(f, "verbs:{name}"),
             DeviceArg::Tcp { place: None } => f.write_str("tcp"),
@@ -121,10 +125,16 @@ impl TryFrom<String> for DeviceArg {
 }
 
 impl DeviceArg {
+    /// Whether TCP is, or may be, among the networks, which needs a secret.
+    pub(crate) fn may_use_tcp(&self) -> bool {
+        matches!(self, DeviceArg::Auto | DeviceArg::Tcp { .. })
+    }
+
     /// The configuration of a worker that is measured.
     pub(crate) fn config(&self) -> DeviceConfig {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
+            DeviceArg::Auto => DeviceConfig::Auto(AutoConfig::default()),
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
             DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
@@ -164,7 +174,7 @@ impl DeviceArg {
     /// handshake, so the user that starts `serve` has to choose it.
     pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
         match asked {
-            DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok(asked.clone()),
+            DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } => Ok(asked.clone()),
             // A place is one of the client's machine.
             DeviceArg::Tcp { .. } => Ok(DeviceArg::Tcp { place: None }),
             DeviceArg::Ucx { .. } => Err(format!(
@@ -178,6 +188,7 @@ impl DeviceArg {
     pub(crate) fn serving(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
         match (self, asked) {
             (DeviceArg::Shm, DeviceArg::Shm)
+            | (DeviceArg::Auto, DeviceArg::Auto)
             | (DeviceArg::Verbs { name: None }, DeviceArg::Verbs { .. }) => Ok(asked.clone()),
             (DeviceArg::Verbs { .. }, DeviceArg::Verbs { .. })
             | (DeviceArg::Tcp { .. }, DeviceArg::Tcp { .. }) => Ok(self.clone()),

@@ -48,7 +48,7 @@ pub(super) fn start(
     common: &Common,
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
-    let needs_secret = matches!(common.device, DeviceArg::Tcp { .. });
+    let needs_secret = common.device.may_use_tcp();
     let device = FoundDevice::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
     if !Job::is_launched() {
@@ -128,7 +128,7 @@ impl Ranks {
         let places = Placement::exchange(&mut job)?;
         let are_here = places.is_one_machine();
         if !are_here && common.device == DeviceArg::Shm {
-            let right = "--device verbs, tcp or ucx would be right";
+            let right = "--device auto, verbs, tcp or ucx would be right";
             let why = format!("the ranks are not all on one machine; {right}");
             return Err(refused(job.rank(), why));
         }
@@ -183,7 +183,7 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
     match device {
         DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
-        DeviceArg::Shm | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
+        DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
             Ok((TagLayout::MPI, TagLayout::MPI))
         }
     }
