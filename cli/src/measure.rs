@@ -89,7 +89,7 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
     if let Some(host) = host {
         return measure(plan, PeerLocation::Serve(host));
     }
-    match launched::join(&plan.common.device)? {
+    match launched::join()? {
         LaunchRole::Alone => measure(plan, PeerLocation::SecondProcess),
         LaunchRole::Measures(stream, places) => {
             let mut plan = plan.clone();

@@ -346,11 +346,21 @@ fn two_network_namespaces_are_two_machines() {
     let words: Vec<_> = lines[0].split(' ').collect();
     assert!(words[0] == words[1] && words[2] == words[3] && words[0] != words[2], "{words:?}");
     assert_eq!(words[4], "(vector,(0,2,2))");
-    let mut barrier = place.run(&format!("-n 4 --hosts {hosts} --"));
-    barrier.arg(env!("CARGO_BIN_EXE_tagperf"));
-    barrier.args(["barrier", "--device", "tcp", "--by-messages", "--iters", "20"]);
-    let output = barrier.output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Between the machines alone, and with shared memory inside of each.
+    for device in ["tcp", "auto"] {
+        for (ranks, test) in
+            [("4", "barrier --by-messages --iters 20"), ("2", "lat --sizes 8,200K --iters 20")]
+        {
+            let mut run = place.run(&format!("-n {ranks} --hosts {hosts} --"));
+            run.arg(env!("CARGO_BIN_EXE_tagperf")).args(test.split_whitespace());
+            let output = run.args(["--device", device]).output().unwrap();
+            let said = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(0), "{test} over {device}: {said:?}");
+        }
+    }
+    let shm = [env!("CARGO_BIN_EXE_tagperf"), "barrier", "--device", "shm"];
+    let output = place.run(&format!("-n 2 --hosts {hosts} --")).args(shm).output().unwrap();
+    assert!(text(&output.stderr).contains("one network namespace"), "{}", text(&output.stderr));
     let (mut run, pids) = place.waiting_on(&hosts, "");
     let network = |pid: u32| fs::read_link(Path::new("/proc").join(pid.to_string()).join("ns/net"));
     assert_ne!(network(pids[0]).unwrap(), network(pids[2]).unwrap());

@@ -2,6 +2,7 @@
 //! machine and CPUs of each rank.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 
 use tagmatch_launch::Job;
 
@@ -25,6 +26,8 @@ pub(super) struct Placement {
     rank: usize,
     /// The CPUs of each rank of the job; `None` for a rank on another machine.
     cpus: Vec<Option<Vec<u32>>>,
+    /// All ranks are in one network namespace of one machine.
+    is_one_network: bool,
 }
 
 impl Placement {
@@ -39,14 +42,16 @@ impl Placement {
         let read = |said: &[u8]| {
             let said = String::from_utf8_lossy(said).into_owned();
             let mut words = said.split(' ');
-            let machine = words.next().unwrap_or_default().to_owned();
-            (machine, words.filter_map(|cpu| cpu.parse().ok()).collect())
+            let [machine, network] = [(); 2].map(|()| words.next().unwrap_or_default().to_owned());
+            (machine, network, words.filter_map(|cpu| cpu.parse().ok()).collect())
         };
-        let places: Vec<(String, Vec<u32>)> = said.iter().map(|said| read(said.as_ref())).collect();
-        let here = places.get(rank).map(|(machine, _)| machine.clone());
-        let is_here = |machine| Some(machine) == here;
-        let cpus = places.into_iter().map(|(machine, cpus)| is_here(machine).then_some(cpus));
-        Self { rank, cpus: cpus.collect() }
+        let places: Vec<(String, String, Vec<u32>)> =
+            said.iter().map(|said| read(said.as_ref())).collect();
+        let here = places.get(rank).map(|(machine, network, _)| (machine.clone(), network.clone()));
+        let (machine, network) = here.unwrap_or_default();
+        let is_one_network = places.iter().all(|(m, n, _)| (m, n) == (&machine, &network));
+        let cpus = places.into_iter().map(|(m, _, cpus)| (m == machine).then_some(cpus));
+        Self { rank, cpus: cpus.collect(), is_one_network }
     }
 
     /// Number of ranks on this machine.
@@ -54,9 +59,15 @@ impl Placement {
         self.cpus.iter().flatten().count()
     }
 
-    /// Whether all ranks are on this machine.
+    /// Whether all ranks are on this machine, with the same clock.
     pub(super) fn is_one_machine(&self) -> bool {
         self.processes() == self.cpus.len()
+    }
+
+    /// Whether all ranks are on this machine and in its network namespace, so that loopback and
+    /// shared memory reach them.
+    pub(super) fn is_one_network(&self) -> bool {
+        self.is_one_network
     }
 
     /// Number of this machine's CPUs that any of its ranks may use.
@@ -97,10 +108,12 @@ impl Placement {
     }
 }
 
-/// The place of this rank: its machine, and the CPUs that it may use.
+/// The place of this rank: its machine, its network namespace, and the CPUs that it may use.
 fn place() -> Vec<u8> {
+    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |about| about.ino());
     let words = cpus::cpus().into_iter().map(|cpu| cpu.to_string());
-    std::iter::once(Hello::new().boot_id).chain(words).collect::<Vec<_>>().join(" ").into_bytes()
+    let words = [Hello::new().boot_id, network.to_string()].into_iter().chain(words);
+    words.collect::<Vec<_>>().join(" ").into_bytes()
 }
 
 #[cfg(test)]
@@ -110,8 +123,8 @@ mod tests {
     #[test]
     fn each_of_two_ranks_keeps_to_a_cpu_that_its_launcher_left_it() {
         let pinned = |own: &[u32], other: &[u32]| {
-            let places =
-                Placement { rank: 0, cpus: vec![Some(own.to_vec()), Some(other.to_vec())] };
+            let cpus = vec![Some(own.to_vec()), Some(other.to_vec())];
+            let places = Placement { rank: 0, cpus, is_one_network: true };
             let pin = places.pair().and_then(PinChoice::pin).map(|pin| (pin.here, pin.there));
             (pin.unwrap(), places.cores())
         };
@@ -124,15 +137,17 @@ mod tests {
 
     #[test]
     fn places_are_read_as_they_were_written() {
-        let elsewhere = Placement::of(0, &["a 0 1", "b 0 1"]);
+        let elsewhere = Placement::of(0, &["a 7 0 1", "b 7 0 1"]);
         assert_eq!((elsewhere.pair(), elsewhere.processes(), elsewhere.cores()), (None, 1, 2));
-        assert!(!elsewhere.is_one_machine());
+        assert!(!elsewhere.is_one_network());
+        let namespaces = Placement::of(0, &["a 7 0 1", "a 8 0 1"]);
+        assert_eq!((namespaces.processes(), namespaces.is_one_network()), (2, false));
         let own = cpus::cpus();
         let here = Placement::of(1, &[place(), place()]);
-        assert_eq!(here, Placement { rank: 1, cpus: vec![Some(own.clone()), Some(own)] });
-        assert!(here.is_one_machine());
+        let cpus = vec![Some(own.clone()), Some(own)];
+        assert_eq!(here, Placement { rank: 1, cpus, is_one_network: true });
         assert_eq!(Placement::of(0, &[&b""[..], b"\xff -1"]).cores(), 1, "garbled");
-        assert_eq!(Placement::of(5, &[b"a 0"]).own_cpu(None), None, "not among them");
+        assert_eq!(Placement::of(5, &[b"a 7 0"]).own_cpu(None), None, "not among them");
     }
 
     #[test]
@@ -140,7 +155,7 @@ mod tests {
         // Ranks 0 and 1 are on another machine.
         let places = |open: &[u32], rank, here: usize| {
             let cpus = [vec![None; 2], vec![Some(open.to_vec()); here]].concat();
-            Placement { rank, cpus }
+            Placement { rank, cpus, is_one_network: false }
         };
         assert_eq!(places(&[4, 5], 3, 2).own_cpu(None), Some(5));
         assert_eq!(places(&[4, 5], 3, 3).own_cpu(None), None);

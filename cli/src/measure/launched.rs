@@ -1,27 +1,28 @@
 //! Both sides as ranks of a launched job: `mpiexec -n 2 tagperf lat`.
 //!
-//! Rank 1 listens, and sends its address and a secret to rank 0 through the launcher. The secret
-//! proves to rank 1 that the connection comes from rank 0. Then both leave the job and go on as
-//! with `serve`.
+//! Rank 1 listens, and sends its addresses to rank 0 through the launcher. Both prove to each other
+//! that they know the job's secret. Then both leave the job and go on as with `serve`.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use tagmatch::Secret;
 use tagmatch_launch::Job;
-use tagmatch_launch::wire::to_hex;
+use tagmatch_os::stream::own_addresses;
 
 use super::job::{Placement, exchange, failed};
 use crate::control::prepare;
 use crate::failure::Failure;
 use crate::secret;
-use crate::spec::DeviceArg;
 
 /// The time that rank 0 has to connect after the exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// The time that rank 0 tries one address.
+const TRY_TIME: Duration = Duration::from_secs(2);
+/// The time that a connection has to prove that it is rank 0's.
+const PROOF_TIME: Duration = Duration::from_secs(1);
 const POLL_TIME: Duration = Duration::from_millis(2);
-const SECRET_BYTES: usize = 16;
 
 /// The role of this process.
 pub(super) enum LaunchRole {
@@ -34,23 +35,22 @@ pub(super) enum LaunchRole {
 }
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
-pub(super) fn join(device: &DeviceArg) -> Result<LaunchRole, Failure> {
+pub(super) fn join() -> Result<LaunchRole, Failure> {
     let mut job = Job::join().map_err(|error| failed(&error))?;
-    if device.may_use_tcp() && job.size() > 1 {
-        secret::adopt(job.secret().map_err(|error| failed(&error))?);
-    }
     match (job.size(), job.rank()) {
         (1, _) => leave(job).map(|()| LaunchRole::Alone),
         (2, 0) => {
+            let secret = shared_secret(&mut job)?;
             let places = Placement::exchange(&mut job)?;
             let said = exchange(&mut job, b"")?;
             leave(job)?;
-            connect(&said[1]).map(|stream| LaunchRole::Measures(stream, places))
+            connect(&said[1], &secret).map(|stream| LaunchRole::Measures(stream, places))
         }
         (2, _) => {
-            let is_here = Placement::exchange(&mut job)?.is_one_machine();
-            let (listener, place, secret) = listen(is_here).map_err(|error| failed(&error))?;
-            exchange(&mut job, format!("{secret} {place}").as_bytes())?;
+            let secret = shared_secret(&mut job)?;
+            let is_here = Placement::exchange(&mut job)?.is_one_network();
+            let (listener, places) = listen(is_here).map_err(|error| failed(&error))?;
+            exchange(&mut job, places.as_bytes())?;
             leave(job)?;
             accept(&listener, &secret).map(LaunchRole::Serves)
         }
@@ -61,44 +61,68 @@ pub(super) fn join(device: &DeviceArg) -> Result<LaunchRole, Failure> {
     }
 }
 
+fn shared_secret(job: &mut Job) -> Result<Secret, Failure> {
+    let secret = job.secret().map_err(|error| failed(&error))?;
+    secret::adopt(secret.clone());
+    secret.ok_or_else(|| failed(&secret::MISSING))
+}
+
 fn leave(job: Job) -> Result<(), Failure> {
     job.leave().map_err(|error| failed(&error))
 }
 
-/// Listens on loopback if rank 0 is on this machine, so that no other machine can connect.
-fn listen(is_here: bool) -> io::Result<(TcpListener, String, String)> {
-    let address = if is_here { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-    let listener = TcpListener::bind((address, 0))?;
-    let name = if is_here {
-        address.to_string()
+/// Listens on loopback if rank 0 shares this network namespace, so that no other machine can
+/// connect. Also returns where to connect to, in the order in which rank 0 is to try.
+fn listen(is_here: bool) -> io::Result<(TcpListener, String)> {
+    let (listener, hosts) = if is_here {
+        (TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, vec![Ipv4Addr::LOCALHOST.into()])
     } else {
-        std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned()
+        // Of both families, where there is IPv6.
+        let both = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
+        let listener = both.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+        let hosts = own_addresses()?.into_iter().filter(|host| !host.is_loopback());
+        (listener, hosts.collect())
     };
-    let mut secret = [0; SECRET_BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut secret)?;
-    let place = format!("{name}:{}", listener.local_addr()?.port());
-    Ok((listener, place, to_hex(&secret)))
+    let port = listener.local_addr()?.port();
+    let places = hosts.into_iter().map(|host| SocketAddr::new(host, port).to_string());
+    Ok((listener, places.collect::<Vec<_>>().join(" ")))
 }
 
-fn connect(said: &[u8]) -> Result<TcpStream, Failure> {
+/// Connects to rank 1 at one of its places.
+fn connect(said: &[u8], secret: &Secret) -> Result<TcpStream, Failure> {
     let said = String::from_utf8_lossy(said).into_owned();
-    let (secret, place) = said.split_once(' ').unwrap_or_default();
-    let connected = TcpStream::connect(place).and_then(|mut stream| {
-        prepare(&stream)?;
-        stream.write_all(secret.as_bytes())?;
-        Ok(stream)
-    });
-    connected.map_err(|error| failed(&format!("rank 1 at {place} can't be reached: {error}")))
+    let mut why = String::from("it has no address");
+    for place in said.split_whitespace() {
+        let connected = place.parse().map_err(|_| ErrorKind::InvalidInput.into()).and_then(
+            |place: SocketAddr| {
+                let stream = TcpStream::connect_timeout(&place, TRY_TIME)?;
+                prepare(&stream)?;
+                Ok(stream)
+            },
+        );
+        let proved = connected.map_err(|error: io::Error| error.to_string()).and_then(|stream| {
+            secret::prove(&stream, secret, TRY_TIME, |_| None)
+                .map_err(|error| error.to_string())?;
+            Ok(stream)
+        });
+        match proved {
+            Ok(stream) => return Ok(stream),
+            Err(error) => why = error,
+        }
+    }
+    Err(failed(&format!("rank 1 at {said} can't be reached: {why}")))
 }
 
-/// Accepts connections until one presents the secret.
-fn accept(listener: &TcpListener, secret: &str) -> Result<TcpStream, Failure> {
+/// Accepts connections until one proves that it knows the secret.
+fn accept(listener: &TcpListener, secret: &Secret) -> Result<TcpStream, Failure> {
     let begin = Instant::now();
     listener.set_nonblocking(true).map_err(|error| failed(&error))?;
     while begin.elapsed() < CONNECT_TIME {
         match listener.accept() {
             Ok((stream, _)) => {
-                if let Ok(stream) = knows(stream, secret) {
+                let proved = stream.set_nonblocking(false).is_ok()
+                    && secret::admit(&stream, Some(secret), PROOF_TIME).is_ok();
+                if proved && prepare(&stream).is_ok() {
                     return Ok(stream);
                 }
             }
@@ -109,37 +133,43 @@ fn accept(listener: &TcpListener, secret: &str) -> Result<TcpStream, Failure> {
     Err(failed(&format!("rank 0 did not connect within {} s", CONNECT_TIME.as_secs())))
 }
 
-fn knows(mut stream: TcpStream, secret: &str) -> io::Result<TcpStream> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    let mut said = [0; 2 * SECRET_BYTES];
-    stream.read_exact(&mut said)?;
-    if said != secret.as_bytes() {
-        return Err(ErrorKind::PermissionDenied.into());
-    }
-    stream.set_read_timeout(None)?;
-    prepare(&stream)?;
-    Ok(stream)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
     fn only_who_knows_the_secret_is_let_in() {
-        let (listener, place, secret) = listen(true).unwrap();
-        assert!(place.starts_with("127.0.0.1:"), "{place}");
-        let mut stranger = TcpStream::connect(&place).unwrap();
-        stranger.write_all(&[b'0'; 2 * SECRET_BYTES]).unwrap();
-        let said = format!("{secret} {place}");
-        let mut ours = connect(said.as_bytes()).unwrap();
-        ours.write_all(b"x").unwrap();
-        let mut theirs = accept(&listener, &secret).unwrap();
+        let [secret, another] = [7, 8].map(|byte| Secret::from_bytes(&[byte; 16]).unwrap());
+        let (listener, places) = listen(true).unwrap();
+        assert!(places.starts_with("127.0.0.1:"), "{places}");
+        let mut stranger = TcpStream::connect(&places).unwrap();
+        stranger.write_all(&[b'0'; 64]).unwrap();
+        let mut theirs = std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| accept(&listener, &secret).unwrap());
+            assert!(connect(places.as_bytes(), &another).is_err());
+            // The first place is no place, and nobody listens at the second.
+            let said = format!("nowhere 127.0.0.1:1 {places}");
+            connect(said.as_bytes(), &secret).unwrap().write_all(b"x").unwrap();
+            accepted.join().unwrap()
+        });
         let mut byte = [0];
         theirs.read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"x");
-        assert_ne!(listen(true).unwrap().2, secret);
-        assert!(connect(b"garbled").is_err());
+        for nowhere in ["", "garbled", "127.0.0.1:1"] {
+            assert!(connect(nowhere.as_bytes(), &secret).is_err());
+        }
+    }
+
+    #[test]
+    fn other_machines_are_told_all_addresses_but_loopback() {
+        let (listener, places) = listen(false).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for place in places.split_whitespace() {
+            let place: SocketAddr = place.parse().unwrap();
+            assert!(!place.ip().is_loopback() && place.port() == port, "{places}");
+            assert!(TcpStream::connect(place).is_ok(), "{place}");
+        }
     }
 }

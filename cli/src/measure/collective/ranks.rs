@@ -127,9 +127,10 @@ impl Ranks {
         }
         let places = Placement::exchange(&mut job)?;
         let are_here = places.is_one_machine();
-        if !are_here && common.device == DeviceArg::Shm {
+        if !places.is_one_network() && common.device == DeviceArg::Shm {
             let right = "--device auto, verbs, tcp or ucx would be right";
-            let why = format!("the ranks are not all on one machine; {right}");
+            let why =
+                format!("the ranks are not all in one network namespace of one machine; {right}");
             return Err(refused(job.rank(), why));
         }
         let cpu = places.own_cpu(common.pin);
