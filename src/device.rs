@@ -141,6 +141,17 @@ impl WorkerDevice {
     }
 }
 
+impl WorkerDevice {
+    /// See [`Counters::sent_beyond`](tagmatch_fallback::Counters).
+    pub(crate) fn sent_beyond(&self) -> u64 {
+        match self {
+            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+            WorkerDevice::Routed(routed) => routed.sent_beyond(),
+            _ => 0,
+        }
+    }
+}
+
 /// Makes one call on the device, whichever it is.
 macro_rules! on {
     ($device:expr, $each:ident => $call:expr) => {

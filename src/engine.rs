@@ -186,7 +186,15 @@ impl WorkerEngine {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        on!(self, engine => engine.counters())
+        on!(
+            self,
+            engine => {
+                let mut counters = engine.counters();
+                counters.sent_beyond = engine.device().sent_beyond();
+                counters
+            },
+            engine => engine.counters()
+        )
     }
 
     /// Sends the message in `buffer`. `None`: the send is complete, and the buffer still where it

@@ -105,7 +105,8 @@ pub(crate) fn where_matched(
     matching: &Matching,
     hw_tags: HwTagsArg,
 ) -> Vec<(&'static str, String)> {
-    let Matching { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = matching;
+    let Matching { hardware, posted, unexpected, by_device, not_offloaded, .. } = matching;
+    let Matching { list_faults, sent_beyond, .. } = matching;
     let mut all = format!(
         "{} receives: {} in hardware, {} posted, {} unexpected",
         show_count(hardware + posted + unexpected + by_device),
@@ -123,6 +124,10 @@ pub(crate) fn where_matched(
             let count = show_count(count);
             lines.push(("in software", format!("{count} because {meaning} ({name})")));
         }
+    }
+    if *sent_beyond > 0 {
+        let count = show_count(*sent_beyond);
+        lines.push(("beyond", format!("{count} messages, credits included, left over a network")));
     }
     lines.extend(list_fault(*list_faults).map(|fault| ("FAULT", fault)));
     lines

@@ -356,6 +356,13 @@ fn two_network_namespaces_are_two_machines() {
             let output = run.args(["--device", device]).output().unwrap();
             let said = (text(&output.stdout), text(&output.stderr));
             assert_eq!(output.status.code(), Some(0), "{test} over {device}: {said:?}");
+            let matched = said
+                .0
+                .lines()
+                .any(|line| line.contains("matched") && !line.contains(" 0 receives"));
+            assert!(matched, "{test} over {device}: {said:?}");
+            let is_beyond = said.0.contains("messages, credits included, left over a network");
+            assert_eq!(is_beyond, device == "auto", "{test}: {said:?}");
         }
     }
     let shm = [env!("CARGO_BIN_EXE_tagperf"), "barrier", "--device", "shm"];

@@ -19,6 +19,9 @@ pub(crate) struct Matching {
     /// Events of a NIC's list that break its rules; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(crate) list_faults: u64,
+    /// Messages that left over a network, beside shared memory; absent if 0.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) sent_beyond: u64,
 }
 
 /// Receives among `posted` that no NIC matched, by reason; absent if 0.
@@ -51,18 +54,26 @@ fn is_zero(count: &u64) -> bool {
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
         let Counters { hardware, posted, unexpected, by_device, .. } = counters;
-        let Counters { not_offloaded, list_faults, .. } = counters;
-        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
+        let Counters { not_offloaded, list_faults, sent_beyond, .. } = counters;
+        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults, sent_beyond }
     }
 }
 
 impl Matching {
     /// How many counts there are.
-    pub(crate) const COUNTS: usize = 13;
+    pub(crate) const COUNTS: usize = 14;
 
     /// All counts, in an order that every process of this version knows.
     pub(crate) fn counts(&self) -> [u64; Self::COUNTS] {
-        let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = *self;
+        let Self {
+            hardware,
+            posted,
+            unexpected,
+            by_device,
+            not_offloaded,
+            list_faults,
+            sent_beyond,
+        } = *self;
         let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
             not_offloaded;
         [
@@ -79,15 +90,17 @@ impl Matching {
             phase,
             off,
             list_faults,
+            sent_beyond,
         ]
     }
 
     pub(crate) fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
-        let [hardware, posted, unexpected, by_device, reasons @ .., list_faults] = counts;
+        let [hardware, posted, unexpected, by_device, reasons @ .., list_faults, sent_beyond] =
+            counts;
         let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
         let not_offloaded =
             NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off };
-        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
+        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults, sent_beyond }
     }
 
     /// Adds counts of another side or row.

@@ -26,6 +26,7 @@ pub struct Routed<L> {
     address: Address,
     limits: Limits,
     polls: u32,
+    sent_beyond: u64,
     epoll: Epoll,
 }
 
@@ -52,12 +53,17 @@ impl<L: Join> Routed<L> {
             device.tags().map(|_| limits)
         });
         let limits = of_list.unwrap_or_else(|| local.limits());
-        Ok(Routed { local, networks, address, limits, polls: 0, epoll })
+        Ok(Routed { local, networks, address, limits, polls: 0, sent_beyond: 0, epoll })
     }
 
     /// The local device.
     pub fn local(&self) -> &L {
         &self.local
+    }
+
+    /// The number of messages that went out over networks.
+    pub fn sent_beyond(&self) -> u64 {
+        self.sent_beyond
     }
 
     /// The network over which a peer is reached.
@@ -79,7 +85,7 @@ impl<L: Join> Routed<L> {
     #[inline(never)]
     fn send_by_network(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
         match self.networks.of_mut(peer) {
-            Some(device) => device.send(peer, *message),
+            Some(device) => device.send(peer, *message).inspect(|()| self.sent_beyond += 1),
             None => Err(Refused::Down),
         }
     }

@@ -154,7 +154,7 @@ fn a_nic_matches_where_messages_come_to() {
         let measured =
             run(&mut control, &DeviceArg::Shm, &mut case.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
-        let Matching { hardware, posted, unexpected, by_device: _, not_offloaded, list_faults } =
+        let Matching { hardware, posted, unexpected, not_offloaded, list_faults, .. } =
             measured.matching;
         assert_eq!(hardware + posted + unexpected, receives, "{case:?}");
         assert!(hardware > 0, "{case:?}: {:?}", measured.matching);
