@@ -365,6 +365,13 @@ fn two_network_namespaces_are_two_machines() {
             assert_eq!(is_beyond, device == "auto", "{test}: {said:?}");
         }
     }
+    // A NIC's list beside shared memory still matches what comes over the network.
+    let model = "lat --sizes 4K --iters 20 --device auto --hw-tags model";
+    let mut run = place.run(&format!("-n 2 --hosts {hosts} --"));
+    run.arg(env!("CARGO_BIN_EXE_tagperf")).args(model.split_whitespace());
+    let said = run.output().unwrap().stdout;
+    let matched = text(&said).lines().find(|line| line.contains("matched")).unwrap();
+    assert!(!matched.contains(" 0 in hardware"), "{matched}");
     let shm = [env!("CARGO_BIN_EXE_tagperf"), "barrier", "--device", "shm"];
     let output = place.run(&format!("-n 2 --hosts {hosts} --")).args(shm).output().unwrap();
     assert!(text(&output.stderr).contains("one network namespace"), "{}", text(&output.stderr));

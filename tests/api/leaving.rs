@@ -266,6 +266,8 @@ fn a_flush_ends_though_other_threads_go_on_sending() {
         }
         drop(told);
         a.send(to_b, 2, vec![]).wait().unwrap();
+        // No thread of the sender makes progress any more.
+        a.flush(PATIENCE).unwrap();
     });
 }
 

@@ -29,7 +29,8 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 /// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`;
 /// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback;
 /// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
-/// worker has TCP alone, so that both are used; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// worker has TCP alone, so that both are used; `auto+model`, the same with a model of a NIC on TCP
+/// that is offered all receives; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -64,16 +65,17 @@ fn on_device(patience: Option<Duration>) -> Config {
         #[cfg(all(feature = "shm", feature = "tcp"))]
         "auto" => auto(patience),
         #[cfg(all(feature = "shm", feature = "tcp"))]
-        "auto+tcp" => {
-            static WORKERS: AtomicU32 = AtomicU32::new(0);
-            let is_even = WORKERS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-            if is_even { auto(patience) } else { tcp(patience) }
+        "auto+tcp" => auto_or_tcp(patience),
+        #[cfg(all(feature = "shm", feature = "tcp", feature = "model"))]
+        "auto+model" => {
+            let hw_tags = HwTags::Model(tagmatch::model::ModelConfig::default());
+            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_tcp(patience) }
         }
         #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
             panic!(
-                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp or ucx \
+                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp, auto+model or ucx \
                  is right"
             )
         }
@@ -89,6 +91,13 @@ fn tcp(patience: Option<Duration>) -> Config {
 fn auto(patience: Option<Duration>) -> Config {
     let tcp = on_loopback(patience);
     with_secret(DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() }))
+}
+
+#[cfg(all(feature = "shm", feature = "tcp"))]
+fn auto_or_tcp(patience: Option<Duration>) -> Config {
+    static WORKERS: AtomicU32 = AtomicU32::new(0);
+    let is_even = WORKERS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+    if is_even { auto(patience) } else { tcp(patience) }
 }
 
 #[cfg(feature = "tcp")]
