@@ -25,7 +25,7 @@ pub struct AutoConfig {
     #[cfg(feature = "verbs")]
     pub verbs: VerbsConfig,
     /// TCP, for the peers of other machines that have no verbs, if there is a secret
-    /// ([`Config::secret`]).
+    /// ([`Config::secret`](crate::Config::secret)).
     #[cfg(feature = "tcp")]
     pub tcp: TcpConfig,
 }
