@@ -11,8 +11,8 @@
 //!    ([`PeerNumbers`](tagmatch_device::PeerNumbers)). A device takes a number that is not its own
 //!    for that of a peer that is down. So a message to a peer of this machine costs nothing more: it
 //!    is passed to shared memory first, and to a network if shared memory knows no such peer.
-//! 4. **Polling.** Shared memory is polled each time. A network is polled when shared memory has
-//!    nothing, and once in 64 polls otherwise; only once in 64 polls as long as it has no peer.
+//! 4. **Polling.** Shared memory is polled each time. Networks are polled when shared memory
+//!    has nothing, and once in 64 polls otherwise; only once in 64 polls as long as they have no peer.
 //! 5. **Sleeping.** One epoll descriptor covers the descriptors of all devices.
 //! 6. **The NIC's list** is that of the first network that has one. Messages over shared memory and
 //!    over other networks come past it ([`Incoming::through_list`](tagmatch_device::Incoming)); the

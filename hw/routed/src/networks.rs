@@ -2,20 +2,16 @@
 
 use tagmatch_device::{Device, Event, Join, Network, PeerId};
 
-/// A network without a peer is polled once in so many polls: a power of two.
+/// Networks without a peer are polled once in so many polls: a power of two.
 const POLLS_WITHOUT_PEER: u32 = 64;
-
-struct Member {
-    device: Box<dyn Join + Send>,
-    /// Its peers that are not down, the worker itself aside.
-    peers: u32,
-}
 
 /// The networks of a worker.
 pub(crate) struct Networks {
-    members: Vec<Member>,
+    members: Vec<Box<dyn Join + Send>>,
     /// By number of a peer: 0 if it isn't on a network, else the network's place, from 1.
     routes: Vec<u8>,
+    /// The peers that are not down, the worker itself aside.
+    peers: u32,
     /// Which network is polled first.
     turn: usize,
     polls: u32,
@@ -23,18 +19,17 @@ pub(crate) struct Networks {
 
 impl Networks {
     pub(crate) fn new(devices: Vec<Box<dyn Join + Send>>) -> Self {
-        let members = devices.into_iter().map(|device| Member { device, peers: 0 }).collect();
-        Networks { members, routes: Vec::new(), turn: 0, polls: 0 }
+        Networks { members: devices, routes: Vec::new(), peers: 0, turn: 0, polls: 0 }
     }
 
     /// The devices.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &(dyn Join + Send)> {
-        self.members.iter().map(|member| &*member.device)
+        self.members.iter().map(|device| &**device)
     }
 
     /// The devices.
     pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Join + Send>> {
-        self.members.iter_mut().map(|member| &mut member.device)
+        self.members.iter_mut()
     }
 
     fn place(&self, peer: PeerId) -> Option<usize> {
@@ -43,13 +38,13 @@ impl Networks {
 
     /// The device of a peer; `None` if it isn't on a network.
     pub(crate) fn of(&self, peer: PeerId) -> Option<&dyn Device> {
-        Some(&*self.members.get(self.place(peer)?)?.device)
+        Some(&**self.members.get(self.place(peer)?)?)
     }
 
     /// The device of a peer; `None` if it isn't on a network.
     pub(crate) fn of_mut(&mut self, peer: PeerId) -> Option<&mut dyn Device> {
         let place = self.place(peer)?;
-        Some(&mut *self.members.get_mut(place)?.device)
+        Some(&mut **self.members.get_mut(place)?)
     }
 
     /// Makes a call that connects to a peer over `network`, and notes the peer's route.
@@ -59,32 +54,37 @@ impl Networks {
         none: E,
         call: impl FnOnce(&mut dyn Device) -> Result<PeerId, E>,
     ) -> Result<PeerId, E> {
-        let place = self.members.iter().position(|member| member.device.network() == network);
+        let place = self.members.iter().position(|device| device.network() == network);
         let Some(place) = place else { return Err(none) };
-        let peer = call(&mut *self.members[place].device)?;
-        self.members[place].peers += u32::from(note(&mut self.routes, peer, place));
+        let peer = call(&mut *self.members[place])?;
+        self.peers += u32::from(note(&mut self.routes, peer, place));
         Ok(peer)
     }
 
     /// The next event of a network; `None` if there is none, or if it isn't time to look. The events
     /// of the worker itself are those of another device.
+    #[inline]
     pub(crate) fn poll(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
-        let is_time = self.polls.is_multiple_of(POLLS_WITHOUT_PEER);
-        let Networks { members, routes, turn, .. } = self;
+        if self.peers == 0 && !self.polls.is_multiple_of(POLLS_WITHOUT_PEER) {
+            return None;
+        }
+        self.poll_all()
+    }
+
+    #[inline(never)]
+    fn poll_all(&mut self) -> Option<Event<'_>> {
+        let Networks { members, routes, peers, turn, .. } = self;
         *turn = if *turn + 1 < members.len() { *turn + 1 } else { 0 };
-        let (after, before) = members.split_at_mut(*turn);
-        let places = (*turn..).zip(before).chain((0..).zip(after));
-        for (place, Member { device, peers }) in places {
-            if *peers == 0 && !is_time {
-                continue;
-            }
+        let (before, after) = members.split_at_mut(*turn);
+        let places = (*turn..).zip(after).chain((0..).zip(before));
+        for (place, device) in places {
             let Some(event) = device.poll() else { continue };
             match &event {
                 Event::PeerUp { peer: PeerId::ONESELF, .. }
                 | Event::PeerDown { peer: PeerId::ONESELF, .. } => continue,
                 Event::PeerUp { peer, .. } => *peers += u32::from(note(routes, *peer, place)),
-                Event::PeerDown { .. } => *peers -= 1,
+                Event::PeerDown { .. } => *peers = peers.saturating_sub(1),
                 _ => {}
             }
             return Some(event);
