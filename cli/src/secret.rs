@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"\x01tagperf";
 const HELLO_BYTES: usize = 24;
 const PROTOCOL: &[u8] = b"tagperf control 1";
 /// The longest refusal that is read, in bytes.
-const REFUSAL_BYTES_MAX: u64 = 1024;
+const REFUSAL_BYTES_MAX: usize = 1024;
 
 /// The error where a device needs the secret and there is none.
 pub(crate) const MISSING: &str = "there is no secret; TAGMATCH_SECRET_FILE with the name of a file of mode 0600, or \
@@ -121,7 +121,7 @@ pub(crate) fn prove(
     write(stream, &own)?;
     let theirs = match read::<HELLO_BYTES>(stream, deadline, &[])? {
         hello if hello.starts_with(&MAGIC) => hello,
-        message => return Err(refused(stream, &message, refusal)),
+        message => return Err(refused(stream, deadline, &message, refusal)),
     };
     let greeting = greeting(&own, &theirs);
     write(stream, &greeting.proof(secret, Role::Caller))?;
@@ -129,7 +129,7 @@ pub(crate) fn prove(
     if greeting.is_proof(secret, Role::Listener, &proof) {
         return Ok(stream.set_read_timeout(None)?);
     }
-    Err(refused(stream, &proof, refusal))
+    Err(refused(stream, deadline, &proof, refusal))
 }
 
 /// Lets a client in that proves to know the secret; where there is none here, one that has none
@@ -182,11 +182,16 @@ fn greeting<'a>(client: &'a [u8; HELLO_BYTES], server: &'a [u8; HELLO_BYTES]) ->
 /// The error that a message, of which the first bytes were read, stands for.
 fn refused(
     stream: &TcpStream,
+    deadline: Instant,
     first: &[u8],
     refusal: impl Fn(&[u8]) -> Option<String>,
 ) -> Unproved {
     let mut message = first.to_vec();
-    let _ = stream.take(REFUSAL_BYTES_MAX).read_to_end(&mut message);
+    while message.len() < REFUSAL_BYTES_MAX
+        && let Ok([byte]) = read(stream, deadline, &[])
+    {
+        message.push(byte);
+    }
     refusal(&message).map_or(Unproved::Garbage, Unproved::Refused)
 }
 

@@ -44,7 +44,8 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
             let places = Placement::exchange(&mut job)?;
             let said = exchange(&mut job, b"")?;
             leave(job)?;
-            connect(&said[1], &secret).map(|stream| LaunchRole::Measures(stream, places))
+            connect(&said[1], &secret, CONNECT_TIME)
+                .map(|stream| LaunchRole::Measures(stream, places))
         }
         (2, _) => {
             let secret = shared_secret(&mut job)?;
@@ -88,29 +89,34 @@ fn listen(is_here: bool) -> io::Result<(TcpListener, String)> {
     Ok((listener, places.collect::<Vec<_>>().join(" ")))
 }
 
-/// Connects to rank 1 at one of its places.
-fn connect(said: &[u8], secret: &Secret) -> Result<TcpStream, Failure> {
+/// Connects to rank 1 at one of its places. Tries again for a while, since rank 1 may be busy with
+/// connections of others.
+fn connect(said: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Failure> {
     let said = String::from_utf8_lossy(said).into_owned();
-    let mut why = String::from("it has no address");
-    for place in said.split_whitespace() {
-        let connected = place.parse().map_err(|_| ErrorKind::InvalidInput.into()).and_then(
-            |place: SocketAddr| {
-                let stream = TcpStream::connect_timeout(&place, TRY_TIME)?;
-                prepare(&stream)?;
-                Ok(stream)
-            },
-        );
-        let proved = connected.map_err(|error: io::Error| error.to_string()).and_then(|stream| {
-            secret::prove(&stream, secret, TRY_TIME, |_| None)
-                .map_err(|error| error.to_string())?;
-            Ok(stream)
-        });
-        match proved {
-            Ok(stream) => return Ok(stream),
-            Err(error) => why = error,
+    let places: Vec<SocketAddr> = said.split(' ').filter_map(|place| place.parse().ok()).collect();
+    let (begin, mut why) = (Instant::now(), String::from("it has no address"));
+    loop {
+        for place in &places {
+            match connect_to(place, secret) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => why = error,
+            }
         }
+        if places.is_empty() || begin.elapsed() >= time {
+            return Err(failed(&format!("rank 1 at {said} can't be reached: {why}")));
+        }
+        std::thread::sleep(POLL_TIME);
     }
-    Err(failed(&format!("rank 1 at {said} can't be reached: {why}")))
+}
+
+fn connect_to(place: &SocketAddr, secret: &Secret) -> Result<TcpStream, String> {
+    let connect = || {
+        let stream = TcpStream::connect_timeout(place, TRY_TIME)?;
+        prepare(&stream).map(|()| stream)
+    };
+    let stream = connect().map_err(|error: io::Error| error.to_string())?;
+    secret::prove(&stream, secret, TRY_TIME, |_| None).map_err(|error| error.to_string())?;
+    Ok(stream)
 }
 
 /// Accepts connections until one proves that it knows the secret.
@@ -139,6 +145,8 @@ mod tests {
 
     use super::*;
 
+    const SOON: Duration = Duration::from_secs(20);
+
     #[test]
     fn only_who_knows_the_secret_is_let_in() {
         let [secret, another] = [7, 8].map(|byte| Secret::from_bytes(&[byte; 16]).unwrap());
@@ -148,17 +156,17 @@ mod tests {
         stranger.write_all(&[b'0'; 64]).unwrap();
         let mut theirs = std::thread::scope(|scope| {
             let accepted = scope.spawn(|| accept(&listener, &secret).unwrap());
-            assert!(connect(places.as_bytes(), &another).is_err());
+            assert!(connect(places.as_bytes(), &another, Duration::ZERO).is_err());
             // The first place is no place, and nobody listens at the second.
             let said = format!("nowhere 127.0.0.1:1 {places}");
-            connect(said.as_bytes(), &secret).unwrap().write_all(b"x").unwrap();
+            connect(said.as_bytes(), &secret, SOON).unwrap().write_all(b"x").unwrap();
             accepted.join().unwrap()
         });
         let mut byte = [0];
         theirs.read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"x");
         for nowhere in ["", "garbled", "127.0.0.1:1"] {
-            assert!(connect(nowhere.as_bytes(), &secret).is_err());
+            assert!(connect(nowhere.as_bytes(), &secret, Duration::ZERO).is_err());
         }
     }
 
