@@ -57,7 +57,8 @@ impl Secret {
             return exposed("has a mode other than 0600; chmod 600 makes it private");
         }
         let bytes = read(file).map_err(unreadable)?;
-        Self::from_bytes(bytes.trim_ascii_end())
+        let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+        Self::from_bytes(&bytes[..end])
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::device::Tcp;
-use tagmatch_device::{DownReason, PeerId};
+use tagmatch_device::PeerId;
 use tagmatch_os::tcp;
 
 impl Tcp {
@@ -43,8 +43,11 @@ impl Tcp {
         }
         self.busy_look_at = now + self.busy_period();
         for peer in std::mem::take(&mut self.busy) {
-            if self.is_gone(peer, now) {
-                self.finish(peer, DownReason::Gone);
+            if self.is_gone(peer, now)
+                && let Some(connection) = self.peers.connection_mut(peer)
+            {
+                // What the peer has sent before is delivered first.
+                connection.note_broken();
             }
         }
     }

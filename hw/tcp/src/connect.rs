@@ -31,7 +31,7 @@ impl Tcp {
             return Ok(peer);
         }
         self.check_route(address)?;
-        TcpAddress::parse(address)?;
+        let hosts = TcpAddress::parse(address)?.hosts.len();
         if self.listeners.is_closed() {
             let why = "the device was closed";
             return Err(DeviceError::Unsupported { what: "another connection", why });
@@ -39,6 +39,7 @@ impl Tcp {
         let now = self.clock.time();
         let attempt = Attempt {
             caller: None,
+            hosts,
             deadline: now + self.config.connect_timeout,
             way: 0,
             way_time: WAY_TIME,
@@ -67,18 +68,26 @@ impl Tcp {
     /// Begins a connection to the next host to which one can be begun.
     fn try_ways(&mut self, peer: PeerId) {
         let (now, own, options) = (self.clock.time(), self.address, self.options());
+        let connect_timeout = self.config.connect_timeout;
         let Some(address) = self.peers.address(peer) else { return };
         let Ok(parsed) = TcpAddress::parse(&address) else { return };
         let Some(attempt) = self.peers.attempt_mut(peer) else { return };
         loop {
             let Some(host) = parsed.hosts.get(attempt.way) else {
-                if !attempt.is_silent {
+                let has_time = attempt.errno == libc::ETIMEDOUT && attempt.deadline > now;
+                if !attempt.is_silent && !has_time {
                     return self.give_up(peer);
                 }
-                // A machine has taken a connection, and its worker was busy.
                 attempt.way = 0;
                 attempt.way_time = (attempt.way_time * 2).min(WAY_TIME_MAX);
                 attempt.next_at = now + RETRY_DELAY;
+                if attempt.is_silent {
+                    // A machine has taken a connection, and its worker was busy. If no machine
+                    // does so in the next round, the peer is gone.
+                    attempt.is_silent = false;
+                    let round = attempt.way_time * u32::try_from(attempt.hosts).unwrap_or(1);
+                    attempt.deadline = now + round.max(connect_timeout);
+                }
                 return;
             };
             let begun = stream::connect_tcp(SocketAddr::new(*host, parsed.port))
@@ -200,8 +209,6 @@ impl Tcp {
 
     fn tend_attempt(&mut self, peer: PeerId) {
         let now = self.clock.time();
-        let hosts = self.peers.address(peer).and_then(|address| TcpAddress::parse(&address).ok());
-        let hosts = hosts.map_or(0, |parsed| parsed.hosts.len());
         let Some(attempt) = self.peers.attempt_mut(peer) else { return };
         let is_late = attempt.deadline <= now;
         let Some(caller) = &attempt.caller else {
@@ -219,7 +226,7 @@ impl Tcp {
                 attempt.errno = libc::ETIMEDOUT;
                 self.next_way(peer, 1, Duration::ZERO);
             }
-        } else if attempt.way_until <= now && hosts > 1 && !caller.has_asked() {
+        } else if attempt.way_until <= now && attempt.hosts > 1 && !caller.has_asked() {
             // This host may be another machine than the peer's.
             attempt.is_silent = true;
             self.next_way(peer, 1, Duration::ZERO);
@@ -230,9 +237,10 @@ impl Tcp {
     pub(crate) fn next_attempt(&self) -> Option<Duration> {
         let due = |peer: &PeerId| match self.peers.state(*peer)? {
             PeerState::Connecting(attempt) => match &attempt.caller {
+                None if attempt.is_silent => Some(attempt.next_at),
                 None => Some(attempt.next_at.min(attempt.deadline)),
                 Some(caller) if caller.talk.is_established => {
-                    (!caller.has_asked()).then_some(attempt.way_until)
+                    (attempt.hosts > 1 && !caller.has_asked()).then_some(attempt.way_until)
                 }
                 Some(_) => Some(attempt.way_until.min(attempt.deadline)),
             },

@@ -28,6 +28,8 @@ pub(crate) enum PeerState {
 pub(crate) struct Attempt {
     /// The handshake that is under way.
     pub(crate) caller: Option<Caller>,
+    /// The number of hosts.
+    pub(crate) hosts: usize,
     /// When to give up, unless a machine has answered.
     pub(crate) deadline: Duration,
     /// Which host is tried.

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -10,7 +11,7 @@ use common::{
     tcp, wait_down, wait_for, wait_up,
 };
 use tagmatch_device::{
-    Buffer, Device, DownReason, Flush, PeerId, ReadError, ReadRequest, Refused, RemoteSpan,
+    Address, Buffer, Device, DownReason, Flush, PeerId, ReadError, ReadRequest, Refused, RemoteSpan,
 };
 use tagmatch_tcp::{Tcp, TcpConfig};
 
@@ -111,6 +112,30 @@ fn a_peer_that_dies_before_it_answers_is_unreachable() {
     let reason = wait_down(&mut tcp, peer);
     assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+}
+
+/// Its machine has two addresses and takes connections, so the worker is waited for as a busy one.
+#[test]
+fn a_peer_with_two_addresses_that_was_busy_and_dies_is_unreachable() {
+    let listen = |host: [u8; 4], port| TcpListener::bind((Ipv4Addr::from(host), port)).unwrap();
+    let one = listen([127, 0, 0, 1], 0);
+    let two = listen([127, 0, 0, 2], one.local_addr().unwrap().port());
+    let announce = vec![Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into()];
+    let address = {
+        let busy = tcp(TcpConfig { announce, ..config() }).address();
+        let mut bytes = busy.as_bytes().to_vec();
+        bytes[9..11].copy_from_slice(&one.local_addr().unwrap().port().to_le_bytes());
+        Address::from_bytes(&bytes).unwrap()
+    };
+    let mut tcp = tcp(config());
+    let peer = tcp.connect(&address).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        assert!(poll(&mut tcp).is_none(), "a busy peer was given up");
+    }
+    drop((one, two));
+    let reason = wait_down(&mut tcp, peer);
+    assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
 }
 
 #[test]
