@@ -108,6 +108,36 @@ fn what_a_shell_prints_at_its_start_does_no_harm() {
 }
 
 #[test]
+fn the_helper_may_begin_in_a_line_that_a_shell_has_begun() {
+    let place = Place::new("title", &format!("printf x\n{HERE}"));
+    let output = place.shell("-n 2 --hosts one", "echo $PMI_RANK");
+    assert_eq!(sorted(&output.stdout), ["0", "1"]);
+    assert_eq!(text(&output.stderr), "x");
+}
+
+#[test]
+fn the_secret_goes_to_a_helper_of_this_version_only() {
+    let secret = "0123456789abcdef0123456789abcdef";
+    let helper = "tagmatch-launch helper of version";
+    // The second agent echoes what it gets, after a true helper has greeted and ended.
+    for (name, agent) in [
+        ("echoes", "exec timeout 1 tee $0.got"),
+        ("echoes-later", "exec 3<&0; sh -c \"$2\" < /dev/null; exec timeout 5 cat <&3"),
+        ("version", &*format!("echo {helper} 9.9.9; exec timeout 5 tee $0.got")),
+        ("title", &*format!("printf 'x{helper} 9.9.9\\n'; exec timeout 5 tee $0.got")),
+    ] {
+        let place = Place::new(&format!("secret-{name}"), agent);
+        let mut run = place.run("-n 1 --hosts one -- true");
+        let output = run.env("TAGMATCH_SECRET", secret).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let is_in = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(secret);
+        assert!(!is_in(&output.stdout) && !is_in(&output.stderr), "{name}");
+        let got = fs::read(place.0.join("agent.got")).unwrap_or_default();
+        assert!(got.is_empty(), "{name}: the agent got {} bytes", got.len());
+    }
+}
+
+#[test]
 fn the_exit_status_is_of_the_first_that_failed_on_any_machine() {
     let place = Place::new("status", HERE);
     let output = place.shell("-n 4 --hosts one,two", "[ $PMI_RANK = 3 ] && exit 7; sleep 600");

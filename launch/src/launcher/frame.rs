@@ -1,5 +1,7 @@
 //! What the launcher and its helper on another machine tell each other, as frames: the length of
-//! the rest (4 bytes), the kind (1 byte), and the content. Numbers are little-endian.
+//! the rest (4 bytes), the kind (1 byte), and the content. Numbers are little-endian. The two
+//! directions have no kind in common: the launcher's own frames, if an agent echoes them, are
+//! garbage to it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read, Write};
@@ -103,14 +105,14 @@ impl FromHelper {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Started(job, refusal) => {
-                let frame = Writer::new(1).number(*job).number(refusal.is_some().into());
+                let frame = Writer::new(11).number(*job).number(refusal.is_some().into());
                 frame.rest(refusal.as_deref().unwrap_or_default().as_bytes())
             }
-            Self::Request(member, text) => Writer::new(2).member(*member).rest(text),
-            Self::Output(text) => Writer::new(3).rest(text),
-            Self::Error(text) => Writer::new(4).rest(text),
+            Self::Request(member, text) => Writer::new(12).member(*member).rest(text),
+            Self::Output(text) => Writer::new(13).rest(text),
+            Self::Error(text) => Writer::new(14).rest(text),
             Self::Ended(member, status) => {
-                Writer::new(5).member(*member).rest(&status.to_le_bytes())
+                Writer::new(15).member(*member).rest(&status.to_le_bytes())
             }
         }
     }
@@ -120,15 +122,15 @@ impl FromHelper {
         let (kind, rest) = frame.split_first()?;
         let mut from = Reader(rest);
         Some(match kind {
-            1 => {
+            11 => {
                 let (job, is_refused) = (from.number()?, from.number()? != 0);
                 let why = String::from_utf8_lossy(from.0).into_owned();
                 Self::Started(job, is_refused.then_some(why))
             }
-            2 => Self::Request(from.member()?, from.0.to_vec()),
-            3 => Self::Output(from.0.to_vec()),
-            4 => Self::Error(from.0.to_vec()),
-            5 => Self::Ended(from.member()?, from.signed()?),
+            12 => Self::Request(from.member()?, from.0.to_vec()),
+            13 => Self::Output(from.0.to_vec()),
+            14 => Self::Error(from.0.to_vec()),
+            15 => Self::Ended(from.member()?, from.signed()?),
             _ => return None,
         })
     }
@@ -286,6 +288,7 @@ mod tests {
         assert!(ToHelper::decode(&beyond[4..]).is_none(), "ranks beyond the size");
         let zero = ToHelper::Start(Part { directory: "/t\0".into(), ..part() }).encode();
         assert!(ToHelper::decode(&zero[4..]).is_none());
+        assert!(FromHelper::decode(&whole[4..]).is_none(), "an echo");
         assert!(ToHelper::decode(&[9]).is_none() && ToHelper::decode(&[]).is_none());
         assert!(read(&mut &[255; 9][..]).is_err(), "too long");
     }

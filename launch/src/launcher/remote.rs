@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -29,14 +29,27 @@ const PRELUDE_BYTES_MAX: u64 = 64 << 10;
 /// How long an agent may take to end after its connection has.
 const AGENT_TIME: Duration = Duration::from_millis(200);
 
-/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends.
+/// What the thread that writes to a helper gets.
+enum ToWriter {
+    Frame(Vec<u8>),
+    /// The helper has said that it is one, of this version.
+    Greeted,
+}
+
+/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames wait
+/// until the helper has greeted: they have the secret, and before the greeting anything may be at
+/// the other end.
 #[derive(Clone)]
-pub(super) struct Link(Arc<Mutex<Option<SyncSender<Vec<u8>>>>>);
+pub(super) struct Link(Arc<Mutex<Option<SyncSender<ToWriter>>>>);
 
 impl Link {
     pub(super) fn send(&self, frame: &ToHelper) {
+        self.put(ToWriter::Frame(frame.encode()));
+    }
+
+    fn put(&self, what: ToWriter) {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_sent = sender.as_ref().is_some_and(|to| to.try_send(frame.encode()).is_ok());
+        let is_sent = sender.as_ref().is_some_and(|to| to.try_send(what).is_ok());
         if !is_sent {
             *sender = None;
         }
@@ -76,18 +89,15 @@ impl RemoteHost {
             LaunchError::Start { command, error }
         })?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (sender, frames) = sync_channel::<Vec<u8>>(FRAMES_MAX);
+        let (sender, frames) = sync_channel(FRAMES_MAX);
         let link = Link(Arc::new(Mutex::new(Some(sender))));
         let host = RemoteHost { name: name.to_owned(), link, is_lost: false, child };
-        if let (Some(mut input), Some(output)) = (input, output) {
-            let write = move || {
-                let send = |frame: Vec<u8>, to: &mut ChildStdin| to.write_all(&frame).is_ok();
-                while frames.recv().is_ok_and(|frame| send(frame, &mut input)) {}
-            };
+        if let (Some(input), Some(output)) = (input, output) {
+            let write = move || transmit(&frames, input);
             thread::Builder::new().name(format!("to {name}")).spawn(write)?;
-            let events = events.clone();
+            let (events, link) = (events.clone(), host.link.clone());
             let read = move || {
-                let why = receive(number, output, &events);
+                let why = receive(number, output, &link, &events);
                 let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
                 let _ = events.send(LauncherEvent::HostLost(number, why));
             };
@@ -152,10 +162,42 @@ fn is_here(name: &str) -> bool {
     name == "localhost" || name == own.trim()
 }
 
+/// Writes frames to the helper, from its greeting on, until the link is closed. If the link is
+/// closed before the greeting, nothing is ever written.
+fn transmit(frames: &Receiver<ToWriter>, mut to: impl Write) {
+    let mut waiting = Vec::new();
+    loop {
+        match frames.recv() {
+            Ok(ToWriter::Frame(frame)) if waiting.len() < FRAMES_MAX => waiting.push(frame),
+            Ok(ToWriter::Greeted) => break,
+            _ => return,
+        }
+    }
+    if waiting.iter().any(|frame| to.write_all(frame).is_err()) {
+        return;
+    }
+    drop(waiting);
+    while let Ok(what) = frames.recv() {
+        if let ToWriter::Frame(frame) = what
+            && to.write_all(&frame).is_err()
+        {
+            return;
+        }
+    }
+}
+
 /// Makes events of what the helper sends, until the connection ends.
-fn receive(host: usize, from: ChildStdout, events: &SyncSender<LauncherEvent>) -> io::Result<()> {
+fn receive(
+    host: usize,
+    from: ChildStdout,
+    link: &Link,
+    events: &SyncSender<LauncherEvent>,
+) -> io::Result<()> {
     let mut from = BufReader::new(from);
-    greet(&mut from, &mut io::stderr())?;
+    if !greet(&mut from, &mut io::stderr())? {
+        return Ok(());
+    }
+    link.put(ToWriter::Greeted);
     while let Some(frame) = frame::read(&mut from)? {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "its helper is garbled");
         let event = match FromHelper::decode(&frame).ok_or_else(malformed)? {
@@ -180,9 +222,9 @@ fn receive(host: usize, from: ChildStdout, events: &SyncSender<LauncherEvent>) -
     Ok(())
 }
 
-/// Reads until the helper's first line. Lines before it, which a shell may print when it starts, go
-/// to `other`.
-fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<()> {
+/// Reads until the helper's first line. False if the connection ends before. Text before it, which
+/// a shell may print when it starts, goes to `other`. That text may end without a newline.
+fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<bool> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut from = from.take(PRELUDE_BYTES_MAX);
     let (name, _) = GREETING.split_at(GREETING.len() - env!("CARGO_PKG_VERSION").len() - 1);
@@ -191,14 +233,16 @@ fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<()> {
         if from.read_until(b'\n', &mut line)? == 0 {
             return match from.limit() {
                 0 => Err(wrong("no helper has answered, but something that prints much".into())),
-                _ => Ok(()),
+                _ => Ok(false),
             };
         }
-        if line == GREETING.as_bytes() {
-            return Ok(());
+        if let Some(before) = line.strip_suffix(GREETING.as_bytes()) {
+            other.write_all(before)?;
+            return Ok(true);
         }
-        if line.starts_with(name.as_bytes()) {
-            let said = line.trim_ascii().escape_ascii();
+        if let Some(at) = line.windows(name.len()).rposition(|part| part == name.as_bytes()) {
+            // A carriage return, which a terminal adds, is shown.
+            let said = line[at..].strip_suffix(b"\n").unwrap_or(&line[at..]).escape_ascii();
             return Err(wrong(format!("`{}` is wanted there, not `{said}`", GREETING.trim())));
         }
         other.write_all(&line)?;
@@ -251,7 +295,7 @@ impl RemoteProcess {
 mod tests {
     use super::*;
 
-    fn greeted(mut text: &[u8]) -> (Result<(), String>, Vec<u8>, usize) {
+    fn greeted(mut text: &[u8]) -> (Result<bool, String>, Vec<u8>, usize) {
         let mut other = Vec::new();
         let done = greet(&mut text, &mut other).map_err(|error| error.to_string());
         (done, other, text.len())
@@ -260,14 +304,38 @@ mod tests {
     #[test]
     fn what_a_shell_prints_before_the_helper_is_passed_on() {
         let (done, other, left) = greeted(format!("hello\n{GREETING}rest").as_bytes());
-        assert_eq!((done, &*other, left), (Ok(()), &b"hello\n"[..], 4));
+        assert_eq!((done, &*other, left), (Ok(true), &b"hello\n"[..], 4));
+        let (done, other, left) = greeted(format!("a\n\x1b]0;b\x07{GREETING}rest").as_bytes());
+        assert_eq!((done, &*other, left), (Ok(true), &b"a\n\x1b]0;b\x07"[..], 4));
+        let (done, other, _) = greeted(b"no\nhelper");
+        assert_eq!((done, &*other), (Ok(false), &b"no\nhelper"[..]));
     }
 
     #[test]
     fn a_helper_that_is_none_is_told() {
-        let (done, ..) = greeted(b"tagmatch-launch helper of version 9.9.9\n");
-        assert!(done.unwrap_err().contains("9.9.9"));
+        for before in ["", "x"] {
+            let (done, other, _) =
+                greeted(format!("{before}tagmatch-launch helper of version 9.9.9\n").as_bytes());
+            assert!(done.unwrap_err().contains("9.9.9") && other.is_empty());
+        }
+        let (done, ..) = greeted(GREETING.replace('\n', "\r\n").as_bytes());
+        assert!(done.unwrap_err().ends_with("\\r`"), "a terminal is between");
         let (done, other, _) = greeted(&vec![b'y'; 1 << 20]);
         assert!(done.is_err() && u64::try_from(other.len()) == Ok(PRELUDE_BYTES_MAX));
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_greeting() {
+        let written = |what: Vec<ToWriter>| {
+            let (sender, frames) = sync_channel(8);
+            what.into_iter().for_each(|what| sender.send(what).unwrap());
+            drop(sender);
+            let mut to = Vec::new();
+            transmit(&frames, &mut to);
+            to
+        };
+        let frame = |text: &str| ToWriter::Frame(text.into());
+        assert_eq!(written(vec![frame("a"), frame("b")]), b"");
+        assert_eq!(written(vec![frame("a"), ToWriter::Greeted, frame("b")]), b"ab");
     }
 }
