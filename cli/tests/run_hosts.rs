@@ -195,6 +195,23 @@ fn an_interrupt_ends_a_launcher_that_waits_for_a_machine() {
     assert!(are_gone(&agents));
 }
 
+#[test]
+fn an_interrupt_of_the_start_leaves_nothing_behind_where_ranks_run_already() {
+    let place = Place::new("half", "[ $1 = two ] && exec sleep 600\nexec sh -c \"$2\"");
+    let script = "sleep 600 & echo $$ $PPID $! > $0/new; mv $0/new $0/pids; wait";
+    let mut run = place.run("-n 2 --hosts one,two -- sh -c");
+    let run = run.arg(script).arg(&place.0).spawn().unwrap();
+    assert!(eventually(|| place.0.join("pids").exists()));
+    let pids = fs::read_to_string(place.0.join("pids")).unwrap();
+    let mut pids: Vec<_> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    pids.extend(children(run.id()));
+    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(text(&output.stderr), "");
+    assert!(are_gone(&pids));
+}
+
 /// A shell stands between launcher and helper, as `ssh` does.
 const BETWEEN: &str = "sh -c \"$2\"; exit $?";
 

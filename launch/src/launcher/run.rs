@@ -394,11 +394,15 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
     /// Forwards a signal to all processes. A second request to end sends SIGKILL instead.
     fn forward(&mut self, signal: i32) {
         let is_request_to_end = matches!(signal, SIGINT | SIGTERM | SIGHUP);
-        if is_request_to_end && self.jobs.get(&0).is_some_and(|job| !job.waits_for.is_empty()) {
-            // Machines that don't answer can't forward it.
+        let first = self.jobs.get_mut(&0).filter(|job| !job.waits_for.is_empty());
+        if let Some(job) = first.filter(|_| is_request_to_end) {
+            // Machines that don't answer can't forward it. Helpers kill what their processes have
+            // started when the link is closed. They can't if they are killed themselves.
+            job.is_refused = true;
             let launcher = (Member { job: 0, rank: 0 }, Failure::Killed(signal));
             self.first.get_or_insert(launcher);
-            self.hosts.iter_mut().for_each(RemoteHost::kill);
+            self.hosts.iter().for_each(|host| host.link.close());
+            self.kill_hosts_at.get_or_insert_with(|| Instant::now() + GRACE_TIME);
         } else if is_request_to_end
             && self.interrupted.get_or_insert_with(Instant::now).elapsed() > SAME_TIME
         {
