@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use std::{process, thread};
@@ -40,15 +42,16 @@ pub fn help() -> Result<(), LaunchError> {
     let _watch = SignalWatch::start(sender.clone())?;
     io::stdout().write_all(GREETING.as_bytes())?;
     io::stdout().flush()?;
-    let frames = sender.clone();
-    thread::Builder::new().name("launcher".into()).spawn(move || read_frames(&frames))?;
-    let helper = Helper { processes: BTreeMap::new(), outputs: Outputs::default(), sender };
+    let helper = Helper::new(sender.clone());
+    let is_closed = Arc::clone(&helper.is_closed);
+    let read = move || read_frames(&sender, &is_closed);
+    thread::Builder::new().name("launcher".into()).spawn(read)?;
     helper.until_closed(&events);
     Ok(())
 }
 
 /// Makes events of the launcher's frames.
-fn read_frames(events: &SyncSender<LauncherEvent>) {
+fn read_frames(events: &SyncSender<LauncherEvent>, is_closed: &AtomicBool) {
     let mut from = BufReader::new(io::stdin());
     while let Some(frame) = frame::read(&mut from).ok().flatten() {
         let Some(frame) = ToHelper::decode(&frame) else { break };
@@ -56,19 +59,33 @@ fn read_frames(events: &SyncSender<LauncherEvent>) {
             return;
         }
     }
-    let _ = events.try_send(LauncherEvent::Closed);
+    close(events, is_closed);
     // The main thread may be blocked, since nobody reads what it writes.
     thread::sleep(2 * OUTPUT_TIME);
     process::exit(1);
+}
+
+/// Tells the main thread that the launcher has closed the connection. The event only wakes it. If
+/// the channel is full, the main thread is awake, and reads the flag after the event it handles.
+fn close(events: &SyncSender<LauncherEvent>, is_closed: &AtomicBool) {
+    is_closed.store(true, Ordering::SeqCst);
+    let _ = events.try_send(LauncherEvent::Closed);
 }
 
 struct Helper {
     processes: BTreeMap<Member, Process>,
     outputs: Outputs,
     sender: SyncSender<LauncherEvent>,
+    /// Whether the launcher has closed the connection.
+    is_closed: Arc<AtomicBool>,
 }
 
 impl Helper {
+    fn new(sender: SyncSender<LauncherEvent>) -> Self {
+        let (processes, outputs) = (BTreeMap::new(), Outputs::default());
+        Helper { processes, outputs, sender, is_closed: Arc::default() }
+    }
+
     fn until_closed(mut self, events: &Receiver<LauncherEvent>) {
         while let Some(event) = next(events, None) {
             match event {
@@ -98,7 +115,12 @@ impl Helper {
                 LauncherEvent::Closed | LauncherEvent::Signal(SIGTERM | SIGHUP | SIGINT) => break,
                 _ => {}
             }
+            if self.is_closed.load(Ordering::SeqCst) {
+                break;
+            }
         }
+        // All are signalled before any is waited for: one may be slow to end.
+        self.processes.values().for_each(|process| process.signal(Signal::KILL));
         self.processes.clear();
         let until = Some(Instant::now() + OUTPUT_TIME);
         while !self.outputs.are_over() {
@@ -139,5 +161,22 @@ impl Helper {
             let _ = send(&FromHelper::Ended(member, status.into_raw()));
             false
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_that_is_busy_ends_too_when_the_launcher_closes_the_connection() {
+        let (sender, events) = sync_channel(1);
+        let mut helper = Helper::new(sender.clone());
+        helper.outputs.expect();
+        sender.send(LauncherEvent::OutputEnded).unwrap();
+        close(&sender, &helper.is_closed);
+        // `sender` lives on, so only the flag ends the helper.
+        helper.until_closed(&events);
+        assert!(events.try_recv().is_err(), "the event before the end was handled");
     }
 }
