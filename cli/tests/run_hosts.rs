@@ -44,10 +44,12 @@ impl Place {
     }
 
     fn waiting_on(&self, hosts: &str, options: &str) -> (Child, Vec<u32>) {
-        let script =
-            "echo $$ $PPID > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; exec sleep 600";
+        // A rank gets an answer only after its helper has told the launcher that its ranks run.
+        let script = "exec 3<&$PMI_FD 4>&$PMI_FD
+            echo cmd=init pmi_version=1 pmi_subversion=1 >&4; read -r answer <&3
+            echo $$ $PPID > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; exec sleep 600";
         let mut run = self.run(&format!("-n 4 --hosts {hosts} {options}"));
-        let run = run.args(["--", "sh", "-c", script]).arg(&self.0).spawn().unwrap();
+        let run = run.args(["--", "bash", "-c", script]).arg(&self.0).spawn().unwrap();
         let files: Vec<_> = (0..4).map(|rank| self.0.join(rank.to_string())).collect();
         assert!(eventually(|| files.iter().all(|file| file.exists())));
         let text: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
@@ -156,7 +158,9 @@ fn machines_that_cannot_be_used_are_told() {
         let said = text(&output.stderr);
         assert!(said.contains(what) && said.lines().count() == 1, "{said}");
     };
-    told(&place, "-n 4 --hosts one,two", "run: one: cannot start /nonexistent: No such file");
+    // Either machine may answer first.
+    told(&place, "-n 4 --hosts one,two", ": cannot start /nonexistent: No such file");
+    told(&place, "-n 4 --hosts one", "run: one: cannot start /nonexistent: No such file");
     told(&place, "-n 4 --hosts one:2,two", "4 processes need as many slots, and the hosts have 3");
     told(&Place::new("fails", "exit 5"), "-n 2 --hosts one", "run: one: its agent has ended (exit");
     told(&Place::new("hangs", "sleep 600"), "-n 2 --hosts two,-x", "`-x` is no host");
