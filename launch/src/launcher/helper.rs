@@ -89,7 +89,10 @@ impl Helper {
     fn until_closed(mut self, events: &Receiver<LauncherEvent>) {
         while let Some(event) = next(events, None) {
             match event {
-                LauncherEvent::Frame(ToHelper::Start(part)) => self.start(&part),
+                LauncherEvent::Frame(ToHelper::Start(part)) => {
+                    let refusal = self.start(&part);
+                    let _ = send(&FromHelper::Started(part.job, refusal));
+                }
                 LauncherEvent::Frame(ToHelper::Reply(member, line)) => {
                     if let Some(process) = self.processes.get_mut(&member) {
                         process.send(&line);
@@ -132,26 +135,26 @@ impl Helper {
         }
     }
 
-    fn start(&mut self, part: &Part) {
-        let started: Result<Vec<_>, _> = part
-            .members()
-            .map(|member| Process::start(part, member).map(|process| (member, process)))
-            .collect();
-        // On an error, the processes that were started have been dropped, which killed them.
-        let listening = started.and_then(|started| {
-            let _ = send(&FromHelper::Started(part.job, None));
-            for (member, mut process) in started {
-                let (output, error) = process.outputs();
-                self.outputs.begin(member, part.label, output, Sink::OutputFrames, &self.sender)?;
-                self.outputs.begin(member, part.label, error, Sink::ErrorFrames, &self.sender)?;
-                process.listen(member, &self.sender)?;
-                self.processes.insert(member, process);
-            }
-            Ok(())
-        });
-        if let Err(error) = listening {
-            let _ = send(&FromHelper::Started(part.job, Some(error.to_string())));
+    /// Starts all processes of a part, or none. Returns why they can't be started.
+    fn start(&mut self, part: &Part) -> Option<String> {
+        let error = self.try_start(part).err()?;
+        // Dropping the processes kills them.
+        part.members().for_each(|member| drop(self.processes.remove(&member)));
+        Some(error.to_string())
+    }
+
+    fn try_start(&mut self, part: &Part) -> Result<(), LaunchError> {
+        for member in part.members() {
+            self.processes.insert(member, Process::start(part, member)?);
         }
+        for member in part.members() {
+            let Some(process) = self.processes.get_mut(&member) else { continue };
+            let (output, error) = process.outputs();
+            self.outputs.begin(member, part.label, output, Sink::OutputFrames, &self.sender)?;
+            self.outputs.begin(member, part.label, error, Sink::ErrorFrames, &self.sender)?;
+            process.listen(member, &self.sender)?;
+        }
+        Ok(())
     }
 
     /// Tells the launcher which processes have ended.
@@ -167,6 +170,29 @@ impl Helper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_cannot_be_started_leaves_no_process() {
+        let (sender, _events) = sync_channel(EVENTS_MAX);
+        let mut helper = Helper::new(sender);
+        let part = Part {
+            job: 0,
+            size: 2,
+            first: 0,
+            count: 2,
+            command: ["/bin/sleep", "600"].map(Into::into).into(),
+            environment: Vec::new(),
+            directory: "/".into(),
+            label: false,
+            is_remote: true,
+        };
+        assert_eq!((helper.start(&part), helper.processes.len()), (None, 2));
+        let nowhere = Part { directory: "/nonexistent".into(), ..part };
+        let other = Part { job: 1, ..nowhere.clone() };
+        assert!(helper.start(&other).is_some() && helper.processes.len() == 2);
+        // The processes of job 0 stand for those that were started before an error.
+        assert!(helper.start(&nowhere).is_some() && helper.processes.is_empty());
+    }
 
     #[test]
     fn a_helper_that_is_busy_ends_too_when_the_launcher_closes_the_connection() {
