@@ -9,13 +9,14 @@ use serde_json::Value;
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 13] = [
+const RARE: [&str; 14] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
     "results[].interrupted",
     "matching.by_device",
     "matching.list_faults",
+    "matching.sent_beyond",
     "matching.not_offloaded.list_full",
     "matching.not_offloaded.order",
     "matching.not_offloaded.source",
