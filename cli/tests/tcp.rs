@@ -163,7 +163,7 @@ fn between_two_machines_as_serve_says() {
     let machines = Machines::new();
     let there = ADDRESSES[1];
     let server = Server::start(machines.on(1, &format!("serve --bind {there}")));
-    // What was printed is typed at the other end.
+    // The client is started as the line says that `serve` has printed.
     let (variable, typed) = server.next.split_once(' ').unwrap();
     let (name, secret) = variable.split_once('=').unwrap();
     assert_eq!((name, secret.len()), ("TAGMATCH_SECRET", 64));

@@ -1,4 +1,4 @@
-//! What a peer or a stranger can send to a TCP device: addresses, greetings and frames.
+//! Everything that a peer or a stranger can send to a TCP device: addresses, greetings, frames.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

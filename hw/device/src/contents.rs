@@ -27,8 +27,8 @@ impl Place {
 /// | 25 | verbs: the port and the queue pair for datagrams |
 /// | the rest | tcp: the port, and the hosts |
 ///
-/// What a network has to say is left out if the worker isn't on that network. Only the device of a
-/// network knows what its bytes mean; but the place, by which a route is chosen.
+/// An address has no part for a network that the worker isn't on. Only the device of a network knows
+/// the meaning of that network's part. The place is the exception, since routes are chosen by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The worker's name.
@@ -107,7 +107,7 @@ impl<'a> Contents<'a> {
         Networks(Network::ALL.iter().filter(|network| has(network)).map(|n| n.bit()).sum())
     }
 
-    /// What the address says about a network; `None` if the worker isn't on it.
+    /// The part of the address about a network; `None` if the worker isn't on that network.
     pub fn section(&self, network: Network) -> Option<&'a [u8]> {
         self.sections[network as usize]
     }

@@ -8,8 +8,8 @@ pub trait Join: Device + EventDescriptor {
     /// The network that this device is on.
     fn network(&self) -> Network;
 
-    /// What the address of the worker says about this network, in at most `room` bytes if that
-    /// varies.
+    /// The part of the worker's address about this network. A part whose length varies has at most
+    /// `room` bytes.
     fn section(&self, room: usize) -> Vec<u8>;
 
     /// Makes this device one of several. `address` is that of the worker, and contains

@@ -151,7 +151,7 @@ const _: () = {
     assert!(mem::offset_of!(TcpInfo, delivery_rate) == 160);
 };
 
-/// What the kernel knows about the other machine's answers.
+/// The kernel's record of the answers of the other machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers {
     /// Time since the last acknowledgement came.
@@ -172,7 +172,7 @@ pub fn set_unsent_max(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// What the kernel knows about the other machine's answers.
+/// The kernel's record of the answers of the other machine.
 pub fn answers(socket: BorrowedFd<'_>) -> io::Result<Answers> {
     let info = option_at(socket, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo::default())?;
     Ok(Answers {

@@ -122,7 +122,7 @@ impl<L: fmt::Debug> fmt::Debug for Routed<L> {
 }
 
 impl<L: Join> Device for Routed<L> {
-    /// Those of the device with the list, or of the local device.
+    /// The limits of the device that has a NIC's list, or else the limits of the local device.
     fn limits(&self) -> Limits {
         self.limits
     }

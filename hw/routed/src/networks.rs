@@ -12,7 +12,7 @@ pub(crate) struct Networks {
     routes: Vec<u8>,
     /// The peers that are not down, the worker itself aside.
     peers: u32,
-    /// Which network is polled first.
+    /// The place of the network that is polled first.
     turn: usize,
     polls: u32,
 }

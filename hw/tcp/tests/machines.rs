@@ -145,7 +145,7 @@ fn fill(tcp: &mut Tcp, peer: PeerId) -> usize {
 }
 
 #[test]
-#[ignore = "needs root: makes network namespaces"]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn a_cut_is_noticed_on_an_idle_connection_and_others_stay() {
     let Some(machines) = Machines::new() else { return };
     let (mut a, mut b, to_b, to_a) = machines.pair(times(4, 60_000), times(4, 60_000));
@@ -165,7 +165,7 @@ fn a_cut_is_noticed_on_an_idle_connection_and_others_stay() {
 }
 
 #[test]
-#[ignore = "needs root: makes network namespaces"]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn a_cut_is_noticed_while_data_is_under_way() {
     let Some(machines) = Machines::new() else { return };
     let (mut a, mut b, to_b, _) = machines.pair(times(60, 1000), times(60, 1000));
@@ -178,7 +178,7 @@ fn a_cut_is_noticed_while_data_is_under_way() {
 
 /// The kernel asks a peer with a shut window whether it is still shut, and gets no answer.
 #[test]
-#[ignore = "needs root: makes network namespaces"]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn a_cut_is_noticed_while_the_window_is_shut() {
     let Some(machines) = Machines::new() else { return };
     let (mut a, _b, to_b, _) = machines.pair(times(60, 1000), times(60, 1000));
@@ -193,7 +193,7 @@ fn a_cut_is_noticed_while_the_window_is_shut() {
 }
 
 #[test]
-#[ignore = "needs root: makes network namespaces"]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn nothing_is_lost_in_a_cut_that_ends_in_time() {
     let Some(machines) = Machines::new() else { return };
     let (mut a, mut b, to_b, _) = machines.pair(times(60, 8000), times(60, 8000));
@@ -217,7 +217,7 @@ fn nothing_is_lost_in_a_cut_that_ends_in_time() {
 
 /// A machine that doesn't answer at all: not even that nobody listens.
 #[test]
-#[ignore = "needs root: makes network namespaces"]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn a_machine_that_does_not_answer_is_unreachable_in_time() {
     let Some(machines) = Machines::new() else { return };
     let short = TcpConfig { connect_timeout: Duration::from_millis(700), ..times(60, 1000) };
