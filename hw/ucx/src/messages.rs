@@ -204,12 +204,13 @@ impl Ucx {
         let wire = self.wire_pattern(pattern)?;
         for _ in 0..STRAY_MAX {
             // A message of a peer that was not reported as up yet is not found yet.
-            let takes = takes && self.peers.unconfirmed == 0;
-            let Some(found) = self.worker.probe(wire, takes) else { return Ok(None) };
+            let is_taken = takes && self.peers.unconfirmed == 0;
+            let Some(found) = self.worker.probe(wire, is_taken) else { return Ok(None) };
+            // A second probe finds the same message: UCX made no progress between the two.
+            let take = || if is_taken { Some(found) } else { self.worker.probe(wire, true) };
             let Some(envelope) = self.envelope(found.tag, found.length) else {
                 // The sender is not known, so the message can't be reported: it is discarded.
-                if let Some(found) = if takes { Some(found) } else { self.worker.probe(wire, true) }
-                {
+                if let Some(found) = take() {
                     self.discard(found);
                 }
                 continue;
@@ -218,7 +219,8 @@ impl Ucx {
                 self.come_up(envelope.source);
                 return Ok(None);
             }
-            return Ok(Some((found, envelope)));
+            let found = if takes { take() } else { Some(found) };
+            return Ok(found.map(|found| (found, envelope)));
         }
         Ok(None)
     }

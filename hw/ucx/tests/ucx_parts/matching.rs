@@ -1,6 +1,8 @@
 //! Matching: masks, sources, cancel, probes.
 
-use tagmatch_device::matching::{HeldId, MatchingDevice, OperationError, Unfit};
+use std::time::Instant;
+
+use tagmatch_device::matching::{HeldId, MatchingDevice, MatchingEvent, OperationError, Unfit};
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_ucx::{Ucx, UcxConfig};
 
@@ -161,6 +163,44 @@ fn hold(b: &mut Ucx, tag: u64) -> HeldId {
     let (id, envelope) = b.matched_probe(exactly(tag)).unwrap().unwrap();
     assert_eq!(envelope.tag, tag);
     id
+}
+
+#[test]
+#[ignore = "needs libucx0: ci/test ucx"]
+fn a_held_message_is_found_by_nobody_while_a_peer_comes_up() {
+    for tls in transports() {
+        let (mut a, mut b, to_b, to_a) = pair(&tls);
+        let mut newcomer = ucx(&tls);
+        newcomer.connect(&b.address()).unwrap();
+        let start = Instant::now();
+        let (mut is_up, mut tag) = (false, 0);
+        while !is_up {
+            tag += 1;
+            a.send(send_of(to_b, tag, b"held")).unwrap();
+            // The newcomer isn't polled again in this round, so it stays half connected.
+            newcomer.poll();
+            let mut comes_up = |event: Option<MatchingEvent>| {
+                is_up |= matches!(event, Some(MatchingEvent::PeerUp { peer }) if peer != to_a);
+            };
+            while b.probe(exactly(tag)).unwrap().is_none() {
+                a.poll();
+                comes_up(b.poll());
+                assert!(start.elapsed() < common::PATIENCE, "{tls}: waited in vain");
+            }
+            let held = hold(&mut b, tag);
+            assert!(b.probe(exactly(tag)).unwrap().is_none(), "{tls}");
+            b.receive_held(held, Buffer::zeroed(4), tag).unwrap();
+            let (_, bytes) = wait(&mut [&mut a, &mut b], "a message", |index, event| match event {
+                MatchingEvent::PeerUp { .. } => {
+                    comes_up(Some(event));
+                    None
+                }
+                event if index == 1 => message_of(event, tag),
+                _ => None,
+            });
+            assert_eq!(bytes, b"held");
+        }
+    }
 }
 
 #[test]
