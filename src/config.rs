@@ -99,8 +99,9 @@ impl HwTags {
 pub enum DeviceConfig {
     /// Shared memory with the peers of this machine, network namespace and user; with all others
     /// verbs, if both sides have it, or else TCP. A network that can't be opened here is left out:
-    /// verbs without a device or locked memory, TCP without a [secret](Config::secret). Workers on
-    /// one of these networks alone can be reached, too.
+    /// verbs without a device or locked memory, TCP without a [secret](Config::secret). Where none
+    /// can be opened, this is [`Shm`](DeviceConfig::Shm), and no message costs more than there.
+    /// Workers on one of these networks alone can be reached, too.
     #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
     Auto(AutoConfig),
     /// Shared memory, between processes of one machine.
@@ -120,9 +121,12 @@ pub enum DeviceConfig {
 }
 
 impl Default for DeviceConfig {
-    /// The first that is compiled in: shared memory, verbs, TCP, UCX.
+    /// [`Auto`](DeviceConfig::Auto) if shared memory and a network are compiled in; otherwise the
+    /// first of shared memory, verbs, TCP and UCX that is.
     fn default() -> Self {
-        #[cfg(feature = "shm")]
+        #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+        return DeviceConfig::Auto(AutoConfig::default());
+        #[cfg(all(feature = "shm", not(any(feature = "tcp", feature = "verbs"))))]
         return DeviceConfig::Shm(ShmConfig::default());
         #[cfg(all(feature = "verbs", not(feature = "shm")))]
         return DeviceConfig::Verbs(VerbsConfig::default());
@@ -153,7 +157,7 @@ impl Default for DeviceConfig {
 /// | `drain_timeout` | time | any | 5 s |
 /// | `peer_events` | | | `false` |
 /// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
-/// | `device` | | [`DeviceConfig`] | shared memory |
+/// | `device` | | [`DeviceConfig`] | shared memory, with the networks that can be opened |
 ///
 /// ```
 /// use tagmatch::{Config, Worker};
@@ -222,7 +226,8 @@ pub struct Config {
     /// `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
     #[cfg(feature = "tcp")]
     pub secret: Option<Secret>,
-    /// The device, with its settings. Default: shared memory.
+    /// The device, with its settings. Default: shared memory, with the networks that can be opened
+    /// here ([`DeviceConfig::Auto`]).
     pub device: DeviceConfig,
 }
 

@@ -294,3 +294,25 @@ impl EventDescriptor for WorkerDevice {
         on!(self, device => device.event_descriptor())
     }
 }
+
+#[cfg(all(test, not(loom), feature = "shm", any(feature = "tcp", feature = "verbs")))]
+mod tests {
+    use tagmatch_device::contents::Contents;
+
+    use super::*;
+    use crate::config::DeviceConfig;
+
+    /// A test machine may have an RDMA device, or a secret in its environment.
+    #[test]
+    fn where_no_network_opens_the_default_device_is_shared_memory_itself() {
+        let config = Config::default();
+        let DeviceConfig::Auto(auto) = &config.device else { panic!("{config:?}") };
+        let probed = auto.probe(&config).into_iter().filter(|(_, found)| found.is_ok());
+        let beyond: Vec<Network> = probed.map(|(network, _)| network).collect();
+        let device = WorkerDevice::on_auto(auto, &config).unwrap();
+        assert_eq!(matches!(device, WorkerDevice::Shm(_)), beyond.is_empty());
+        let address = device.address();
+        let announced: Vec<_> = Contents::of(&address).unwrap().networks().iter().collect();
+        assert_eq!(announced, [&[Network::Shm], &*beyond].concat());
+    }
+}

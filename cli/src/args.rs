@@ -176,9 +176,9 @@ mod tests {
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.hw_tags, HwTagsArg::Model { slots: 9 });
-        assert_eq!(m.common.device.to_string(), "verbs:rxe0");
+        assert_eq!(m.common.device().to_string(), "verbs:rxe0");
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
-        assert_eq!(measure("lat").common.device, DeviceArg::Shm);
+        assert_eq!(measure("lat").common.device(), DeviceArg::Shm);
         assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
         assert!(measure("rate --self").oneself);
         assert_eq!(measure("bw").completions, None);

@@ -93,6 +93,7 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
         LaunchRole::Alone => measure(plan, PeerLocation::SecondProcess),
         LaunchRole::Measures(stream, places) => {
             let mut plan = plan.clone();
+            plan.common = plan.common.for_ranks(places.is_one_network());
             if !matches!(plan.common.pin, Some(PinChoice::Free | PinChoice::Wanted(_))) {
                 plan.common.pin = places.pair();
             }
@@ -117,7 +118,7 @@ fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
 /// How large messages are transferred to a process of this machine on `device`: sends one to find
 /// out.
 pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
-    let common = args::Common { device, ..args::Common::default() };
+    let common = args::Common { device: Some(device), ..args::Common::default() };
     let series = TestRunner::open(PeerLocation::SecondProcess, &common, Interrupt::default());
     series.map(|series| series.large_messages)
 }

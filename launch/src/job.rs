@@ -187,7 +187,7 @@ impl Job {
 
     /// The secret that the processes of the job share, for connections between them:
     /// - the secret of the environment ([`Secret::from_environment`]), if every process has one.
-    ///   `tagperf run` puts the same one into the environment of all processes.
+    ///   `tagperf run` on several machines puts the same one into the environment of all processes.
     /// - Otherwise process 0 makes one, and the others get it through the launcher's key-value
     ///   store. It is as safe as that store: the launcher can read it, and so can whoever sees what
     ///   the launcher sends between machines.

@@ -9,7 +9,9 @@
 //!    later. If the launcher was told to keep going, they go on, and can ask which processes have
 //!    died. When a process ends, all that is left of its process group is killed.
 //! 6. The run ends when the last process of the last job has ended.
-//! 7. All processes find the run's secret in their environment, as `TAGMATCH_SECRET`.
+//! 7. All processes of a run on several machines find the run's secret in their environment, as
+//!    `TAGMATCH_SECRET`. Those of a run on one machine find it if the launcher's environment has one,
+//!    and otherwise agree on one when they need it ([`Job::secret`](crate::Job::secret)).
 //! 8. If the launcher itself is killed, the kernel kills the processes.
 
 mod event;
@@ -72,7 +74,8 @@ pub fn run_on(
     }
     let (sender, events) = sync_channel(EVENTS_MAX);
     let _watch = SignalWatch::start(sender.clone())?;
-    let mut run = Run::new(launch, part::environment()?, sender, on_failure);
+    let environment = part::environment(hosts.is_some_and(|hosts| hosts.hosts.len() > 1))?;
+    let mut run = Run::new(launch, environment, sender, on_failure);
     hosts.map_or(Ok(()), |hosts| run.connect(size, hosts))?;
     run.start(&Spawn { command: launch.command.clone(), size }, [], None)?;
     run.until_all_end(&events)

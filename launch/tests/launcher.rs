@@ -16,10 +16,8 @@ static ONE: Mutex<()> = Mutex::new(());
 
 fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Vec<u32>) {
     let program = env::current_exe().unwrap().into_os_string();
-    // The secret of the environment is hidden from a role that wants to agree on one.
-    let hidden = if role.contains("agree") { "-uTAGMATCH_SECRET" } else { "-uNOTHING" };
     let role = OsString::from(format!("{ROLE}={role}"));
-    let mut words = vec!["env".into(), hidden.into(), role, program];
+    let mut words = vec!["env".into(), role, program];
     words.extend(["--exact", "role", "--nocapture"].map(OsString::from));
     let launch = Launch { command: words, size, label: true, keep_going };
     let mut told = Vec::new();
@@ -43,13 +41,6 @@ fn role() {
     let rank = job.rank();
     match &*role {
         "exchange" => exchange(&mut job),
-        "find the secret" => {
-            let secret = job.secret().unwrap().unwrap();
-            let given = env::var("TAGMATCH_SECRET").unwrap();
-            assert!(secret.expose() == given.as_bytes() && given.len() == 64);
-            let all = job.exchange(secret.expose()).unwrap();
-            assert!(all.iter().all(|one| one == secret.expose()));
-        }
         "find another secret than rank 0" => {
             let told = job.secret().map_err(|error| error.to_string());
             let is_told = matches!(&told, Err(why) if why.contains("process 1 has a secret"));
@@ -140,13 +131,7 @@ fn processes_exchange_data_longer_than_a_line() {
 }
 
 #[test]
-fn all_processes_find_one_secret_in_their_environment() {
-    let _one = alone();
-    assert_eq!(start("find the secret", 3, false), (None, vec![]));
-}
-
-#[test]
-fn processes_without_a_secret_in_their_environment_agree_on_one() {
+fn processes_of_one_machine_get_no_secret_and_agree_on_one() {
     let _one = alone();
     assert_eq!(start("agree on a secret", 3, false), (None, vec![]));
 }
@@ -156,7 +141,7 @@ fn a_process_alone_in_having_a_secret_is_told() {
     let _one = alone();
     let program = env::current_exe().unwrap();
     let script = format!(
-        "[ $PMI_RANK = 1 ] || unset TAGMATCH_SECRET; {ROLE}='find another secret than rank 0' \
+        "[ $PMI_RANK = 0 ] || export TAGMATCH_SECRET=0123456789abcdef; {ROLE}='find another secret than rank 0' \
          exec {} --exact role --nocapture",
         program.display()
     );

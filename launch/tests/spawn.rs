@@ -14,7 +14,7 @@ use tagmatch_launch::launcher::{self, Failure, Launch, Member};
 use tagmatch_launch::pmi1::Pmi1Error;
 use tagmatch_launch::spawn::SpawnError;
 use tagmatch_launch::wire::to_hex;
-use tagmatch_launch::{Error, Job, Launcher, Spawn};
+use tagmatch_launch::{Error, Job, Spawn};
 
 /// The prefix of the role, which is the last argument. The test harness takes it for one more name
 /// of a test.
@@ -37,12 +37,8 @@ fn spawn(role: &str, size: u32) -> Spawn {
 }
 
 fn run(role: &str, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
-    run_command(command(role), size, keep_going)
-}
-
-fn run_command(command: Vec<OsString>, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let launch = Launch { command, size, label: true, keep_going };
+    let launch = Launch { command: command(role), size, label: true, keep_going };
     launcher::run(&launch, |_, _| {}).unwrap()
 }
 
@@ -88,17 +84,14 @@ fn role() {
             exchange(&mut job);
             call_parent(&job);
         }
-        // The secret comes by the launcher's key-value store, since `env` hides the launcher's own.
-        // PMIx has it in the environment of the children.
+        // The secret comes by the launcher's key-value store, or with PMIx in the environment of the
+        // children.
         "parent with a secret" => {
             let secret = job.secret().unwrap().unwrap();
             if job.rank() > 0 {
                 return job.leave().unwrap();
             }
-            let mut spawn = spawn("children with a secret", 2);
-            if job.launcher() == Launcher::Pmi1 {
-                spawn.command.splice(0..0, ["env", "-uTAGMATCH_SECRET"].map(OsString::from));
-            }
+            let spawn = spawn("children with a secret", 2);
             job.spawn(&spawn, &to_hex(secret.expose())).unwrap();
         }
         "children with a secret" => {
@@ -186,9 +179,7 @@ fn two_spawned_jobs_exchange_separately() {
 
 #[test]
 fn spawned_processes_share_the_secret_that_their_parent_has_agreed_on() {
-    let mut command = command("parent with a secret");
-    command.splice(0..0, ["env", "-uTAGMATCH_SECRET"].map(OsString::from));
-    assert_eq!(run_command(command, 2, false), None);
+    assert_eq!(run("parent with a secret", 2, false), None);
 }
 
 #[test]

@@ -6,11 +6,14 @@ pub(crate) mod device;
 
 use device::OtherProcess;
 use loom::thread;
+use tagmatch_shm::ShmConfig;
 
 use crate::access::Access;
 use crate::device::WorkerDevice;
 use crate::engine::WorkerEngine;
-use crate::{Config, End, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
+use crate::{
+    Config, DeviceConfig, End, Match, Received, Request, Shared, SharedWorker, WaitPolicy,
+};
 
 /// Every interleaving with at most so many switches from a thread that could have gone on.
 fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
@@ -23,7 +26,8 @@ fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
 /// A worker whose threads go to sleep at once, and a process that sends to it.
 fn worker() -> (SharedWorker, OtherProcess) {
     let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    let device = DeviceConfig::Shm(ShmConfig::default());
+    let worker = SharedWorker::new(Config { device, wait, ..Config::default() }).unwrap();
     while worker.progress() > 0 {}
     let other_process = worker.access.with(|state| {
         if let WorkerEngine::Matching(engine) = &state.engine

@@ -15,10 +15,10 @@ pub(crate) struct Common {
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
     /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is
-    /// active), tcp[:INTERFACE|:ADDRESS] (here), or ucx[:UCX_TLS] (over what UCX reaches) [shm]
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceArg::Shm)]
-    #[arg(hide_default_value = true)]
-    pub(crate) device: DeviceArg,
+    /// active), tcp[:INTERFACE|:ADDRESS] (here), auto (all of these), or ucx[:UCX_TLS] (over what
+    /// UCX reaches) [shm; auto for launched ranks on several machines]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceArg>,
     /// Where receives are matched: off (software), auto (the NIC), emu, or a model NIC of so many
     /// entries, model[:SLOTS] [off]
     #[arg(long, value_name = "MATCHER", default_value_t = HwTagsArg::Off)]
@@ -38,6 +38,19 @@ impl Common {
     /// The CPUs of both sides, if they are to be pinned.
     pub(crate) fn pin(&self) -> Option<Pin> {
         self.pin.and_then(PinChoice::pin)
+    }
+
+    /// The device: shared memory unless another one was named.
+    pub(crate) fn device(&self) -> DeviceArg {
+        self.device.clone().unwrap_or_default()
+    }
+
+    /// These options for ranks of a launched job. Unless a device was named, ranks that shared
+    /// memory doesn't reach use every network that there is. Ranks that it reaches use it alone, so
+    /// that none of them listens for other machines.
+    pub(crate) fn for_ranks(&self, are_in_one_network: bool) -> Self {
+        let default = if are_in_one_network { DeviceArg::Shm } else { DeviceArg::Auto };
+        Self { device: Some(self.device.clone().unwrap_or(default)), ..self.clone() }
     }
 
     /// These options with CPUs chosen, unless the user did, for two sides that both run here.

@@ -115,9 +115,9 @@ impl Plan {
              --completions"
         } else if args.oneself && args.common.hw_tags != HwTagsArg::Off {
             "--self --hw-tags: messages to oneself pass no NIC; either alone"
-        } else if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
+        } else if args.oneself && matches!(args.common.device(), DeviceArg::Verbs { .. }) {
             "--self --device verbs: messages to oneself pass no device; either alone"
-        } else if args.oneself && matches!(args.common.device, DeviceArg::Tcp { .. }) {
+        } else if args.oneself && matches!(args.common.device(), DeviceArg::Tcp { .. }) {
             "--self --device tcp: messages to oneself pass no device; either alone"
         } else if args.oneself && test == Test::Bibw {
             "bibw --self: there is only one way; tagperf bw --self"
@@ -224,7 +224,7 @@ impl Plan {
                 "--histogram: {name} measures no single messages; {right}"
             )));
         }
-        let refused = match (&self.common.device, self.common.hw_tags) {
+        let refused = match (&self.common.device(), self.common.hw_tags) {
             (DeviceArg::Shm | DeviceArg::Tcp { .. }, HwTagsArg::Emu) => {
                 "--hw-tags emu: it is behind verbs; --device verbs with it, or model"
             }
@@ -344,7 +344,7 @@ impl Plan {
             wildcard_recv: depth.wildcard_recv,
             validate: !self.common.no_validate,
             pin: self.common.pin().map(|pin| pin.there),
-            device: self.common.device.clone(),
+            device: self.common.device(),
             threads,
             idle_peers: self.idle_peers,
             single_buffer: self.single_buffer,

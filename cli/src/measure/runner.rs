@@ -107,15 +107,16 @@ impl TestRunner {
         common: &Common,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
-        let device = FoundDevice::look(&common.device)
-            .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
+        let wanted = common.device();
+        let refused = |why| Failure::Usage(format!("--device {wanted}: {why}"));
+        let device = FoundDevice::look(&wanted).map_err(refused)?;
         let needs_secret = matches!(device.device, DeviceArg::Tcp { .. });
         let has_secret = match place {
             // Both processes are this command's, so it can make a secret for them.
             PeerLocation::SecondProcess if needs_secret => secret::known_or_new().map(drop),
             _ => secret::check(&device.device),
         };
-        has_secret.map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
+        has_secret.map_err(refused)?;
         let environment = match place {
             PeerLocation::Oneself => Environment::gather(1, common.pin),
             PeerLocation::SecondProcess | PeerLocation::Serve(_) => {

@@ -45,11 +45,12 @@ impl Part {
 }
 
 /// The environment of all processes of a run: that of this process, and the run's secret. That is
-/// the secret of this process's environment, or a new one.
-pub(super) fn environment() -> Result<Environment, LaunchError> {
+/// the secret of this process's environment; or a new one, if the run has several machines. On one
+/// machine, workers that found a secret would listen for other machines in vain.
+pub(super) fn environment(has_several_machines: bool) -> Result<Environment, LaunchError> {
     let secret = match Secret::from_environment()? {
-        Some(secret) => secret,
-        None => Secret::random()?,
+        None if has_several_machines => Some(Secret::random()?),
+        given => given,
     };
     let is_passed = |name: &OsString| {
         let is_foreign =
@@ -57,10 +58,12 @@ pub(super) fn environment() -> Result<Environment, LaunchError> {
         !is_foreign && name != SECRET && name != SECRET_FILE
     };
     let mut all: Environment = env::vars_os().filter(|(name, _)| is_passed(name)).collect();
-    // A file with the secret may have bytes that no variable can have.
-    if secret.expose().contains(&0) {
-        return Err(LaunchError::SecretWithZero);
+    if let Some(secret) = secret {
+        // A file with the secret may have bytes that no variable can have.
+        if secret.expose().contains(&0) {
+            return Err(LaunchError::SecretWithZero);
+        }
+        all.push((SECRET.into(), OsString::from_vec(secret.expose().to_vec())));
     }
-    all.push((SECRET.into(), OsString::from_vec(secret.expose().to_vec())));
     Ok(all)
 }

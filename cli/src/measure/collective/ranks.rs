@@ -48,23 +48,22 @@ pub(super) fn start(
     common: &Common,
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
-    let needs_secret = common.device.may_use_tcp();
-    let device = FoundDevice::look(&common.device)
-        .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
     if !Job::is_launched() {
+        look(&common.device())?;
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
-    let mut job = Job::join().map_err(|error| failed(&error))?;
-    if needs_secret {
-        secret::adopt(job.secret().map_err(|error| failed(&error))?);
-    }
+    let job = Job::join().map_err(|error| failed(&error))?;
     let (rank, size) = (job.rank(), job.size());
     let wrong = match wanted.n {
         Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
         _ if size < 2 => "one rank has nobody to wait for; `mpiexec -n 2 tagperf ...`".to_owned(),
-        _ => return Ranks::new(job, device, wanted, common).map(Some),
+        _ => return Ranks::new(job, wanted, common).map(Some),
     };
     Err(refused(rank, wrong + " would be right"))
+}
+
+fn look(device: &DeviceArg) -> Result<FoundDevice, Failure> {
+    FoundDevice::look(device).map_err(|why| Failure::Usage(format!("--device {device}: {why}")))
 }
 
 /// Refuses options at all ranks: rank 0 returns the message, and the others wait before they fail,
@@ -114,12 +113,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 }
 
 impl Ranks {
-    fn new(
-        mut job: Job,
-        device: FoundDevice,
-        wanted: &RanksArgs,
-        common: &Common,
-    ) -> Result<Self, Failure> {
+    fn new(mut job: Job, wanted: &RanksArgs, common: &Common) -> Result<Self, Failure> {
         if job.rank() > 0 {
             // Rank 0 watches for ^C once all ranks have come here, and tells the others when to
             // stop.
@@ -127,7 +121,12 @@ impl Ranks {
         }
         let places = Placement::exchange(&mut job)?;
         let are_here = places.is_one_machine();
-        if !places.is_one_network() && common.device == DeviceArg::Shm {
+        let common = &common.for_ranks(places.is_one_network());
+        let device = look(&common.device())?;
+        if device.device.may_use_tcp() {
+            secret::adopt(job.secret().map_err(|error| failed(&error))?);
+        }
+        if !places.is_one_network() && device.device == DeviceArg::Shm {
             let right = "--device auto, verbs, tcp or ucx would be right";
             let why =
                 format!("the ranks are not all in one network namespace of one machine; {right}");
