@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{children, command, eventually, kill, lives, refused, text};
 
@@ -116,6 +117,21 @@ fn the_helper_may_begin_in_a_line_that_a_shell_has_begun() {
     let output = place.shell("-n 2 --hosts one", "echo $PMI_RANK");
     assert_eq!(sorted(&output.stdout), ["0", "1"]);
     assert_eq!(text(&output.stderr), "x");
+}
+
+#[test]
+fn only_a_run_on_several_machines_makes_a_secret() {
+    let place = Place::new("new-secret", HERE);
+    let given = |options| {
+        let mut run = place.run(options);
+        run.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
+        let output = run.args(["--", "sh", "-c", "echo ${TAGMATCH_SECRET-none}"]).output().unwrap();
+        sorted(&output.stdout).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [one, two] = <[String; 2]>::try_from(given("-n 2 --hosts one,two")).unwrap();
+    assert!(one == two && one.len() == 64, "{one} {two}");
+    // Workers that find a secret listen for other machines.
+    assert_eq!(given("-n 2 --hosts one"), ["none", "none"]);
 }
 
 #[test]
@@ -349,7 +365,9 @@ struct Namespaces([String; 2]);
 impl Namespaces {
     /// `None`: this user may not make them.
     fn new() -> Option<Self> {
-        let names = ["a", "b"].map(|end| format!("tagperf-{end}-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|end| format!("tagperf-{end}{number}-{}", std::process::id()));
         let [a, b] = &names;
         let script = format!(
             "ip netns add {a} && ip netns add {b} &&
@@ -402,13 +420,16 @@ fn two_network_namespaces_are_two_machines() {
     assert!(words[0] == words[1] && words[2] == words[3] && words[0] != words[2], "{words:?}");
     assert_eq!(words[4], "(vector,(0,2,2))");
     // Between the machines alone, and with shared memory inside of each.
-    for device in ["tcp", "auto"] {
+    for device in ["tcp", "the default"] {
         for (ranks, test) in
             [("4", "barrier --by-messages --iters 20"), ("2", "lat --sizes 8,200K --iters 20")]
         {
             let mut run = place.run(&format!("-n {ranks} --hosts {hosts} --"));
             run.arg(env!("CARGO_BIN_EXE_tagperf")).args(test.split_whitespace());
-            let output = run.args(["--device", device]).output().unwrap();
+            if device == "tcp" {
+                run.args(["--device", device]);
+            }
+            let output = run.output().unwrap();
             let said = (text(&output.stdout), text(&output.stderr));
             assert_eq!(output.status.code(), Some(0), "{test} over {device}: {said:?}");
             let matched = said
@@ -417,11 +438,11 @@ fn two_network_namespaces_are_two_machines() {
                 .any(|line| line.contains("matched") && !line.contains(" 0 receives"));
             assert!(matched, "{test} over {device}: {said:?}");
             let is_beyond = said.0.contains("messages, credits included, left over a network");
-            assert_eq!(is_beyond, device == "auto", "{test}: {said:?}");
+            assert_eq!(is_beyond, device != "tcp", "{test}: {said:?}");
         }
     }
     // A NIC's list beside shared memory still matches what comes over the network.
-    let model = "lat --sizes 4K --iters 20 --device auto --hw-tags model";
+    let model = "lat --sizes 4K --iters 20 --hw-tags model";
     let mut run = place.run(&format!("-n 2 --hosts {hosts} --"));
     run.arg(env!("CARGO_BIN_EXE_tagperf")).args(model.split_whitespace());
     let said = run.output().unwrap().stdout;
@@ -436,4 +457,40 @@ fn two_network_namespaces_are_two_machines() {
     kill(run.id());
     run.wait().unwrap();
     assert!(are_gone(&pids));
+}
+
+/// Without `--device`, and with the default settings of a worker: between machines these are other
+/// networks than within.
+#[test]
+#[ignore = "needs root, and the example: ci/test tcp"]
+fn by_default_ranks_use_shared_memory_within_a_machine_and_tcp_between() {
+    let namespaces = Namespaces::new().expect("root can make network namespaces");
+    let hosts = namespaces.0.join(",");
+    let place = Place::new("default", "exec ip netns exec $1 sh -c \"$2\"");
+    let tagperf = Path::new(env!("CARGO_BIN_EXE_tagperf"));
+    let run = |options: &str, program: &Path, args: &str| {
+        let mut run = place.run(&format!("--hosts {hosts} {options} --"));
+        run.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
+        run.arg(program).args(args.split_whitespace()).output().unwrap()
+    };
+    // Of the eight messages of a barrier of four ranks, two stay within a machine.
+    for (options, test) in
+        [("-n 4", "barrier --by-messages --iters 200"), ("-n 2", "lat --sizes 8,200K --iters 50")]
+    {
+        let output = run(options, tagperf, &format!("{test} --json -"));
+        assert_eq!(output.status.code(), Some(0), "{test}: {}", text(&output.stderr));
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let matching = &document["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        let (received, beyond) = (count("posted") + count("unexpected"), count("sent_beyond"));
+        assert_eq!(document["device"], "auto");
+        let has_both = options == "-n 4";
+        assert!(beyond > 0 && (beyond < received) == has_both, "{test}: {matching}");
+    }
+    // Rank 1 is killed. Its machine has one more rank, and the other one has two.
+    let survivors = tagperf.with_file_name("examples/survivors");
+    let output = run("-n 4 --keep-going", &survivors, "");
+    assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
+    let said = "3 of 4 go on; together they received 6000 bytes\n";
+    assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
 }
