@@ -9,7 +9,7 @@ use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "ucx"))]
 use tagmatch_secret::Secret;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
@@ -220,11 +220,12 @@ pub struct Config {
     /// taken: until then each peer holds up to two requests. Default: `false`.
     pub peer_events: bool,
     /// The secret that all workers of a job share; its bytes are never printed. TCP needs one: both
-    /// ends of a connection prove that they know it. Other devices don't use it. Default: none,
-    /// which stands for `TcpConfig::secret`, or else for the secret that the environment gives:
-    /// the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the variable
-    /// `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
-    #[cfg(feature = "tcp")]
+    /// ends of a connection prove that they know it. So do workers on UCX where there is one. Other
+    /// devices don't use it. Default: none, which stands for the device's own setting
+    /// (`TcpConfig::secret`, `UcxConfig::secret`), or else for the secret that the environment
+    /// gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the
+    /// variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
+    #[cfg(any(feature = "tcp", feature = "ucx"))]
     pub secret: Option<Secret>,
     /// The device, with its settings. Default: shared memory, with the networks that can be opened
     /// here ([`DeviceConfig::Auto`]).
@@ -246,7 +247,7 @@ impl Default for Config {
             wait: WaitPolicy::default(),
             drain_timeout: Duration::from_secs(5),
             peer_events: false,
-            #[cfg(feature = "tcp")]
+            #[cfg(any(feature = "tcp", feature = "ucx"))]
             secret: None,
             device: DeviceConfig::default(),
         }

@@ -90,7 +90,8 @@ impl WorkerEngine {
         };
         let source = config.layout.source_mask().0;
         let used = source | config.layout.context_mask().0 | config.layout.tag_mask().0;
-        let ucx = Ucx::new(UcxConfig { hw_tags, used, source, ..ucx.clone() })?;
+        let secret = config.secret.clone().or_else(|| ucx.secret.clone());
+        let ucx = Ucx::new(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })?;
         Ok(WorkerEngine::Ucx(Box::new(Delegated::new(ucx))))
     }
 }

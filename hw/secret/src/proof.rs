@@ -40,6 +40,26 @@ pub struct End<'a> {
     pub address: &'a [u8],
 }
 
+/// A key of a protocol, which only a process with the secret can compute.
+pub type Key = [u8; 32];
+
+impl Secret {
+    /// The key of the protocol with this name, for a protocol that has proofs of its own. It tells
+    /// nothing about the secret, or about the key of another protocol.
+    ///
+    /// ```
+    /// use tagmatch_secret::Secret;
+    /// let secret = Secret::from_bytes(b"at least sixteen bytes")?;
+    /// assert_ne!(secret.key(b"one"), secret.key(b"two"));
+    /// # Ok::<(), tagmatch_secret::SecretError>(())
+    /// ```
+    pub fn key(&self, protocol: &[u8]) -> Key {
+        // A greeting's hash begins with a role, which is never 0.
+        let hash = keyed(self).chain_update([0]).chain_update(protocol);
+        hash.finalize().into_bytes().into()
+    }
+}
+
 /// What both ends have said before they prove that they know the secret.
 ///
 /// ```
@@ -78,9 +98,7 @@ impl Greeting<'_> {
     }
 
     fn hash(&self, secret: &Secret, role: Role) -> Hmac<Sha256> {
-        let Ok(mut hash) = Hmac::<Sha256>::new_from_slice(secret.expose()) else {
-            unreachable!("HMAC takes keys of every length");
-        };
+        let mut hash = keyed(secret);
         hash.update(&[role as u8]);
         // The length of each part comes before it, so no two greetings have the same input.
         for part in [
@@ -95,6 +113,14 @@ impl Greeting<'_> {
         }
         hash
     }
+}
+
+/// HMAC-SHA-256 with the secret as the key.
+fn keyed(secret: &Secret) -> Hmac<Sha256> {
+    let Ok(hash) = Hmac::new_from_slice(secret.expose()) else {
+        unreachable!("HMAC takes keys of every length");
+    };
+    hash
 }
 
 #[cfg(test)]
@@ -129,6 +155,13 @@ mod tests {
             assert!(!GREETING.is_proof(&secret(7), role, &proof[..31]));
             assert!(!GREETING.is_proof(&secret(7), role, &[]));
         }
+    }
+
+    #[test]
+    fn a_key_belongs_to_one_secret_and_one_protocol() {
+        let key = secret(7).key(b"test");
+        assert_eq!(key, secret(7).key(b"test"));
+        assert!(key != secret(7).key(b"tesu") && key != secret(8).key(b"test"));
     }
 
     #[test]

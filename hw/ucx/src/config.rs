@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::carrier::Carrier;
 use tagmatch_device::{DeviceError, TagMatching};
+use tagmatch_secret::Secret;
 
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///
@@ -17,6 +18,12 @@ use tagmatch_device::{DeviceError, TagMatching};
 /// ```
 #[derive(Clone, Debug)]
 pub struct UcxConfig {
+    /// The secret that all workers of the job share. Where there is one, both ends of a handshake
+    /// prove that they know it, and no other worker is reached. `None`: the secret in the file that
+    /// the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of
+    /// `TAGMATCH_SECRET`, or no secret. A worker of `tagmatch` sets it by its own `Config::secret`.
+    /// Default: none.
+    pub secret: Option<Secret>,
     /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are
     /// left above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch`
     /// sets it by its own `Config::layout`.
@@ -56,6 +63,7 @@ pub struct UcxConfig {
 impl Default for UcxConfig {
     fn default() -> Self {
         UcxConfig {
+            secret: None,
             used: u64::MAX,
             source: 0xff_ffff << 24,
             own_source: None,
@@ -91,6 +99,18 @@ impl UcxConfig {
             });
         }
         Carrier::new(self.used, self.source, self.own_source)
+    }
+
+    /// The job's secret, if there is one.
+    pub(super) fn find_secret(&self) -> Result<Option<Secret>, DeviceError> {
+        if self.secret.is_some() {
+            return Ok(self.secret.clone());
+        }
+        Secret::from_environment().map_err(|error| DeviceError::System {
+            call: "reading the job's secret",
+            source: std::io::Error::other(error),
+            hint: "",
+        })
     }
 
     /// The variables to be set, by names without `UCX_`. `environment` returns the value of a

@@ -11,6 +11,7 @@ use super::address::UcxAddress;
 use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, PeerState};
+use super::proof::with_jobs;
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::PeerSocket;
@@ -25,6 +26,9 @@ const PENDING_MAX: usize = 64;
 /// How long listeners are paused when a connection can't be accepted, for example for want of
 /// descriptors.
 const MUTE_DELAY: Duration = Duration::from_millis(20);
+/// The reason for giving up on a peer after wrong proofs.
+const NO_PROOF: &str = "no process at its hosts has proved that it knows the secret of the address and \
+                        the job's secret, if there is one (TAGMATCH_SECRET_FILE, TAGMATCH_SECRET)";
 
 impl Ucx {
     /// See [`MatchingDevice::connect`](tagmatch_device::matching::MatchingDevice::connect).
@@ -68,14 +72,18 @@ impl Ucx {
                 way => match parsed.hosts.get(way - 1) {
                     Some(host) => stream::connect_tcp(SocketAddr::new(*host, parsed.port)),
                     None => {
-                        let errno = attempt.errno;
-                        return self.break_with(peer, DownReason::Unreachable { errno });
+                        let reason = match attempt.errno {
+                            libc::EACCES => DownReason::Misbehaved { what: NO_PROOF },
+                            errno => DownReason::Unreachable { errno },
+                        };
+                        return self.break_with(peer, reason);
                     }
                 },
             };
             let deadline = now + self.config.connect_timeout;
+            let secret = with_jobs(&parsed.secret, self.job.as_ref());
             let connection = socket.and_then(|socket| {
-                Connection::caller(socket, peer, attempt.way == 0, deadline, parsed.secret)
+                Connection::caller(socket, peer, attempt.way == 0, deadline, secret)
             });
             match connection {
                 Ok(connection) => {
@@ -160,8 +168,8 @@ impl Ucx {
                 continue;
             }
             let deadline = now + self.config.connect_timeout;
-            let own = self.own.secret;
-            let Ok(connection) = Connection::listener(socket, place == 0, deadline, own) else {
+            let secret = with_jobs(&self.own.secret, self.job.as_ref());
+            let Ok(connection) = Connection::listener(socket, place == 0, deadline, secret) else {
                 continue;
             };
             self.pending += 1;

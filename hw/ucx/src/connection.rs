@@ -2,7 +2,8 @@
 //!
 //! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its
 //! packets; the listener checks the proof, sends its own, and answers. A packet is its length in 4
-//! bytes, so many encrypted bytes, and their tag.
+//! bytes, so many encrypted bytes, and their tag. To a wrong proof the listener answers with zeros,
+//! so that the caller knows why the connection ends.
 //!
 //! Until the other end has proved itself, no more bytes are received than its next step needs.
 
@@ -22,6 +23,11 @@ const PIECE: usize = 4096;
 /// Length of the opening that both ends send: magic, version, challenge.
 const OPENING: usize = 5 + size_of::<Challenge>();
 const TAG: usize = size_of::<Tag>();
+/// The listener's answer to a wrong proof.
+const NO_PROOF: Tag = [0; TAG];
+/// The reason for ending a connection after a wrong proof.
+pub(super) const WRONG_PROOF: &str =
+    "a wrong proof: it has another address' secret, or another job's secret";
 /// Length of a packet's length field.
 const LENGTH: usize = 4;
 
@@ -153,7 +159,11 @@ impl Connection {
             match self.take() {
                 Ok(Some(packet)) => return Heard::Packet(packet),
                 Ok(None) => {}
-                Err(what) => return Heard::Misbehaved(what),
+                Err(what) => {
+                    // The other end may wait for this end's answer.
+                    self.flush();
+                    return Heard::Misbehaved(what);
+                }
             }
             let missing = self.step().map_or(1, |step| step - self.inbox.len());
             let mut piece = [0; PIECE];
@@ -206,7 +216,10 @@ impl Connection {
             }
             Trust::Challenged { session, is_proven: is_proven @ false } => {
                 if !session.is_proof(&bytes) {
-                    return Err("a wrong proof that it has the address");
+                    if self.role == Role::Listener {
+                        self.outbox.extend_from_slice(&NO_PROOF);
+                    }
+                    return Err(WRONG_PROOF);
                 }
                 if self.role == Role::Listener {
                     self.outbox.extend_from_slice(&session.proof());
@@ -307,8 +320,21 @@ mod tests {
         caller.write_all(b"TMux\x02challenge of 16!a wrong proof 16the rest").unwrap();
         assert!(matches!(turn(&mut b), Heard::Misbehaved(_)));
         assert_eq!(rest(taken), b"the rest");
-        // The listener has sent the opening, and no proof.
-        assert_eq!(rest(caller).len(), OPENING);
+        let answer = rest(caller);
+        assert_eq!(answer[OPENING..], NO_PROOF, "the listener doesn't prove itself");
+    }
+
+    #[test]
+    fn a_caller_with_another_secret_is_told_so() {
+        let (one, two) = stream();
+        let (mut a, mut b) = (caller(one, [7; 16]), listener(two, [8; 16]));
+        a.say(Packet::Ready);
+        turn(&mut a);
+        turn(&mut b);
+        turn(&mut a);
+        assert!(matches!(turn(&mut b), Heard::Misbehaved(WRONG_PROOF)) && !b.is_proven());
+        drop(b);
+        assert!(matches!(turn(&mut a), Heard::Misbehaved(WRONG_PROOF)) && !a.is_proven());
     }
 
     #[test]

@@ -42,7 +42,8 @@
 //! before UCX gets anything from it:
 //! - On this machine, the kernel confirms that the other process belongs to the same user, before a
 //!   byte is sent or received.
-//! - Everywhere, a peer must prove that it knows the secret of the address that was connected to.
+//! - Everywhere, a peer must prove that it knows the secret of the address that was connected to,
+//!   and the job's secret where there is one ([`UcxConfig::secret`]).
 //!   The secret has 128 bits, is not in the name of the socket, and is never sent in clear. An
 //!   attacker that reads or changes the handshake on its way over TCP learns no secret and can only
 //!   end the connection. **An address is therefore to be handed to peers alone.**
@@ -128,6 +129,8 @@ pub struct Ucx {
     carrier: Carrier,
     own: UcxAddress,
     address: Address,
+    /// The key that proofs need beside the secret of an address.
+    job: Option<tagmatch_secret::Key>,
 
     peers: Peers,
     listeners: Listeners,
@@ -161,11 +164,13 @@ impl Ucx {
     ///
     /// # Errors
     /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX
-    /// is not installed (the text names the package), or refuses the settings;
+    /// is not installed (the text names the package), or refuses the settings, or if the job's
+    /// secret can't be read;
     /// [`DeviceError::Unsupported`] if matching in the NIC is required and not possible, or off and
     /// switched on by a variable in the settings.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
+        let job = config.find_secret()?.map(|secret| secret.key(proof::PROTOCOL));
         let ucp = load()?;
         let (worker, endpoint) = open(ucp, &config, &carrier)?;
         let name = random().in_call("getrandom")?;
@@ -179,6 +184,7 @@ impl Ucx {
             carrier,
             own,
             address,
+            job,
             listeners,
             connections: HashMap::new(),
             connection_ids: 0,

@@ -12,8 +12,8 @@
 //! All three are one keyed hash: SipHash-2-4, computed twice for 128 bits. It is made for short
 //! inputs under a secret key of 128 bits, and the standard library has it.
 //!
-//! A secret that all workers of a job share can be hashed into the session's key beside the
-//! address' secret; nothing else in the handshake would change.
+//! Where the workers of a job share a secret, a key of it is mixed into the address' secret before
+//! that is used ([`with_jobs`]): a proof shows then that its sender has both.
 
 use std::hash::Hasher;
 // Deprecated as the hasher of maps, in favour of one that takes no key.
@@ -23,6 +23,18 @@ use std::hint::black_box;
 
 /// The 128 random bits of an address. Knowing them proves that an end has the address.
 pub(super) type Secret = [u8; 16];
+/// The name under which the key for this handshake is taken from the job's secret.
+pub(super) const PROTOCOL: &[u8] = b"tagmatch UCX 1";
+
+/// The address' secret, mixed with the key of the job's secret if there is one.
+pub(super) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Key>) -> Secret {
+    let mut both = *address;
+    for (byte, jobs) in both.iter_mut().zip(job.into_iter().flatten()) {
+        *byte ^= jobs;
+    }
+    both
+}
+
 /// 128 random bits, new for each connection.
 pub(super) type Challenge = [u8; 16];
 /// A keyed hash, which only an end with the key can compute.
@@ -158,6 +170,23 @@ mod tests {
         // Aumasson and Bernstein, "SipHash: a fast short-input PRF", appendix A.
         assert_eq!(hash_64(&key, &[&input]), 0xa129_ca61_49be_45e5);
         assert_eq!(hash_64(&key, &[&input[..4], &input[4..]]), 0xa129_ca61_49be_45e5);
+    }
+
+    #[test]
+    fn a_job_with_a_secret_and_one_without_never_prove_themselves_to_each_other() {
+        let own = [7; 16];
+        let mixed = with_jobs(&own, Some(&[3; 32]));
+        assert_eq!(with_jobs(&own, None), own);
+        for (callers, listeners, is_one_job) in [
+            (mixed, mixed, true),
+            (mixed, own, false),
+            (own, mixed, false),
+            (mixed, with_jobs(&own, Some(&[4; 32])), false),
+        ] {
+            let (caller, listener) = pair(&callers, &listeners);
+            assert_eq!(listener.is_proof(&caller.proof()), is_one_job);
+            assert_eq!(caller.is_proof(&listener.proof()), is_one_job);
+        }
     }
 
     #[test]

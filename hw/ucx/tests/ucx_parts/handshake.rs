@@ -2,6 +2,7 @@
 
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_secret::Secret;
 use tagmatch_ucx::UcxConfig;
 
 use super::support::{
@@ -67,6 +68,29 @@ fn nobody_there_is_told_with_the_sends() {
         assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED }, "{tls}");
         let (_, unfit) = a.send(send_of(peer, 5, b"in vain")).unwrap_err();
         assert_eq!(unfit, tagmatch_device::matching::Unfit::Down);
+    }
+}
+
+#[test]
+#[ignore = "needs libucx0: ci/test ucx"]
+fn workers_of_one_job_reach_each_other_and_no_others() {
+    let secret = |byte| Some(Secret::from_bytes(&[byte; 16]).unwrap());
+    for tls in transports() {
+        let with = |secret| ucx_with(UcxConfig { secret, ..config(&tls) });
+        for (callers, listeners) in [(secret(1), None), (None, secret(1)), (secret(1), secret(2))] {
+            let (mut a, mut b) = (with(callers), with(listeners));
+            let peer = a.connect(&b.address()).unwrap();
+            match down(&mut [&mut a, &mut b], 0, peer) {
+                DownReason::Misbehaved { what } => assert!(what.contains("the job's secret")),
+                other => panic!("{tls}: {other:?}"),
+            }
+        }
+        let (mut a, mut b) = (with(secret(1)), with(secret(1)));
+        let peer = a.connect(&b.address()).unwrap();
+        wait(&mut [&mut a, &mut b], "the other worker", |index, event| {
+            (index == 0 && matches!(event, MatchingEvent::PeerUp { peer: up } if up == peer))
+                .then_some(())
+        });
     }
 }
 
