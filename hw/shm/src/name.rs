@@ -106,13 +106,30 @@ fn process_of(pid: Pid, namespace: u64) -> u32 {
 /// Where this process' shared memory reaches, if /proc tells.
 fn place() -> Option<Place> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let namespace = namespace("/proc/self/ns/net")?;
-    let text = format!("{} {namespace} {}", boot.trim(), own_uid());
+    // A socket belongs to the namespace of the thread that makes it.
+    let namespace = namespace("/proc/thread-self/ns/net")?;
+    // Two containers may give one number to different users.
+    let user = user_outside(own_uid(), &fs::read_to_string("/proc/self/uid_map").ok()?)?;
+    let text = format!("{} {namespace} {user}", boot.trim());
     // FNV-1a: of any build of this crate, since both ends must find the same.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     Some(Place(array_at(&hash.to_le_bytes(), 0)))
+}
+
+/// The number that a user of this user namespace has in the parent namespace, by the text of
+/// `/proc/self/uid_map`: lines of a first number, the number that it has outside, and how many
+/// numbers follow in the same way, see user_namespaces(7).
+fn user_outside(user: u32, map: &str) -> Option<u64> {
+    let ranges = map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+        Some((numbers.next()?, numbers.next()?, numbers.next()?))
+    });
+    let user = u64::from(user);
+    ranges
+        .filter(|(first, _, count)| (*first..first.saturating_add(*count)).contains(&user))
+        .find_map(|(first, outside, _)| outside.checked_add(user - first))
 }
 
 /// The number of a namespace, if /proc tells.
@@ -143,6 +160,21 @@ mod tests {
         assert!(!other.is_process(&own, Pid::own()) && !other.is_own_process());
         let elsewhere = ShmName { process: other.process ^ 1 << 22, ..own };
         assert!(elsewhere.is_process(&own, Pid::own()));
+    }
+
+    #[test]
+    fn users_with_one_number_in_two_containers_are_two() {
+        let whole = "         0          0 4294967295\n";
+        assert_eq!(user_outside(0, whole), Some(0));
+        assert_eq!(user_outside(1000, whole), Some(1000));
+        let (one, other) = ("0 100000 65536\n", "0 1000 1\n1 200000 65535");
+        assert_eq!(user_outside(0, one), Some(100_000));
+        assert_eq!(user_outside(0, other), Some(1000));
+        assert_eq!(user_outside(7, other), Some(200_006));
+        assert_eq!(user_outside(65536, one), None);
+        for wrong in ["", "0", "a b c", "0 18446744073709551615 9\n"] {
+            assert_eq!(user_outside(1, wrong), None, "{wrong}");
+        }
     }
 
     proptest! {
