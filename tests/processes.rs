@@ -3,6 +3,9 @@
 //!
 //! Each test starts this program again with a role in its environment. The test `role` plays that
 //! role; without one it does nothing.
+//!
+//! With `TAGMATCH_TEST_NAMESPACE`, the other processes run in that network namespace, which is
+//! another machine for all devices. The job's secret must be in the environment then.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -16,6 +19,7 @@ use tagmatch::{SendMode, SendOptions, WaitPolicy, Worker};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
+const NAMESPACE: &str = "TAGMATCH_TEST_NAMESPACE";
 /// A death may hold up other processes for one second at most; the rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 /// The tag of the message after which a silent process makes no more progress.
@@ -33,7 +37,21 @@ struct Other {
 
 impl Other {
     fn start(role: &str, parent: &Address) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        Self::start_in(std::env::var(NAMESPACE).ok(), role, parent)
+    }
+
+    /// A process in a network namespace, or in that of this process.
+    fn start_in(namespace: Option<String>, role: &str, parent: &Address) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = match namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &namespace]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        let mut process = command
             .args(["--exact", "role", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(PARENT, parent.to_string())
@@ -93,8 +111,13 @@ fn listen() -> String {
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let parent: Address = std::env::var(PARENT).unwrap().parse().unwrap();
-    let worker =
-        Worker::new(if role == "half" { fragmenting() } else { Config::default() }).unwrap();
+    let config = match role.as_str() {
+        "half" => fragmenting(),
+        // The parent of a leaver may be slow.
+        "leaver" => Config { drain_timeout: Duration::from_secs(60), ..Config::default() },
+        _ => Config::default(),
+    };
+    let worker = Worker::new(config).unwrap();
     say("address", worker.address());
     let parent = worker.connect(&parent).unwrap();
     match role.as_str() {
@@ -374,6 +397,39 @@ fn a_process_that_ends_in_order_leaves_all_its_messages_and_is_no_fault() {
     is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
     assert_eq!(worker.peer_fault(peer).unwrap(), Some(PeerFault::Gone));
     assert_eq!(worker.counters().peer_faults, 1);
+}
+
+#[test]
+fn a_death_leaves_the_other_peers_of_this_machine_and_of_others_alone() {
+    for dies_elsewhere in [true, false] {
+        let worker = Worker::new(Config::default()).unwrap();
+        let mut near = Other::start_in(None, "echo", &worker.address());
+        let mut far = Other::start("echo", &worker.address());
+        let to_near = worker.connect(&near.address()).unwrap();
+        let to_far = worker.connect(&far.address()).unwrap();
+        let echo = |peer, size: usize| {
+            let receive = worker.recv(Match::tag(7).from(peer), vec![0; size]);
+            worker.send(peer, 7, vec![3; size]).wait()?;
+            receive.wait()
+        };
+        for size in [2, 100_000] {
+            assert!(echo(to_near, size).is_ok() && echo(to_far, size).is_ok());
+        }
+        let (mut dead, to_dead, alive, to_alive) = if dies_elsewhere {
+            (far, to_far, near, to_near)
+        } else {
+            (near, to_near, far, to_far)
+        };
+        let lost = worker.recv(Match::tag(8).from(to_dead), vec![0; 8]);
+        dead.kill();
+        is_down(soon(lost), to_dead);
+        for size in [2, 100_000] {
+            assert_eq!(echo(to_alive, size).unwrap().data(), vec![3; size]);
+        }
+        assert_eq!(worker.peer_fault(to_alive).unwrap(), None);
+        worker.send(to_alive, 0, vec![0; 1]).wait().unwrap();
+        alive.finish();
+    }
 }
 
 #[test]
