@@ -132,8 +132,9 @@ impl<A: Access + 'static> WorkerNet<A> {
 
     /// Sets the number of each process's machine, in the order of ranks. All processes must give
     /// the same numbers. By default, processes that were told of each other by
-    /// [`meet`](Self::meet) know their machines by the kernel's boot id; otherwise all processes
-    /// count as being on one machine.
+    /// [`meet`](Self::meet) know their machines by the kernel's boot id, and count as being on one
+    /// machine if they have the same network namespace and user as well, since only these share
+    /// memory. Otherwise all processes count as being on one machine.
     ///
     /// The numbers decide who is in [`Comm::intranode`](crate::Comm::intranode), and which processes
     /// try to map memory together. A test may give numbers that make one machine look like several.

@@ -16,6 +16,9 @@ const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
 const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
 /// This variable is set in ranks whose workers have a NIC that matches.
 const NIC: &str = "TAGMATCH_COMM_TEST_NIC";
+/// Two network namespaces that stand for two machines. The first half of each job's ranks runs in
+/// one, the others run in the other one. Only root can start a process in a network namespace.
+const MACHINES: &str = "TAGMATCH_COMM_TEST_MACHINES";
 
 /// A job of this program's processes. Dropping it kills the processes that still run.
 pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
@@ -33,7 +36,7 @@ impl Job {
 
     fn start_with(role: &str, ranks: usize, environment: &[(&str, &str)]) -> Self {
         let start = |rank: usize| {
-            let mut child = Command::new(std::env::current_exe().unwrap())
+            let mut child = program(rank, ranks)
                 .envs(environment.iter().copied())
                 .args(["--exact", "role", "--nocapture", "--test-threads=1"])
                 .env(ROLE, role)
@@ -91,6 +94,17 @@ impl Drop for Job {
     }
 }
 
+/// This program, to be started as one of some ranks on the machine of that rank.
+fn program(rank: usize, ranks: usize) -> Command {
+    let own = std::env::current_exe().unwrap();
+    let Ok(machines) = std::env::var(MACHINES) else { return Command::new(own) };
+    let namespace = machines.split(',').nth(machine(rank, ranks)).unwrap();
+    // `ip` becomes the program, so it has the number of the process that a test kills.
+    let mut ip = Command::new("ip");
+    ip.args(["netns", "exec", namespace]).arg(own);
+    ip
+}
+
 /// Sends a line to the test that started this process.
 pub(crate) fn say(word: &str, rest: impl std::fmt::Display) {
     println!("@{word} {rest}");
@@ -123,15 +137,17 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
 
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
-/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`.
+/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`. Between two
+/// machines it is on all networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
+    let secret = || Secret::from_bytes(b"the secret of these tests").ok();
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
         Ok("tcp") => {
             let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
             let device = DeviceConfig::Tcp(TcpConfig { listen, ..TcpConfig::default() });
-            let secret = Secret::from_bytes(b"the secret of these tests").ok();
-            WorkerConfig { device, secret, ..WorkerConfig::default() }
+            WorkerConfig { device, secret: secret(), ..WorkerConfig::default() }
         }
+        _ if is_divided() => WorkerConfig { secret: secret(), ..WorkerConfig::default() },
         _ => WorkerConfig::default(),
     };
     match std::env::var(NIC) {
@@ -141,6 +157,16 @@ fn worker_config() -> WorkerConfig {
         }
         Err(_) => default,
     }
+}
+
+/// Whether the ranks of a job are divided between two machines.
+pub(crate) fn is_divided() -> bool {
+    std::env::var(MACHINES).is_ok()
+}
+
+/// The machine of a rank, 0 or 1, if the ranks of its job are divided between two machines.
+pub(crate) fn machine(rank: usize, ranks: usize) -> usize {
+    rank / ranks.div_ceil(2)
 }
 
 /// The role of this process, if it has one.

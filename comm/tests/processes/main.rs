@@ -1,5 +1,6 @@
-//! Communicators between real processes over shared memory, and between threads. The tests are one
-//! program, so that their shared code is compiled once.
+//! Communicators between real processes, and between threads. The tests are one program, so that
+//! their shared code is compiled once. `ci/test tests` runs them over shared memory, and `ci/test
+//! tcp` with ranks in two network namespaces, with TCP between.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -12,7 +12,7 @@ use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Error, ErrorClass, Runtime};
 
-use crate::job::{Job, join, say, told, transport};
+use crate::job::{Job, is_divided, join, machine, say, told, transport};
 
 type Process = Runtime<WorkerNet<Local>>;
 type World = Comm<WorkerNet<Local>>;
@@ -29,10 +29,14 @@ pub(crate) fn play(role: &str) {
     }
 }
 
-/// Joins a job whose ranks count as being on machines of two ranks each.
+/// Joins a job whose ranks count as being on machines of two ranks each, unless they are divided
+/// between two machines anyway.
 fn by_machine() -> Process {
-    let nodes = (0..64).map(|rank| rank / 2).collect();
-    Runtime::new(transport::<Local>().on_nodes(nodes), Config::default()).unwrap()
+    let mut net = transport::<Local>();
+    if !is_divided() {
+        net = net.on_nodes((0..64).map(|rank| rank / 2).collect());
+    }
+    Runtime::new(net, Config::default()).unwrap()
 }
 
 /// The places of this process's segments in its memory.
@@ -129,7 +133,12 @@ fn garbage_in_the_segment_harms_no_process() {
 fn leaders(runtime: &Process) {
     let world = runtime.world();
     let (rank, size) = (world.rank(), world.size());
-    assert_eq!(world.intranode().unwrap().size(), 2.min(size - rank / 2 * 2));
+    let machine = |rank: u32| match is_divided() {
+        true => machine(rank as usize, size as usize),
+        false => rank as usize / 2,
+    };
+    let here = (0..size).filter(|other| machine(*other) == machine(rank)).count();
+    assert_eq!(world.intranode().unwrap().size() as usize, here);
     for turn in 0..300 {
         let root = turn % size;
         world.barrier().wait().unwrap();

@@ -4,14 +4,19 @@ use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-/// The machine of a thread, and the processors that the thread may run on.
+/// The machine of a thread, the processors that the thread may run on, and with whom its process
+/// shares memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The kernel's boot id: the same for all processes of a machine, also in containers.
     machine: String,
     processors: List,
+    /// Network namespace and user. Workers of one machine use shared memory if they agree in both;
+    /// otherwise they reach each other over a network, as if they were on two machines.
+    sharing: String,
 }
 
 /// Numbers as the kernel writes them: `0-3,8`.
@@ -22,15 +27,21 @@ impl Place {
     /// The place of this thread. `None` if the kernel doesn't tell.
     pub(super) fn of_thread() -> Option<Self> {
         let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let network = fs::metadata("/proc/self/ns/net").ok()?.ino();
         let status = fs::read_to_string("/proc/thread-self/status").ok()?;
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        Self::parse(format!("{} {}", machine.trim(), allowed.trim()).as_bytes())
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let (allowed, users) = (field("Cpus_allowed_list:")?, field("Uid:")?);
+        // The effective user is the second one.
+        let user = users.split_whitespace().nth(1)?;
+        Self::parse(format!("{} {allowed} {network}/{user}", machine.trim()).as_bytes())
     }
 
     /// The place that another process has told.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        let (machine, processors) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-        Some(Place { machine: machine.to_owned(), processors: List::parse(processors)? })
+        let (machine, rest) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+        let (processors, sharing) = rest.split_once(' ')?;
+        let (machine, sharing) = (machine.to_owned(), sharing.to_owned());
+        Some(Place { machine, processors: List::parse(processors)?, sharing })
     }
 
     /// Whether some processor may run threads of both.
@@ -50,7 +61,7 @@ impl Display for Place {
             let comma = if at > 0 { "," } else { "" };
             write!(f, "{comma}{}-{}", range.start(), range.end())?;
         }
-        Ok(())
+        write!(f, " {}", self.sharing)
     }
 }
 
@@ -72,14 +83,15 @@ impl List {
     }
 }
 
-/// The number of each process's machine. A process that has told no place has a machine of its own.
+/// The number of each process's machine. Processes that don't share memory count as being on
+/// different machines. A process that has told no place has a machine of its own.
 pub(super) fn machines<'a>(places: &'a [Option<Place>]) -> Vec<u32> {
     let mut numbers = HashMap::new();
     let mut count = 0;
     let number = |place: &'a Option<Place>| {
         let next = count;
         let number = match place {
-            Some(place) => *numbers.entry(place.machine.as_str()).or_insert(next),
+            Some(place) => *numbers.entry((&place.machine, &place.sharing)).or_insert(next),
             None => next,
         };
         count += u32::from(number == next);
@@ -125,15 +137,16 @@ mod tests {
 
     #[test]
     fn only_processes_of_one_machine_with_a_common_processor_share_it() {
-        let own = place("a 0-3,8").unwrap();
+        let own = place("a 0-3,8 n/1").unwrap();
         for (other, shares) in [
-            ("a 0-3,8", true),
-            ("a 3", true),
-            ("a 4-7,8-9", true),
-            ("a 0-100", true),
-            ("a 4-7", false),
-            ("a 9", false),
-            ("b 0-3,8", false),
+            ("a 0-3,8 n/1", true),
+            ("a 3 n/1", true),
+            ("a 4-7,8-9 n/1", true),
+            ("a 0-100 n/1", true),
+            ("a 3 m/2", true),
+            ("a 4-7 n/1", false),
+            ("a 9 n/1", false),
+            ("b 0-3,8 n/1", false),
         ] {
             let other = place(other).unwrap();
             assert_eq!((own.overlaps(&other), other.overlaps(&own)), (shares, shares), "{other}");
@@ -141,17 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_on_one_machine_if_its_names_are_equal() {
-        let places = ["b 0", "a 0-3", "b 7", "", "a 0", ""].map(place);
+    fn processes_are_on_one_machine_if_they_share_memory() {
+        let places = ["b 0 n/1", "a 0-3 n/1", "b 7 n/1", "", "a 0 n/1", ""].map(place);
         assert_eq!(machines(&places), [0, 1, 0, 2, 1, 3]);
+        let places = ["a 0 n/1", "a 0 m/1", "a 0 n/2", "a 1 m/1"].map(place);
+        assert_eq!(machines(&places), [0, 1, 2, 1], "other network namespaces, other users");
     }
 
     #[test]
     fn a_place_that_cannot_be_read_is_no_place() {
-        for wrong in ["", "a", "a ", "a 1-0", "a x", " ", "a 0 1"] {
+        for wrong in ["", "a", "a ", "a 0", "a 1-0 n/1", "a x n/1", " ", "  ", "a  0"] {
             assert_eq!(place(wrong), None, "{wrong}");
         }
-        assert_eq!(Place::parse(&[0xff, b' ', b'0']), None);
+        assert_eq!(Place::parse(&[0xff, b' ', b'0', b' ']), None);
     }
 
     #[test]
