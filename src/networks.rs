@@ -1,7 +1,7 @@
 //! Opens the networks of [`DeviceConfig::Auto`](crate::DeviceConfig::Auto): what this machine has
 //! beside shared memory.
 
-use tagmatch_device::{DeviceError, Join, Network};
+use tagmatch_device::{DeviceError, JoinAndSleep, Network};
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
 #[cfg(feature = "tcp")]
@@ -13,7 +13,7 @@ use crate::auto::AutoConfig;
 use crate::config::{Config, HwTags};
 
 /// A network that was opened, or why it was not.
-type Opened = (Network, Result<Box<dyn Join + Send>, DeviceError>);
+type Opened = (Network, Result<Box<dyn JoinAndSleep + Send>, DeviceError>);
 
 impl AutoConfig {
     /// Opens each network as a worker with `config` would, and tells which of them that worker would
@@ -44,9 +44,9 @@ impl AutoConfig {
 }
 
 /// A network, under the model of a NIC if there is to be one.
-fn boxed<D>(device: D, hw_tags: &HwTags) -> Result<Box<dyn Join + Send>, DeviceError>
+fn boxed<D>(device: D, hw_tags: &HwTags) -> Result<Box<dyn JoinAndSleep + Send>, DeviceError>
 where
-    D: Join + Send + 'static,
+    D: JoinAndSleep + Send + 'static,
 {
     Ok(match hw_tags {
         #[cfg(feature = "model")]

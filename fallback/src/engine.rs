@@ -153,6 +153,11 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// The messages so far that came past the NIC's list, and whose receive was in the list.
+    pub fn past_list(&self) -> u64 {
+        self.core.offload.as_ref().map_or(0, |offload| offload.past_list())
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         let rx = &self.core.receiver;

@@ -18,6 +18,8 @@ pub struct Counters {
     pub withdrawn: u64,
     /// Messages that had to wait until the NIC had answered a delete.
     pub waited: u64,
+    /// Messages that came past the list, and whose receive was in the list.
+    pub past_list: u64,
     /// Deletes that the NIC executed after the entry had matched.
     pub lost: u64,
     /// Sync operations sent.

@@ -182,6 +182,7 @@ impl Shadow {
     }
 
     fn take_entry(&mut self, id: u32, slot: u32, through_list: bool) -> Take {
+        self.counters.past_list += u64::from(!through_list);
         let Entry { state, handle, removal, .. } = self.entries[slot as usize];
         let is_sent = removal.is_some() && !state.may_be_deleted();
         let next = state.next(Step::Take);

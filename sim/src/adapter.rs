@@ -1,7 +1,8 @@
 //! The devices that stand between a wire and an engine.
 
-use tagmatch_device::{Device, DeviceError, PeerId};
+use tagmatch_device::{Device, DeviceError, Join, PeerId};
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
+use tagmatch_routed::Routed;
 
 use crate::wire::Wire;
 use tagmatch_testkit::random::Random;
@@ -17,6 +18,13 @@ pub trait Adapter {
     /// The device can't be made. The run fails.
     fn device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
 
+    /// As [`Adapter::device`], for the further networks of a worker: no message comes through a list
+    /// of this device.
+    ///
+    /// # Errors
+    /// The device can't be made. The run fails.
+    fn further_device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
+
     /// Whether software decides each match, when a message arrives or a receive is posted. Then the
     /// oracle predicts each match. Where a NIC decides, the oracle checks only the rules of order.
     fn software_decides(&self) -> bool;
@@ -27,6 +35,11 @@ pub trait Adapter {
 
     /// Whether the device may disconnect from a peer by itself.
     fn may_break(&self) -> bool;
+
+    /// The messages that the device has sent over networks, if it has shared memory beside them.
+    fn sent_beyond(&self, _: &Self::Device) -> u64 {
+        0
+    }
 
     /// A rule of the device that its host has broken.
     fn fault(&self, device: &Self::Device) -> Option<String>;
@@ -40,6 +53,10 @@ impl Adapter for Bare {
     type Device = Wire;
 
     fn device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
+        Ok(wire)
+    }
+
+    fn further_device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
         Ok(wire)
     }
 
@@ -108,6 +125,12 @@ impl Adapter for ModelNic {
         Ok(device)
     }
 
+    fn further_device(&self, wire: Wire, seed: u64) -> Result<Model<Wire>, DeviceError> {
+        let mut device = Model::new(wire, &self.config(seed))?;
+        device.set_carried(|_| false);
+        Ok(device)
+    }
+
     fn software_decides(&self) -> bool {
         false
     }
@@ -122,5 +145,54 @@ impl Adapter for ModelNic {
 
     fn fault(&self, device: &Model<Wire>) -> Option<String> {
         device.nic().faults().first().map(ToString::to_string)
+    }
+}
+
+/// Engines whose workers are on several machines. A worker reaches the peers of its own machine over
+/// one wire, and all others over the best network that both are on. The first of its networks has
+/// what `A` puts on a wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Several<A>(pub A);
+
+impl<A: Adapter> Adapter for Several<A>
+where
+    A::Device: Join,
+{
+    type Device = Routed<Wire, A::Device, ()>;
+
+    fn device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError> {
+        let mut networks = Vec::new();
+        for beyond in wire.beyond() {
+            networks.push(Box::new(if networks.is_empty() {
+                self.0.device(beyond, seed)?
+            } else {
+                self.0.further_device(beyond, seed)?
+            }));
+        }
+        Routed::sleepless(wire, networks)
+    }
+
+    fn further_device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError> {
+        self.device(wire, seed)
+    }
+
+    fn software_decides(&self) -> bool {
+        self.0.software_decides()
+    }
+
+    fn is_idle(&self, device: &Self::Device) -> bool {
+        !device.has_work()
+    }
+
+    fn may_break(&self) -> bool {
+        self.0.may_break()
+    }
+
+    fn fault(&self, device: &Self::Device) -> Option<String> {
+        device.networks().find_map(|network| self.0.fault(network))
+    }
+
+    fn sent_beyond(&self, device: &Self::Device) -> u64 {
+        device.sent_beyond()
     }
 }

@@ -6,7 +6,7 @@
 //! | `profile` | the kinds of runs; the settings that a seed draws | what programs do with them |
 //! | `program` | steps of callers, and how to draw them | results |
 //! | `wire` | messages, READs, deaths; a device | matching |
-//! | `adapter` | the device between wire and engine: none, or a model NIC | the rest |
+//! | `adapter` | the device between wire and engine: none, a model NIC, or several devices as one | the rest |
 //! | `world` | the calls of a program and their results | which results are right |
 //! | `oracle` | which results are right, from what is seen outside | the code under test |
 //! | `exhaust` | every interleaving of a small scope, on a NIC driven by hand | seeds |
@@ -47,7 +47,7 @@ mod wire;
 mod worker;
 mod world;
 
-pub use adapter::{Adapter, Bare, ModelNic};
+pub use adapter::{Adapter, Bare, ModelNic, Several};
 pub use exhaust::{Explored, Failure, Scope};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, WireFault, shrink};
+use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, Several, WireFault, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///
@@ -69,15 +69,17 @@ fn main() -> ExitCode {
     }
     if args.profiles {
         for profile in &PROFILES {
-            println!("{:10} {}", profile.name, profile.about);
+            println!("{:18} {}", profile.name, profile.about);
         }
         return ExitCode::SUCCESS;
     }
     let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
     for profile in profiles {
-        let is_clean = match &profile.nic {
-            Some(nic) => run_profile(&args, profile, nic),
-            None => run_profile(&args, profile, &Bare),
+        let is_clean = match (profile.nic, profile.is_on_several()) {
+            (Some(nic), false) => run_profile(&args, profile, &nic),
+            (None, false) => run_profile(&args, profile, &Bare),
+            (Some(nic), true) => run_profile(&args, profile, &Several(nic)),
+            (None, true) => run_profile(&args, profile, &Several(Bare)),
         };
         if !is_clean {
             return ExitCode::from(1);
@@ -114,7 +116,7 @@ fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool 
     let on_cpu = cpu_seconds().zip(began_cpu).map_or(seconds, |(now, then)| now - then);
     println!("{} seed {} + {}: digest {digest:016x}", profile.name, args.seed, args.seeds);
     eprintln!(
-        "{:10} {} seeds, {operations} operations ({} calls, {} events, {} completions, {} received), \
+        "{:18} {} seeds, {operations} operations ({} calls, {} events, {} completions, {} received), \
          {seconds:.2} s, {:.2} million/s of processor",
         profile.name,
         args.seeds,

@@ -54,6 +54,8 @@ pub struct Profile {
     pub about: &'static str,
     /// Whether each worker has a NIC that matches, whose choices are random.
     pub nic: Option<ModelNic>,
+    /// Number of machines that the workers are on; (0, 0) if all peers are reached over one network.
+    pub machines: Range,
     /// Number of workers.
     pub workers: Range,
     /// The frequencies of the steps.
@@ -115,6 +117,7 @@ const MIXED: Profile = Profile {
     name: "mixed",
     about: "some of everything",
     nic: None,
+    machines: (0, 0),
     workers: (2, 5),
     weights: WEIGHTS,
     tags: (1, 6),
@@ -135,7 +138,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 11] = [
+pub const PROFILES: [Profile; 14] = [
     MIXED,
     Profile {
         name: "wild",
@@ -249,6 +252,37 @@ pub const PROFILES: [Profile; 11] = [
         long_per_mille: 200,
         ..MIXED
     },
+    Profile {
+        name: "several",
+        about: "workers on several machines: shared memory within, two networks between; deaths",
+        machines: (2, 3),
+        workers: (3, 6),
+        weights: Weights { kill: 2, revive: 25, disconnect: 1, fail_read: 2, ..WEIGHTS },
+        long_per_mille: 200,
+        ..MIXED
+    },
+    Profile {
+        name: "several-nic",
+        about: "as several, with a NIC that matches on one network; wildcards, many cancels",
+        nic: STEADY,
+        machines: (2, 3),
+        weights: Weights { cancel: 40, ..WEIGHTS },
+        workers: (3, 5),
+        tags: (1, 3),
+        exotic_per_mille: 100,
+        ..MIXED
+    },
+    Profile {
+        name: "several-nic-deaths",
+        about: "as several-nic, with failing READs and workers that come and go",
+        nic: Some(ModelNic { fails: true }),
+        machines: (2, 3),
+        workers: (3, 6),
+        weights: Weights { kill: 3, revive: 25, disconnect: 2, fail_read: 4, ..WEIGHTS },
+        lies_per_mille: 30,
+        long_per_mille: 200,
+        ..MIXED
+    },
 ];
 
 impl Profile {
@@ -256,6 +290,12 @@ impl Profile {
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Profile> {
         PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// Whether workers reach their peers over several networks.
+    #[must_use]
+    pub const fn is_on_several(&self) -> bool {
+        self.machines.1 > 0
     }
 }
 
@@ -320,6 +360,8 @@ impl Setup {
                 delayed_per_mille: profile.delayed_per_mille,
                 refused_per_mille: profile.refused_per_mille,
                 exposures_max: random.between(profile.exposures_max),
+                // Drawn apart, so that the random numbers of other profiles stay the same.
+                machines: Random::stream(seed, 7).between(profile.machines),
                 seed: mix(seed ^ 0x77),
             },
         }

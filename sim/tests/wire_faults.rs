@@ -14,6 +14,10 @@ impl Adapter for Unpredicted {
         Ok(wire)
     }
 
+    fn further_device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
+        Ok(wire)
+    }
+
     fn software_decides(&self) -> bool {
         false
     }

@@ -224,6 +224,11 @@ impl Offload {
         self.due(rx);
     }
 
+    /// See [`Engine::past_list`](crate::Engine::past_list).
+    pub(crate) fn past_list(&self) -> u64 {
+        self.shadow.counters().past_list
+    }
+
     /// See [`Engine::hash_state`](crate::Engine::hash_state).
     pub(crate) fn hash_state<H: Hasher>(
         &self,

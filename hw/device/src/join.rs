@@ -4,7 +4,7 @@ use crate::{Address, Device, EventDescriptor, Network, PeerNumbers};
 
 /// A device that can be one of several of a worker: all share the worker's address, and the numbers
 /// of its peers.
-pub trait Join: Device + EventDescriptor {
+pub trait Join: Device {
     /// The network that this device is on.
     fn network(&self) -> Network;
 
@@ -19,3 +19,8 @@ pub trait Join: Device + EventDescriptor {
     /// [`PeerId::ONESELF`](crate::PeerId::ONESELF) stays what it was, a peer of each device.
     fn join(&mut self, address: Address, numbers: &PeerNumbers);
 }
+
+/// A device that can be one of several, and that a thread can sleep on.
+pub trait JoinAndSleep: Join + EventDescriptor {}
+
+impl<D: Join + EventDescriptor + ?Sized> JoinAndSleep for D {}

@@ -54,7 +54,7 @@ pub use exposures::Exposures;
 pub use finding::Finding;
 pub use flush::Flush;
 pub use integer_map::{IntegerHasher, IntegerMap};
-pub use join::Join;
+pub use join::{Join, JoinAndSleep};
 pub use network::{Network, Networks};
 pub use numbers::PeerNumbers;
 pub use peer::PeerId;

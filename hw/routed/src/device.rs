@@ -1,13 +1,12 @@
 //! The device: passes each call to the device of the peer.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use tagmatch_device::contents::{Contents, route};
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode,
-    ReadRequest, Refused, Registered, TagList,
+    Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join, JoinAndSleep,
+    Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode, ReadRequest,
+    Refused, Registered, TagList,
 };
 use tagmatch_os::event::Epoll;
 
@@ -19,46 +18,72 @@ const POLLS_PER_TURN: u32 = 64;
 
 /// A local device, and networks for the peers that the local device doesn't reach. See the
 /// [crate](crate) for how it works.
-pub struct Routed<L> {
+///
+/// `N` is the type of all networks, and `S` what a thread sleeps on: `()` for a worker that doesn't
+/// sleep, such as a simulated one.
+#[derive(Clone)]
+pub struct Routed<L, N: ?Sized = dyn JoinAndSleep + Send, S = Epoll> {
     /// Shared memory.
     local: L,
-    networks: Networks,
+    networks: Networks<N>,
     address: Address,
     limits: Limits,
     polls: u32,
     sent_beyond: u64,
-    epoll: Epoll,
+    pub(crate) sleep: S,
 }
 
-impl<L: Join> Routed<L> {
-    /// Makes one device of a local one and of networks, each of another kind. No peer knows their
-    /// addresses yet.
+/// Makes one call on the device of a peer, known or not.
+macro_rules! on_device_of {
+    ($routed:ident, $peer:expr, $device:ident => $call:expr) => {
+        match $routed.networks.of_mut($peer) {
+            Some($device) => $call,
+            None => {
+                let $device = &mut $routed.local;
+                $call
+            }
+        }
+    };
+}
+
+impl<L: Join, N: Join + ?Sized> Routed<L, N, ()> {
+    /// Makes one device of a local one and of networks, each of another kind, on which no thread
+    /// sleeps. No peer knows their addresses yet.
     ///
     /// # Errors
-    /// [`DeviceError::System`] if the system has no descriptors left; [`DeviceError::BadAddress`] if
-    /// what the networks have to say doesn't fit into an address.
-    pub fn new(mut local: L, devices: Vec<Box<dyn Join + Send>>) -> Result<Self, DeviceError> {
-        let epoll = Epoll::new().in_call("epoll_create1")?;
-        epoll.watch(local.event_descriptor(), 0).in_call("epoll_ctl")?;
+    /// [`DeviceError::BadAddress`] if what the networks have to say doesn't fit into an address.
+    pub fn sleepless(local: L, devices: Vec<Box<N>>) -> Result<Self, DeviceError> {
+        Self::with_sleep(local, devices, ())
+    }
+}
+
+impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
+    pub(crate) fn with_sleep(
+        mut local: L,
+        devices: Vec<Box<N>>,
+        sleep: S,
+    ) -> Result<Self, DeviceError> {
         let mut networks = Networks::new(devices);
         let address = address_of(&local, &networks)?;
         let numbers = PeerNumbers::of_several_devices();
         local.join(address, &numbers);
-        for device in networks.devices_mut() {
-            epoll.watch(device.event_descriptor(), 0).in_call("epoll_ctl")?;
-            device.join(address, &numbers);
-        }
+        networks.devices_mut().for_each(|device| device.join(address, &numbers));
         let of_list = networks.devices_mut().find_map(|device| {
             let limits = device.limits();
             device.tags().map(|_| limits)
         });
         let limits = of_list.unwrap_or_else(|| local.limits());
-        Ok(Routed { local, networks, address, limits, polls: 0, sent_beyond: 0, epoll })
+        Ok(Routed { local, networks, address, limits, polls: 0, sent_beyond: 0, sleep })
     }
 
     /// The local device.
     pub fn local(&self) -> &L {
         &self.local
+    }
+
+    /// The networks, in the order in which they were given.
+    pub fn networks(&self) -> impl Iterator<Item = &N> {
+        self.networks.devices()
     }
 
     /// The number of messages that went out over networks.
@@ -69,16 +94,6 @@ impl<L: Join> Routed<L> {
     /// The network over which a peer is reached.
     pub fn network_of(&self, peer: PeerId) -> Option<Network> {
         route(&self.address, &self.peer_address(peer)?).ok()
-    }
-
-    /// The device of a peer, known or not.
-    fn of(&self, peer: PeerId) -> &dyn Device {
-        self.networks.of(peer).unwrap_or(&self.local)
-    }
-
-    /// The device of a peer, known or not.
-    fn of_mut(&mut self, peer: PeerId) -> &mut dyn Device {
-        self.networks.of_mut(peer).unwrap_or(&mut self.local)
     }
 
     #[cold]
@@ -92,19 +107,25 @@ impl<L: Join> Routed<L> {
 }
 
 /// The address of a worker with these devices. Its name is that of the local device.
-fn address_of<L: Join>(local: &L, networks: &Networks) -> Result<Address, DeviceError> {
+fn address_of<L: Join, N: Join + ?Sized>(
+    local: &L,
+    networks: &Networks<N>,
+) -> Result<Address, DeviceError> {
     let address = local.address();
     let mut contents = Contents::new(Contents::of(&address)?.name);
     let mut sections = Vec::new();
     let mut room = Contents::ROOM;
-    let devices = networks.devices().map(|device| device as &dyn Join);
-    let mut devices: Vec<_> = [local as &dyn Join].into_iter().chain(devices).collect();
     // TCP comes last, and takes what is left.
-    devices.sort_by_key(|device| device.network());
-    for device in devices {
-        let section = device.section(room);
+    for network in Network::ALL {
+        let section = if network == local.network() {
+            local.section(room)
+        } else {
+            let device = networks.devices().find(|device| device.network() == network);
+            let Some(device) = device else { continue };
+            device.section(room)
+        };
         room = room.saturating_sub(section.len());
-        sections.push((device.network(), section));
+        sections.push((network, section));
     }
     for (network, section) in &sections {
         contents = contents.with(*network, section);
@@ -112,7 +133,7 @@ fn address_of<L: Join>(local: &L, networks: &Networks) -> Result<Address, Device
     contents.address()
 }
 
-impl<L: fmt::Debug> fmt::Debug for Routed<L> {
+impl<L: fmt::Debug, N: ?Sized, S> fmt::Debug for Routed<L, N, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Routed")
             .field("address", &self.address)
@@ -121,7 +142,7 @@ impl<L: fmt::Debug> fmt::Debug for Routed<L> {
     }
 }
 
-impl<L: Join> Device for Routed<L> {
+impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
     /// The limits of the device that has a NIC's list, or else the limits of the local device.
     fn limits(&self) -> Limits {
         self.limits
@@ -144,11 +165,17 @@ impl<L: Join> Device for Routed<L> {
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.of(peer).peer_address(peer)
+        match self.networks.of(peer) {
+            Some(device) => device.peer_address(peer),
+            None => self.local.peer_address(peer),
+        }
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
-        self.of(peer).read_mode(peer)
+        match self.networks.of(peer) {
+            Some(device) => device.read_mode(peer),
+            None => self.local.read_mode(peer),
+        }
     }
 
     #[inline(always)]
@@ -183,15 +210,15 @@ impl<L: Join> Device for Routed<L> {
         reader: PeerId,
         buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.of_mut(reader).expose(reader, buffer)
+        on_device_of!(self, reader, device => device.expose(reader, buffer))
     }
 
     fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.of_mut(reader).withdraw(reader, id)
+        on_device_of!(self, reader, device => device.withdraw(reader, id))
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
-        self.of_mut(request.peer).read(request)
+        on_device_of!(self, request.peer, device => device.read(request))
     }
 
     #[inline(always)]
@@ -209,11 +236,11 @@ impl<L: Join> Device for Routed<L> {
     }
 
     fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
-        self.of_mut(peer).flush(peer, mark)
+        on_device_of!(self, peer, device => device.flush(peer, mark))
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.of_mut(peer).disconnect(peer);
+        on_device_of!(self, peer, device => device.disconnect(peer));
     }
 
     fn close(&mut self) {
@@ -238,11 +265,5 @@ impl<L: Join> Device for Routed<L> {
     fn disarm(&mut self) {
         self.local.disarm();
         self.networks.devices_mut().for_each(|device| device.disarm());
-    }
-}
-
-impl<L> EventDescriptor for Routed<L> {
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
     }
 }

@@ -13,12 +13,14 @@
 //!    is passed to shared memory first, and to a network if shared memory knows no such peer.
 //! 4. **Polling.** Shared memory is polled each time. Networks are polled when shared memory
 //!    has nothing, and once in 64 polls otherwise; only once in 64 polls as long as they have no peer.
-//! 5. **Sleeping.** One epoll descriptor covers the descriptors of all devices.
+//! 5. **Sleeping.** One epoll descriptor covers the descriptors of all devices. That is all that needs
+//!    the system: without it ([`Routed::sleepless`]) the same code runs in a simulator.
 //! 6. **The NIC's list** is that of the first network that has one. Messages over shared memory and
 //!    over other networks come past it ([`Incoming::through_list`](tagmatch_device::Incoming)); the
 //!    engine above has rules for those.
 
 mod device;
 mod networks;
+mod sleep;
 
 pub use device::Routed;

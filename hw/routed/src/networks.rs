@@ -1,13 +1,14 @@
 //! The networks of a worker: which peer is on which, and whose turn it is to be polled.
 
-use tagmatch_device::{Device, Event, Join, Network, PeerId};
+use tagmatch_device::{Event, Join, Network, PeerId};
 
 /// Networks without a peer are polled once in so many polls: a power of two.
 const POLLS_WITHOUT_PEER: u32 = 64;
 
 /// The networks of a worker.
-pub(crate) struct Networks {
-    members: Vec<Box<dyn Join + Send>>,
+#[derive(Clone)]
+pub(crate) struct Networks<N: ?Sized> {
+    members: Vec<Box<N>>,
     /// By number of a peer: 0 if it isn't on a network, else the network's place, from 1.
     routes: Vec<u8>,
     /// The peers that are not down, the worker itself aside.
@@ -17,19 +18,19 @@ pub(crate) struct Networks {
     polls: u32,
 }
 
-impl Networks {
-    pub(crate) fn new(devices: Vec<Box<dyn Join + Send>>) -> Self {
+impl<N: Join + ?Sized> Networks<N> {
+    pub(crate) fn new(devices: Vec<Box<N>>) -> Self {
         Networks { members: devices, routes: Vec::new(), peers: 0, turn: 0, polls: 0 }
     }
 
     /// The devices.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = &(dyn Join + Send)> {
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &N> {
         self.members.iter().map(|device| &**device)
     }
 
     /// The devices.
-    pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Join + Send>> {
-        self.members.iter_mut()
+    pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut N> {
+        self.members.iter_mut().map(|device| &mut **device)
     }
 
     fn place(&self, peer: PeerId) -> Option<usize> {
@@ -37,12 +38,12 @@ impl Networks {
     }
 
     /// The device of a peer; `None` if it isn't on a network.
-    pub(crate) fn of(&self, peer: PeerId) -> Option<&dyn Device> {
+    pub(crate) fn of(&self, peer: PeerId) -> Option<&N> {
         Some(&**self.members.get(self.place(peer)?)?)
     }
 
     /// The device of a peer; `None` if it isn't on a network.
-    pub(crate) fn of_mut(&mut self, peer: PeerId) -> Option<&mut dyn Device> {
+    pub(crate) fn of_mut(&mut self, peer: PeerId) -> Option<&mut N> {
         let place = self.place(peer)?;
         Some(&mut **self.members.get_mut(place)?)
     }
@@ -52,7 +53,7 @@ impl Networks {
         &mut self,
         network: Network,
         none: E,
-        call: impl FnOnce(&mut dyn Device) -> Result<PeerId, E>,
+        call: impl FnOnce(&mut N) -> Result<PeerId, E>,
     ) -> Result<PeerId, E> {
         let place = self.members.iter().position(|device| device.network() == network);
         let Some(place) = place else { return Err(none) };

@@ -3,32 +3,46 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use tagmatch_device::contents::route;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest,
+    Refused, RemoteSpan,
 };
 
 use super::net::{LinkState, Net, Ready};
+use super::site;
 
-/// A device of a simulated network.
+/// A device of a simulated network. A worker that reaches its peers over several networks has one
+/// for each: they share the worker's peers, and each knows those of its own network.
 #[derive(Debug)]
 pub struct Wire {
     net: Rc<RefCell<Net>>,
     me: u32,
+    network: Network,
+    /// Whether it has yet to tell that the worker itself is up. The network of the worker's own
+    /// machine tells that as of every peer.
+    tells_oneself: bool,
     current: Vec<u8>,
-}
-
-/// The address of a worker.
-pub(crate) fn address(node: u32) -> Address {
-    Address::from_bytes(&node.to_be_bytes()).unwrap_or_else(|_| unreachable!("four bytes fit"))
 }
 
 impl Wire {
     /// The device of a new worker, and the worker's number in the network.
     pub(crate) fn new(net: &Rc<RefCell<Net>>) -> (Self, u32) {
         let me = net.borrow_mut().add_node();
-        let wire = Wire { net: Rc::clone(net), me, current: Vec::new() };
-        (wire, me)
+        (Wire::on(net, me, Network::Shm), me)
+    }
+
+    fn on(net: &Rc<RefCell<Net>>, me: u32, network: Network) -> Self {
+        let tells_oneself = network != Network::Shm;
+        Wire { net: Rc::clone(net), me, network, tells_oneself, current: Vec::new() }
+    }
+
+    /// The devices on the networks that connect the worker to other machines, in the order of
+    /// preference.
+    pub(crate) fn beyond(&self) -> Vec<Wire> {
+        let networks = self.net.borrow().nodes[self.me as usize].site.beyond();
+        networks.iter().map(|network| Wire::on(&self.net, self.me, *network)).collect()
     }
 }
 
@@ -38,22 +52,23 @@ impl Device for Wire {
     }
 
     fn address(&self) -> Address {
-        address(self.me)
+        self.net.borrow().address(self.me)
     }
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
-        let bad = DeviceError::BadAddress { why: "not one of this network" };
-        let Ok(bytes) = <[u8; 4]>::try_from(address.as_bytes()) else { return Err(bad) };
-        let node = u32::from_be_bytes(bytes);
+        let bad = |why| DeviceError::BadAddress { why };
         let mut net = self.net.borrow_mut();
-        if node as usize >= net.nodes.len() {
-            return Err(bad);
+        let node = site::node_of(address).filter(|node| (*node as usize) < net.nodes.len());
+        let node = node.ok_or(bad("not one of this network"))?;
+        if net.config.machines > 0 && route(&net.address(self.me), address)? != self.network {
+            return Err(bad("its worker is to be reached over another network"));
         }
-        Ok(PeerId(net.connect(self.me, node)))
+        Ok(PeerId(net.connect(self.me, node, self.network)))
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.net.borrow().node_of(self.me, peer.0).map(address)
+        let net = self.net.borrow();
+        net.end(self.me, peer, self.network).map(|end| net.address(end.node))
     }
 
     fn read_mode(&self, _: PeerId) -> ReadMode {
@@ -63,9 +78,7 @@ impl Device for Wire {
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         let Outgoing { header, payload, immediate } = message;
         let mut net = self.net.borrow_mut();
-        let Some(end) = net.nodes[self.me as usize].peers.get(peer.index()) else {
-            return Err(Refused::Down);
-        };
+        let Some(end) = net.end(self.me, peer, self.network) else { return Err(Refused::Down) };
         let (to, back) = (end.node, end.back);
         match end.link {
             _ if end.ends.is_some() => return Err(Refused::Down),
@@ -85,7 +98,7 @@ impl Device for Wire {
 
     fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         let length = buffer.len() as u64;
-        match self.net.borrow_mut().expose(self.me, buffer) {
+        match self.net.borrow_mut().expose(self.me, self.network, buffer) {
             Ok(key) => {
                 let span = RemoteSpan { address: 0, key, length };
                 Ok(Exposure { id: ExposureId(key), span })
@@ -97,12 +110,12 @@ impl Device for Wire {
     }
 
     fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.net.borrow_mut().withdraw(self.me, id.0)
+        self.net.borrow_mut().withdraw(self.me, self.network, id.0)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         let mut net = self.net.borrow_mut();
-        let link = net.nodes[self.me as usize].peers.get(request.peer.index()).map(|end| end.link);
+        let link = net.end(self.me, request.peer, self.network).map(|end| end.link);
         if link != Some(LinkState::Up) {
             return Err((request.into, ReadError::PeerDown));
         }
@@ -112,7 +125,10 @@ impl Device for Wire {
 
     fn poll(&mut self) -> Option<Event<'_>> {
         let mut net = self.net.borrow_mut();
-        Some(match net.next(self.me)? {
+        if std::mem::take(&mut self.tells_oneself) {
+            return Some(Event::PeerUp { peer: PeerId::ONESELF, limits: net.limits(self.me) });
+        }
+        Some(match net.next(self.me, self.network)? {
             Ready::Up(peer) => {
                 let node = net.node_of(self.me, peer).unwrap_or(self.me);
                 Event::PeerUp { peer: PeerId(peer), limits: net.limits(node) }
@@ -131,7 +147,11 @@ impl Device for Wire {
     }
 
     fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
-        match self.net.borrow_mut().flush(self.me, peer.0, mark) {
+        let mut net = self.net.borrow_mut();
+        if net.end(self.me, peer, self.network).is_none() {
+            return Flush::Done;
+        }
+        match net.flush(self.me, peer.0, mark) {
             0 => Flush::Done,
             messages => {
                 Flush::Pending { messages: usize::try_from(messages).unwrap_or(usize::MAX) }
@@ -141,7 +161,7 @@ impl Device for Wire {
 
     fn disconnect(&mut self, peer: PeerId) {
         let mut net = self.net.borrow_mut();
-        if peer.index() < net.nodes[self.me as usize].peers.len() {
+        if net.end(self.me, peer, self.network).is_some() {
             net.disconnect(self.me, peer.0);
         }
     }
@@ -154,5 +174,24 @@ impl Device for Wire {
         true
     }
 
+    fn has_work(&self) -> bool {
+        self.net.borrow().has_work(self.me, self.network)
+    }
+
     fn disarm(&mut self) {}
+}
+
+impl Join for Wire {
+    fn network(&self) -> Network {
+        self.network
+    }
+
+    fn section(&self, _: usize) -> Vec<u8> {
+        self.net.borrow().nodes[self.me as usize].site.section(self.network, self.me)
+    }
+
+    /// The devices of a worker share its table of peers. So its places are the numbers.
+    fn join(&mut self, address: Address, _: &PeerNumbers) {
+        self.net.borrow_mut().nodes[self.me as usize].address = address;
+    }
 }

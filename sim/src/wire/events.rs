@@ -1,6 +1,6 @@
 //! The next event of a worker.
 
-use tagmatch_device::DownReason;
+use tagmatch_device::{DownReason, Network};
 
 use super::net::{Frame, LinkState, Net, Note, Reading, Ready, UNTAGGED, number};
 
@@ -9,8 +9,9 @@ use super::net::{Frame, LinkState, Net, Note, Reading, Ready, UNTAGGED, number};
 const KEYS_MAX: usize = 512;
 
 impl Net {
-    /// The next event of the worker: the next event of any peer, chosen at random.
-    pub(super) fn next(&mut self, at: u32) -> Option<Ready> {
+    /// The next event that a network has for the worker: the next event of any peer, chosen at
+    /// random.
+    pub(super) fn next(&mut self, at: u32, network: Network) -> Option<Ready> {
         let now = self.tick();
         let count = number(self.nodes[at as usize].peers.len());
         if self.nodes[at as usize].budget == 0 {
@@ -19,8 +20,13 @@ impl Net {
         let start = self.random.below_u32(count + 1);
         for turn in 0..=count {
             let which = (start + turn) % (count + 1);
-            let ready =
-                if which == count { self.next_read(at) } else { self.next_of(at, which, now) };
+            let ready = if which == count {
+                self.next_read(at, network)
+            } else if self.nodes[at as usize].peers[which as usize].network == network {
+                self.next_of(at, which, now)
+            } else {
+                None
+            };
             if let Some(ready) = ready {
                 self.nodes[at as usize].budget -= 1;
                 self.events += 1;
@@ -30,7 +36,21 @@ impl Net {
         None
     }
 
-    fn next_read(&mut self, at: u32) -> Option<Ready> {
+    /// Whether a network has something for the worker, now or after a while.
+    pub(super) fn has_work(&self, at: u32, network: Network) -> bool {
+        let me = &self.nodes[at as usize];
+        let mut ends = me.peers.iter().filter(|end| end.network == network);
+        let mut reads = me.reads.iter().map(|reading| &me.peers[reading.request.peer.index()]);
+        reads.any(|end| end.network == network)
+            || ends.any(|end| match (end.link, end.ends) {
+                (LinkState::Down, _) => false,
+                (LinkState::Connecting, Some(_)) => end.is_asked_for || !end.inbox.is_empty(),
+                (LinkState::Connecting, None) => true,
+                (LinkState::Up, ends) => ends.is_some() || !end.inbox.is_empty(),
+            })
+    }
+
+    fn next_read(&mut self, at: u32, network: Network) -> Option<Ready> {
         let me = &self.nodes[at as usize];
         if me.reads.is_empty() {
             return None;
@@ -40,7 +60,7 @@ impl Net {
         let (clock, hurry) = (self.clock, self.hurry);
         let is_ready = |reading: &Reading| {
             let end = &me.peers[reading.request.peer.index()];
-            hurry || reading.ready <= clock || end.ends.is_some()
+            end.network == network && (hurry || reading.ready <= clock || end.ends.is_some())
         };
         let turns = (start..me.reads.len()).chain(0..start);
         let index = turns.into_iter().find(|&index| is_ready(&me.reads[index]))?;

@@ -8,10 +8,10 @@ mod events;
 mod ledger;
 mod net;
 mod reads;
+mod site;
 mod wire_fault;
 
 pub use device::Wire;
-pub(crate) use device::address;
 pub use net::{Net, WireConfig};
 pub use wire_fault::WireFault;
 

@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, DownReason, Limits, ReadError, ReadRequest};
+use tagmatch_device::{
+    Address, Buffer, DownReason, Limits, Network, PeerId, ReadError, ReadRequest,
+};
 
 use super::WireFault;
 use super::ledger::Account;
+use super::site::Site;
 use tagmatch_testkit::random::Random;
 
 /// Settings of the wires.
@@ -26,6 +29,8 @@ pub struct WireConfig {
     pub refused_per_mille: u32,
     /// Buffers that one worker can expose.
     pub exposures_max: u32,
+    /// The number of machines that workers are on, or 0 if all peers are reached over one network.
+    pub machines: u32,
     /// Seed of all that the wires decide.
     pub seed: u64,
 }
@@ -60,6 +65,8 @@ pub(super) enum LinkState {
 #[derive(Debug)]
 pub(super) struct PeerEnd {
     pub(super) node: u32,
+    /// The network that connects the two.
+    pub(super) network: Network,
     /// The number that the peer knows this worker by.
     pub(super) back: u32,
     pub(super) link: LinkState,
@@ -86,6 +93,8 @@ pub(super) struct PeerEnd {
 #[derive(Debug, Default)]
 pub(super) struct Exposed {
     pub(super) buffer: Option<Buffer>,
+    /// The network whose peers may read the buffer.
+    pub(super) network: Option<Network>,
     pub(super) generation: u32,
 }
 
@@ -98,6 +107,8 @@ pub(super) struct Reading {
 
 #[derive(Debug)]
 pub(super) struct NodeState {
+    pub(super) site: Site,
+    pub(super) address: Address,
     pub(super) peers: Vec<PeerEnd>,
     pub(super) exposed: Vec<Exposed>,
     pub(super) free: Vec<u32>,
@@ -194,7 +205,10 @@ impl Net {
         let me = number(self.nodes.len());
         let max = self.config.message_max;
         let message_max = self.random.between(((max / 2).max(64), max.max(64))) as usize;
+        let site = Site::new(self.config.machines, self.config.seed, me);
         self.nodes.push(NodeState {
+            site,
+            address: site.address(me),
             peers: vec![],
             exposed: vec![],
             free: vec![],
@@ -204,7 +218,9 @@ impl Net {
             is_gone: false,
             budget: 0,
         });
-        self.add_end(me, me, 0);
+        self.add_end(me, me, 0, Network::Shm);
+        // A worker knows itself without a call of its device.
+        self.nodes[me as usize].peers[0].is_asked_for = true;
         me
     }
 
@@ -214,10 +230,11 @@ impl Net {
         Limits { message_max, fragmented_max: if self.config.fragments { usize::MAX } else { 0 } }
     }
 
-    fn add_end(&mut self, at: u32, node: u32, back: u32) {
+    fn add_end(&mut self, at: u32, node: u32, back: u32, network: Network) {
         let up_at = self.clock + self.delay();
         let end = PeerEnd {
             node,
+            network,
             back,
             link: LinkState::Connecting,
             up_at,
@@ -251,24 +268,36 @@ impl Net {
         self.nodes[at as usize].peers.get(peer as usize).map(|peer| peer.node)
     }
 
+    /// The address of a worker.
+    pub(crate) fn address(&self, node: u32) -> Address {
+        self.nodes[node as usize].address
+    }
+
+    /// What `at` sees of a peer that it reaches over this network. A peer of another network is
+    /// unknown, as for every device that is one of several.
+    pub(super) fn end(&self, at: u32, peer: PeerId, network: Network) -> Option<&PeerEnd> {
+        let end = self.nodes[at as usize].peers.get(peer.index())?;
+        (end.network == network).then_some(end)
+    }
+
     /// How many peers a worker has met.
     pub(crate) fn peers(&self, at: u32) -> u64 {
         self.nodes[at as usize].peers.len() as u64
     }
 
-    pub(super) fn connect(&mut self, at: u32, node: u32) -> u32 {
+    pub(super) fn connect(&mut self, at: u32, node: u32, network: Network) -> u32 {
         if let Some(known) = self.peer_of(at, node) {
             self.nodes[at as usize].peers[known as usize].is_asked_for = true;
             return known;
         }
         let mine = number(self.nodes[at as usize].peers.len());
         let theirs = number(self.nodes[node as usize].peers.len());
-        self.add_end(at, node, theirs);
+        self.add_end(at, node, theirs, network);
         if self.nodes[node as usize].is_gone {
             let end = &mut self.nodes[at as usize].peers[mine as usize];
             end.ends = Some(DownReason::Unreachable { errno: REFUSED });
         } else {
-            self.add_end(node, at, mine);
+            self.add_end(node, at, mine, network);
         }
         self.nodes[at as usize].peers[mine as usize].is_asked_for = true;
         mine

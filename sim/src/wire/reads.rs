@@ -1,13 +1,19 @@
 //! Exposed buffers, and the READs that read them.
 
-use tagmatch_device::{Buffer, ReadError, ReadRequest};
+use tagmatch_device::{Buffer, Network, ReadError, ReadRequest};
 
 use super::net::{Exposed, LinkState, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
 use super::wire_fault::WireFault;
 
 impl Net {
-    /// The key of the exposed buffer, or the buffer, if there are too many.
-    pub(super) fn expose(&mut self, at: u32, buffer: Buffer) -> Result<u32, Buffer> {
+    /// The key of a buffer that is exposed to the peers of a network, or the buffer, if there are too
+    /// many.
+    pub(super) fn expose(
+        &mut self,
+        at: u32,
+        network: Network,
+        buffer: Buffer,
+    ) -> Result<u32, Buffer> {
         let limit = (self.config.exposures_max as usize).min(0xffff);
         let me = &mut self.nodes[at as usize];
         let slot = match me.free.pop() {
@@ -20,17 +26,18 @@ impl Net {
         };
         let exposed = &mut me.exposed[slot];
         exposed.buffer = Some(buffer);
+        exposed.network = Some(network);
         Ok(number(slot) | (exposed.generation << 16))
     }
 
-    fn exposure(&mut self, of: u32, key: u32) -> Option<&mut Exposed> {
+    fn exposure(&mut self, of: u32, network: Network, key: u32) -> Option<&mut Exposed> {
         let exposed = self.nodes[of as usize].exposed.get_mut(slot_of(key))?;
         let is_it = exposed.generation & 0xffff == key >> 16 && exposed.buffer.is_some();
-        is_it.then_some(exposed)
+        (is_it && exposed.network == Some(network)).then_some(exposed)
     }
 
-    pub(super) fn withdraw(&mut self, at: u32, key: u32) -> Option<Buffer> {
-        let exposed = self.exposure(at, key)?;
+    pub(super) fn withdraw(&mut self, at: u32, network: Network, key: u32) -> Option<Buffer> {
+        let exposed = self.exposure(at, network, key)?;
         exposed.generation += 1;
         let buffer = exposed.buffer.take();
         self.nodes[at as usize].free.push(number(slot_of(key)));
@@ -53,7 +60,8 @@ impl Net {
         let me = &mut self.nodes[at as usize];
         let Reading { mut request, ordinal, .. } = me.reads.swap_remove(index);
         let end = &me.peers[request.peer.index()];
-        let (from, is_down) = (end.node, end.ends.is_some() || end.link == LinkState::Down);
+        let (from, network) = (end.node, end.network);
+        let is_down = end.ends.is_some() || end.link == LinkState::Down;
         let fails = !is_down && me.fail_reads > 0;
         me.fail_reads -= u32::from(fails);
         let outcome = if is_down {
@@ -63,7 +71,7 @@ impl Net {
             // apart.
             self.reads_failed += 1;
             ReadOutcome::Failed(self.reads_failed)
-        } else if self.copy(from, &mut request) {
+        } else if self.copy(from, network, &mut request) {
             ReadOutcome::Done
         } else {
             ReadOutcome::BadSpan
@@ -79,9 +87,9 @@ impl Net {
         Ready::Read(request, result)
     }
 
-    fn copy(&mut self, from: u32, request: &mut ReadRequest) -> bool {
+    fn copy(&mut self, from: u32, network: Network, request: &mut ReadRequest) -> bool {
         let wire_fault = self.wire_fault;
-        let Some(exposed) = self.exposure(from, request.remote.key) else { return false };
+        let Some(exposed) = self.exposure(from, network, request.remote.key) else { return false };
         let bytes: &[u8] = exposed.buffer.as_deref().unwrap_or_default();
         let length = usize::try_from(request.remote.length).unwrap_or(usize::MAX);
         let room = request.into.room().and_then(|into| into.part(0..length));

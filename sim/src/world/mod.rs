@@ -38,6 +38,10 @@ pub struct Counts {
     pub received: u64,
     /// Receives that a NIC has matched, as its worker counts them, including killed workers.
     pub hardware: u64,
+    /// Messages that came past the list of a NIC, and whose receive was in the list.
+    pub past_list: u64,
+    /// Messages that workers have sent over networks, beside the shared memory of their machines.
+    pub sent_beyond: u64,
     /// Messages of workers that were down which were dropped to make room for others.
     pub lost: u64,
 }
@@ -56,6 +60,8 @@ impl Counts {
         self.completions += other.completions;
         self.received += other.received;
         self.hardware += other.hardware;
+        self.past_list += other.past_list;
+        self.sent_beyond += other.sent_beyond;
         self.lost += other.lost;
     }
 }
@@ -342,7 +348,8 @@ impl<'a, A: Adapter> World<'a, A> {
             return Some(peer);
         }
         self.counts.calls += 1;
-        let peer = worker.engine.as_mut()?.connect(&crate::wire::address(node)).ok()?;
+        let address = self.net.borrow().address(node);
+        let peer = worker.engine.as_mut()?.connect(&address).ok()?;
         worker.met.push((node, peer));
         Some(peer)
     }

@@ -22,7 +22,7 @@ impl<A: Adapter> World<'_, A> {
             self.flush(at);
         }
         self.counts.calls += 1;
-        self.count_hardware(at);
+        self.add_counters(at);
         self.workers[at].engine = None;
         self.workers[at].forget();
         self.net.borrow_mut().kill(node, !orderly);
@@ -44,9 +44,12 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    fn count_hardware(&mut self, at: usize) {
-        let engine = self.workers[at].engine.as_ref();
-        self.counts.hardware += engine.map_or(0, |engine| engine.counters().hardware);
+    /// Adds what a worker has counted. It is about to end, or the run is.
+    fn add_counters(&mut self, at: usize) {
+        let Some(engine) = &self.workers[at].engine else { return };
+        self.counts.hardware += engine.counters().hardware;
+        self.counts.past_list += engine.past_list();
+        self.counts.sent_beyond += self.adapter.sent_beyond(engine.device());
     }
 
     /// After an orderly end every request is over.
@@ -154,7 +157,7 @@ impl<A: Adapter> World<'_, A> {
             self.all_over(at)?;
             self.all_told(at)?;
             self.gives_memory_back(at)?;
-            self.count_hardware(at);
+            self.add_counters(at);
         }
         self.oracle.at_end()?;
         if thorough { self.oracle.recheck() } else { Ok(()) }
