@@ -9,7 +9,7 @@ use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
-#[cfg(any(feature = "tcp", feature = "ucx"))]
+#[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
 use tagmatch_secret::Secret;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
@@ -74,10 +74,12 @@ pub enum HwTags {
 }
 
 #[cfg(feature = "verbs")]
-impl HwTags {
-    /// The settings of verbs, with the tag matching that is asked for.
-    pub(crate) fn of_verbs(&self, verbs: VerbsConfig) -> VerbsConfig {
-        match self {
+impl Config {
+    /// The settings of verbs, with the tag matching that is asked for, and the job's secret.
+    pub(crate) fn of_verbs(&self, verbs: &VerbsConfig) -> VerbsConfig {
+        let secret = self.secret.clone().or_else(|| verbs.secret.clone());
+        let verbs = VerbsConfig { secret, ..verbs.clone() };
+        match self.hw_tags {
             #[cfg(feature = "emu")]
             HwTags::Emu => VerbsConfig {
                 tag_matching: TagMatching::Required,
@@ -220,12 +222,12 @@ pub struct Config {
     /// taken: until then each peer holds up to two requests. Default: `false`.
     pub peer_events: bool,
     /// The secret that all workers of a job share; its bytes are never printed. TCP needs one: both
-    /// ends of a connection prove that they know it. So do workers on UCX where there is one. Other
-    /// devices don't use it. Default: none, which stands for the device's own setting
-    /// (`TcpConfig::secret`, `UcxConfig::secret`), or else for the secret that the environment
+    /// ends of a connection prove that they know it. So do workers on verbs and on UCX where there
+    /// is one. Shared memory doesn't use it. Default: none, which stands for the device's own
+    /// setting (`TcpConfig::secret`, for example), or else for the secret that the environment
     /// gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the
     /// variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
-    #[cfg(any(feature = "tcp", feature = "ucx"))]
+    #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
     pub secret: Option<Secret>,
     /// The device, with its settings. Default: shared memory, with the networks that can be opened
     /// here ([`DeviceConfig::Auto`]).
@@ -247,7 +249,7 @@ impl Default for Config {
             wait: WaitPolicy::default(),
             drain_timeout: Duration::from_secs(5),
             peer_events: false,
-            #[cfg(any(feature = "tcp", feature = "ucx"))]
+            #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
             secret: None,
             device: DeviceConfig::default(),
         }
@@ -401,7 +403,7 @@ mod tests {
         for of_device in [TagMatching::Off, TagMatching::Auto, TagMatching::Required] {
             let wanted = |hw_tags: HwTags| {
                 let verbs = VerbsConfig { tag_matching: of_device, ..VerbsConfig::default() };
-                hw_tags.of_verbs(verbs).tag_matching
+                Config { hw_tags, ..Config::default() }.of_verbs(&verbs).tag_matching
             };
             assert_eq!(wanted(HwTags::Off), TagMatching::Off);
             assert_eq!(wanted(HwTags::Auto), TagMatching::Auto);

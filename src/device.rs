@@ -21,7 +21,7 @@ use tagmatch_verbs::{Verbs, VerbsConfig};
 
 #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use crate::auto::AutoConfig;
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+#[cfg(any(feature = "verbs", all(feature = "shm", feature = "tcp")))]
 use crate::config::Config;
 use crate::config::HwTags;
 #[cfg(feature = "shm")]
@@ -108,9 +108,9 @@ impl WorkerDevice {
     // Not inlined: a device and its model need much of the stack.
     #[cfg(feature = "verbs")]
     #[inline(never)]
-    pub(crate) fn on_verbs(verbs: &VerbsConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
-        let verbs = Verbs::new(hw_tags.of_verbs(verbs.clone()))?;
-        Ok(match hw_tags {
+    pub(crate) fn on_verbs(verbs: &VerbsConfig, config: &Config) -> Result<Self, DeviceError> {
+        let verbs = Verbs::new(config.of_verbs(verbs))?;
+        Ok(match &config.hw_tags {
             #[cfg(feature = "model")]
             HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
             _ => WorkerDevice::Verbs(Box::new(verbs)),

@@ -59,7 +59,7 @@ impl WorkerEngine {
             }
             #[cfg(feature = "verbs")]
             DeviceConfig::Verbs(verbs) => {
-                let device = WorkerDevice::on_verbs(verbs, &config.hw_tags)?;
+                let device = WorkerDevice::on_verbs(verbs, config)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
             #[cfg(feature = "tcp")]

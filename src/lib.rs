@@ -104,7 +104,7 @@ pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[cfg(feature = "model")]
 pub use tagmatch_model as model;
-#[cfg(any(feature = "tcp", feature = "ucx"))]
+#[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
 pub use tagmatch_secret::{Secret, SecretError};
 #[cfg(feature = "shm")]
 pub use tagmatch_shm as shm;

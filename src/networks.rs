@@ -28,7 +28,7 @@ impl AutoConfig {
         let mut opened = Vec::new();
         #[cfg(feature = "verbs")]
         {
-            let verbs = Verbs::new(config.hw_tags.of_verbs(self.verbs.clone()));
+            let verbs = Verbs::new(config.of_verbs(&self.verbs));
             opened.push((Network::Verbs, verbs.and_then(|verbs| boxed(verbs, &config.hw_tags))));
         }
         #[cfg(feature = "tcp")]

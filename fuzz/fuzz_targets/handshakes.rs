@@ -16,7 +16,7 @@ fn marked(data: &[u8], mark: &[u8], at: usize) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     tagmatch_verbs::fuzzing::read(data);
-    tagmatch_verbs::fuzzing::read(&marked(&marked(data, b"TMvh\x01", 0), b"TMvb\x01", 24));
+    tagmatch_verbs::fuzzing::read(&marked(&marked(data, b"TMvh\x02", 0), b"TMvb\x01", 24));
     tagmatch_ucx::fuzzing::read(data);
     tagmatch_ucx::fuzzing::read(&marked(data, &[1], 0));
     tagmatch_ucx::fuzzing::read(&marked(&marked(data, &[1], 0), b"TMux\x02", 35));

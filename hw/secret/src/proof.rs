@@ -40,23 +40,35 @@ pub struct End<'a> {
     pub address: &'a [u8],
 }
 
-/// A key of a protocol, which only a process with the secret can compute.
-pub type Key = [u8; 32];
-
 impl Secret {
-    /// The key of the protocol with this name, for a protocol that has proofs of its own. It tells
-    /// nothing about the secret, or about the key of another protocol.
+    /// The authentication code of a message of the protocol with this name: HMAC-SHA-256. Only a
+    /// process with the secret can compute it, and it is another one in every other protocol.
     ///
     /// ```
     /// use tagmatch_secret::Secret;
     /// let secret = Secret::from_bytes(b"at least sixteen bytes")?;
-    /// assert_ne!(secret.key(b"one"), secret.key(b"two"));
+    /// let code = secret.code(b"example 1", b"a message");
+    /// assert!(secret.is_code(b"example 1", b"a message", &code));
+    /// assert!(!secret.is_code(b"example 2", b"a message", &code));
     /// # Ok::<(), tagmatch_secret::SecretError>(())
     /// ```
-    pub fn key(&self, protocol: &[u8]) -> Key {
-        // A greeting's hash begins with a role, which is never 0.
-        let hash = keyed(self).chain_update([0]).chain_update(protocol);
-        hash.finalize().into_bytes().into()
+    pub fn code(&self, protocol: &[u8], message: &[u8]) -> Proof {
+        self.authenticated(protocol, message).finalize().into_bytes().into()
+    }
+
+    /// Whether this is the authentication code of the message. The time that the comparison takes
+    /// doesn't depend on the bytes.
+    pub fn is_code(&self, protocol: &[u8], message: &[u8], code: &[u8]) -> bool {
+        self.authenticated(protocol, message).verify_slice(code).is_ok()
+    }
+
+    fn authenticated(&self, protocol: &[u8], message: &[u8]) -> Hmac<Sha256> {
+        // The input of a greeting's proof begins with a role, which is never 0.
+        keyed(self)
+            .chain_update([0])
+            .chain_update((protocol.len() as u64).to_le_bytes())
+            .chain_update(protocol)
+            .chain_update(message)
     }
 }
 
@@ -158,10 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_belongs_to_one_secret_and_one_protocol() {
-        let key = secret(7).key(b"test");
-        assert_eq!(key, secret(7).key(b"test"));
-        assert!(key != secret(7).key(b"tesu") && key != secret(8).key(b"test"));
+    fn a_code_belongs_to_one_secret_one_protocol_and_one_message() {
+        let code = secret(7).code(b"test", b"message");
+        assert!(secret(7).is_code(b"test", b"message", &code));
+        for (byte, protocol, message) in [
+            (8, &b"test"[..], &b"message"[..]),
+            (7, b"tesu", b"message"),
+            (7, b"test", b"messagf"),
+            (7, b"testm", b"essage"),
+        ] {
+            assert!(!secret(byte).is_code(protocol, message, &code));
+        }
+        assert!(!secret(7).is_code(b"test", b"message", &code[..31]));
     }
 
     #[test]

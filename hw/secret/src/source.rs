@@ -30,6 +30,17 @@ impl Secret {
         env::var_os(SECRET).map(|value| Self::from_bytes(value.as_bytes())).transpose()
     }
 
+    /// The secret that was configured, or else the one that the environment gives, if there is one.
+    ///
+    /// # Errors
+    /// See [`Secret::from_environment`].
+    pub fn or_from_environment(configured: Option<&Self>) -> io::Result<Option<Self>> {
+        match configured {
+            Some(secret) => Ok(Some(secret.clone())),
+            None => Self::from_environment().map_err(io::Error::other),
+        }
+    }
+
     /// The contents of a file, without line ends behind them. The file must belong to this user,
     /// and its mode must be 0600: readable and writable by its owner alone.
     ///

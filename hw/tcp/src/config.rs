@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::frame;
-use tagmatch_device::{DeviceError, Outgoing};
+use tagmatch_device::{DeviceError, InCall, Outgoing};
 use tagmatch_secret::Secret;
 
 /// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there is a
@@ -108,14 +108,8 @@ impl TcpConfig {
 
     /// The job's secret.
     pub(crate) fn find_secret(&self) -> Result<Secret, DeviceError> {
-        if let Some(secret) = &self.secret {
-            return Ok(secret.clone());
-        }
-        let found = Secret::from_environment().map_err(|error| DeviceError::System {
-            call: "reading the job's secret",
-            source: std::io::Error::other(error),
-            hint: "",
-        })?;
+        let found = Secret::or_from_environment(self.secret.as_ref());
+        let found = found.in_call("reading the job's secret")?;
         found.ok_or(DeviceError::Unsupported { what: "TCP", why: NO_SECRET })
     }
 }

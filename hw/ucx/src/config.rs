@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::carrier::Carrier;
-use tagmatch_device::{DeviceError, TagMatching};
+use tagmatch_device::{DeviceError, InCall, TagMatching};
 use tagmatch_secret::Secret;
 
 /// Settings of a [`Ucx`](super::Ucx) device.
@@ -103,14 +103,7 @@ impl UcxConfig {
 
     /// The job's secret, if there is one.
     pub(super) fn find_secret(&self) -> Result<Option<Secret>, DeviceError> {
-        if self.secret.is_some() {
-            return Ok(self.secret.clone());
-        }
-        Secret::from_environment().map_err(|error| DeviceError::System {
-            call: "reading the job's secret",
-            source: std::io::Error::other(error),
-            hint: "",
-        })
+        Secret::or_from_environment(self.secret.as_ref()).in_call("reading the job's secret")
     }
 
     /// The variables to be set, by names without `UCX_`. `environment` returns the value of a

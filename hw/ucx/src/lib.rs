@@ -130,7 +130,7 @@ pub struct Ucx {
     own: UcxAddress,
     address: Address,
     /// The key that proofs need beside the secret of an address.
-    job: Option<tagmatch_secret::Key>,
+    job: Option<tagmatch_secret::Proof>,
 
     peers: Peers,
     listeners: Listeners,
@@ -170,7 +170,7 @@ impl Ucx {
     /// switched on by a variable in the settings.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
-        let job = config.find_secret()?.map(|secret| secret.key(proof::PROTOCOL));
+        let job = config.find_secret()?.map(|secret| secret.code(proof::PROTOCOL, &[]));
         let ucp = load()?;
         let (worker, endpoint) = open(ucp, &config, &carrier)?;
         let name = random().in_call("getrandom")?;

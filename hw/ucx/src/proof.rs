@@ -27,7 +27,7 @@ pub(super) type Secret = [u8; 16];
 pub(super) const PROTOCOL: &[u8] = b"tagmatch UCX 1";
 
 /// The address' secret, mixed with the key of the job's secret if there is one.
-pub(super) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Key>) -> Secret {
+pub(super) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Proof>) -> Secret {
     let mut both = *address;
     for (byte, jobs) in both.iter_mut().zip(job.into_iter().flatten()) {
         *byte ^= jobs;

@@ -34,7 +34,7 @@ pub(super) struct VerbsAddress {
 
 const MATCHES_TAGS: u8 = 0x80;
 /// Version of the handshake and of the messages. It goes up with every change to either.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 /// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const BITS_24: u32 = (1 << 24) - 1;
 

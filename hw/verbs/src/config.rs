@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_rdma_core_sys::Library;
+use tagmatch_secret::Secret;
 
 use super::credits::WINDOW_MAX;
 
@@ -16,6 +17,11 @@ pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 /// peers of which some are busy.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
+    /// The secret that all workers of the job share. Where there is one, workers connect only if
+    /// both know it. `None`: the secret in the file that the environment variable
+    /// `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of `TAGMATCH_SECRET`, or no secret. A
+    /// worker of `tagmatch` sets it by its own `Config::secret`. Default: `None`.
+    pub secret: Option<Secret>,
     /// Name of the device, as `ibv_devices` lists it. If `None`, the first device with an active
     /// port. Default: `None`.
     pub device: Option<String>,
@@ -91,6 +97,7 @@ pub struct VerbsConfig {
 impl Default for VerbsConfig {
     fn default() -> Self {
         VerbsConfig {
+            secret: None,
             device: None,
             port: None,
             gid_index: None,

@@ -11,6 +11,10 @@
 //! Request and accept both describe the sender's end, and each side has one queue pair for the
 //! other. So if both sides connect at once, both requests lead to the same connection, and repeated
 //! datagrams change nothing.
+//!
+//! Each datagram proves that its sender knows the job's secret, if the job has one. Nothing is done
+//! for the sender of a request without that proof; it is told why, but such an answer isn't proven
+//! either, so the sender goes on until its connect timeout is over.
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +28,7 @@ use tagmatch_rdma_core_sys as sys;
 use super::Verbs;
 use super::address::{BITS_24, VerbsAddress};
 use super::calls::errno;
+use super::datagrams::Received;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, PeerState};
@@ -32,6 +37,9 @@ use super::wire::{Datagram, End, Handshake, Refusal, Signal};
 /// Time until a request is sent again: at first, and at most.
 const REQUEST_INTERVAL_FIRST: Duration = Duration::from_millis(20);
 const REQUEST_INTERVAL_MAX: Duration = Duration::from_millis(500);
+/// The reason for giving up on a peer of another job.
+const NO_PROOF: &str = "it has not proved that it knows the job's secret: either it has another one, or only \
+                        one of the workers has one (TAGMATCH_SECRET_FILE, TAGMATCH_SECRET)";
 
 impl Verbs {
     /// See [`Device::connect`](tagmatch_device::Device::connect).
@@ -95,6 +103,7 @@ impl Verbs {
             deadline: now + self.config.connect_timeout,
             request_at: now,
             request_interval: REQUEST_INTERVAL_FIRST,
+            was_answered_unproven: false,
         })
     }
 
@@ -186,13 +195,16 @@ impl Verbs {
     }
 
     /// Handles a datagram of the handshake.
-    pub(super) fn on_datagram(&mut self, datagram: &Datagram) {
-        let Datagram { to, from: address, handshake } = datagram;
+    pub(super) fn on_datagram(&mut self, received: &Received) {
+        let Datagram { to, from: address, handshake } = &received.datagram;
         let Ok(from) = self.check_route(address) else { return };
         if *to != self.own.name || from.link_layer != self.own.link_layer {
             return;
         }
         let known = self.by_address.get(address).copied();
+        if !received.is_proven {
+            return self.on_unproven(&from, known, *handshake);
+        }
         match (*handshake, known) {
             (Handshake::Request(remote_end), _) => {
                 self.on_request(&from, address, known, remote_end)
@@ -207,10 +219,30 @@ impl Verbs {
                     Refusal::Closed => libc::ECONNREFUSED,
                     Refusal::Full => libc::EUSERS,
                     Refusal::Known => libc::ECONNRESET,
+                    Refusal::Unproven => libc::EACCES,
                 };
                 self.fail_connecting(peer, DownReason::Unreachable { errno });
             }
             (Handshake::Accept { .. } | Handshake::Refuse { .. }, _) => {}
+        }
+    }
+
+    /// Handles a datagram of a sender that doesn't share this worker's job's secret.
+    fn on_unproven(&mut self, from: &VerbsAddress, known: Option<PeerId>, handshake: Handshake) {
+        match handshake {
+            Handshake::Request(End { qp_num: to_qp, .. }) => {
+                if let Some(ah) = self.handle_for_unknown_sender(from) {
+                    let answer = Handshake::Refuse { why: Refusal::Unproven, to_qp };
+                    self.send_datagram(from, ah, answer);
+                }
+            }
+            Handshake::Accept { to_qp, .. } | Handshake::Refuse { to_qp, .. } => {
+                if let Some(peer) = known.filter(|peer| self.is_answer(*peer, to_qp))
+                    && let Some(connecting) = self.peers[peer.index()].state.connecting_mut()
+                {
+                    connecting.was_answered_unproven = true;
+                }
+            }
         }
     }
 
@@ -342,7 +374,12 @@ impl Verbs {
             let peer = self.connecting[at];
             let Some(connecting) = self.peers[peer.index()].state.connecting() else { continue };
             if now >= connecting.deadline {
-                self.fail_connecting(peer, DownReason::Unreachable { errno: libc::ETIMEDOUT });
+                let reason = if connecting.was_answered_unproven {
+                    DownReason::Misbehaved { what: NO_PROOF }
+                } else {
+                    DownReason::Unreachable { errno: libc::ETIMEDOUT }
+                };
+                self.fail_connecting(peer, reason);
             } else if connecting.is_wanted && now >= connecting.request_at {
                 self.send_request(peer, now);
             }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use tagmatch_rdma_core_sys as sys;
+use tagmatch_secret::Secret;
 
 use super::address::VerbsAddress;
 use super::gid;
@@ -30,10 +31,25 @@ pub(super) struct Datagrams {
     outgoing: SendBuffers,
     /// The address handle of each datagram under way, kept until the datagram was sent.
     under_way: Vec<Option<Arc<Ah>>>,
+    /// The job's secret, if there is one.
+    secret: Option<Secret>,
+}
+
+/// A datagram that has come.
+pub(super) struct Received {
+    pub(super) datagram: Datagram,
+    /// Whether its sender knows the job's secret, or knows of none if there is none.
+    pub(super) is_proven: bool,
 }
 
 impl Datagrams {
-    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, port: u8, qkey: u32) -> io::Result<Self> {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        cq: &Arc<Cq>,
+        port: u8,
+        qkey: u32,
+        secret: Option<Secret>,
+    ) -> io::Result<Self> {
         let shape = QpShape {
             kind: sys::IBV_QPT_UD,
             max_send_wr: SENDS,
@@ -57,6 +73,7 @@ impl Datagrams {
             incoming: Slab::new(pd, HEADER + DATAGRAM, RECEIVES)?,
             outgoing: SendBuffers::new(pd.clone(), DATAGRAM, SENDS),
             under_way: (0..SENDS).map(|_| None).collect(),
+            secret,
         };
         for at in 0..RECEIVES {
             datagrams.post(at)?;
@@ -77,7 +94,8 @@ impl Datagrams {
 
     /// Sends a datagram. Drops it if there is no room, as the network may.
     pub(super) fn send(&mut self, to: &VerbsAddress, ah: Arc<Ah>, datagram: &Datagram) {
-        let Some((at, part)) = self.outgoing.fill(&datagram.emit(), &[]) else { return };
+        let bytes = datagram.emit(self.secret.as_ref());
+        let Some((at, part)) = self.outgoing.fill(&bytes, &[]) else { return };
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = DATAGRAM_SENT | u64::from(at);
         wr.opcode = sys::IBV_WR_SEND;
@@ -105,25 +123,26 @@ impl Datagrams {
 
     /// Returns a received datagram if it has our format and was sent from the port and queue pair
     /// that it names. Anyone can write anything into a datagram.
-    pub(super) fn received(&mut self, completion: &sys::ibv_wc) -> Option<Datagram> {
+    pub(super) fn received(&mut self, completion: &sys::ibv_wc) -> Option<Received> {
         let at = u32::try_from(completion.wr_id & !DATAGRAM_RECEIVED)
             .ok()
             .filter(|at| *at < RECEIVES)?;
-        let datagram =
+        let received =
             (completion.status == sys::IBV_WC_SUCCESS).then(|| self.read(at, completion)).flatten();
         // If this fails, there is one receive buffer fewer.
         let _ = self.post(at);
-        datagram
+        received
     }
 
-    fn read(&self, at: u32, completion: &sys::ibv_wc) -> Option<Datagram> {
+    fn read(&self, at: u32, completion: &sys::ibv_wc) -> Option<Received> {
         let mut bytes = [0; HEADER + DATAGRAM];
         // SAFETY: the buffer has this many bytes, and the device has completed it.
         unsafe {
             bytes.as_mut_ptr().copy_from_nonoverlapping(self.incoming.start(at), bytes.len());
         }
         let length = (completion.byte_len as usize).checked_sub(HEADER)?;
-        let datagram = Datagram::parse(bytes[HEADER..].get(..length)?)?;
+        let said = bytes[HEADER..].get(..length)?;
+        let datagram = Datagram::parse(said)?;
         let header: &[u8; HEADER] = bytes[..HEADER].try_into().ok()?;
         let from = VerbsAddress::parse(&datagram.from).ok()?;
         let is_from_port = if from.link_layer == sys::IBV_LINK_LAYER_ETHERNET {
@@ -131,6 +150,9 @@ impl Datagrams {
         } else {
             completion.slid == from.lid
         };
-        (is_from_port && completion.src_qp == from.qp_num).then_some(datagram)
+        (is_from_port && completion.src_qp == from.qp_num).then(|| Received {
+            datagram,
+            is_proven: Datagram::is_proven(said, self.secret.as_ref()),
+        })
     }
 }

@@ -39,7 +39,9 @@
 //! sequence number can inject data into a connection. Everything that a peer sends is checked all
 //! the same. No peer can make this worker panic, block, or access memory that isn't exposed to it.
 //! A peer that breaks a rule goes down; other peers are not affected. Datagrams, which anyone can
-//! send, are checked against the port and queue pair that they came from.
+//! send, are checked against the port and queue pair that they came from. Where the job has a secret
+//! ([`VerbsConfig::secret`]), each datagram carries a proof that its sender knows it, and nobody else
+//! gets a connection; messages carry no proof.
 //!
 //! # Messages to oneself
 //! They go through a queue in memory, not through the NIC.
@@ -99,6 +101,7 @@ use tagmatch_device::{
 };
 use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
+use tagmatch_secret::Secret;
 
 pub use config::VerbsConfig;
 pub use info::VerbsInfo;
@@ -221,11 +224,13 @@ impl Verbs {
     /// Creates the device of a new worker. Peers that have its address can connect at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range. [`DeviceError::System`] if
-    /// there is no libibverbs, no device of that name or no active port on it, or if the device or
+    /// [`DeviceError::BadSetting`] if a setting is out of its range. [`DeviceError::System`] if the
+    /// job's secret can't be read, there is no libibverbs, no device of that name or no active port on it, or if the device or
     /// the limit on locked memory doesn't allow the queues.
     pub fn new(config: VerbsConfig) -> Result<Self, DeviceError> {
         config.check()?;
+        let secret = Secret::or_from_environment(config.secret.as_ref());
+        let secret = secret.in_call("reading the job's secret")?;
         let context = Arc::new(Context::open(&config)?);
         let attr = context.attributes().in_call("ibv_query_device")?;
         let port = Port::open(&context, &attr, &config)?;
@@ -244,7 +249,7 @@ impl Verbs {
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers = SendBuffers::new(pd.clone(), buffer, config.send_buffers);
         let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & BITS_24;
-        let datagrams = Datagrams::new(&pd, &cq, port.number, qkey)
+        let datagrams = Datagrams::new(&pd, &cq, port.number, qkey, secret)
             .in_call("make a queue pair for datagrams")?;
         let own = VerbsAddress {
             link_layer: port.link_layer,

@@ -85,6 +85,8 @@ pub(super) struct Connecting {
     pub(super) deadline: Instant,
     pub(super) request_at: Instant,
     pub(super) request_interval: Duration,
+    /// An answer has come whose sender doesn't share the job's secret.
+    pub(super) was_answered_unproven: bool,
 }
 
 /// A connection that is ending.

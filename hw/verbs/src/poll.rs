@@ -207,8 +207,8 @@ impl Verbs {
                 self.events.extend(list.take_events().map(Event::Tag));
             }
         } else if id & DATAGRAM_RECEIVED != 0 {
-            if let Some(datagram) = self.datagrams.received(wc) {
-                self.on_datagram(&datagram);
+            if let Some(received) = self.datagrams.received(wc) {
+                self.on_datagram(&received);
             }
         } else if id & DATAGRAM_SENT != 0 {
             self.datagrams.sent(id);

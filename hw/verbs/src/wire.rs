@@ -4,6 +4,7 @@
 use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
+use tagmatch_secret::{PROOF_BYTES, Proof, Secret};
 
 use super::address::{BITS_24, VERSION};
 use super::config::MESSAGE_MAX;
@@ -35,6 +36,8 @@ pub(super) enum Refusal {
     Full = 2,
     /// The worker has or had a connection with this peer, and two workers never connect twice.
     Known = 3,
+    /// The request doesn't prove that its sender knows the job's secret, or knows of none.
+    Unproven = 4,
 }
 
 /// The content of a handshake datagram.
@@ -61,12 +64,16 @@ pub(super) struct Datagram {
 
 const MAGIC: [u8; 4] = *b"TMvh";
 /// The length of every datagram, in bytes.
-pub(super) const DATAGRAM: usize = END + 24;
+pub(super) const DATAGRAM: usize = CODE + PROOF_BYTES;
 const FROM: usize = 16;
 const END: usize = FROM + Address::MAX;
+const CODE: usize = END + 24;
+/// The protocol's name, for the job's secret.
+const PROTOCOL: &[u8] = b"tagmatch verbs 2";
 
 impl Datagram {
-    /// The datagram's bytes. Numbers are little-endian.
+    /// The datagram's bytes, of a worker whose job has this secret or none. Numbers are
+    /// little-endian.
     ///
     /// | bytes | content |
     /// |---|---|
@@ -79,7 +86,11 @@ impl Datagram {
     /// | 92, 93 | READs that the sender serves, its path MTU |
     /// | 96..100 | the receiver's queue pair, in an answer |
     /// | 100..104 | the sender's receiving queue pair, if it has two |
-    pub(super) fn emit(&self) -> [u8; DATAGRAM] {
+    /// | 104..136 | authentication code of all bytes before, or zeros if the job has no secret |
+    ///
+    /// A datagram names both workers and both queue pairs, so a recorded one is of no use to anybody
+    /// else, and no random number is needed against repetition.
+    pub(super) fn emit(&self, secret: Option<&Secret>) -> [u8; DATAGRAM] {
         let mut bytes = [0; DATAGRAM];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
@@ -102,10 +113,23 @@ impl Datagram {
             bytes[END + 20..END + 24].copy_from_slice(&end.receive_qp_num.to_le_bytes());
         }
         bytes[END + 16..END + 20].copy_from_slice(&to_qp.to_le_bytes());
+        if let Some(secret) = secret {
+            let code = secret.code(PROTOCOL, &bytes[..CODE]);
+            bytes[CODE..].copy_from_slice(&code);
+        }
         bytes
     }
 
-    /// Parses a datagram. `None` if it isn't one of this protocol, or has values that no worker
+    /// Whether a datagram was sent by a worker of a job with this secret, or of one without.
+    pub(super) fn is_proven(bytes: &[u8], secret: Option<&Secret>) -> bool {
+        let Some((said, code)) = bytes.split_at_checked(CODE) else { return false };
+        match secret {
+            Some(secret) => secret.is_code(PROTOCOL, said, code),
+            None => code == Proof::default(),
+        }
+    }
+
+    /// Parses a datagram, whoever has sent it. `None` if it isn't one of this protocol, or has values that no worker
     /// sends.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = <&[u8; DATAGRAM]>::try_from(bytes).ok()?;
@@ -136,6 +160,7 @@ impl Datagram {
                     1 => Refusal::Closed,
                     2 => Refusal::Full,
                     3 => Refusal::Known,
+                    4 => Refusal::Unproven,
                     _ => return None,
                 };
                 Handshake::Refuse { why, to_qp }
@@ -224,15 +249,40 @@ mod tests {
             Handshake::Refuse { why: Refusal::Closed, to_qp: 7 },
             Handshake::Refuse { why: Refusal::Full, to_qp: 7 },
             Handshake::Refuse { why: Refusal::Known, to_qp: 7 },
+            Handshake::Refuse { why: Refusal::Unproven, to_qp: 7 },
         ] {
             let datagram = example(handshake);
-            assert_eq!(Datagram::parse(&datagram.emit()), Some(datagram));
+            assert_eq!(Datagram::parse(&datagram.emit(None)), Some(datagram));
+            assert_eq!(Datagram::parse(&datagram.emit(Some(&secret(1)))), Some(datagram));
         }
+    }
+
+    fn secret(byte: u8) -> Secret {
+        Secret::from_bytes(&[byte; 16]).unwrap()
+    }
+
+    #[test]
+    fn a_datagram_is_proven_to_workers_of_its_job_alone() {
+        let jobs = [None, Some(secret(1)), Some(secret(2))];
+        for (at, sender) in jobs.iter().enumerate() {
+            let bytes = example(Handshake::Request(EXAMPLE_END)).emit(sender.as_ref());
+            for (other, receiver) in jobs.iter().enumerate() {
+                assert_eq!(Datagram::is_proven(&bytes, receiver.as_ref()), at == other);
+            }
+            for changed in 0..DATAGRAM {
+                let mut bytes = bytes;
+                bytes[changed] ^= 1;
+                // Without a secret, anybody can say anything.
+                let is_proven = sender.is_none() && changed < CODE;
+                assert_eq!(Datagram::is_proven(&bytes, sender.as_ref()), is_proven, "{changed}");
+            }
+        }
+        assert!(!Datagram::is_proven(&[], None));
     }
 
     #[test]
     fn impossible_datagrams_are_none() {
-        let good = example(Handshake::Request(EXAMPLE_END)).emit();
+        let good = example(Handshake::Request(EXAMPLE_END)).emit(None);
         assert_eq!(Datagram::parse(&good[1..]), None);
         assert_eq!(Datagram::parse(&[]), None);
         for (at, value) in [
@@ -254,8 +304,8 @@ mod tests {
         let mut no_reads = good;
         no_reads[END + 12] = 0;
         assert_eq!(Datagram::parse(&no_reads), None);
-        let mut refusal = example(Handshake::Refuse { why: Refusal::Full, to_qp: 0 }).emit();
-        refusal[6] = 4;
+        let mut refusal = example(Handshake::Refuse { why: Refusal::Full, to_qp: 0 }).emit(None);
+        refusal[6] = 5;
         assert_eq!(Datagram::parse(&refusal), None);
     }
 
@@ -272,7 +322,7 @@ mod tests {
         ] {
             let end = End { message_max, ..EXAMPLE_END };
             for handshake in [Handshake::Request(end), Handshake::Accept { end, to_qp: 9 }] {
-                let parsed = Datagram::parse(&example(handshake).emit());
+                let parsed = Datagram::parse(&example(handshake).emit(None));
                 assert_eq!(parsed.is_some(), is_taken, "{message_max}");
             }
         }

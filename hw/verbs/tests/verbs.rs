@@ -16,6 +16,7 @@ use tagmatch_device::{
     RemoteSpan,
 };
 use tagmatch_os::sleep::sleep_until_readable;
+use tagmatch_secret::Secret;
 use tagmatch_testkit::device as common;
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
@@ -392,6 +393,26 @@ fn an_absent_or_closed_worker_is_detected() {
     assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
     assert_eq!(a.connect(&b.address()).unwrap(), closed);
     assert_eq!(a.send(closed, message(&[])), Err(Refused::Down));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn workers_of_one_job_connect_and_no_others() {
+    let job = |byte| Some(Secret::from_bytes(&[byte; 16]).unwrap());
+    let with = |secret| {
+        let connect_timeout = Duration::from_millis(400);
+        verbs(VerbsConfig { secret, connect_timeout, ..Default::default() })
+    };
+    for (callers, listeners) in [(job(1), None), (None, job(1)), (job(1), job(2))] {
+        let (mut a, mut b) = (with(callers), with(listeners));
+        let to_b = a.connect(&b.address()).unwrap();
+        match down_reason(&mut [&mut a, &mut b], 0, to_b) {
+            DownReason::Misbehaved { what } => assert!(what.contains("the job's secret")),
+            other => panic!("{other:?}"),
+        }
+        assert!(b.peer_address(PeerId(1)).is_none(), "a stranger is no peer");
+    }
+    connect(&mut with(job(1)), &mut with(job(1)));
 }
 
 #[test]
