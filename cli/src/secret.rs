@@ -142,12 +142,15 @@ pub(crate) fn admit(
     let deadline = Instant::now() + time;
     let mut first = [0];
     stream.set_read_timeout(Some(time))?;
-    let begins_with_magic = stream.peek(&mut first).map(|read| read == 1 && first == MAGIC[..1]);
+    let begins_with_magic = match stream.peek(&mut first)? {
+        0 if secret.is_some() => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        read => read == 1 && first == MAGIC[..1],
+    };
     let Some(secret) = secret else {
         stream.set_read_timeout(None)?;
-        return if begins_with_magic? { Err(Unproved::ServerWithout) } else { Ok(()) };
+        return if begins_with_magic { Err(Unproved::ServerWithout) } else { Ok(()) };
     };
-    if !begins_with_magic? {
+    if !begins_with_magic {
         return Err(Unproved::ClientWithout);
     }
     let theirs = read::<HELLO_BYTES>(stream, deadline, &MAGIC)?;

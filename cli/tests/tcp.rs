@@ -71,6 +71,13 @@ impl Server {
         Server { child, port, next }
     }
 
+    /// The next line that it logs.
+    fn logged(&mut self) -> String {
+        let log = self.child.stderr.as_mut().unwrap();
+        let bytes = log.bytes().map(Result::unwrap).take_while(|&byte| byte != b'\n');
+        String::from_utf8(bytes.collect()).unwrap()
+    }
+
     /// All that it has logged. Ends the server.
     fn log(mut self) -> String {
         let _ = self.child.kill();
@@ -121,8 +128,52 @@ fn both_ends_of_serve_prove_that_they_know_the_secret() {
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.starts_with("{\"refused\":") && !answer.contains("hello"), "{answer}");
     let log = server.log();
-    assert_eq!(log.matches("not let in: ").count(), 3, "{log}");
+    assert_eq!(log.matches("not let in: ").count(), 2, "each reason once: {log}");
     assert!(log.contains("another secret") && !log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn strangers_hold_up_no_client_and_are_logged_once() {
+    let mut server = Server::start(with(Some(SECRET), "serve --port 0"));
+    let connect = || TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    // More than are handled at a time. They say nothing.
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW}", server.port);
+    let measured = with(Some(SECRET), &lat).output().unwrap();
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    drop(silent);
+    for _ in 0..5 {
+        let mut stranger = connect();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        let _ = stranger.read_to_string(&mut answer);
+        assert!(answer.contains("TAGMATCH_SECRET"), "{answer}");
+    }
+    // The process that served the client logs it.
+    assert!(server.logged().contains("its first bytes did not come"));
+    let log = server.log();
+    assert_eq!(log.matches("served, ").count(), 1, "{log}");
+    assert_eq!(log.matches("not let in: ").count(), 1, "{log}");
+}
+
+#[test]
+fn a_new_secret_is_shown_on_no_output_that_may_be_kept() {
+    let serve = || with(None, "serve --port 0 --device tcp");
+    let mut server = Server::start(serve());
+    assert!(server.next.ends_with("--device tcp, with the secret on standard error"));
+    let line = server.logged();
+    let (_, typed) = line.split_once("TAGMATCH_SECRET=").unwrap();
+    let (secret, typed) = typed.split_once(' ').unwrap();
+    assert_eq!(typed, format!("tagperf lat 127.0.0.1:{} --device tcp", server.port));
+    let measured = with(Some(secret), &typed["tagperf ".len()..]).args(FEW.split(' ')).output();
+    assert_eq!(measured.unwrap().status.code(), Some(0));
+    let name = format!("tagperf-serve-{}", std::process::id());
+    let file = || std::fs::File::create(std::env::temp_dir().join(&name)).unwrap();
+    let refused = serve().stdout(file()).stderr(file()).status().unwrap();
+    assert_eq!(refused.code(), Some(2));
+    let kept = std::fs::read_to_string(std::env::temp_dir().join(&name)).unwrap();
+    std::fs::remove_file(std::env::temp_dir().join(&name)).unwrap();
+    assert!(kept.contains("TAGMATCH_SECRET_FILE") && !kept.contains("TAGMATCH_SECRET="), "{kept}");
 }
 
 #[test]
@@ -162,9 +213,11 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 fn between_two_machines_as_serve_says() {
     let machines = Machines::new();
     let there = ADDRESSES[1];
-    let server = Server::start(machines.on(1, &format!("serve --bind {there}")));
+    let mut server = Server::start(machines.on(1, &format!("serve --bind {there}")));
     // The client is started as the line says that `serve` has printed.
-    let (variable, typed) = server.next.split_once(' ').unwrap();
+    let next = server.logged();
+    let next = next.strip_prefix("tagperf serve: next: ").unwrap();
+    let (variable, typed) = next.split_once(' ').unwrap();
     let (name, secret) = variable.split_once('=').unwrap();
     assert_eq!((name, secret.len()), ("TAGMATCH_SECRET", 64));
     let typed = typed.strip_prefix("tagperf ").unwrap();

@@ -6,7 +6,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -129,33 +128,7 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     // process then.
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
-    if let Some(client) = &args.client {
-        admit(client);
-    }
     attend(std::io::stdin(), std::io::stdout(), args)
-}
-
-/// Lets in a client of `serve` that proves to know the secret. Otherwise tells the client why not,
-/// and exits this process.
-fn admit(client: &str) {
-    let refuse = |stream: Option<&TcpStream>, why: String| -> ! {
-        let line = format!("tagperf serve: {client}: not let in: {}\n", one_line(&why));
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        if let Some(stream) = stream {
-            last_words(stream, why);
-        }
-        std::process::exit(UNSERVED.into())
-    };
-    let stream = match std::io::stdin().as_fd().try_clone_to_owned() {
-        Ok(stream) => TcpStream::from(stream),
-        Err(error) => refuse(None, error.to_string()),
-    };
-    let admitted = secret::known().and_then(|secret| {
-        secret::admit(&stream, secret.as_ref(), HELLO_TIME).map_err(|why| why.to_string())
-    });
-    if let Err(why) = admitted {
-        refuse(Some(&stream), why);
-    }
 }
 
 /// Tells a client why it is not served.

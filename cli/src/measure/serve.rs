@@ -1,29 +1,38 @@
 //! `tagperf serve`: accepts clients, and starts a process for each.
 //!
-//! The server itself reads no byte from a client. Where there is a secret, the process that serves a
-//! client lets only a client in that proves to know it. Beyond loopback there always is one. It serves one client at a time, since two
-//! measurements would disturb each other. The process of the last client may still be ending when
-//! the next client arrives, so that one waits a moment for its turn. Then it is told that another
-//! client is being served. The process that serves a client exits when the client has been silent
-//! for two minutes.
+//! Where there is a secret, only a client that proves to know it is let in. Beyond loopback there
+//! always is one. Connections prove themselves beside each other, before they wait for a turn; of
+//! what a client sends after that the server itself reads no byte. It serves one client at a time,
+//! since two measurements would disturb each other. The process of the last client may still be
+//! ending when the next client arrives, so that one waits a moment for its turn. Then it is told
+//! that another client is being served. The process that serves a client exits when the client has
+//! been silent for two minutes.
 
-use std::io::Write;
+mod entrance;
+
+use std::fs;
+use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tagmatch_secret::Secret;
+
 use super::peer::{FAILED, SERVED, UNSERVED, last_words};
 use super::peer_process;
 use crate::args;
 use crate::control::prepare;
-use crate::failure::Failure;
-use crate::secret;
+use crate::failure::{Failure, one_line};
+use crate::secret::{self, Unproved};
 use crate::spec::{DeviceArg, Host};
+use entrance::Entrance;
 
 /// The pause after a connection could not be accepted (no descriptors, no memory).
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The time that a client has to prove that it knows the secret.
+const PROOF_TIME: Duration = Duration::from_secs(2);
 /// How long a client waits for its turn: longer than a process takes to end, and well below the
 /// time that the client waits for the answer to its hello.
 const TURN_TIME: Duration = Duration::from_secs(3);
@@ -78,12 +87,6 @@ impl ClientQueue {
         ours
     }
 
-    /// Gives up a place in the queue.
-    fn leave(&self, number: u64) {
-        self.line().waiting.retain(|&n| n != number);
-        self.moved.notify_all();
-    }
-
     /// The client that was served has gone.
     fn done(&self) {
         self.line().busy = false;
@@ -104,19 +107,21 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     if needs_secret {
         secret::known_or_new().map_err(Failure::Usage)?;
     }
-    let is_closed = secret::known().map_err(Failure::Usage)?.is_some();
-    let asked = match (is_closed, secret::source()) {
-        (false, _) => String::new(),
-        (true, Some(source)) => format!("; clients need the secret of {source} here"),
-        (true, None) => "; clients need the secret that follows".into(),
+    let secret = secret::known().map_err(Failure::Usage)?;
+    let asked = match (&secret, secret::source()) {
+        (None, _) => String::new(),
+        (Some(_), Some(source)) => format!("; clients need the secret of {source} here"),
+        (Some(_), None) => "; clients need the secret that follows".into(),
     };
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{asked}"));
-    // A secret that the environment gives is not shown.
-    let variable =
-        secret::for_child().map_or(String::new(), |(name, text)| format!("{name}={text} "));
     let next = client(address, args.device.as_ref());
-    say(&mut std::io::stdout(), &format!("next: {variable}{next}"));
-    let turns = Arc::new(ClientQueue::default());
+    // A secret that the environment gives is not shown.
+    let (variable, value) = secret::for_child().unzip();
+    match (variable, value) {
+        (Some(variable), Some(value)) => show(&format!("{variable}={value} {next}"), &next)?,
+        _ => say(&mut std::io::stdout(), &format!("next: {next}")),
+    }
+    let (entrance, turns) = (Arc::new(Entrance::default()), Arc::new(ClientQueue::default()));
     loop {
         let (stream, client) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -126,17 +131,58 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
                 continue;
             }
         };
-        let Some(number) = turns.queue() else {
-            turn_away(stream, client);
-            continue;
+        let stream = Arc::new(stream);
+        entrance.enter(client.ip(), &stream);
+        let (line, args, secret) = (Arc::clone(&turns), args.clone(), secret.clone());
+        let (at, theirs) = (Arc::clone(&entrance), Arc::clone(&stream));
+        let turn = move || {
+            if let Some(stream) = let_in(theirs, client, secret.as_ref(), &at) {
+                take_turn(stream, client, &args, &line);
+            }
         };
-        let (line, args) = (Arc::clone(&turns), args.clone());
-        let turn = move || take_turn(stream, client, number, &args, &line);
         if let Err(error) = std::thread::Builder::new().name("client".into()).spawn(turn) {
-            turns.leave(number);
+            entrance.leave(&stream);
             log(&format!("{client}: cannot start a thread for it: {error}"));
         }
     }
+}
+
+/// Shows what to type with a new secret: on standard output if that is a terminal, and otherwise on
+/// standard error, since the output may be kept in a file that others can read. `next` is what to
+/// type without the secret.
+fn show(with_secret: &str, next: &str) -> Result<(), Failure> {
+    if std::io::stdout().is_terminal() {
+        say(&mut std::io::stdout(), &format!("next: {with_secret}"));
+        return Ok(());
+    }
+    if fs::metadata("/proc/self/fd/2").is_ok_and(|about| about.is_file()) {
+        let right = "TAGMATCH_SECRET_FILE with the name of a file of mode 0600, or TAGMATCH_SECRET";
+        return Err(Failure::usage("a new secret would be written to a file", right));
+    }
+    say(&mut std::io::stdout(), &format!("next: {next}, with the secret on standard error"));
+    log(&format!("next: {with_secret}"));
+    Ok(())
+}
+
+/// Lets a client in that proves to know the secret, and tells any other one why not.
+fn let_in(
+    stream: Arc<TcpStream>,
+    client: SocketAddr,
+    secret: Option<&Secret>,
+    entrance: &Entrance,
+) -> Option<TcpStream> {
+    let prepared = prepare(&stream).map_err(Unproved::from);
+    let admitted = prepared.and_then(|()| secret::admit(&stream, secret, PROOF_TIME));
+    if let Err(why) = &admitted {
+        let why_not = one_line(why);
+        if entrance.is_news(client.ip(), why) {
+            let machine = client.ip();
+            log(&format!("{client}: not let in: {why_not} (said once for {machine})"));
+        }
+        last_words(&stream, why_not);
+    }
+    entrance.leave(&stream);
+    admitted.ok().and(stream.try_clone().ok())
 }
 
 /// The command that a client has to type.
@@ -159,20 +205,14 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
 
 /// The name of this machine on the network.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().parse::<Host>().map_or_else(|_| "HOST".into(), |host| host.name)
 }
 
-/// Handles a client from its place in the queue to its end.
-fn take_turn(
-    stream: TcpStream,
-    client: SocketAddr,
-    number: u64,
-    args: &args::Serve,
-    turns: &ClientQueue,
-) {
-    if !turns.wait(number, TURN_TIME) {
-        return turn_away(stream, client);
+/// Handles a client that was let in, up to its end.
+fn take_turn(stream: TcpStream, client: SocketAddr, args: &args::Serve, turns: &ClientQueue) {
+    if !turns.queue().is_some_and(|number| turns.wait(number, TURN_TIME)) {
+        return turn_away(&stream, client);
     }
     match serve(stream, client, args.device.as_ref()) {
         Ok(Some(UNSERVED)) => {}
@@ -190,7 +230,6 @@ fn serve(
     client: SocketAddr,
     device: Option<&DeviceArg>,
 ) -> std::io::Result<Option<u8>> {
-    prepare(&stream)?;
     let output: OwnedFd = stream.try_clone()?.into();
     let input: OwnedFd = stream.into();
     let mut child = peer_process::peer(Some(&client.to_string()), device)?
@@ -205,10 +244,10 @@ fn serve(
     Ok(known)
 }
 
-fn turn_away(stream: TcpStream, client: SocketAddr) {
+fn turn_away(stream: &TcpStream, client: SocketAddr) {
     log(&format!("{client}: turned away, another client is being served"));
     let why = "it measures with another client; try again when that is done".into();
-    last_words(&stream, why);
+    last_words(stream, why);
 }
 
 fn log(what: &str) {
@@ -240,10 +279,10 @@ mod tests {
             assert!(waiting.join().unwrap());
         });
         let fifth = turns.queue().unwrap();
-        turns.leave(fifth);
+        assert!(!turns.wait(fifth, NOW));
         turns.done();
         let sixth = turns.queue().unwrap();
-        assert!(turns.wait(sixth, SOON), "nobody is waited for who has left");
+        assert!(turns.wait(sixth, SOON), "a client that waits no more holds up nobody");
     }
 
     #[test]
@@ -266,7 +305,7 @@ mod tests {
         let turns = ClientQueue::default();
         let numbers: Vec<_> = (0..WAITING_MAX).map(|_| turns.queue().unwrap()).collect();
         assert_eq!(turns.queue(), None);
-        turns.leave(numbers[3]);
+        assert!(!turns.wait(numbers[3], NOW));
         assert!(turns.queue().is_some());
     }
 }
