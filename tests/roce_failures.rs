@@ -11,16 +11,14 @@ mod roce;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use roce::hosts::{Fault, Host, Limit, PARENT, Process, ROLE, say};
+use roce::devices::{HASTY, PATIENT, Setup};
+use roce::hosts::{Fault, Host, LIMIT, Limit, PARENT, Process, ROLE, say};
+use roce::job;
 use roce::traffic::{Kind, Stream, exchange, is_down, meet};
-use tagmatch::verbs::VerbsConfig;
-use tagmatch::{Address, Config, DeviceConfig, Error, Failed, Match, Output, Peer, Request};
-use tagmatch::{WaitPolicy, Worker};
+use tagmatch::{Address, Error, Failed, Match, Output, Peer, Request, Worker};
 
 /// Longer than any test takes.
 const ENDLESS: u64 = u64::MAX;
-/// The limit of a test, and of the life of a process.
-const LIMIT: Duration = Duration::from_secs(60);
 /// The end of a peer must be known by then: two seconds for packets that are repeated in vain,
 /// twice the interval at which silent peers are probed, two seconds for operations under way; and
 /// all of it doubled, since the machine is emulated and busy.
@@ -39,33 +37,13 @@ const ANYONE: u64 = 2001;
 /// Bytes that take longer to read between emulated machines than it takes to kill a process.
 const HUGE: usize = 64 << 20;
 
-/// `ack_timeout` of workers that must soon give up a peer whose device doesn't acknowledge, and of
-/// workers that must not: seven times 268 ms, and seven times one second.
-const HASTY: u8 = 16;
-const PATIENT: u8 = 18;
-
-fn worker(ack_timeout: u8) -> Worker {
-    let verbs = VerbsConfig {
-        ack_timeout,
-        retry_count: 6,
-        keepalive: Duration::from_millis(500),
-        connect_timeout: Duration::from_secs(20),
-        // With reordered packets, READs are repeated after their rendezvous has ended.
-        linger: Duration::from_secs(2),
-        ..Default::default()
-    };
-    // It sleeps early, so that faults have to wake it, too.
-    let wait = WaitPolicy { spin: 0, yields: 100, sleep: true };
-    Worker::new(Config { device: DeviceConfig::Verbs(verbs), wait, ..Config::default() }).unwrap()
-}
-
 /// Plays a role, if there is one.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let _limit = Limit::new(&role, LIMIT);
-    let (ack_timeout, role) = role.split_once(' ').unwrap();
-    let worker = worker(ack_timeout.parse().unwrap());
+    let (setup, role) = role.split_once(' ').unwrap();
+    let worker = Setup::parse(setup).worker();
     say("address", worker.address());
     let parent: Address = std::env::var(PARENT).unwrap().parse().unwrap();
     let parent = worker.connect(&parent).unwrap();
@@ -82,6 +60,7 @@ fn role() {
             say("noticed", "");
             stream.end(&worker);
         }
+        ["job", rank] => job::member(&worker, rank.parse().unwrap(), parent),
         ["echo"] => echo(&worker, parent),
         ["sender"] => send_everything(&worker, parent),
         ["silent"] => {
@@ -158,7 +137,7 @@ impl Bystander {
         for peer in self.peers.iter().copied() {
             let answer = worker.recv(Match::tag(kind.tag()).from(peer), vec![0; 1 << 17]);
             let question = worker.send(peer, kind.tag(), kind.payload(number));
-            kind.check(number, &soon(answer).unwrap(), peer);
+            kind.check(number, &soon(answer).unwrap(), peer, kind.tag());
             soon(question).unwrap();
         }
         self.rounds += 1;
@@ -215,7 +194,7 @@ fn survive(what: &str, kinds: &[Kind]) -> u64 {
     let irregular_packets = || hosts.iter().map(|host| host.irregular_packets()).sum::<u64>();
     let before = irregular_packets();
     let faults = hosts.map(|host| Fault::netem(host, what));
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let names: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
     let role = format!("{HASTY} exchange {} {TOTAL}", names.join("+"));
     let process = Process::start(Host::Far, &role, &worker.address());
@@ -272,7 +251,7 @@ fn reordered_packets_reorder_no_rendezvous() {
 /// link is down, soft-RoCE fails every send, also within the host.
 fn link_down_for_long(kind: Kind, host: Host) {
     let _limit = Limit::new(&format!("link down on the {host:?} host, {kind:?}"), LIMIT);
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
@@ -328,7 +307,7 @@ fn a_link_down_here_ends_all_traffic_across_it() {
 /// at once.
 fn short_break(kind: Kind) {
     let _limit = Limit::new(&format!("short break, {kind:?}"), LIMIT);
-    let worker = worker(PATIENT);
+    let worker = PATIENT.worker();
     let total = 200;
     let role = format!("{PATIENT} exchange {kind:?} {total}");
     let process = Process::start(Host::Far, &role, &worker.address());
@@ -358,7 +337,7 @@ fn a_short_break_is_survived_by_rendezvous() {
 /// A process is killed in the middle of traffic both ways.
 fn killed(kind: Kind) {
     let _limit = Limit::new(&format!("killed, {kind:?}"), LIMIT);
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
@@ -388,7 +367,7 @@ fn a_death_ends_rendezvous_with_the_dead() {
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
     let _limit = Limit::new("killed sender", LIMIT);
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let process = Process::start(Host::Far, &format!("{HASTY} sender"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
@@ -432,7 +411,7 @@ fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
     let _limit = Limit::new("killed receiver", LIMIT);
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let process = Process::start(Host::Far, &format!("{HASTY} silent"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
@@ -463,7 +442,7 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
 /// A process that does nothing for a long time isn't taken for dead, since its device acknowledges.
 fn stopped(kind: Kind) {
     let _limit = Limit::new(&format!("stopped, {kind:?}"), LIMIT);
-    let worker = worker(HASTY);
+    let worker = HASTY.worker();
     let total = 200;
     let role = format!("{HASTY} exchange {kind:?} {total}");
     let process = Process::start(Host::Far, &role, &worker.address());

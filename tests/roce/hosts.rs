@@ -19,6 +19,9 @@ use tagmatch::Address;
 pub const ROLE: &str = "TAGMATCH_TEST_ROLE";
 pub const PARENT: &str = "TAGMATCH_TEST_PARENT";
 
+/// The limit of a test, and of the life of a process.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A host, as seen by the test.

@@ -3,5 +3,7 @@
 
 #![allow(unreachable_pub, missing_docs, reason = "for one test binary")]
 
+pub mod devices;
 pub mod hosts;
+pub mod job;
 pub mod traffic;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tagmatch::{Error, Failed, Match, Peer, PeerFault, Received, Request, Sent, Worker};
+use tagmatch::{Error, Failed, Match, Peer, PeerFault, Received, Request, Sent, TagLayout, Worker};
 
 /// The tag of the messages by which two sides learn that both are there.
 const MET: u64 = 1000;
@@ -12,7 +12,7 @@ const MET: u64 = 1000;
 /// More sends than receives at a time, so that some messages find a posted receive and others are
 /// unexpected.
 const SENDS: usize = 24;
-const RECEIVES: usize = 8;
+pub const RECEIVES: usize = 8;
 
 /// How many messages a stream may be ahead of its peer's. So one side can't finish all of its
 /// traffic while the other one is kept from running.
@@ -64,15 +64,15 @@ impl Kind {
     }
 
     /// Fails unless this is the message with that number.
-    pub fn check(self, number: u64, received: &Received, from: Peer) {
-        let got = self.number(received, from);
+    pub fn check(self, number: u64, received: &Received, from: Peer, tag: u64) {
+        let got = self.number(received, from, tag);
         assert_eq!(got, number, "{self:?}: a message was lost, repeated or overtaken");
     }
 
     /// The number of a message; fails unless every byte is right.
-    fn number(self, received: &Received, from: Peer) -> u64 {
+    fn number(self, received: &Received, from: Peer, tag: u64) -> u64 {
         let (bytes, status) = (received.data(), received.status);
-        assert_eq!((status.source, status.tag.0, status.truncated), (from, self.tag(), false));
+        assert_eq!((status.source, status.tag.0, status.truncated), (from, tag, false));
         let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         assert!(bytes == self.payload(number), "{self:?}: message {number} has changed on its way");
         number
@@ -84,6 +84,9 @@ pub struct Stream {
     kind: Kind,
     peer: Peer,
     total: u64,
+    /// The tags of the messages that are sent, and of those that are received.
+    tags: [u64; 2],
+    which: Match,
     sends: VecDeque<Request<Sent>>,
     receives: VecDeque<Request<Received>>,
     sent: u64,
@@ -93,8 +96,20 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(kind: Kind, peer: Peer, total: u64) -> Self {
+        let which = Match::tag(kind.tag()).from(peer);
+        Self::with_tags(kind, peer, total, [kind.tag(); 2], which)
+    }
+
+    /// A stream whose tags hold the sender's rank, so that a NIC may match them. `ranks`: this one,
+    /// and the peer's.
+    pub fn of_ranks(kind: Kind, peer: Peer, total: u64, ranks: [u64; 2]) -> Self {
+        let tags = ranks.map(|rank| TagLayout::MPI.pack(0, rank, kind.tag()).unwrap().0);
+        Self::with_tags(kind, peer, total, tags, Match::tag(tags[1]).sent_only_by(peer))
+    }
+
+    fn with_tags(kind: Kind, peer: Peer, total: u64, tags: [u64; 2], which: Match) -> Self {
         let (sends, receives) = Default::default();
-        Stream { kind, peer, total, sends, receives, sent: 0, asked: 0, received: 0 }
+        Stream { kind, peer, total, tags, which, sends, receives, sent: 0, asked: 0, received: 0 }
     }
 
     pub fn is_over(&self) -> bool {
@@ -106,13 +121,10 @@ impl Stream {
         let limit = self.total.min(self.received + LEAD);
         while self.sends.len() < SENDS && self.sent < limit {
             let payload = self.kind.payload(self.sent);
-            self.sends.push_back(worker.send(self.peer, self.kind.tag(), payload));
+            self.sends.push_back(worker.send(self.peer, self.tags[0], payload));
             self.sent += 1;
         }
-        while self.receives.len() < RECEIVES && self.asked < self.total {
-            self.receives.push_back(self.receive(worker));
-            self.asked += 1;
-        }
+        self.post(worker);
         let mut result = Ok(());
         self.sends.retain_mut(|send| match send.test() {
             None => true,
@@ -128,15 +140,23 @@ impl Stream {
             Some(ended) => {
                 self.receives.pop_front();
                 self.received += 1;
-                self.kind.check(self.received - 1, &ended?, self.peer);
+                self.kind.check(self.received - 1, &ended?, self.peer, self.tags[1]);
             }
         }
         Ok(())
     }
 
+    /// Posts as many receives as there is room for.
+    pub fn post(&mut self, worker: &Worker) {
+        while self.receives.len() < RECEIVES && self.asked < self.total {
+            self.receives.push_back(self.receive(worker));
+            self.asked += 1;
+        }
+    }
+
     /// Receives the next message of the stream.
     fn receive(&self, worker: &Worker) -> Request<Received> {
-        worker.recv(Match::tag(self.kind.tag()).from(self.peer), vec![0; 1 << 17])
+        worker.recv(self.which, vec![0; 1 << 17])
     }
 
     /// Steps until this many messages have arrived.
@@ -164,7 +184,7 @@ impl Stream {
         }
         meet(worker, self.peer)?;
         // The peer may have left by now: a probe then fails if there is no such message.
-        match worker.probe(Match::tag(self.kind.tag()).from(self.peer)) {
+        match worker.probe(self.which) {
             Ok(None) | Err(Error::PeerDown { fault: PeerFault::Left, .. }) => Ok(()),
             Ok(Some(more)) => panic!("{:?}: a message too many: {more:?}", self.kind),
             Err(error) => Err(error),
@@ -184,7 +204,7 @@ impl Stream {
         for (receive, number) in std::mem::take(&mut self.receives).into_iter().zip(self.received..)
         {
             match receive.wait() {
-                Ok(received) => self.kind.check(number, &received, peer),
+                Ok(received) => self.kind.check(number, &received, peer, self.tags[1]),
                 Err(failed) => is_down(Err::<(), _>(failed), peer),
             }
         }
@@ -192,7 +212,7 @@ impl Stream {
         loop {
             match self.receive(worker).wait() {
                 Ok(received) => {
-                    let number = self.kind.number(&received, peer);
+                    let number = self.kind.number(&received, peer, self.tags[1]);
                     assert!(number >= least, "{number} after {least}: repeated or overtaken");
                     least = number + 1;
                 }
