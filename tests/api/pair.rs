@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::config;
+use crate::common::{config, counterpart};
 use tagmatch::{Config, Match, Peer, Request, Status, Worker};
 
 /// Two connected workers that one thread drives.
@@ -27,7 +27,7 @@ pub(crate) fn pair() -> Pair {
 }
 
 pub(crate) fn pair_with(config: &Config) -> Pair {
-    let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(config.clone()).unwrap());
+    let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(counterpart(config)).unwrap());
     let to_b = a.connect(&b.address()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();
     let pair = Pair { a, b, to_b, to_a };

@@ -7,10 +7,11 @@
 
 pub(crate) mod fork;
 
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-#[cfg(all(feature = "shm", feature = "tcp"))]
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use tagmatch::AutoConfig;
 #[cfg(feature = "tcp")]
 use tagmatch::tcp::{Secret, TcpConfig};
@@ -29,8 +30,10 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 /// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`;
 /// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback;
 /// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
-/// worker has TCP alone, so that both are used; `auto+model`, the same with a model of a NIC on TCP
-/// that is offered all receives; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// worker has TCP alone, so that both are used; `auto+model`, `auto+tcp` with a model of a NIC on
+/// TCP that is offered all receives; `auto+verbs` and `auto+emu`, where every second worker has verbs
+/// alone, without or with an emulated NIC that is offered all receives; or `ucx`, over the
+/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -40,17 +43,34 @@ pub(crate) fn hasty() -> Config {
     on_device(Some(Duration::from_millis(300)))
 }
 
+/// Settings for the other worker of a pair. Where every second worker has a network alone, one
+/// worker of the pair has that, so the pair's messages pass over the network.
+pub(crate) fn counterpart(config: &Config) -> Config {
+    let device = match (device().as_str(), config.device.clone()) {
+        #[cfg(all(feature = "shm", feature = "tcp"))]
+        ("auto+tcp" | "auto+model", DeviceConfig::Auto(auto)) => DeviceConfig::Tcp(auto.tcp),
+        #[cfg(all(feature = "shm", feature = "tcp"))]
+        ("auto+tcp" | "auto+model", DeviceConfig::Tcp(tcp)) => {
+            DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() })
+        }
+        #[cfg(all(feature = "shm", feature = "verbs"))]
+        ("auto+verbs" | "auto+emu", DeviceConfig::Auto(auto)) => DeviceConfig::Verbs(auto.verbs),
+        #[cfg(all(feature = "shm", feature = "verbs"))]
+        ("auto+verbs" | "auto+emu", DeviceConfig::Verbs(verbs)) => {
+            DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
+        }
+        (_, device) => device,
+    };
+    Config { device, ..config.clone() }
+}
+
 fn device() -> String {
     std::env::var("TAGMATCH_TEST_DEVICE").unwrap_or_else(|_| "shm".to_owned())
 }
 
 fn on_device(patience: Option<Duration>) -> Config {
     #[cfg(feature = "verbs")]
-    let verbs = || {
-        let default = VerbsConfig::default();
-        let connect_timeout = patience.unwrap_or(default.connect_timeout);
-        DeviceConfig::Verbs(VerbsConfig { connect_timeout, ..default })
-    };
+    let verbs = || DeviceConfig::Verbs(verbs(patience));
     match device().as_str() {
         "shm" => Config::default(),
         #[cfg(feature = "verbs")]
@@ -59,6 +79,13 @@ fn on_device(patience: Option<Duration>) -> Config {
         "verbs+emu" => {
             let hw_tags = HwTags::Emu;
             Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
+        }
+        #[cfg(all(feature = "shm", feature = "verbs"))]
+        "auto+verbs" => auto_or_verbs(patience),
+        #[cfg(all(feature = "shm", feature = "emu"))]
+        "auto+emu" => {
+            let hw_tags = HwTags::Emu;
+            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_verbs(patience) }
         }
         #[cfg(feature = "tcp")]
         "tcp" => tcp(patience),
@@ -75,8 +102,8 @@ fn on_device(patience: Option<Duration>) -> Config {
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
             panic!(
-                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp, auto+model or ucx \
-                 is right"
+                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp, \
+                 auto+model, auto+verbs, auto+emu or ucx is right"
             )
         }
     }
@@ -95,9 +122,32 @@ fn auto(patience: Option<Duration>) -> Config {
 
 #[cfg(all(feature = "shm", feature = "tcp"))]
 fn auto_or_tcp(patience: Option<Duration>) -> Config {
-    static WORKERS: AtomicU32 = AtomicU32::new(0);
-    let is_even = WORKERS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-    if is_even { auto(patience) } else { tcp(patience) }
+    if is_every_second() { auto(patience) } else { tcp(patience) }
+}
+
+#[cfg(feature = "verbs")]
+fn verbs(patience: Option<Duration>) -> VerbsConfig {
+    let default = VerbsConfig::default();
+    let connect_timeout = patience.unwrap_or(default.connect_timeout);
+    VerbsConfig { connect_timeout, ..default }
+}
+
+#[cfg(all(feature = "shm", feature = "verbs"))]
+fn auto_or_verbs(patience: Option<Duration>) -> Config {
+    let verbs = verbs(patience);
+    let device = if is_every_second() {
+        DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
+    } else {
+        DeviceConfig::Verbs(verbs)
+    };
+    Config { device, ..Config::default() }
+}
+
+/// True for every second call.
+#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
+fn is_every_second() -> bool {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)
 }
 
 #[cfg(feature = "tcp")]
