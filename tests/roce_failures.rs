@@ -11,25 +11,20 @@ mod roce;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use roce::devices::{HASTY, PATIENT, Setup};
+use roce::bystander::{Bystander, SOON, soon};
+use roce::devices::{HASTY, Over, PATIENT, Setup};
 use roce::hosts::{Fault, Host, LIMIT, Limit, PARENT, Process, ROLE, say};
 use roce::job;
 use roce::traffic::{Kind, Stream, exchange, is_down, meet};
-use tagmatch::{Address, Error, Failed, Match, Output, Peer, Request, Worker};
+use tagmatch::{Address, Error, Match, Peer, PeerFault, Worker};
 
 /// Longer than any test takes.
 const ENDLESS: u64 = u64::MAX;
-/// The end of a peer must be known by then: two seconds for packets that are repeated in vain,
-/// twice the interval at which silent peers are probed, two seconds for operations under way; and
-/// all of it doubled, since the machine is emulated and busy.
-const SOON: Duration = Duration::from_secs(10);
 /// Longer than it takes to probe a silent peer, and to give it up if its device doesn't
 /// acknowledge.
 const LONG: Duration = Duration::from_secs(4);
 /// Shorter than it takes to give a silent peer up.
 const SHORT: Duration = Duration::from_millis(700);
-/// Messages each way while packets are lost, delayed or repeated.
-const TOTAL: u64 = 60;
 /// Tags beside those of the streams: the last message of a process that sends everything, and a tag
 /// that is never sent.
 const SAID: u64 = 2000;
@@ -98,60 +93,10 @@ fn send_everything(worker: &Worker, parent: Peer) {
     drop((large, sync, huge));
 }
 
-/// The request must end soon, with success or with an error.
-fn soon<T: Output>(request: Request<T>) -> Result<T, Failed> {
-    let start = Instant::now();
-    let result = request.wait();
-    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
-    result
-}
-
 fn is_peer_down(result: Result<(), Error>, who: Peer) {
     match result {
         Err(Error::PeerDown { peer, .. }) => assert_eq!(peer, who),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Peers that the fault must not touch: the worker itself, and mostly another process.
-struct Bystander {
-    process: Option<Process>,
-    peers: Vec<Peer>,
-    rounds: u64,
-}
-
-impl Bystander {
-    fn new(host: Option<Host>, worker: &Worker) -> Self {
-        let role = format!("{HASTY} echo");
-        let process = host.map(|host| Process::start(host, &role, &worker.address()));
-        let other = process.iter().map(|process| worker.connect(&process.address()).unwrap());
-        let peers = other.chain([worker.oneself()]).collect();
-        let mut bystander = Bystander { process, peers, rounds: 0 };
-        bystander.ask(worker);
-        bystander
-    }
-
-    /// Sees that they still answer.
-    fn ask(&mut self, worker: &Worker) {
-        let (kind, number) = (Kind::Mixed, self.rounds);
-        for peer in self.peers.iter().copied() {
-            let answer = worker.recv(Match::tag(kind.tag()).from(peer), vec![0; 1 << 17]);
-            let question = worker.send(peer, kind.tag(), kind.payload(number));
-            kind.check(number, &soon(answer).unwrap(), peer, kind.tag());
-            soon(question).unwrap();
-        }
-        self.rounds += 1;
-    }
-
-    fn finish(mut self, worker: &Worker) {
-        self.ask(worker);
-        for peer in &self.peers {
-            assert!(worker.peer_fault(*peer).unwrap().is_none());
-        }
-        if let Some(process) = self.process {
-            worker.send(self.peers[0], 0, vec![0; 1]).wait().unwrap();
-            process.hear("done");
-        }
     }
 }
 
@@ -186,77 +131,21 @@ fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
     assert_eq!(worker.counters().peer_faults, 1);
 }
 
-/// Traffic both ways, and connecting, survive what netem does to packets. Returns how many packets
-/// the devices found to be repeated, missing or out of order.
-fn survive(what: &str, kinds: &[Kind]) -> u64 {
-    let _limit = Limit::new(what, LIMIT);
-    let hosts = [Host::Near, Host::Far];
-    let irregular_packets = || hosts.iter().map(|host| host.irregular_packets()).sum::<u64>();
-    let before = irregular_packets();
-    let faults = hosts.map(|host| Fault::netem(host, what));
-    let worker = HASTY.worker();
-    let names: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
-    let role = format!("{HASTY} exchange {} {TOTAL}", names.join("+"));
-    let process = Process::start(Host::Far, &role, &worker.address());
-    let peer = worker.connect(&process.address()).unwrap();
-    for kind in kinds {
-        exchange(&worker, peer, *kind, TOTAL).unwrap();
-    }
-    process.hear("done");
-    let irregular = irregular_packets() - before;
-    for fault in faults {
-        let packets = fault.packets();
-        assert!(packets > TOTAL, "only {packets} packets of {:?} came by", fault.host);
-    }
-    let counters = worker.counters();
-    assert_eq!((counters.unexpected_now, counters.posted_now, counters.lost_rendezvous), (0, 0, 0));
-    println!("{what}: {irregular} irregular packets");
-    irregular
-}
-
-#[test]
-#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
-fn lost_packets_lose_no_message() {
-    assert!(survive("loss 3%", &Kind::ALL) > 0);
-}
-
-#[test]
-#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
-fn late_packets_lose_no_message() {
-    // With a rate, netem keeps packets in order.
-    survive("delay 4ms 3ms rate 1gbit", &Kind::ALL);
-}
-
-#[test]
-#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
-fn repeated_packets_repeat_no_message() {
-    assert!(survive("duplicate 5%", &Kind::ALL) > 0);
-}
-
-#[test]
-#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
-fn reordered_packets_reorder_no_eager_message() {
-    assert!(survive("limit 10000 delay 2ms reorder 95%", &[Kind::Eager]) > 0);
-}
-
-#[test]
-#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
-fn reordered_packets_reorder_no_rendezvous() {
-    assert!(survive("limit 10000 delay 2ms reorder 95%", &[Kind::Rendezvous, Kind::Mixed]) > 0);
-}
-
 /// The link goes down for good: each side gives up the other one, and no other peer.
 ///
-/// The bystander is on this host. On the other host the worker itself is the only one: where the
-/// link is down, soft-RoCE fails every send, also within the host.
-fn link_down_for_long(kind: Kind, host: Host) {
-    let _limit = Limit::new(&format!("link down on the {host:?} host, {kind:?}"), LIMIT);
-    let worker = HASTY.worker();
-    let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
+/// The bystander is on this host. If this host's link is down and there is no shared memory, the
+/// worker itself is the only bystander: where the link is down, soft-RoCE fails every send, also
+/// within the host.
+fn link_down_for_long(over: Over, kind: Kind, host: Host) {
+    let name = format!("link down on the {host:?} host, {kind:?}, over {over:?}");
+    let _limit = Limit::new(&name, LIMIT);
+    let setup = HASTY.over(over);
+    let worker = setup.worker();
+    let process = Process::start(Host::Far, &format!("{setup} stream {kind:?}"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
-    let bystander = (host == Host::Far).then_some(Host::Near);
-    let mut bystander = Bystander::new(bystander, &worker);
+    let bystander = (host == Host::Far || over.has_shm()).then_some(Host::Near);
+    let mut bystander = Bystander::new(bystander, &worker, setup);
     let anyone = worker.recv(Match::tag(ANYONE), vec![0; 8]);
     let mut stream = Stream::new(kind, peer, ENDLESS);
     stream.run_until(&worker, 30).unwrap();
@@ -266,6 +155,8 @@ fn link_down_for_long(kind: Kind, host: Host) {
     let wire = (host == Host::Far).then(|| Fault::netem(Host::Near, "loss 100%"));
     let link = Fault::link_down(host);
     until_down(&worker, &mut stream, peer, &mut bystander);
+    let fault = worker.peer_fault(peer).unwrap();
+    assert!(matches!(fault, Some(PeerFault::Unreachable { .. })), "{fault:?}");
     stream.end(&worker);
     stays_down(&worker, peer, &address);
     process.hear("done");
@@ -273,7 +164,7 @@ fn link_down_for_long(kind: Kind, host: Host) {
     // When the link is back, these two workers don't connect again, but others do.
     stays_down(&worker, peer, &address);
     let process =
-        Process::start(Host::Far, &format!("{HASTY} exchange {kind:?} 30"), &worker.address());
+        Process::start(Host::Far, &format!("{setup} exchange {kind:?} 30"), &worker.address());
     let peer = worker.connect(&process.address()).unwrap();
     exchange(&worker, peer, kind, 30).unwrap();
     process.hear("done");
@@ -286,19 +177,31 @@ fn link_down_for_long(kind: Kind, host: Host) {
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_link_down_there_ends_eager_traffic_across_it() {
-    link_down_for_long(Kind::Eager, Host::Far);
+    link_down_for_long(Over::Verbs, Kind::Eager, Host::Far);
 }
 
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_link_down_there_ends_rendezvous_across_it() {
-    link_down_for_long(Kind::Rendezvous, Host::Far);
+    link_down_for_long(Over::Verbs, Kind::Rendezvous, Host::Far);
 }
 
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_link_down_here_ends_all_traffic_across_it() {
-    link_down_for_long(Kind::Mixed, Host::Near);
+    link_down_for_long(Over::Verbs, Kind::Mixed, Host::Near);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_link_down_there_leaves_shared_memory_here_untouched() {
+    link_down_for_long(Over::ShmAndVerbs, Kind::Mixed, Host::Far);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_link_down_here_leaves_shared_memory_untouched() {
+    link_down_for_long(Over::ShmAndVerbs, Kind::Mixed, Host::Near);
 }
 
 /// No packet reaches the other side for a while, but not for so long that a peer is given up.
@@ -334,14 +237,17 @@ fn a_short_break_is_survived_by_rendezvous() {
     short_break(Kind::Rendezvous);
 }
 
-/// A process is killed in the middle of traffic both ways.
-fn killed(kind: Kind) {
-    let _limit = Limit::new(&format!("killed, {kind:?}"), LIMIT);
-    let worker = HASTY.worker();
-    let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
+/// A process on the first host is killed in the middle of traffic both ways, and a bystander on the
+/// second host is not touched.
+fn killed(over: Over, kind: Kind, [host, other]: [Host; 2]) {
+    let _limit =
+        Limit::new(&format!("killed on the {host:?} host, {kind:?}, over {over:?}"), LIMIT);
+    let setup = HASTY.over(over);
+    let worker = setup.worker();
+    let process = Process::start(host, &format!("{setup} stream {kind:?}"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
-    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut bystander = Bystander::new(Some(other), &worker, setup);
     let mut stream = Stream::new(kind, peer, ENDLESS);
     stream.run_until(&worker, 30).unwrap();
     process.signal("KILL");
@@ -354,13 +260,25 @@ fn killed(kind: Kind) {
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_death_ends_eager_traffic_with_the_dead() {
-    killed(Kind::Eager);
+    killed(Over::Verbs, Kind::Eager, [Host::Far; 2]);
 }
 
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn a_death_ends_rendezvous_with_the_dead() {
-    killed(Kind::Rendezvous);
+    killed(Over::Verbs, Kind::Rendezvous, [Host::Far; 2]);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_death_there_leaves_shared_memory_here_untouched() {
+    killed(Over::ShmAndVerbs, Kind::Mixed, [Host::Far, Host::Near]);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_death_here_leaves_traffic_to_the_other_host_untouched() {
+    killed(Over::ShmAndVerbs, Kind::Mixed, [Host::Near, Host::Far]);
 }
 
 #[test]
@@ -371,7 +289,7 @@ fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
     let process = Process::start(Host::Far, &format!("{HASTY} sender"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
-    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut bystander = Bystander::new(Some(Host::Far), &worker, HASTY);
     let anyone = worker.recv(Match::tag(ANYONE), vec![0; 8]);
     worker.recv(Match::tag(SAID), vec![0; 1]).wait().unwrap();
     let held = worker.mprobe(Match::tag(21)).unwrap().unwrap();
@@ -415,7 +333,7 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
     let process = Process::start(Host::Far, &format!("{HASTY} silent"), &worker.address());
     let address = process.address();
     let peer = worker.connect(&address).unwrap();
-    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut bystander = Bystander::new(Some(Host::Far), &worker, HASTY);
     meet(&worker, peer).unwrap();
     soon(worker.send(peer, 1, vec![0; 8])).expect("complete when its buffer is free");
     let waiting = [
@@ -447,7 +365,7 @@ fn stopped(kind: Kind) {
     let role = format!("{HASTY} exchange {kind:?} {total}");
     let process = Process::start(Host::Far, &role, &worker.address());
     let peer = worker.connect(&process.address()).unwrap();
-    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut bystander = Bystander::new(Some(Host::Far), &worker, HASTY);
     let mut stream = Stream::new(kind, peer, total);
     stream.run_until(&worker, 30).unwrap();
     process.signal("STOP");

@@ -25,7 +25,11 @@ impl Over {
     const ALL: [Over; 5] =
         [Over::Verbs, Over::Tcp, Over::ShmAndVerbs, Over::ShmAndEmu, Over::ShmAndTcp];
 
-    fn has_verbs(self) -> bool {
+    pub fn has_shm(self) -> bool {
+        !matches!(self, Over::Verbs | Over::Tcp)
+    }
+
+    pub fn has_verbs(self) -> bool {
         !matches!(self, Over::Tcp | Over::ShmAndTcp)
     }
 }

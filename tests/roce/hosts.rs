@@ -93,6 +93,18 @@ impl Host {
             format!("cd /sys/class/infiniband/$RXE_DEVICE/ports/1/hw_counters && cat {counters}");
         self.run(&script).lines().map(|line| line.parse::<u64>().unwrap()).sum()
     }
+
+    /// How many segments the host's TCP sent again, or found to be repeated or out of order.
+    pub fn irregular_segments(self) -> u64 {
+        const COUNTERS: [&str; 4] =
+            ["RetransSegs", "TCPOFOQueue", "TCPDSACKOldSent", "TCPDSACKOfoSent"];
+        // A line of names, then a line of their values.
+        let shown = self.run("cat /proc/net/snmp /proc/net/netstat");
+        let lines: Vec<_> = shown.lines().collect();
+        let pairs = lines.chunks_exact(2).flat_map(|two| two[0].split(' ').zip(two[1].split(' ')));
+        let counted = pairs.filter(|(name, _)| COUNTERS.contains(name));
+        counted.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
+    }
 }
 
 /// A fault of the network, which ends when the value is dropped.
