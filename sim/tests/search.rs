@@ -1,7 +1,7 @@
-//! Programs of many steps on simulated NICs: nothing is found. `TAGMATCH_SIM_SEEDS` says how many
+//! Programs of many steps on simulated NICs and networks: nothing is found. `TAGMATCH_SIM_SEEDS` says how many
 //! seeds of each profile are tried.
 
-use tagmatch_sim::{Plan, Profile};
+use tagmatch_sim::{Bare, Plan, Profile, Several};
 
 const STEPS: u32 = 600;
 
@@ -10,7 +10,13 @@ fn nothing_is_found_in(name: &str) {
     let seeds = std::env::var("TAGMATCH_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     let profile = Profile::named(name).unwrap();
     for seed in 0..seeds.unwrap_or(5) {
-        let report = Plan::new(profile, seed, STEPS, None).run(&profile.nic.unwrap(), false);
+        let plan = Plan::new(profile, seed, STEPS, None);
+        let report = match (profile.nic, profile.is_on_several()) {
+            (Some(nic), false) => plan.run(&nic, false),
+            (Some(nic), true) => plan.run(&Several(nic), false),
+            (None, true) => plan.run(&Several(Bare), false),
+            (None, false) => plan.run(&Bare, false),
+        };
         assert_eq!(report.violation, None, "{name} seed {seed}");
     }
 }
@@ -28,4 +34,19 @@ fn nothing_is_found_with_many_wildcards() {
 #[test]
 fn nothing_is_found_when_workers_die() {
     nothing_is_found_in("nic-deaths");
+}
+
+#[test]
+fn nothing_is_found_with_several_networks() {
+    nothing_is_found_in("several");
+}
+
+#[test]
+fn nothing_is_found_with_a_nic_on_one_of_several_networks() {
+    nothing_is_found_in("several-nic");
+}
+
+#[test]
+fn nothing_is_found_when_workers_with_several_networks_die() {
+    nothing_is_found_in("several-nic-deaths");
 }

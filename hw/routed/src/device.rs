@@ -81,9 +81,19 @@ impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
         &self.local
     }
 
+    /// The local device. Its events must be polled through this device.
+    pub fn local_mut(&mut self) -> &mut L {
+        &mut self.local
+    }
+
     /// The networks, in the order in which they were given.
     pub fn networks(&self) -> impl Iterator<Item = &N> {
         self.networks.devices()
+    }
+
+    /// The networks. Their events must be polled through this device.
+    pub fn networks_mut(&mut self) -> impl Iterator<Item = &mut N> {
+        self.networks.devices_mut()
     }
 
     /// The number of messages that went out over networks.

@@ -1,6 +1,7 @@
 //! Exhaustive search of small scopes: every interleaving of a few receives, messages and cancels.
 //!
-//! The code under test is the shipped engine and shadow on the model NIC, which the search
+//! The code under test is the shipped engine and shadow on two networks as one device: shared memory,
+//! and one with the model NIC, which the search
 //! [drives itself](tagmatch_model::Nic::set_manual). The search makes these choices in every order:
 //!
 //! - which receive is posted (exact, any source, any tag), which sender sends which message, which
@@ -9,7 +10,7 @@
 //! - when each completion is shown: answers, matches with unexpected messages, and data, each in
 //!   the order that the [contract](tagmatch_device::TagList) gives them. Software takes each
 //!   completion when it is shown;
-//! - in other scopes, when messages of one sender arrive past the list.
+//! - in other scopes, when messages of one sender arrive over shared memory, past the list.
 //!
 //! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing
 //! new is begun. Without that bound a completion may come after everything else. Each step changes

@@ -2,10 +2,13 @@
 //! are dropped.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
+use tagmatch_device::contents::Contents;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest,
+    Refused,
 };
 
 /// A message that is about to arrive.
@@ -18,18 +21,22 @@ pub(super) struct Arriving {
 
 #[derive(Clone, Debug)]
 pub(super) struct HandWire {
+    network: Network,
     limits: Limits,
+    peers: Range<u32>,
     up: VecDeque<PeerId>,
     arriving: VecDeque<Arriving>,
     current: Vec<u8>,
 }
 
 impl HandWire {
-    /// A wire to this many peers, numbered from 1, that are about to be up.
-    pub(super) fn new(peers: u32, message_max: usize) -> Self {
+    /// A wire of a network to the peers with these numbers, which are about to be up.
+    pub(super) fn new(network: Network, peers: Range<u32>, message_max: usize) -> Self {
         HandWire {
+            network,
             limits: Limits { message_max, fragmented_max: 0 },
-            up: (1..=peers).map(PeerId).collect(),
+            up: peers.clone().map(PeerId).collect(),
+            peers,
             arriving: VecDeque::new(),
             current: Vec::new(),
         }
@@ -46,7 +53,8 @@ impl Device for HandWire {
     }
 
     fn address(&self) -> Address {
-        Address::from_bytes(&[0]).unwrap_or_else(|_| unreachable!("one byte fits"))
+        let contents = Contents::new([0; 8]).with(Network::Shm, &[0; Network::SHM_BYTES]);
+        contents.address().unwrap_or_else(|_| unreachable!("one network fits"))
     }
 
     fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
@@ -61,8 +69,8 @@ impl Device for HandWire {
         ReadMode::Direct
     }
 
-    fn send(&mut self, _: PeerId, _: Outgoing<'_>) -> Result<(), Refused> {
-        Ok(())
+    fn send(&mut self, peer: PeerId, _: Outgoing<'_>) -> Result<(), Refused> {
+        if self.peers.contains(&peer.0) { Ok(()) } else { Err(Refused::Down) }
     }
 
     fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
@@ -100,4 +108,16 @@ impl Device for HandWire {
     }
 
     fn disarm(&mut self) {}
+}
+
+impl Join for HandWire {
+    fn network(&self) -> Network {
+        self.network
+    }
+
+    fn section(&self, _: usize) -> Vec<u8> {
+        vec![0; if self.network == Network::Shm { Network::SHM_BYTES } else { 1 }]
+    }
+
+    fn join(&mut self, _: Address, _: &PeerNumbers) {}
 }

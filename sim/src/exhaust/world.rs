@@ -5,11 +5,12 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use tagmatch_device::tm::{Opcode, Tmh};
-use tagmatch_device::{Buffer, DeviceError, PeerId};
+use tagmatch_device::{Buffer, DeviceError, Network, PeerId};
 use tagmatch_fallback::{
     self as fallback, Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId,
 };
-use tagmatch_model::{Handle, Knobs, Model, ModelConfig, NicStep};
+use tagmatch_model::{Handle, Knobs, Model, ModelConfig, Nic, NicStep};
+use tagmatch_routed::Routed;
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::fold::Fold;
@@ -51,11 +52,17 @@ impl fmt::Display for Choice {
     }
 }
 
+/// Shared memory, and a network whose NIC has a list.
+type ScopeDevice = Routed<HandWire, Model<HandWire>, ()>;
+
+/// The most polls until a worker without peers looks at its networks.
+const POLLS_MAX: u32 = 200;
+
 /// The state of one run.
 #[derive(Clone)]
 pub(super) struct ScopeWorld {
     scope: Scope,
-    engine: Engine<Model<HandWire>>,
+    engine: Engine<ScopeDevice>,
     spec: Spec,
     /// Receives that have not ended, by the order of posting.
     requests: Vec<Option<RequestId>>,
@@ -72,7 +79,11 @@ pub(super) struct ScopeWorld {
 
 impl ScopeWorld {
     pub(super) fn new(scope: &Scope) -> Result<Self, DeviceError> {
-        let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES);
+        // The peers beyond the machine come first. The second one is near if its messages are to
+        // arrive past the list.
+        let split = if scope.second_passes { 2 } else { 1 + u32::from(SENDERS) };
+        let near = HandWire::new(Network::Shm, split..1 + u32::from(SENDERS), MESSAGE_BYTES);
+        let wire = HandWire::new(Network::Tcp, 1..split, MESSAGE_BYTES);
         let knobs = Knobs {
             buffers_min: 1,
             packet_bytes: 64,
@@ -85,9 +96,11 @@ impl ScopeWorld {
         let mut model =
             Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
         model.nic_mut().set_manual();
-        model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
-        let mut engine = Engine::new(model, &engine_config(scope))?;
-        engine.progress();
+        let device = Routed::sleepless(near, vec![Box::new(model)])?;
+        let mut engine = Engine::new(device, &engine_config(scope))?;
+        for _ in 0..POLLS_MAX {
+            engine.progress();
+        }
         Ok(ScopeWorld {
             scope: *scope,
             engine,
@@ -113,7 +126,7 @@ impl ScopeWorld {
     ///   difference any more.
     /// - Data arrives at once if no receive could need the slot that it frees.
     pub(super) fn choices(&self) -> Vec<Choice> {
-        let steps = self.engine.device().nic().steps();
+        let steps = self.nic().steps();
         let tries_all_orders = self.scope.is_thorough;
         let may_send = self.may_send();
         if !tries_all_orders {
@@ -129,7 +142,7 @@ impl ScopeWorld {
         let must_see = self.is_nic_ahead && !tries_all_orders;
         let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
         let mut choices: Vec<Choice> = steps.into_iter().filter(is_next).map(Choice::Nic).collect();
-        if self.engine.device().nic().completions_pending() >= self.scope.held_max {
+        if self.nic().completions_pending() >= self.scope.held_max {
             return choices;
         }
         if may_send {
@@ -149,6 +162,21 @@ impl ScopeWorld {
         choices
     }
 
+    fn nic(&self) -> &Nic {
+        let model = self.engine.device().networks().next();
+        model.unwrap_or_else(|| unreachable!("there is one network")).nic()
+    }
+
+    fn model_mut(&mut self) -> &mut Model<HandWire> {
+        let model = self.engine.device_mut().networks_mut().next();
+        model.unwrap_or_else(|| unreachable!("there is one network"))
+    }
+
+    /// Whether the messages of a sender come over shared memory.
+    fn is_near(&self, sender: u8) -> bool {
+        sender == 1 && self.scope.second_passes
+    }
+
     fn may_send(&self) -> bool {
         self.sent.iter().map(|sent| u32::from(*sent)).sum::<u32>() < self.scope.messages
     }
@@ -157,7 +185,7 @@ impl ScopeWorld {
     fn is_of_nic(&self, choice: Choice) -> bool {
         match choice {
             Choice::Nic(step) => matches!(step, NicStep::Execute { .. }),
-            Choice::Send { sender, .. } => sender == 0 || !self.scope.second_passes,
+            Choice::Send { sender, .. } => !self.is_near(sender),
             Choice::Post(_) | Choice::Cancel(_) => false,
         }
     }
@@ -166,8 +194,7 @@ impl ScopeWorld {
     fn has_slots_for_all(&self) -> bool {
         let unposted = self.scope.receives - self.requests.len();
         let pending = self.requests.iter().flatten().count();
-        unposted + pending + self.engine.device().nic().slots_deleting()
-            <= self.scope.slots as usize
+        unposted + pending + self.nic().slots_deleting() <= self.scope.slots as usize
     }
 
     /// Senders and tags that may be named.
@@ -194,7 +221,7 @@ impl ScopeWorld {
     pub(super) fn is_over(&self) -> bool {
         !self.may_send()
             && self.requests.len() == self.scope.receives
-            && self.engine.device().nic().steps().is_empty()
+            && self.nic().steps().is_empty()
     }
 
     /// Carries out a choice, lets the engine react, and checks the results that can be seen.
@@ -211,7 +238,7 @@ impl ScopeWorld {
             }
             Choice::Send { sender, tag } => self.send(sender, tag),
             Choice::Nic(step) => {
-                if !self.engine.device_mut().nic_mut().step(step) {
+                if !self.model_mut().nic_mut().step(step) {
                     return Err(Violation::new(Rule::Fault, format!("the NIC can't do {step:?}")));
                 }
             }
@@ -263,7 +290,11 @@ impl ScopeWorld {
         bytes.resize(MESSAGE_BYTES, message.number + 1);
         let peer = PeerId(u32::from(sender) + 1);
         let frame = Arriving { peer, immediate: message.number.into(), bytes };
-        self.engine.device_mut().inner_mut().put(frame);
+        if self.is_near(sender) {
+            self.engine.device_mut().local_mut().put(frame);
+        } else {
+            self.model_mut().inner_mut().put(frame);
+        }
     }
 
     fn take_ends(&mut self) -> Verdict {
@@ -291,7 +322,7 @@ impl ScopeWorld {
     }
 
     fn check(&self) -> Verdict {
-        let nic = self.engine.device().nic();
+        let nic = self.nic();
         if let Some(fault) = nic.faults().first() {
             return Err(Violation::new(
                 Rule::Fault,
@@ -337,7 +368,7 @@ impl ScopeWorld {
             let what = format!("settled: {waiting} messages wait, and {held} hold credit");
             return Err(Violation::new(Rule::Credit, what));
         }
-        let slots = self.engine.device().nic().slots_taken();
+        let slots = self.nic().slots_taken();
         // Messages that arrive past the list decide which receives may be in the NIC.
         let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;
         if slots > pending || !is_full {
@@ -352,7 +383,7 @@ impl ScopeWorld {
         let state = &mut Fold::default();
         self.requests_by_index().hash(state);
         self.engine.hash_state(state, |handle| Handle(handle).slot());
-        self.engine.device().nic().hash_state(state);
+        self.nic().hash_state(state);
         (self.sent, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
             .hash(state);
         self.spec.hash_state(state);
@@ -367,7 +398,7 @@ impl ScopeWorld {
         let pending = requests.filter(|(_, request)| request.is_some());
         pending.for_each(|(index, _)| self.spec.kind(index).hash(state));
         self.engine.hash_unexpected(state);
-        self.engine.device().nic().slots_taken().hash(state);
+        self.nic().slots_taken().hash(state);
         state.finish()
     }
 

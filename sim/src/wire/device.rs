@@ -48,7 +48,7 @@ impl Wire {
 
 impl Device for Wire {
     fn limits(&self) -> Limits {
-        self.net.borrow().limits(self.me)
+        self.net.borrow().limits(self.me, self.network)
     }
 
     fn address(&self) -> Address {
@@ -86,7 +86,7 @@ impl Device for Wire {
             LinkState::Connecting => return Err(Refused::NotUp),
             LinkState::Up => {}
         }
-        if header.len() + payload.len() > net.nodes[to as usize].message_max {
+        if header.len() + payload.len() > net.limits(to, self.network).message_max {
             return Err(Refused::TooLong);
         }
         if net.is_full(to, back) {
@@ -126,12 +126,15 @@ impl Device for Wire {
     fn poll(&mut self) -> Option<Event<'_>> {
         let mut net = self.net.borrow_mut();
         if std::mem::take(&mut self.tells_oneself) {
-            return Some(Event::PeerUp { peer: PeerId::ONESELF, limits: net.limits(self.me) });
+            return Some(Event::PeerUp {
+                peer: PeerId::ONESELF,
+                limits: net.limits(self.me, self.network),
+            });
         }
         Some(match net.next(self.me, self.network)? {
             Ready::Up(peer) => {
                 let node = net.node_of(self.me, peer).unwrap_or(self.me);
-                Event::PeerUp { peer: PeerId(peer), limits: net.limits(node) }
+                Event::PeerUp { peer: PeerId(peer), limits: net.limits(node, self.network) }
             }
             Ready::Message(peer, frame) => {
                 net.recycle(std::mem::replace(&mut self.current, frame.bytes));

@@ -114,7 +114,8 @@ pub(super) struct NodeState {
     pub(super) free: Vec<u32>,
     pub(super) reads: Vec<Reading>,
     pub(super) fail_reads: u32,
-    pub(super) message_max: usize,
+    /// Bytes in the largest message that the worker takes from peers of its machine, and from others.
+    pub(super) message_max: [usize; 2],
     pub(super) is_gone: bool,
     /// Events that may still be taken.
     pub(super) budget: u32,
@@ -204,7 +205,9 @@ impl Net {
     pub(crate) fn add_node(&mut self) -> u32 {
         let me = number(self.nodes.len());
         let max = self.config.message_max;
-        let message_max = self.random.between(((max / 2).max(64), max.max(64))) as usize;
+        let mut message_max = || self.random.between(((max / 2).max(64), max.max(64))) as usize;
+        let near = message_max();
+        let beyond = if self.config.machines > 0 { message_max() } else { near };
         let site = Site::new(self.config.machines, self.config.seed, me);
         self.nodes.push(NodeState {
             site,
@@ -214,7 +217,7 @@ impl Net {
             free: vec![],
             reads: vec![],
             fail_reads: 0,
-            message_max,
+            message_max: [near, beyond],
             is_gone: false,
             budget: 0,
         });
@@ -224,9 +227,10 @@ impl Net {
         me
     }
 
-    /// What a worker announces to its peers.
-    pub(super) fn limits(&self, node: u32) -> Limits {
-        let message_max = self.nodes[node as usize].message_max;
+    /// What a worker announces to its peers on a network.
+    pub(super) fn limits(&self, node: u32, network: Network) -> Limits {
+        let [near, beyond] = self.nodes[node as usize].message_max;
+        let message_max = if network == Network::Shm { near } else { beyond };
         Limits { message_max, fragmented_max: if self.config.fragments { usize::MAX } else { 0 } }
     }
 

@@ -33,7 +33,7 @@ impl<A: Adapter> World<'_, A> {
         if self.oracle.untaken(target, from) >= self.setup.waiting_max as usize {
             return Ok(());
         }
-        let Some(peer) = self.connect(at, target) else { return Ok(()) };
+        let Some(peer) = self.connect(at, target)? else { return Ok(()) };
         let message = self.oracle.next_message();
         let immediate = immediate || !self.oracle.may_be_plain(target, from, length);
         let payload = self.buffers.payload(message, length);
@@ -124,7 +124,7 @@ impl<A: Adapter> World<'_, A> {
         if self.workers[at].requests.receives() >= self.setup.waiting_max as usize {
             return Ok(());
         }
-        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let Some((wanted, pattern)) = self.resolve(at, ask)? else { return Ok(()) };
         let node = self.workers[at].node;
         let now = self.net.borrow_mut().tick();
         let is_sole = ask.source.is_some() && TagLayout::MPI.pins_source(&pattern);
@@ -157,7 +157,7 @@ impl<A: Adapter> World<'_, A> {
     }
 
     pub(super) fn probe(&mut self, at: usize, ask: &Ask) -> Verdict {
-        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let Some((wanted, pattern)) = self.resolve(at, ask)? else { return Ok(()) };
         let now = self.net.borrow_mut().tick();
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
@@ -173,7 +173,7 @@ impl<A: Adapter> World<'_, A> {
         if self.workers[at].held.len() >= self.setup.waiting_max as usize {
             return Ok(());
         }
-        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let Some((wanted, pattern)) = self.resolve(at, ask)? else { return Ok(()) };
         let now = self.net.borrow_mut().tick();
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
@@ -266,18 +266,19 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    pub(super) fn disconnect(&mut self, at: usize, with: usize) {
-        let Some(other) = self.workers.get(with).map(|worker| worker.node) else { return };
+    pub(super) fn disconnect(&mut self, at: usize, with: usize) -> Verdict {
+        let Some(other) = self.workers.get(with).map(|worker| worker.node) else { return Ok(()) };
         let node = self.workers[at].node;
         if other == node {
-            return;
+            return Ok(());
         }
-        let Some(peer) = self.connect(at, other) else { return };
+        let Some(peer) = self.connect(at, other)? else { return Ok(()) };
         self.broken.push((node, other));
         self.oracle.broke(node, other);
         self.counts.calls += 1;
         if let Some(engine) = &mut self.workers[at].engine {
             engine.disconnect(peer);
         }
+        Ok(())
     }
 }

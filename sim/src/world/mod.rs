@@ -176,7 +176,7 @@ impl<'a, A: Adapter> World<'a, A> {
             Op::Stall { steps, .. } => self.workers[at].stalled = self.step + u32::from(steps),
             Op::Kill { orderly, .. } => return self.kill(at, orderly),
             Op::Revive { .. } => {}
-            Op::Disconnect { with, .. } => self.disconnect(at, with.into()),
+            Op::Disconnect { with, .. } => self.disconnect(at, with.into())?,
             Op::Settle => return self.settle_and_check(),
         }
         self.observe(at, false)
@@ -330,28 +330,33 @@ impl<'a, A: Adapter> World<'a, A> {
 
     /// The source as a worker of the network and as a peer. Connects to the peer if it is not
     /// connected.
-    fn resolve(&mut self, at: usize, ask: &Ask) -> Option<(Wanted, Pattern)> {
+    fn resolve(&mut self, at: usize, ask: &Ask) -> Result<Option<(Wanted, Pattern)>, Violation> {
         let mut pattern = Pattern::new(Tag(ask.tag), TagMask(ask.mask));
         let mut wanted = Wanted { tag: ask.tag & ask.mask, mask: ask.mask, source: ANY };
         if let Some(source) = ask.source {
-            let node = self.workers.get(usize::from(source))?.node;
-            let peer = self.connect(at, node)?;
+            let Some(worker) = self.workers.get(usize::from(source)) else { return Ok(None) };
+            let node = worker.node;
+            let Some(peer) = self.connect(at, node)? else { return Ok(None) };
             pattern = pattern.from_source(SourceId(peer.0));
             wanted.source = node;
         }
-        Some((wanted, pattern))
+        Ok(Some((wanted, pattern)))
     }
 
-    fn connect(&mut self, at: usize, node: u32) -> Option<PeerId> {
+    fn connect(&mut self, at: usize, node: u32) -> Result<Option<PeerId>, Violation> {
         let worker = &mut self.workers[at];
         if let Some(&(_, peer)) = worker.met.iter().find(|&&(met, _)| met == node) {
-            return Some(peer);
+            return Ok(Some(peer));
         }
         self.counts.calls += 1;
         let address = self.net.borrow().address(node);
-        let peer = worker.engine.as_mut()?.connect(&address).ok()?;
+        let Some(engine) = &mut worker.engine else { return Ok(None) };
+        let peer = engine.connect(&address).map_err(|error| {
+            let what = format!("n{} can't connect to n{node}: {error}", worker.node);
+            Violation::new(Rule::Fault, what)
+        })?;
         worker.met.push((node, peer));
-        Some(peer)
+        Ok(Some(peer))
     }
 
     fn node_of(&self, at: usize, peer: PeerId) -> Result<u32, Violation> {
