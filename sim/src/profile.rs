@@ -68,6 +68,8 @@ pub struct Profile {
     pub lies_per_mille: u32,
     /// Receives, of 1000, that look at an exotic mask.
     pub exotic_per_mille: u32,
+    /// Receives, of 1000, whose tags and masks surely pin the source.
+    pub pinned_per_mille: u32,
     /// Messages of one sender to one receiver that may be without a receive; receives that a worker
     /// may have posted. Bounds the cost of a check.
     pub waiting_max: Range,
@@ -124,6 +126,7 @@ const MIXED: Profile = Profile {
     masks: (1, 6),
     lies_per_mille: 0,
     exotic_per_mille: 80,
+    pinned_per_mille: 0,
     waiting_max: (8, 32),
     eager_max: (48, 512),
     length_max: (600, 4096),
@@ -263,23 +266,26 @@ pub const PROFILES: [Profile; 14] = [
     },
     Profile {
         name: "several-nic",
-        about: "as several, with a NIC that matches on one network; wildcards, many cancels",
+        about: "as several, with a NIC that matches on one network; many cancels",
         nic: STEADY,
-        machines: (2, 3),
-        weights: Weights { cancel: 40, ..WEIGHTS },
+        machines: (2, 4),
+        weights: Weights { receive: 300, cancel: 30, ..WEIGHTS },
         workers: (3, 5),
         tags: (1, 3),
-        exotic_per_mille: 100,
+        exotic_per_mille: 30,
+        pinned_per_mille: 850,
         ..MIXED
     },
     Profile {
         name: "several-nic-deaths",
         about: "as several-nic, with failing READs and workers that come and go",
         nic: Some(ModelNic { fails: true }),
-        machines: (2, 3),
+        machines: (2, 4),
         workers: (3, 6),
         weights: Weights { kill: 3, revive: 25, disconnect: 2, fail_read: 4, ..WEIGHTS },
         lies_per_mille: 30,
+        exotic_per_mille: 30,
+        pinned_per_mille: 800,
         long_per_mille: 200,
         ..MIXED
     },

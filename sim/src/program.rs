@@ -236,7 +236,10 @@ impl<'a> Generator<'a> {
         let layout = TagLayout::MPI;
         let (any_source, any_tag) = (!layout.source_mask().0, !layout.tag_mask().0);
         let named = self.random.per_mille(120).then_some(source);
-        let mask = if self.random.per_mille(self.profile.exotic_per_mille) {
+        let pinned = self.profile.pinned_per_mille;
+        let mask = if pinned > 0 && self.random.per_mille(pinned) {
+            self.random.pick(&[TagMask::EXACT.0, any_tag])
+        } else if self.random.per_mille(self.profile.exotic_per_mille) {
             self.random.pick(&self.setup.masks)
         } else {
             self.random.pick(&[

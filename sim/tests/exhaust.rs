@@ -71,6 +71,11 @@ mod smallest {
     }
 
     #[test]
+    fn two_receives_and_three_messages_one_senders_past_the_list() {
+        passes(Scope { second_passes: true, held_max: 2, ..Scope::new(2, 3, 0, 2) });
+    }
+
+    #[test]
     fn two_receives_two_messages_and_a_cancel() {
         passes(Scope::new(2, 2, 1, 1));
     }

@@ -18,7 +18,12 @@ fn nothing_is_found() {
     for profile in &PROFILES {
         let mut counts = Counts::default();
         for seed in 0..200 {
-            let steps = if profile.name == "graves" { 5 * STEPS } else { STEPS };
+            let steps = match profile.name {
+                "graves" => 5 * STEPS,
+                // Workers meet first, and learn how each peer is reached.
+                _ if profile.is_on_several() => 3 * STEPS,
+                _ => STEPS,
+            };
             let report = run(profile, &Plan::new(profile, seed, steps, None), false);
             assert_eq!(report.violation, None, "{} seed {seed}", profile.name);
             counts.add(&report.counts);
@@ -28,14 +33,12 @@ fn nothing_is_found() {
         // `graves` must make workers drop messages of peers that are down.
         assert!(profile.name != "graves" || counts.lost > 4, "{}: {counts:?}", profile.name);
         // NICs must match receives: software alone would also match them right. The NICs of a
-        // profile match about 300, and half of that where many peers are on the same machine.
-        let hardware_min = if profile.is_on_several() { 80 } else { 250 };
-        let is_by_nic = profile.nic.is_none() || counts.hardware > hardware_min;
-        assert!(is_by_nic, "{}: {counts:?}", profile.name);
+        // profile match about 300.
+        assert!(profile.nic.is_none() || counts.hardware > 250, "{}: {counts:?}", profile.name);
         if profile.is_on_several() {
             assert!(counts.sent_beyond > 2000, "{}: {counts:?}", profile.name);
             // Messages must come past the list while their receives are in it.
-            let is_enough = profile.nic.is_none() || counts.past_list > 20;
+            let is_enough = profile.nic.is_none() || counts.past_list > 300;
             assert!(is_enough, "{}: {counts:?}", profile.name);
         }
     }

@@ -21,7 +21,7 @@ impl Site {
         let is_placed = machines > 0;
         Site {
             machine: u8::from(is_placed) + u8::try_from(machine).unwrap_or(u8::MAX),
-            has_verbs: is_placed && random.per_mille(700),
+            has_verbs: is_placed && random.per_mille(850),
         }
     }
 
