@@ -1,12 +1,18 @@
 //! `tagperf run`: starts processes of a command as the ranks of a job, here or on other machines.
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use tagmatch_launch::launcher::{self, Hosts, Launch, LaunchError, Member};
 
 use crate::args;
 use crate::failure::{Failure, one_line};
+
+/// How long to wait, at the end, until all failures are printed.
+const TELL_TIME: Duration = Duration::from_secs(1);
 
 /// The command. Its exit status is that of the first process that failed.
 pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
@@ -16,16 +22,37 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
         label: args.label,
         keep_going: args.keep_going,
     };
-    let told = |member: Member, failure: &launcher::Failure| {
+    let (teller, is_told) = tell();
+    let told = move |member: Member, failure: &launcher::Failure| {
         let line = one_line(format!("tagperf run: rank {member} {failure}")) + "\n";
-        // If nobody reads it, the exit status still tells the failure.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        let _ = teller.send(line);
     };
-    match launcher::run_on(&launch, hosts(args)?.as_ref(), told) {
+    let run = launcher::run_on(&launch, hosts(args)?.as_ref(), told);
+    // If nobody reads what is told, the exit status still tells the failure.
+    let _ = is_told.recv_timeout(TELL_TIME);
+    match run {
         Ok(None) => Ok(()),
         Ok(Some((_, failure))) => Err(Failure::Launched(failure.status())),
+        // As a command that a shell runs: the signal says that the reader has gone.
+        Err(LaunchError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
+            Err(Failure::Launched(128 + 13))
+        }
+        Err(error @ LaunchError::Output(_)) => Err(Failure::Measurement(format!("run: {error}"))),
         Err(error) => Err(Failure::Usage(format!("run: {error}"))),
     }
+}
+
+/// A thread that prints lines on standard error until the sender is dropped; the receiver is
+/// disconnected when all are printed. So the launcher can be ended also while nobody reads them.
+fn tell() -> (Sender<String>, Receiver<()>) {
+    let ((teller, lines), (telling, is_told)) = (channel::<String>(), channel());
+    std::thread::spawn(move || {
+        let _telling: Sender<()> = telling;
+        for line in lines {
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    });
+    (teller, is_told)
 }
 
 /// The helper of `run --hosts` on another machine.

@@ -12,7 +12,9 @@
 //! 7. All processes of a run on several machines find the run's secret in their environment, as
 //!    `TAGMATCH_SECRET`. Those of a run on one machine find it if the launcher's environment has one,
 //!    and otherwise agree on one when they need it ([`Job::secret`](crate::Job::secret)).
-//! 8. If the launcher itself is killed, the kernel kills the processes.
+//! 8. Threads copy output of other machines and output with labels. When standard output can't be
+//!    written, for instance because its reader has gone, all jobs end.
+//! 9. If the launcher itself is killed, the kernel kills the processes.
 
 mod event;
 mod failure;
@@ -21,8 +23,11 @@ mod helper;
 mod hosts;
 mod job;
 mod launch;
+mod link;
+mod outbox;
 mod output;
 mod part;
+mod printer;
 mod process;
 mod rank;
 mod remote;

@@ -15,6 +15,8 @@ pub(super) enum LauncherEvent {
     Request(Member, Vec<u8>),
     Signal(i32),
     OutputEnded,
+    /// Standard output can't be written.
+    OutputFailed(io::Error),
     /// The helper on the machine with this number has started its part of a job, or can't.
     Started(usize, u32, Option<String>),
     /// A request of a process on this machine.
@@ -36,6 +38,11 @@ pub(super) fn next(
 ) -> Option<LauncherEvent> {
     let Some(until) = until else { return events.recv().ok() };
     events.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+}
+
+/// Whether this signal asks a process to end.
+pub(super) fn is_request_to_end(signal: i32) -> bool {
+    matches!(signal, SIGINT | SIGTERM | SIGHUP)
 }
 
 /// Sends the signals of this process as events, until it is dropped.

@@ -4,7 +4,7 @@
 //! garbage to it.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Member;
@@ -12,6 +12,8 @@ use super::part::Part;
 
 /// The longest frame, without its length, in bytes. It bounds commands and environments.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
+/// The most bytes of output that a helper may send beyond what the launcher has printed.
+pub(super) const WINDOW_BYTES: usize = 1 << 20;
 /// The first line of a helper. An agent or a shell may print other lines before it.
 pub(super) const GREETING: &str =
     concat!("tagmatch-launch helper of version ", env!("CARGO_PKG_VERSION"), "\n");
@@ -24,6 +26,10 @@ pub(super) enum ToHelper {
     Reply(Member, Vec<u8>),
     /// Signal the process group of a process.
     Signal(Member, i32),
+    /// So many more bytes of output are printed.
+    Printed(u32),
+    /// No more processes will be started: end when all output is sent.
+    Finish,
 }
 
 /// A frame from a helper to the launcher.
@@ -60,6 +66,8 @@ impl ToHelper {
             Self::Signal(member, signal) => {
                 Writer::new(3).member(*member).rest(&signal.to_le_bytes())
             }
+            Self::Printed(count) => Writer::new(4).number(*count).end(),
+            Self::Finish => Writer::new(5).end(),
         }
     }
 
@@ -96,6 +104,8 @@ impl ToHelper {
             }
             2 => Self::Reply(from.member()?, from.0.to_vec()),
             3 => Self::Signal(from.member()?, from.signed()?),
+            4 => Self::Printed(from.number()?),
+            5 => Self::Finish,
             _ => return None,
         })
     }
@@ -151,13 +161,6 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     // The buffer grows with the bytes that come, not with the length that is announced.
     from.take(length.into()).read_to_end(&mut frame)?;
     Ok((frame.len() == length as usize).then_some(frame))
-}
-
-/// Sends a frame to the launcher. If that fails, the end of standard input comes soon.
-pub(super) fn send(frame: &FromHelper) -> io::Result<()> {
-    let mut to = io::stdout().lock();
-    to.write_all(&frame.encode())?;
-    to.flush()
 }
 
 fn length(length: usize) -> u32 {
@@ -267,6 +270,8 @@ mod tests {
             ToHelper::Start(part()).encode(),
             ToHelper::Reply(MEMBER, b"cmd=barrier_out\n".to_vec()).encode(),
             ToHelper::Signal(MEMBER, 15).encode(),
+            ToHelper::Printed(70_000).encode(),
+            ToHelper::Finish.encode(),
         ];
         for text in texts {
             let frame = read(&mut &*text).unwrap().unwrap();

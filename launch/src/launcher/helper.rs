@@ -1,9 +1,11 @@
 //! The helper: starts processes on its machine for a launcher on another one. The launcher's frames
 //! come on standard input, and answers go to standard output.
 //!
-//! 1. The end of standard input means that the launcher has gone: the helper kills its processes,
+//! 1. When the launcher needs nothing more, it says so. The helper ends once it has sent the rest of
+//!    its processes' output.
+//! 2. The end of standard input means that the launcher has gone: the helper kills its processes,
 //!    and ends.
-//! 2. If the helper itself is killed, the kernel kills the processes.
+//! 3. If the helper itself is killed, the kernel kills the processes.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -11,16 +13,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{process, thread};
 
 use rustix::process::Signal;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGCHLD;
 
-use super::event::{LauncherEvent, SignalWatch, next};
+use super::event::{LauncherEvent, SignalWatch, is_request_to_end, next};
 use super::failure::Member;
-use super::frame::{self, FromHelper, GREETING, ToHelper, send};
+use super::frame::{self, FromHelper, GREETING, ToHelper};
 use super::launch::LaunchError;
+use super::outbox::Outbox;
 use super::output::{Outputs, Sink};
 use super::part::Part;
 use super::process::Process;
@@ -28,8 +31,8 @@ use crate::spawn::request::PmiRequest;
 
 /// The most events that wait to be handled.
 const EVENTS_MAX: usize = 256;
-/// How long to wait for the rest of the processes' output when the launcher has closed the
-/// connection. A helper that doesn't end within twice this time ends at once.
+/// How long to wait for output of which nothing comes. When the launcher has closed the connection,
+/// a helper that doesn't end within twice this time ends at once.
 const OUTPUT_TIME: Duration = Duration::from_secs(1);
 
 /// Starts and serves the processes that a launcher on another machine asks for on standard input,
@@ -42,25 +45,37 @@ pub fn help() -> Result<(), LaunchError> {
     let _watch = SignalWatch::start(sender.clone())?;
     io::stdout().write_all(GREETING.as_bytes())?;
     io::stdout().flush()?;
-    let helper = Helper::new(sender.clone());
-    let is_closed = Arc::clone(&helper.is_closed);
-    let read = move || read_frames(&sender, &is_closed);
+    let (outbox, outbox_ended) = Outbox::start(io::stdout())?;
+    let helper = Helper::new(sender.clone(), outbox.clone());
+    let (is_closed, from) = (Arc::clone(&helper.is_closed), outbox.clone());
+    let read = move || read_frames(&sender, &is_closed, &from);
     thread::Builder::new().name("launcher".into()).spawn(read)?;
-    helper.until_closed(&events);
+    let is_finished = helper.until_closed(&events);
+    outbox.finish();
+    // Nothing is ever sent here: the wait is for the end.
+    if is_finished {
+        let _ = outbox_ended.recv();
+    } else {
+        let _ = outbox_ended.recv_timeout(OUTPUT_TIME);
+    }
     Ok(())
 }
 
 /// Makes events of the launcher's frames.
-fn read_frames(events: &SyncSender<LauncherEvent>, is_closed: &AtomicBool) {
+fn read_frames(events: &SyncSender<LauncherEvent>, is_closed: &AtomicBool, outbox: &Outbox) {
     let mut from = BufReader::new(io::stdin());
     while let Some(frame) = frame::read(&mut from).ok().flatten() {
         let Some(frame) = ToHelper::decode(&frame) else { break };
+        if let ToHelper::Printed(count) = frame {
+            outbox.printed(count);
+            continue;
+        }
         if events.send(LauncherEvent::Frame(frame)).is_err() {
             return;
         }
     }
     close(events, is_closed);
-    // The main thread may be blocked, since nobody reads what it writes.
+    // The main thread may be blocked, for instance by a process that can't be killed.
     thread::sleep(2 * OUTPUT_TIME);
     process::exit(1);
 }
@@ -76,22 +91,32 @@ struct Helper {
     processes: BTreeMap<Member, Process>,
     outputs: Outputs,
     sender: SyncSender<LauncherEvent>,
+    outbox: Outbox,
     /// Whether the launcher has closed the connection.
     is_closed: Arc<AtomicBool>,
 }
 
 impl Helper {
-    fn new(sender: SyncSender<LauncherEvent>) -> Self {
+    fn new(sender: SyncSender<LauncherEvent>, outbox: Outbox) -> Self {
         let (processes, outputs) = (BTreeMap::new(), Outputs::default());
-        Helper { processes, outputs, sender, is_closed: Arc::default() }
+        Helper { processes, outputs, sender, outbox, is_closed: Arc::default() }
     }
 
-    fn until_closed(mut self, events: &Receiver<LauncherEvent>) {
+    /// Tells the launcher something. A launcher that leaves too much unread counts as gone.
+    fn tell(&self, frame: &FromHelper) {
+        if !self.outbox.send(frame) {
+            self.is_closed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Serves the launcher until it needs no more, which makes the result true, or has gone.
+    fn until_closed(mut self, events: &Receiver<LauncherEvent>) -> bool {
+        let mut is_finished = false;
         while let Some(event) = next(events, None) {
             match event {
                 LauncherEvent::Frame(ToHelper::Start(part)) => {
                     let refusal = self.start(&part);
-                    let _ = send(&FromHelper::Started(part.job, refusal));
+                    self.tell(&FromHelper::Started(part.job, refusal));
                 }
                 LauncherEvent::Frame(ToHelper::Reply(member, line)) => {
                     if let Some(process) = self.processes.get_mut(&member) {
@@ -107,7 +132,7 @@ impl Helper {
                 }
                 LauncherEvent::Request(member, text) => {
                     let is_last = PmiRequest::read(&mut &*text).is_err();
-                    let _ = send(&FromHelper::Request(member, text));
+                    self.tell(&FromHelper::Request(member, text));
                     if is_last && let Some(process) = self.processes.get_mut(&member) {
                         process.set_disconnected();
                         self.reap();
@@ -115,7 +140,11 @@ impl Helper {
                 }
                 LauncherEvent::Signal(SIGCHLD) => self.reap(),
                 LauncherEvent::OutputEnded => self.outputs.ended(),
-                LauncherEvent::Closed | LauncherEvent::Signal(SIGTERM | SIGHUP | SIGINT) => break,
+                LauncherEvent::Frame(ToHelper::Finish) => {
+                    is_finished = true;
+                    break;
+                }
+                event if is_end(&event) => break,
                 _ => {}
             }
             if self.is_closed.load(Ordering::SeqCst) {
@@ -125,14 +154,12 @@ impl Helper {
         // All are signalled before any is waited for: one may be slow to end.
         self.processes.values().for_each(|process| process.signal(Signal::KILL));
         self.processes.clear();
-        let until = Some(Instant::now() + OUTPUT_TIME);
-        while !self.outputs.are_over() {
-            match next(events, until) {
-                Some(LauncherEvent::OutputEnded) => self.outputs.ended(),
-                Some(_) => {}
-                None => break,
-            }
-        }
+        let mut is_hurried = !is_finished;
+        self.outputs.wait(events, OUTPUT_TIME, is_hurried, |event| {
+            is_hurried |= is_end(&event);
+            is_hurried
+        });
+        !is_hurried
     }
 
     /// Starts all processes of a part, or none. Returns why they can't be started.
@@ -150,8 +177,10 @@ impl Helper {
         for member in part.members() {
             let Some(process) = self.processes.get_mut(&member) else { continue };
             let (output, error) = process.outputs();
-            self.outputs.begin(member, part.label, output, Sink::OutputFrames, &self.sender)?;
-            self.outputs.begin(member, part.label, error, Sink::ErrorFrames, &self.sender)?;
+            let [to_output, to_error] =
+                [Sink::OutputFrames, Sink::ErrorFrames].map(|sink| sink(self.outbox.clone()));
+            self.outputs.begin(member, part.label, output, to_output, &self.sender)?;
+            self.outputs.begin(member, part.label, error, to_error, &self.sender)?;
             process.listen(member, &self.sender)?;
         }
         Ok(())
@@ -159,11 +188,22 @@ impl Helper {
 
     /// Tells the launcher which processes have ended.
     fn reap(&mut self) {
+        let mut ended = Vec::new();
         self.processes.retain(|&member, process| {
             let Some(status) = process.ended() else { return !process.is_over() };
-            let _ = send(&FromHelper::Ended(member, status.into_raw()));
+            ended.push(FromHelper::Ended(member, status.into_raw()));
             false
         });
+        ended.iter().for_each(|frame| self.tell(frame));
+    }
+}
+
+/// Whether the helper is to end at once.
+fn is_end(event: &LauncherEvent) -> bool {
+    match event {
+        LauncherEvent::Closed => true,
+        LauncherEvent::Signal(signal) => is_request_to_end(*signal),
+        _ => false,
     }
 }
 
@@ -171,10 +211,14 @@ impl Helper {
 mod tests {
     use super::*;
 
+    fn helper(sender: SyncSender<LauncherEvent>) -> Helper {
+        Helper::new(sender, Outbox::start(io::sink()).unwrap().0)
+    }
+
     #[test]
     fn a_part_that_cannot_be_started_leaves_no_process() {
         let (sender, _events) = sync_channel(EVENTS_MAX);
-        let mut helper = Helper::new(sender);
+        let mut helper = helper(sender);
         let part = Part {
             job: 0,
             size: 2,
@@ -197,7 +241,7 @@ mod tests {
     #[test]
     fn a_helper_that_is_busy_ends_too_when_the_launcher_closes_the_connection() {
         let (sender, events) = sync_channel(1);
-        let mut helper = Helper::new(sender.clone());
+        let mut helper = helper(sender.clone());
         helper.outputs.expect();
         sender.send(LauncherEvent::OutputEnded).unwrap();
         close(&sender, &helper.is_closed);

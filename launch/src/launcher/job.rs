@@ -7,11 +7,12 @@ use super::event::LauncherEvent;
 use super::failure::Member;
 use super::frame::ToHelper;
 use super::launch::LaunchError;
+use super::link::Link;
 use super::output::{Outputs, Sink};
 use super::part::Part;
 use super::process::Process;
 use super::rank::Rank;
-use super::remote::{Link, RemoteProcess};
+use super::remote::RemoteProcess;
 use crate::server::{Reply, Server};
 
 pub(super) struct RunningJob {

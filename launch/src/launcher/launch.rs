@@ -23,7 +23,7 @@ pub struct Launch {
     pub keep_going: bool,
 }
 
-/// Why a job can't be started.
+/// Why a job can't be started, or was ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The size is out of range, or the command is empty.
@@ -64,6 +64,10 @@ pub enum LaunchError {
     /// The secret has a zero byte, so no environment variable can have it.
     #[error("the secret in the file that {SECRET_FILE} names has a zero byte; text is right")]
     SecretWithZero,
+    /// The launcher's standard output can't be written; if its reader has gone, the error is
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe). The processes were ended.
+    #[error("cannot write standard output: {0}")]
+    Output(#[source] io::Error),
     /// A system call of the launcher has failed, for instance because a resource has run out.
     #[error("cannot launch: {0}")]
     System(#[from] io::Error),

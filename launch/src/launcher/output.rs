@@ -4,25 +4,30 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::event::LauncherEvent;
+use super::event::{LauncherEvent, next};
 use super::failure::Member;
-use super::frame::{self, FromHelper};
+use super::outbox::Outbox;
 
 /// The longest line, in bytes. A longer line is divided.
 const LINE_BYTES_MAX: u16 = 32 << 10;
+/// How long a hurried wait for the rest of all outputs takes.
+const HURRIED_TIME: Duration = Duration::from_secs(1);
 
 /// Where the output of a process goes.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Sink {
     Output,
     Error,
-    /// As frames to the launcher, for its standard output.
-    OutputFrames,
-    /// As frames to the launcher, for its standard error.
-    ErrorFrames,
+    /// To the launcher, for its standard output.
+    OutputFrames(Outbox),
+    /// To the launcher, for its standard error.
+    ErrorFrames(Outbox),
 }
 
 impl Write for Sink {
@@ -30,8 +35,8 @@ impl Write for Sink {
         match self {
             Self::Output => io::stdout().write_all(bytes)?,
             Self::Error => io::stderr().write_all(bytes)?,
-            Self::OutputFrames => frame::send(&FromHelper::Output(bytes.to_vec()))?,
-            Self::ErrorFrames => frame::send(&FromHelper::Error(bytes.to_vec()))?,
+            Self::OutputFrames(outbox) => outbox.print(bytes, false)?,
+            Self::ErrorFrames(outbox) => outbox.print(bytes, true)?,
         }
         Ok(bytes.len())
     }
@@ -41,9 +46,32 @@ impl Write for Sink {
     }
 }
 
+/// What the threads that copy output do.
+#[derive(Default)]
+pub(super) struct Flow {
+    /// The number of threads that write, and so may be held up.
+    writing: AtomicUsize,
+    /// The number of writes that have ended.
+    written: AtomicU64,
+}
+
+impl Flow {
+    /// Runs a write.
+    pub(super) fn during<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.writing.fetch_add(1, Ordering::SeqCst);
+        let done = write();
+        self.written.fetch_add(1, Ordering::SeqCst);
+        self.writing.fetch_sub(1, Ordering::SeqCst);
+        done
+    }
+}
+
 /// Counts the outputs that have not ended.
 #[derive(Default)]
-pub(super) struct Outputs(usize);
+pub(super) struct Outputs {
+    open: usize,
+    pub(super) flow: Arc<Flow>,
+}
 
 impl Outputs {
     /// Starts to copy an output, if there is one.
@@ -56,48 +84,83 @@ impl Outputs {
         events: &SyncSender<LauncherEvent>,
     ) -> io::Result<()> {
         let Some(from) = from else { return Ok(()) };
-        let events = events.clone();
+        let (events, flow) = (events.clone(), Arc::clone(&self.flow));
         let copy = move || {
-            // If our own output is closed, copying ends, and closes the process's pipe: the process
-            // gets the same error as without the launcher.
-            let _ = if label {
-                copy_lines(File::from(from), &format!("[{member}] "), to)
+            let done = if label {
+                copy_lines(File::from(from), &format!("[{member}] "), to.clone(), &flow)
             } else {
-                copy_bytes(File::from(from), to)
+                copy_bytes(File::from(from), to.clone(), &flow)
             };
+            // The process's pipe is closed now: the process gets the same error as without the
+            // launcher.
+            if let (Err(error), Sink::Output) = (done, to) {
+                let _ = events.send(LauncherEvent::OutputFailed(error));
+            }
             let _ = events.send(LauncherEvent::OutputEnded);
         };
         thread::Builder::new().name("output".into()).spawn(copy)?;
-        self.0 += 1;
+        self.open += 1;
         Ok(())
     }
 
     /// Counts an output that somebody else copies.
     pub(super) fn expect(&mut self) {
-        self.0 += 1;
+        self.open += 1;
     }
 
     pub(super) fn ended(&mut self) {
-        self.0 -= 1;
+        self.open -= 1;
     }
 
-    pub(super) fn are_over(&self) -> bool {
-        self.0 == 0
-    }
-}
-
-/// Copies bytes as soon as they come.
-fn copy_bytes(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
-    let mut bytes = vec![0; LINE_BYTES_MAX.into()];
-    loop {
-        match from.read(&mut bytes)? {
-            0 => return Ok(()),
-            count => to.write_all(&bytes[..count]).and_then(|()| to.flush())?,
+    /// Waits until all outputs have ended. It gives up if nothing has come for this time: a process
+    /// may hold an output open that belongs to no job. It waits for as long as a write takes, for
+    /// instance to a pipe that is read slowly. `hurries` is asked about every other event. Once it
+    /// has said yes, the wait ends soon.
+    pub(super) fn wait(
+        &mut self,
+        events: &Receiver<LauncherEvent>,
+        idle_time: Duration,
+        is_hurried: bool,
+        mut hurries: impl FnMut(LauncherEvent) -> bool,
+    ) {
+        let soon = || Some(Instant::now() + HURRIED_TIME);
+        let mut deadline = if is_hurried { soon() } else { None };
+        let written = || self.flow.written.load(Ordering::SeqCst);
+        let mut before = written();
+        while self.open > 0 {
+            let until = deadline.unwrap_or_else(|| Instant::now() + idle_time);
+            match next(events, Some(until)) {
+                Some(LauncherEvent::OutputEnded) => self.open -= 1,
+                Some(event) => {
+                    if hurries(event) {
+                        deadline = deadline.or_else(soon);
+                    }
+                }
+                None if deadline.is_some() => return,
+                None => {
+                    let is_writing = self.flow.writing.load(Ordering::SeqCst) > 0;
+                    if !is_writing && written() == before {
+                        return;
+                    }
+                    before = written();
+                }
+            }
         }
     }
 }
 
-fn copy_lines(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()> {
+/// Copies bytes as soon as they come.
+fn copy_bytes(mut from: impl Read, mut to: impl Write, flow: &Flow) -> io::Result<()> {
+    let mut bytes = vec![0; LINE_BYTES_MAX.into()];
+    loop {
+        match from.read(&mut bytes)? {
+            0 => return Ok(()),
+            count => flow.during(|| to.write_all(&bytes[..count]).and_then(|()| to.flush()))?,
+        }
+    }
+}
+
+fn copy_lines(from: impl Read, label: &str, mut to: impl Write, flow: &Flow) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     loop {
@@ -110,8 +173,7 @@ fn copy_lines(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()
             line.push(b'\n');
         }
         // The line is written in one call, so that lines of several ranks don't mix.
-        to.write_all(&line)?;
-        to.flush()?;
+        flow.during(|| to.write_all(&line).and_then(|()| to.flush()))?;
     }
 }
 
@@ -121,7 +183,7 @@ mod tests {
 
     fn copied(text: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        copy_lines(text, "[3] ", &mut out).unwrap();
+        copy_lines(text, "[3] ", &mut out, &Flow::default()).unwrap();
         out
     }
 

@@ -6,8 +6,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
@@ -18,47 +17,16 @@ use super::failure::Member;
 use super::frame::{self, FromHelper, GREETING, ToHelper};
 use super::hosts::Hosts;
 use super::launch::LaunchError;
+use super::link::Link;
+use super::printer::{PrintSource, Printer};
 
 /// The agent, unless another one is named. It asks for no password, since it can't read from the
 /// terminal, and it notices within 15 seconds that the other machine has gone.
 const AGENT: &str = "ssh -x -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
-/// The most frames that wait to be sent. A helper that leaves more unread is given up.
-const FRAMES_MAX: usize = 1 << 16;
 /// The most bytes that an agent or a shell may print before the helper's first line.
 const PRELUDE_BYTES_MAX: u64 = 64 << 10;
 /// How long an agent may take to end after its connection has.
 const AGENT_TIME: Duration = Duration::from_millis(200);
-
-/// What the thread that writes to a helper gets.
-enum ToWriter {
-    Frame(Vec<u8>),
-    /// The helper has said that it is one, of this version.
-    Greeted,
-}
-
-/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames wait
-/// until the helper has greeted: they have the secret, and before the greeting anything may be at
-/// the other end.
-#[derive(Clone)]
-pub(super) struct Link(Arc<Mutex<Option<SyncSender<ToWriter>>>>);
-
-impl Link {
-    pub(super) fn send(&self, frame: &ToHelper) {
-        self.put(ToWriter::Frame(frame.encode()));
-    }
-
-    fn put(&self, what: ToWriter) {
-        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_sent = sender.as_ref().is_some_and(|to| to.try_send(what).is_ok());
-        if !is_sent {
-            *sender = None;
-        }
-    }
-
-    pub(super) fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 /// A machine with a helper.
 pub(super) struct RemoteHost {
@@ -75,6 +43,7 @@ impl RemoteHost {
         number: usize,
         name: &str,
         hosts: &Hosts,
+        printer: &Printer,
         events: &SyncSender<LauncherEvent>,
     ) -> Result<Self, LaunchError> {
         let mut words = agent(name, hosts);
@@ -88,21 +57,19 @@ impl RemoteHost {
             let command = program.to_string_lossy().into_owned();
             LaunchError::Start { command, error }
         })?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (sender, frames) = sync_channel(FRAMES_MAX);
-        let link = Link(Arc::new(Mutex::new(Some(sender))));
+        let missing = || io::Error::other("the agent has no pipes");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let link = Link::start(name, input)?;
         let host = RemoteHost { name: name.to_owned(), link, is_lost: false, child };
-        if let (Some(input), Some(output)) = (input, output) {
-            let write = move || transmit(&frames, input);
-            thread::Builder::new().name(format!("to {name}")).spawn(write)?;
-            let (events, link) = (events.clone(), host.link.clone());
-            let read = move || {
-                let why = receive(number, output, &link, &events);
-                let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
-                let _ = events.send(LauncherEvent::HostLost(number, why));
-            };
-            thread::Builder::new().name(format!("from {name}")).spawn(read)?;
-        }
+        let (events, link) = (events.clone(), host.link.clone());
+        let source = printer.source(link.clone());
+        let read = move || {
+            let why = receive(number, output, &link, &source, &events);
+            let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
+            let _ = events.send(LauncherEvent::HostLost(number, why));
+        };
+        thread::Builder::new().name(format!("from {name}")).spawn(read)?;
         Ok(host)
     }
 
@@ -162,53 +129,32 @@ fn is_here(name: &str) -> bool {
     name == "localhost" || name == own.trim()
 }
 
-/// Writes frames to the helper, from its greeting on, until the link is closed. If the link is
-/// closed before the greeting, nothing is ever written.
-fn transmit(frames: &Receiver<ToWriter>, mut to: impl Write) {
-    let mut waiting = Vec::new();
-    loop {
-        match frames.recv() {
-            Ok(ToWriter::Frame(frame)) if waiting.len() < FRAMES_MAX => waiting.push(frame),
-            Ok(ToWriter::Greeted) => break,
-            _ => return,
-        }
-    }
-    if waiting.iter().any(|frame| to.write_all(frame).is_err()) {
-        return;
-    }
-    drop(waiting);
-    while let Ok(what) = frames.recv() {
-        if let ToWriter::Frame(frame) = what
-            && to.write_all(&frame).is_err()
-        {
-            return;
-        }
-    }
-}
-
 /// Makes events of what the helper sends, until the connection ends.
 fn receive(
     host: usize,
     from: ChildStdout,
     link: &Link,
+    source: &PrintSource,
     events: &SyncSender<LauncherEvent>,
 ) -> io::Result<()> {
     let mut from = BufReader::new(from);
     if !greet(&mut from, &mut io::stderr())? {
         return Ok(());
     }
-    link.put(ToWriter::Greeted);
+    link.open();
     while let Some(frame) = frame::read(&mut from)? {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "its helper is garbled");
+        let print = |text, is_error| match source.print(text, is_error) {
+            true => Ok(()),
+            false => Err(malformed()),
+        };
         let event = match FromHelper::decode(&frame).ok_or_else(malformed)? {
-            // If our own output is closed, what the processes write is lost.
             FromHelper::Output(text) => {
-                let mut to = io::stdout().lock();
-                let _ = to.write_all(&text).and_then(|()| to.flush());
+                print(text, false)?;
                 continue;
             }
             FromHelper::Error(text) => {
-                let _ = io::stderr().write_all(&text);
+                print(text, true)?;
                 continue;
             }
             FromHelper::Started(job, refusal) => LauncherEvent::Started(host, job, refusal),
@@ -322,20 +268,5 @@ mod tests {
         assert!(done.unwrap_err().ends_with("\\r`"), "a terminal is between");
         let (done, other, _) = greeted(&vec![b'y'; 1 << 20]);
         assert!(done.is_err() && u64::try_from(other.len()) == Ok(PRELUDE_BYTES_MAX));
-    }
-
-    #[test]
-    fn nothing_is_written_before_the_greeting() {
-        let written = |what: Vec<ToWriter>| {
-            let (sender, frames) = sync_channel(8);
-            what.into_iter().for_each(|what| sender.send(what).unwrap());
-            drop(sender);
-            let mut to = Vec::new();
-            transmit(&frames, &mut to);
-            to
-        };
-        let frame = |text: &str| ToWriter::Frame(text.into());
-        assert_eq!(written(vec![frame("a"), frame("b")]), b"");
-        assert_eq!(written(vec![frame("a"), ToWriter::Greeted, frame("b")]), b"ab");
     }
 }

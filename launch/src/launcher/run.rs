@@ -7,18 +7,21 @@ mod requests;
 use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGCHLD;
 
-use super::event::{LauncherEvent, next};
+use super::event::{LauncherEvent, is_request_to_end, next};
 use super::failure::{Failure, Member};
+use super::frame::ToHelper;
 use super::hosts::{Hosts, HostsError, evenly, mapping};
 use super::job::RunningJob;
 use super::launch::{Launch, LaunchError};
 use super::output::Outputs;
 use super::part::{Environment, Part};
+use super::printer::Printer;
 use super::remote::RemoteHost;
 use crate::spawn::Spawn;
 
@@ -27,6 +30,8 @@ const GRACE_TIME: Duration = Duration::from_secs(1);
 /// How long to wait, after the last process has ended, for outputs that a process outside of the
 /// jobs' process groups holds open.
 const OUTPUT_TIME: Duration = Duration::from_secs(1);
+/// The same for outputs of other machines: as long as `ssh` takes to notice that a machine has gone.
+const REMOTE_OUTPUT_TIME: Duration = Duration::from_secs(15);
 
 pub(super) struct Run<F> {
     /// The jobs that still have processes, by number.
@@ -43,7 +48,7 @@ pub(super) struct Run<F> {
     hosts: Vec<RemoteHost>,
     /// The number of job 0's processes on each of them.
     counts: Vec<u32>,
-    /// Why job 0 can't be started.
+    /// Why job 0 can't be started, or was ended by the launcher.
     refusal: Option<LaunchError>,
     first: Option<(Member, Failure)>,
     /// Set while the jobs are being ended: when the remaining processes get SIGKILL.
@@ -83,8 +88,9 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
 
     /// Starts the agents of these machines. All processes will run there.
     pub(super) fn connect(&mut self, size: u32, hosts: &Hosts) -> Result<(), LaunchError> {
+        let printer = Printer::start(Arc::clone(&self.outputs.flow), self.events.clone())?;
         for (number, (name, count)) in hosts.divide(size)?.into_iter().enumerate() {
-            self.hosts.push(RemoteHost::start(number, &name, hosts, &self.events)?);
+            self.hosts.push(RemoteHost::start(number, &name, hosts, &printer, &self.events)?);
             self.counts.push(count);
             self.outputs.expect();
         }
@@ -146,17 +152,17 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
                 None => self.kill_what_is_due(),
             }
         }
-        self.hosts.iter().for_each(|host| host.link.close());
-        let until = Some(Instant::now() + OUTPUT_TIME);
-        while !self.outputs.are_over() {
-            match next(events, until) {
-                Some(LauncherEvent::OutputEnded | LauncherEvent::HostLost(..)) => {
-                    self.outputs.ended();
-                }
-                Some(_) => {}
-                None => break,
+        self.hosts.iter().for_each(|host| host.link.send(&ToHelper::Finish));
+        let is_ended = self.interrupted.is_some() || self.refusal.is_some();
+        let idle_time = if self.hosts.is_empty() { OUTPUT_TIME } else { REMOTE_OUTPUT_TIME };
+        self.outputs.wait(events, idle_time, is_ended, |event| match event {
+            LauncherEvent::OutputFailed(error) => {
+                self.refusal.get_or_insert(LaunchError::Output(error));
+                true
             }
-        }
+            LauncherEvent::Signal(signal) => is_request_to_end(signal),
+            _ => false,
+        });
         match (self.first, self.refusal) {
             (None, Some(refusal)) => Err(refusal),
             (first, _) => Ok(first),
@@ -183,6 +189,10 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
             }
             LauncherEvent::Signal(signal) => self.forward(signal),
             LauncherEvent::OutputEnded => self.outputs.ended(),
+            LauncherEvent::OutputFailed(error) => {
+                self.refusal.get_or_insert(LaunchError::Output(error));
+                self.end();
+            }
             LauncherEvent::Started(host, job, refusal) => self.started(host, job, refusal),
             LauncherEvent::HostLost(host, why) => self.host_lost(host, why),
             LauncherEvent::Frame(_) | LauncherEvent::Closed => {}

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{GRACE_TIME, Run};
+use crate::launcher::event::is_request_to_end;
 use crate::launcher::failure::{Failure, Member};
 use crate::launcher::remote::RemoteHost;
 
@@ -66,7 +66,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
 
     /// Forwards a signal to all processes. A second request to end sends SIGKILL instead.
     pub(super) fn forward(&mut self, signal: i32) {
-        let is_request_to_end = matches!(signal, SIGINT | SIGTERM | SIGHUP);
+        let is_request_to_end = is_request_to_end(signal);
         let first = self.jobs.get_mut(&0).filter(|job| !job.waits_for.is_empty());
         if let Some(job) = first.filter(|_| is_request_to_end) {
             // Machines that don't answer can't forward it. Helpers kill what their processes have

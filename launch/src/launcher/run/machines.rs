@@ -52,7 +52,6 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
 
     /// Nothing more comes from a machine. The helper there kills its processes.
     pub(super) fn host_lost(&mut self, host: usize, why: Option<String>) {
-        self.outputs.ended();
         let how = self.hosts[host].end();
         let why = why.unwrap_or(how);
         let (mut refused, mut failed) = (Vec::new(), Vec::new());
