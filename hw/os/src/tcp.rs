@@ -167,6 +167,13 @@ pub fn delivery_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
         .map(|info| info.delivery_rate)
 }
 
+/// Has the kernel acknowledge now what was received, not later together with data
+/// (`TCP_QUICKACK`).
+pub fn acknowledge_now(socket: BorrowedFd<'_>) {
+    // Without it, the acknowledgement comes a moment later.
+    let _ = set_option(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
+}
+
 /// Sets how many bytes that were not sent yet the kernel may hold (`TCP_NOTSENT_LOWAT`).
 pub fn set_unsent_max(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)

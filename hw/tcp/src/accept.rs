@@ -86,7 +86,7 @@ impl Tcp {
             Ok(None) => {
                 self.strangers.tell(pending.talk.socket(), "it has another secret");
                 if let Some(pending) = self.take_pending(key) {
-                    pending.refuse(Refusal::Proof);
+                    pending.refuse_proof();
                 }
             }
             Err(Stop::Wrong(what)) => {
@@ -102,7 +102,7 @@ impl Tcp {
         let Some(pending) = self.take_pending(key) else { return };
         let known = match self.known_peer(asking.address()) {
             Ok(known) => known,
-            Err(refusal) => return pending.refuse(refusal),
+            Err(refusal) => return pending.refuse(&self.secret, asking, refusal),
         };
         let message_max = self.config.message_max;
         let Some(socket) = pending.accept(&self.secret, asking, message_max) else { return };
@@ -191,11 +191,16 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
+    use crate::address::TcpAddress;
     use crate::config::TcpConfig;
+    use crate::greeting::{ANSWER_BYTES, Answer, OPENING_BYTES, Opening, question};
     use tagmatch_device::contents::Contents;
     use tagmatch_device::{Device, Join, Network, PeerNumbers};
-    use tagmatch_secret::Secret;
+    use tagmatch_secret::{PROOF_BYTES, Secret};
 
     /// A worker at a place of shared memory, with TCP.
     fn at_place(place: u8) -> (Tcp, Address) {
@@ -209,6 +214,37 @@ mod tests {
         let address = contents.address().unwrap();
         tcp.join(address, &PeerNumbers::of_several_devices());
         (tcp, address)
+    }
+
+    #[test]
+    fn after_a_long_absence_a_caller_is_heard_before_it_is_late() {
+        let secret = Secret::from_bytes(&[7; 16]).ok();
+        let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+        let connect_timeout = Duration::from_millis(150);
+        let config = TcpConfig { secret, listen, connect_timeout, ..TcpConfig::default() };
+        let mut tcp = Tcp::new(config).unwrap();
+        assert!(tcp.poll().is_some(), "it is up itself");
+        let own = TcpAddress::parse(&tcp.address).unwrap();
+        let mut caller = TcpStream::connect((own.hosts[0], own.port)).unwrap();
+        let address = Address::from_bytes(&[9; 20]).unwrap();
+        caller.write_all(&Opening { nonce: [1; 16], address }.emit()).unwrap();
+        let mut opening = [0; OPENING_BYTES];
+        caller.set_nonblocking(true).unwrap();
+        while caller.peek(&mut opening).is_err() {
+            assert!(tcp.poll().is_none());
+        }
+        caller.set_nonblocking(false).unwrap();
+        caller.read_exact(&mut opening).unwrap();
+        assert!(tcp.arm(&[]));
+        caller.write_all(&question(&[0; PROOF_BYTES], 1 << 20)).unwrap();
+        std::thread::sleep(2 * connect_timeout);
+        tcp.disarm();
+        while !tcp.pending.is_empty() {
+            assert!(tcp.poll().is_none());
+        }
+        let mut answer = [0; ANSWER_BYTES];
+        caller.read_exact(&mut answer).unwrap();
+        assert!(matches!(Answer::parse(&answer), Ok(Answer::Refused { why: Refusal::Proof, .. })));
     }
 
     #[test]

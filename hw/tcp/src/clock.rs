@@ -26,12 +26,13 @@ impl Clock {
         self.time
     }
 
-    /// Looks at the clock.
-    pub(crate) fn look(&mut self, now: Instant, has_slept: bool) -> Duration {
+    /// Looks at the clock. `true` if the last look was long ago, so that much may have come that
+    /// was not heard yet.
+    pub(crate) fn look(&mut self, now: Instant, has_slept: bool) -> bool {
         let gap = now.saturating_duration_since(self.seen);
         self.time += if has_slept { gap } else { gap.min(GAP_MAX) };
         self.seen = now;
-        self.time
+        gap > GAP_MAX
     }
 }
 
@@ -44,9 +45,11 @@ mod tests {
         let start = Instant::now();
         let mut clock = Clock::new(start);
         let minute = Duration::from_secs(60);
-        assert_eq!(clock.look(start + GAP_MAX / 2, false), GAP_MAX / 2);
-        assert_eq!(clock.look(start + minute, false), GAP_MAX * 3 / 2);
-        assert_eq!(clock.look(start + 2 * minute, true), minute + GAP_MAX * 3 / 2);
-        assert_eq!(clock.look(start, false), clock.time(), "a clock that goes back");
+        let mut time_at = |at, has_slept| (clock.look(at, has_slept), clock.time());
+        assert_eq!(time_at(start + GAP_MAX / 2, false), (false, GAP_MAX / 2));
+        assert_eq!(time_at(start + minute, false), (true, GAP_MAX * 3 / 2));
+        let later = minute + GAP_MAX * 3 / 2;
+        assert_eq!(time_at(start + 2 * minute, true), (true, later));
+        assert_eq!(time_at(start, false), (false, later), "a clock that goes back");
     }
 }

@@ -68,6 +68,8 @@ pub struct Tcp {
     /// A flush waits for acknowledgements, which no descriptor reports.
     pub(crate) awaits_acknowledgements: bool,
     pub(crate) clock: Clock,
+    /// The last look at the clock came after a long time, and nobody was found late at it.
+    pub(crate) hears_first: bool,
     /// Polls so far.
     pub(crate) polls: u32,
     pub(crate) is_armed: bool,
@@ -115,6 +117,7 @@ impl Tcp {
             busy_look_at: Duration::ZERO,
             awaits_acknowledgements: false,
             clock: Clock::new(Instant::now()),
+            hears_first: false,
             polls: 0,
             is_armed: false,
             is_timer_stale: false,

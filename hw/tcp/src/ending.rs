@@ -134,24 +134,44 @@ impl Tcp {
         self.finish(peer, DownReason::Disconnected);
     }
 
+    /// Has acknowledgements looked for while the worker sleeps: no descriptor reports them.
+    fn await_acknowledgements(&mut self) {
+        self.awaits_acknowledgements = true;
+        self.is_timer_stale = true;
+    }
+
     /// See [`Device::flush`](tagmatch_device::Device::flush).
     pub(crate) fn flush_peer(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
         match self.peers.state_mut(peer) {
             Some(PeerState::Up(connection)) => {
+                let is_new = mark.is_none();
                 let until = *mark.get_or_insert(connection.out.accepted());
                 if connection.acknowledged() >= until {
                     return Flush::Done;
                 }
                 let messages = connection.unacknowledged_messages().max(1);
-                self.awaits_acknowledgements = true;
-                self.is_timer_stale = true;
+                if is_new {
+                    connection.out.ask_for_acknowledgement();
+                    self.push(peer);
+                }
+                self.await_acknowledgements();
                 Flush::Pending { messages }
             }
-            Some(PeerState::Down) => match self.peers.lost_mut(peer).copied().unwrap_or(0) {
-                0 => Flush::Done,
-                messages => Flush::Lost { messages },
-            },
+            Some(PeerState::Down) => self.flush_left(peer),
             _ => Flush::Done,
+        }
+    }
+
+    /// How a flush of a peer that is down stands. This worker may have left the peer just now.
+    #[cold]
+    fn flush_left(&mut self, peer: PeerId) -> Flush {
+        if let Some(messages) = self.unacknowledged_of_leaving(peer) {
+            self.await_acknowledgements();
+            return Flush::Pending { messages };
+        }
+        match self.peers.lost_mut(peer).copied().unwrap_or(0) {
+            0 => Flush::Done,
+            messages => Flush::Lost { messages },
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Frame {
     ReadEnd { id: u32 },
     /// The memory of a read is not exposed, or no longer.
     ReadFailed { id: u32 },
+    /// The sender waits for acknowledgements of what it has sent.
+    Flush,
     /// The sender ends the connection in order. Nothing follows.
     Bye,
 }
@@ -51,6 +53,7 @@ const READ_DATA: u8 = 4;
 const READ_END: u8 = 5;
 const READ_FAILED: u8 = 6;
 const BYE: u8 = 7;
+const FLUSH: u8 = 8;
 
 impl Frame {
     /// The bytes of the header.
@@ -66,6 +69,7 @@ impl Frame {
             Frame::ReadEnd { id } => (0, READ_END, id),
             Frame::ReadFailed { id } => (0, READ_FAILED, id),
             Frame::Bye => (0, BYE, 0),
+            Frame::Flush => (0, FLUSH, 0),
         };
         let mut out = [0; HEADER_BYTES];
         out[..4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -99,7 +103,8 @@ impl Frame {
             READ_END if length == 0 => Frame::ReadEnd { id: word },
             READ_FAILED if length == 0 => Frame::ReadFailed { id: word },
             BYE if length == 0 => Frame::Bye,
-            READ_REQUEST..=BYE => return Err("a frame whose length is impossible"),
+            FLUSH if length == 0 => Frame::Flush,
+            READ_REQUEST..=FLUSH => return Err("a frame whose length is impossible"),
             _ => return Err("a frame of unknown kind"),
         };
         Ok(frame)
@@ -139,6 +144,7 @@ mod tests {
             Frame::ReadEnd { id: 3 },
             Frame::ReadFailed { id: 4 },
             Frame::Bye,
+            Frame::Flush,
         ] {
             assert_eq!(Frame::parse(&frame.emit(), 100), Ok(frame));
         }
@@ -155,7 +161,9 @@ mod tests {
         ] {
             assert!(Frame::parse(&frame.emit(), 100).is_err(), "{frame:?}");
         }
-        for frame in [Frame::Bye, Frame::ReadEnd { id: 1 }, Frame::ReadRequest { id: 1 }] {
+        for frame in
+            [Frame::Bye, Frame::Flush, Frame::ReadEnd { id: 1 }, Frame::ReadRequest { id: 1 }]
+        {
             let mut bytes = frame.emit();
             bytes[0] += 1;
             assert!(Frame::parse(&bytes, 100).is_err(), "{frame:?}");

@@ -75,7 +75,7 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
                 let index = usize::try_from(token).unwrap_or(usize::MAX);
                 assert_eq!(LENGTHS.get(index), Some(&into.len()));
             }
-            Frame::Bye => return Ok(()),
+            Frame::Bye | Frame::Flush => return Ok(()),
         }
     }
     Ok(())

@@ -7,6 +7,9 @@
 //! | question | caller | proof (32), longest message that it receives (4) |
 //! | answer | listener | 0 or the reason of a refusal (1), proof (32), longest message that it receives (4) |
 //!
+//! Only the refusal of a wrong proof has no proof itself. It decides nothing: the caller goes on to the
+//! next host. A caller believes no other refusal without a proof, since anyone may listen at a host.
+//!
 //! All steps have a fixed length, so neither end receives more than it expects. The caller doesn't
 //! prove itself to a listener with another address than it wanted to reach, nor the listener to a
 //! caller that has not proved itself.
@@ -48,8 +51,15 @@ pub(crate) enum Refusal {
 /// The answer of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Accepted { proof: Proof, message_max: u32 },
-    Refused(Refusal),
+    Accepted {
+        proof: Proof,
+        message_max: u32,
+    },
+    /// The proof is of zeros if the reason is [`Refusal::Proof`].
+    Refused {
+        why: Refusal,
+        proof: Proof,
+    },
 }
 
 impl Opening {
@@ -130,23 +140,25 @@ impl Answer {
             Answer::Accepted { proof, message_max } => {
                 out[1..].copy_from_slice(&question(&proof, message_max));
             }
-            Answer::Refused(refusal) => out[0] = refusal as u8,
+            Answer::Refused { why, proof } => {
+                out[0] = why as u8;
+                out[1..1 + PROOF_BYTES].copy_from_slice(&proof);
+            }
         }
         out
     }
 
     pub(crate) fn parse(bytes: &[u8; ANSWER_BYTES]) -> Result<Self, &'static str> {
-        Ok(match bytes[0] {
-            0 => {
-                let (proof, message_max) = parse_question(&array_at(bytes, 1));
-                Answer::Accepted { proof, message_max }
-            }
-            1 => Answer::Refused(Refusal::Proof),
-            2 => Answer::Refused(Refusal::Crossed),
-            3 => Answer::Refused(Refusal::Known),
-            4 => Answer::Refused(Refusal::Full),
+        let (proof, message_max) = parse_question(&array_at(bytes, 1));
+        let why = match bytes[0] {
+            0 => return Ok(Answer::Accepted { proof, message_max }),
+            1 => Refusal::Proof,
+            2 => Refusal::Crossed,
+            3 => Refusal::Known,
+            4 => Refusal::Full,
             _ => return Err("an answer for no known reason"),
-        })
+        };
+        Ok(Answer::Refused { why, proof })
     }
 }
 
@@ -165,7 +177,8 @@ mod tests {
         assert_eq!(parse_question(&question(&[3; PROOF_BYTES], 77)), ([3; PROOF_BYTES], 77));
         let mut answers = vec![Answer::Accepted { proof: [4; PROOF_BYTES], message_max: 5 }];
         answers.extend(
-            [Refusal::Proof, Refusal::Crossed, Refusal::Known, Refusal::Full].map(Answer::Refused),
+            [Refusal::Proof, Refusal::Crossed, Refusal::Known, Refusal::Full]
+                .map(|why| Answer::Refused { why, proof: [6; PROOF_BYTES] }),
         );
         for answer in answers {
             assert_eq!(Answer::parse(&answer.emit()), Ok(answer));

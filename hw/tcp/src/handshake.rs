@@ -12,7 +12,7 @@ use super::greeting::{
 use tagmatch_device::{Address, Outgoing};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
-use tagmatch_secret::{Role, Secret};
+use tagmatch_secret::{PROOF_BYTES, Role, Secret};
 
 /// A socket with the bytes of the current step.
 pub(crate) struct Talk {
@@ -172,7 +172,13 @@ impl Caller {
             }
         };
         match Answer::parse(&self.talk.step::<ANSWER_BYTES>()?).map_err(Stop::Wrong)? {
-            Answer::Refused(refusal) => Ok(Called::Refused(refusal)),
+            Answer::Refused { why: Refusal::Proof, .. } => Ok(Called::Refused(Refusal::Proof)),
+            Answer::Refused { why, proof } => {
+                if !openings.is_proof(secret, Role::Listener, &proof) {
+                    return Err(Stop::Wrong("a refusal without a proof that it knows the secret"));
+                }
+                Ok(Called::Refused(why))
+            }
             Answer::Accepted { proof, message_max } => {
                 if !openings.is_proof(secret, Role::Listener, &proof) {
                     return Err(Stop::Wrong("its proof that it knows the secret is wrong"));
@@ -247,9 +253,15 @@ impl Listener {
         self.answer(Answer::Accepted { proof, message_max }).then_some(self.talk.socket)
     }
 
-    /// Refuses the caller.
-    pub(crate) fn refuse(mut self, refusal: Refusal) {
-        let _ = self.answer(Answer::Refused(refusal));
+    /// Refuses a caller whose proof is wrong.
+    pub(crate) fn refuse_proof(mut self) {
+        let _ = self.answer(Answer::Refused { why: Refusal::Proof, proof: [0; PROOF_BYTES] });
+    }
+
+    /// Refuses a caller that has proved itself.
+    pub(crate) fn refuse(mut self, secret: &Secret, asking: &Asking, why: Refusal) {
+        let proof = asking.openings.proof(secret, Role::Listener);
+        let _ = self.answer(Answer::Refused { why, proof });
     }
 
     /// Sends an answer. The socket has sent no more than an opening before, so it has room.
@@ -306,9 +318,26 @@ mod tests {
         let _ = listener.advance(&secret(7));
         let _ = caller.advance(&secret(8), &address(2), 100);
         assert!(listener.advance(&secret(7)).unwrap().is_none());
-        listener.refuse(Refusal::Proof);
+        listener.refuse_proof();
         let answer = caller.advance(&secret(8), &address(2), 100);
         assert_eq!(answer, Ok(Called::Refused(Refusal::Proof)));
+    }
+
+    #[test]
+    fn a_refusal_counts_if_it_proves_the_secret() {
+        for why in [Refusal::Crossed, Refusal::Known, Refusal::Full] {
+            for (byte, is_proven) in [(7, true), (8, false)] {
+                let (mut caller, mut listener) = ends();
+                let _ = listener.advance(&secret(7));
+                let _ = caller.advance(&secret(7), &address(2), 100);
+                let asking = listener.advance(&secret(7)).unwrap().unwrap();
+                listener.refuse(&secret(byte), &asking, why);
+                match caller.advance(&secret(7), &address(2), 100) {
+                    Ok(called) => assert!(is_proven && called == Called::Refused(why)),
+                    Err(stop) => assert!(!is_proven && matches!(stop, Stop::Wrong(_))),
+                }
+            }
+        }
     }
 
     #[test]

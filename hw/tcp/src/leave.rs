@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::device::Tcp;
 use super::leaving::{Leaving, State};
 use super::numbers::Watched;
-use tagmatch_device::Exposures;
 use tagmatch_device::slab::Slab;
+use tagmatch_device::{Exposures, PeerId};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::sleep_until_readable;
 
@@ -20,14 +20,26 @@ impl Tcp {
         if leaving.advance(&self.exposures) == State::Ended {
             return self.count_lost(&leaving);
         }
-        let Ok(key) = self.leaving.insert(leaving, u32::MAX) else { return };
+        let key = match self.leaving.insert(leaving, u32::MAX) {
+            Ok(key) => key,
+            Err(leaving) => return self.count_lost(&leaving),
+        };
         let Some(leaving) = self.leaving.get(key) else { return };
         let number = Watched::Leaving(key.index).number();
         let watched = self.epoll.watch(leaving.socket(), number);
         if watched.and_then(|()| self.watch_leaving(key.index)).is_err() {
-            self.leaving.remove(key);
+            self.end_leaving(key.index);
         }
         self.is_timer_stale = true;
+    }
+
+    /// The messages to a peer that this worker has left, if they are not acknowledged yet.
+    pub(crate) fn unacknowledged_of_leaving(&self, peer: PeerId) -> Option<usize> {
+        let is_waited_for = |leaving: &Leaving| {
+            leaving.peer == peer && leaving.messages > 0 && !leaving.is_acknowledged()
+        };
+        let key = self.leaving.keys_where(is_waited_for).into_iter().next()?;
+        Some(self.leaving.get(key)?.messages)
     }
 
     fn watch_leaving(&self, index: u32) -> std::io::Result<()> {

@@ -110,13 +110,19 @@ impl Tcp {
     fn take_timer(&mut self) {
         self.timer.set(None);
         self.is_timer_stale = true;
+        self.awaits_acknowledgements = false;
         self.keep_time();
     }
 
-    /// Does what is due by the clock.
+    /// Does what is due by the clock. After a long time without a look, nobody is late until what
+    /// the kernel holds was heard: that is done at the next look.
     #[cold]
     pub(crate) fn keep_time(&mut self) {
-        self.clock.look(Instant::now(), self.is_armed);
+        let was_long = self.clock.look(Instant::now(), self.is_armed);
+        self.hears_first = was_long && !self.hears_first;
+        if self.hears_first {
+            return;
+        }
         self.tend_attempts();
         self.close_late_pending();
         self.resume_listeners();
@@ -256,6 +262,10 @@ impl Tcp {
                 self.inbox.take(HEADER_BYTES);
                 self.events.push_back(Event::ReadDone { token, into, result });
                 self.push(peer);
+            }
+            Frame::Flush => {
+                self.inbox.take(HEADER_BYTES);
+                tcp::acknowledge_now(connection.socket.as_fd());
             }
             Frame::Bye => self.finish(peer, DownReason::Left),
             Frame::Message { .. } => {}

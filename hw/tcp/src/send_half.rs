@@ -71,7 +71,7 @@ impl SendHalf {
                 Err(_) => return Err(Unsent::Broken),
             };
             self.taken += sent as u64;
-        } else if self.outbox.len() + HEADER_BYTES + length > outbox_max {
+        } else if !self.has_room(length, outbox_max) {
             return Err(Unsent::Full);
         }
         self.messages += 1;
@@ -91,10 +91,16 @@ impl SendHalf {
         }
     }
 
-    /// Whether there is room for a message of `length` bytes.
+    /// Whether there is room for a message of `length` bytes. An empty outbox has room for every
+    /// message: one that is longer than the outbox would else wait until all reads have ended.
+    #[inline]
     pub(crate) fn has_room(&self, length: usize, outbox_max: usize) -> bool {
-        let is_idle = self.begun.is_none() && self.outbox.is_empty();
-        is_idle || self.outbox.len() + HEADER_BYTES + length <= outbox_max
+        self.outbox.is_empty() || self.outbox.len() + HEADER_BYTES + length <= outbox_max
+    }
+
+    /// Asks the peer to acknowledge at once what was sent.
+    pub(crate) fn ask_for_acknowledgement(&mut self) {
+        self.outbox.extend(Frame::Flush.emit());
     }
 
     /// Requests a read from the peer.
@@ -368,6 +374,21 @@ mod tests {
         let got = frames(&pass(&mut out, &mut sockets, &Exposures::default()));
         assert_eq!(got.len(), sent);
         assert!(out.has_room(1003, 5000) && out.accepted() == out.taken());
+    }
+
+    #[test]
+    fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
+        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut exposures = Exposures::default();
+        let long = exposures.expose(Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+        out.take_request(1, long.span).unwrap();
+        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
+        assert!(out.send(sockets.0.as_fd(), [&[7; 9000], b""], None, 5000).is_ok());
+        assert!(!out.has_room(1, 5000));
+        let got = frames(&pass(&mut out, &mut sockets, &exposures));
+        let message = Frame::Message { length: 9000, immediate: None };
+        let at = got.iter().position(|frame| *frame == message).unwrap();
+        assert!(at < got.len() - 20, "{got:?}");
     }
 
     #[test]

@@ -18,7 +18,6 @@ impl Tcp {
             return false;
         }
         let flush = self.awaits_acknowledgements.then_some(FLUSH_TIME);
-        self.awaits_acknowledgements = false;
         let now = self.clock.time();
         let due = [self.next_attempt(), self.next_pending(), self.next_leaving(), self.next_busy()];
         let due = due.into_iter().flatten().map(|due| due.saturating_sub(now));

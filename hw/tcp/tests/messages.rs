@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{Owned, PATIENCE, config, connect, message, pattern, poll, role, send, tcp, wait_for};
 use tagmatch_device::{
-    Buffer, Device, DeviceError, DownReason, Outgoing, PeerId, ReadRequest, Refused,
+    Buffer, Device, DeviceError, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused,
 };
 use tagmatch_tcp::{Tcp, TcpConfig};
 
@@ -278,6 +278,34 @@ fn forty_workers_exchange_messages() {
         downs += usize::from(matches!(event, Owned::Down(_, DownReason::Left)));
         (downs == COUNT - 1).then_some(())
     });
+}
+
+#[test]
+fn a_flush_after_a_disconnect_waits_for_acknowledgements() {
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    // More than the kernel holds for a receiver that doesn't receive.
+    let bytes = pattern(1, 60_000);
+    let mut sent = 0;
+    while a.send(to_b, message(&bytes)) != Err(Refused::Full) {
+        sent += 1;
+        assert!(a.poll().is_none());
+    }
+    a.disconnect(to_b);
+    assert!(matches!(poll(&mut a), Some(Owned::Down(_, DownReason::Disconnected))));
+    let mut mark = None;
+    assert!(matches!(a.flush(to_b, &mut mark), Flush::Pending { messages } if messages > 0));
+    let mut got = 0;
+    wait_for(&mut [&mut a, &mut b], "all messages", |_, event| {
+        got += usize::from(matches!(event, Owned::Message(..)));
+        (got == sent).then_some(())
+    });
+    let start = Instant::now();
+    while a.flush(to_b, &mut mark) != Flush::Done {
+        assert!(start.elapsed() < PATIENCE);
+        assert!(poll(&mut a).is_none());
+        poll(&mut b);
+    }
 }
 
 #[test]
