@@ -1,81 +1,19 @@
 //! `tagperf run --hosts`: ranks on other machines. An agent that ignores the name of the machine
 //! makes any name a machine; network namespaces are machines where root runs the tests.
 
+#[path = "common/agents.rs"]
+mod agents;
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use common::{children, command, eventually, kill, lives, refused, text};
-
-/// A directory with an agent, in which ranks leave the numbers of their processes.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(test: &str, agent: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("tagperf-hosts-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        let script = path.join("agent");
-        fs::write(&script, format!("#!/bin/sh\n{agent}\n")).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        Self(path)
-    }
-
-    /// `tagperf run` with this agent, and its options.
-    fn run(&self, options: &str) -> Command {
-        let mut run = command("run --agent");
-        run.arg(self.0.join("agent")).args(options.split_whitespace());
-        run.stdout(Stdio::piped()).stderr(Stdio::piped());
-        run
-    }
-
-    fn shell(&self, options: &str, script: &str) -> Output {
-        self.run(options).args(["--", "sh", "-c", script]).output().unwrap()
-    }
-
-    /// Starts `-n 4` ranks that wait, and returns the numbers of these processes and of their two
-    /// helpers.
-    fn waiting(&self, options: &str) -> (Child, Vec<u32>) {
-        self.waiting_on("one,two", options)
-    }
-
-    fn waiting_on(&self, hosts: &str, options: &str) -> (Child, Vec<u32>) {
-        // A rank gets an answer only after its helper has told the launcher that its ranks run.
-        let script = "exec 3<&$PMI_FD 4>&$PMI_FD
-            echo cmd=init pmi_version=1 pmi_subversion=1 >&4; read -r answer <&3
-            echo $$ $PPID > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; exec sleep 600";
-        let mut run = self.run(&format!("-n 4 --hosts {hosts} {options}"));
-        let run = run.args(["--", "bash", "-c", script]).arg(&self.0).spawn().unwrap();
-        let files: Vec<_> = (0..4).map(|rank| self.0.join(rank.to_string())).collect();
-        assert!(eventually(|| files.iter().all(|file| file.exists())));
-        let text: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-        let words = |at| text.iter().map(move |text| text.split_whitespace().nth(at).unwrap());
-        let mut pids: Vec<_> = words(0).chain(words(1)).map(|pid| pid.parse().unwrap()).collect();
-        pids.dedup();
-        assert_eq!(pids.len(), 6, "four ranks, two helpers");
-        (run, pids)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The agent of most tests: any machine is this one.
-const HERE: &str = "exec sh -c \"$2\"";
-
-fn are_gone(pids: &[u32]) -> bool {
-    eventually(|| !pids.iter().any(|&pid| lives(pid)))
-}
+use agents::{HERE, Place, are_gone};
+use common::{children, eventually, kill, lives, refused, text};
 
 fn sorted(output: &[u8]) -> Vec<&str> {
     let mut lines: Vec<_> = text(output).lines().collect();
@@ -358,107 +296,6 @@ fn a_rank_that_sends_garbage_is_killed_on_its_machine() {
     let why =
         "tagperf run: rank 1 was killed because it broke PMI-1: `GET /` is not a PMI-1 line\n";
     assert_eq!(text(&output.stderr), why);
-}
-
-/// Waits for the end of a launcher.
-fn ended(run: &mut Child) -> ExitStatus {
-    let mut status = None;
-    assert!(eventually(|| {
-        status = run.try_wait().unwrap();
-        status.is_some()
-    }));
-    status.unwrap()
-}
-
-/// Rank 0 prints for ever, and has started another process; rank 1 sleeps. Each writes the numbers
-/// of its processes.
-const PRINTING: &str =
-    "if [ $PMI_RANK = 1 ]; then echo $$ > $0/1.new; mv $0/1.new $0/1; exec sleep 600; fi
-    sleep 600 & echo $$ $! > $0/0.new; mv $0/0.new $0/0; exec yes";
-
-impl Place {
-    /// Starts two ranks that play [`PRINTING`], and returns the numbers of their processes.
-    fn printing(&self, mut run: Command) -> (Child, Vec<u32>) {
-        let run = run.args(["-n", "2", "--", "sh", "-c", PRINTING]).arg(&self.0).spawn().unwrap();
-        let files = ["0", "1"].map(|name| self.0.join(name));
-        assert!(eventually(|| files.iter().all(|file| file.exists())));
-        let texts = files.map(|file| {
-            let text = fs::read_to_string(&file).unwrap();
-            fs::remove_file(file).unwrap();
-            text
-        });
-        let pids = texts.iter().flat_map(|text| text.split_whitespace());
-        (run, pids.map(|pid| pid.parse().unwrap()).collect())
-    }
-}
-
-#[test]
-fn a_run_ends_when_nobody_reads_its_output_any_more() {
-    let place = Place::new("head", HERE);
-    let here = |options: &str| {
-        let mut run = command(&format!("run {options}"));
-        run.stdout(Stdio::piped()).stderr(Stdio::piped());
-        run
-    };
-    for run in [
-        place.run("--hosts one,two"),
-        place.run("--hosts one,two --keep-going --label"),
-        here("--label"),
-        here(""),
-    ] {
-        let (mut run, pids) = place.printing(run);
-        let mut line = String::new();
-        // The output is closed after this line.
-        BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.ends_with("y\n"), "{line}");
-        assert_eq!(ended(&mut run).code(), Some(128 + 13));
-        assert!(are_gone(&pids));
-    }
-}
-
-#[test]
-fn a_run_whose_output_is_not_read_can_be_ended() {
-    let place = Place::new("blocked", HERE);
-    for signal in ["-INT", "-TERM"] {
-        // Output and errors are one pipe, as with `2>&1 | less`.
-        let (read, write) = std::io::pipe().unwrap();
-        let mut run = place.run("--hosts one,two");
-        run.stdout(write.try_clone().unwrap()).stderr(write);
-        let (mut run, pids) = place.printing(run);
-        // Until the pipe is full.
-        std::thread::sleep(Duration::from_millis(500));
-        Command::new("kill").args([signal, &run.id().to_string()]).status().unwrap();
-        ended(&mut run);
-        assert!(are_gone(&pids));
-        drop(read);
-    }
-}
-
-#[test]
-fn a_slow_reader_gets_all_output() {
-    let place = Place::new("slow", HERE);
-    for mut run in [place.run("-n 1 --hosts one"), {
-        let mut run = command("run -n 1 --label");
-        run.stdout(Stdio::piped());
-        run
-    }] {
-        let script = "yes 0123456789012345678901234567890 | head -c 320000";
-        let mut run = run.args(["--", "sh", "-c", script]).spawn().unwrap();
-        let mut output = run.stdout.take().unwrap();
-        let mut bytes = vec![0; 32 << 10];
-        let mut count = 0;
-        // The rank ends while much is still to be read.
-        loop {
-            match output.read(&mut bytes).unwrap() {
-                0 => break,
-                read => count += bytes[..read].iter().filter(|&&byte| byte == b'\n').count(),
-            }
-            if count > 4_000 {
-                std::thread::sleep(Duration::from_millis(600));
-            }
-        }
-        assert_eq!((count, run.wait().unwrap().code()), (10_000, Some(0)));
-    }
 }
 
 /// Two network namespaces, connected by a pair of interfaces. Dropping it removes them.

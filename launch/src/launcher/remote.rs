@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub(super) struct RemoteHost {
     /// Whether nothing more comes from the helper.
     pub(super) is_lost: bool,
     child: Child,
+    /// Disconnected when all is printed that the agent has written to its standard error.
+    errors_ended: Receiver<()>,
 }
 
 impl RemoteHost {
@@ -53,6 +55,9 @@ impl RemoteHost {
         // In a process group of its own, the agent doesn't get the terminal's ^C: the processes
         // get it through the launcher.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // `ssh` makes its standard error non-blocking. If that were ours, and our output the same
+        // file (`2>&1`), writes to a full pipe would fail.
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
             let command = program.to_string_lossy().into_owned();
             LaunchError::Start { command, error }
@@ -60,8 +65,16 @@ impl RemoteHost {
         let missing = || io::Error::other("the agent has no pipes");
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
+        let mut errors = child.stderr.take().ok_or_else(missing)?;
         let link = Link::start(name, input)?;
-        let host = RemoteHost { name: name.to_owned(), link, is_lost: false, child };
+        let (copying, errors_ended) = sync_channel(0);
+        let host = RemoteHost { name: name.to_owned(), link, is_lost: false, child, errors_ended };
+        let copy = move || {
+            let _copying: SyncSender<()> = copying;
+            // If nobody reads the errors, the agent goes on.
+            let _ = io::copy(&mut errors, &mut io::stderr());
+        };
+        thread::Builder::new().name(format!("errors of {name}")).spawn(copy)?;
         let (events, link) = (events.clone(), host.link.clone());
         let source = printer.source(link.clone());
         let read = move || {
@@ -77,6 +90,8 @@ impl RemoteHost {
     pub(super) fn end(&mut self) -> String {
         self.is_lost = true;
         self.link.close();
+        // A process that the agent has started may live on, with the agent's standard error.
+        let _ = self.errors_ended.recv_timeout(AGENT_TIME);
         for _ in 0..10 {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return format!("its agent has ended ({status})");
@@ -111,6 +126,7 @@ impl Drop for RemoteHost {
         self.link.close();
         self.kill();
         let _ = self.child.wait();
+        let _ = self.errors_ended.recv_timeout(AGENT_TIME);
     }
 }
 
