@@ -9,6 +9,7 @@ mod machines;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{command, json, refused, tagperf, text};
@@ -157,23 +158,30 @@ fn strangers_hold_up_no_client_and_are_logged_once() {
 }
 
 #[test]
-fn a_new_secret_is_shown_on_no_output_that_may_be_kept() {
-    let serve = || with(None, "serve --port 0 --device tcp");
-    let mut server = Server::start(serve());
-    assert!(server.next.ends_with("--device tcp, with the secret on standard error"));
-    let line = server.logged();
-    let (_, typed) = line.split_once("TAGMATCH_SECRET=").unwrap();
-    let (secret, typed) = typed.split_once(' ').unwrap();
-    assert_eq!(typed, format!("tagperf lat 127.0.0.1:{} --device tcp", server.port));
-    let measured = with(Some(secret), &typed["tagperf ".len()..]).args(FEW.split(' ')).output();
-    assert_eq!(measured.unwrap().status.code(), Some(0));
-    let name = format!("tagperf-serve-{}", std::process::id());
-    let file = || std::fs::File::create(std::env::temp_dir().join(&name)).unwrap();
-    let refused = serve().stdout(file()).stderr(file()).status().unwrap();
-    assert_eq!(refused.code(), Some(2));
-    let kept = std::fs::read_to_string(std::env::temp_dir().join(&name)).unwrap();
-    std::fs::remove_file(std::env::temp_dir().join(&name)).unwrap();
-    assert!(kept.contains("TAGMATCH_SECRET_FILE") && !kept.contains("TAGMATCH_SECRET="), "{kept}");
+fn a_file_to_which_a_new_secret_is_printed_is_private() {
+    let path = std::env::temp_dir().join(format!("tagperf-serve-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut serve = with(None, "serve --port 0 --device tcp");
+    let mut serve = serve.stdout(file).stderr(Stdio::null()).spawn().unwrap();
+    let printed = loop {
+        let printed = std::fs::read_to_string(&path).unwrap();
+        if printed.lines().any(|line| line.starts_with("next: ") && line.ends_with("tcp")) {
+            break printed;
+        }
+        assert!(serve.try_wait().unwrap().is_none(), "{printed}");
+        std::thread::yield_now();
+    };
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    std::fs::remove_file(&path).unwrap();
+    let (_, typed) = printed.split_once("TAGMATCH_SECRET=").unwrap();
+    let (secret, typed) = typed.trim_end().split_once(' ').unwrap();
+    let typed = typed.strip_prefix("tagperf ").unwrap();
+    let measured = with(Some(secret), typed).args(FEW.split(' ')).output().unwrap();
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]
@@ -213,11 +221,9 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 fn between_two_machines_as_serve_says() {
     let machines = Machines::new();
     let there = ADDRESSES[1];
-    let mut server = Server::start(machines.on(1, &format!("serve --bind {there}")));
+    let server = Server::start(machines.on(1, &format!("serve --bind {there}")));
     // The client is started as the line says that `serve` has printed.
-    let next = server.logged();
-    let next = next.strip_prefix("tagperf serve: next: ").unwrap();
-    let (variable, typed) = next.split_once(' ').unwrap();
+    let (variable, typed) = server.next.split_once(' ').unwrap();
     let (name, secret) = variable.split_once('=').unwrap();
     assert_eq!((name, secret.len()), ("TAGMATCH_SECRET", 64));
     let typed = typed.strip_prefix("tagperf ").unwrap();

@@ -11,9 +11,10 @@
 mod entrance;
 
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -116,11 +117,12 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{asked}"));
     let next = client(address, args.device.as_ref());
     // A secret that the environment gives is not shown.
-    let (variable, value) = secret::for_child().unzip();
-    match (variable, value) {
-        (Some(variable), Some(value)) => show(&format!("{variable}={value} {next}"), &next)?,
-        _ => say(&mut std::io::stdout(), &format!("next: {next}")),
+    let mut variable = String::new();
+    if let Some((name, value)) = secret::for_child() {
+        make_output_private()?;
+        variable = format!("{name}={value} ");
     }
+    say(&mut std::io::stdout(), &format!("next: {variable}{next}"));
     let (entrance, turns) = (Arc::new(Entrance::default()), Arc::new(ClientQueue::default()));
     loop {
         let (stream, client) = match listener.accept() {
@@ -147,21 +149,22 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     }
 }
 
-/// Shows what to type with a new secret: on standard output if that is a terminal, and otherwise on
-/// standard error, since the output may be kept in a file that others can read. `next` is what to
-/// type without the secret.
-fn show(with_secret: &str, next: &str) -> Result<(), Failure> {
-    if std::io::stdout().is_terminal() {
-        say(&mut std::io::stdout(), &format!("next: {with_secret}"));
-        return Ok(());
-    }
-    if fs::metadata("/proc/self/fd/2").is_ok_and(|about| about.is_file()) {
+/// Makes standard output private if it is a file, since a new secret will be printed to it.
+fn make_output_private() -> Result<(), Failure> {
+    let output = std::io::stdout().as_fd().try_clone_to_owned().map(fs::File::from);
+    let private = output.and_then(|output| {
+        let about = output.metadata()?;
+        if !about.is_file() || about.permissions().mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        output.set_permissions(fs::Permissions::from_mode(0o600))?;
+        log("standard output is a file; its mode is 0600 now, since a new secret is printed to it");
+        Ok(())
+    });
+    private.map_err(|error| {
         let right = "TAGMATCH_SECRET_FILE with the name of a file of mode 0600, or TAGMATCH_SECRET";
-        return Err(Failure::usage("a new secret would be written to a file", right));
-    }
-    say(&mut std::io::stdout(), &format!("next: {next}, with the secret on standard error"));
-    log(&format!("next: {with_secret}"));
-    Ok(())
+        Failure::usage(format!("a new secret would be written to a file: {error}"), right)
+    })
 }
 
 /// Lets a client in that proves to know the secret, and tells any other one why not.
