@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     // Frames one after the other, each with a good header: its kind and length come from one byte.
     let mut frames = Vec::new();
     for part in data.chunks(24) {
-        let kind = 1 + part[0] % 7;
+        let kind = 1 + part[0] % 8;
         let length = match kind {
             3 => 20,
             1 | 2 | 4 => part[0] / 7,

@@ -19,6 +19,8 @@
 mod event;
 mod failure;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod helper;
 mod hosts;
 mod job;

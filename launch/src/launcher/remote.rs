@@ -186,7 +186,7 @@ fn receive(
 
 /// Reads until the helper's first line. False if the connection ends before. Text before it, which
 /// a shell may print when it starts, goes to `other`. That text may end without a newline.
-fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<bool> {
+pub(super) fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Result<bool> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut from = from.take(PRELUDE_BYTES_MAX);
     let (name, _) = GREETING.split_at(GREETING.len() - env!("CARGO_PKG_VERSION").len() - 1);
