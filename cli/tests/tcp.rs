@@ -75,8 +75,11 @@ impl Server {
     /// The next line that it logs.
     fn logged(&mut self) -> String {
         let log = self.child.stderr.as_mut().unwrap();
-        let bytes = log.bytes().map(Result::unwrap).take_while(|&byte| byte != b'\n');
-        String::from_utf8(bytes.collect()).unwrap()
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while log.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// All that it has logged. Ends the server.
