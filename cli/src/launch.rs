@@ -28,7 +28,7 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
         let _ = teller.send(line);
     };
     let run = launcher::run_on(&launch, hosts(args)?.as_ref(), told);
-    // If nobody reads what is told, the exit status still tells the failure.
+    // If this message can't be written, the exit status still tells of the failure.
     let _ = is_told.recv_timeout(TELL_TIME);
     match run {
         Ok(None) => Ok(()),

@@ -137,7 +137,7 @@ fn both_ends_of_serve_prove_that_they_know_the_secret() {
 }
 
 #[test]
-fn strangers_hold_up_no_client_and_are_logged_once() {
+fn silent_connections_hold_up_no_client_and_refusals_are_logged_once() {
     let mut server = Server::start(with(Some(SECRET), "serve --port 0"));
     let connect = || TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     // More than are handled at a time. They say nothing.

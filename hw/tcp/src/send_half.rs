@@ -37,6 +37,8 @@ pub(crate) struct SendHalf {
     taken: u64,
     /// How many messages were accepted.
     messages: u64,
+    /// The place in the stream behind the last question for an acknowledgement.
+    asked: u64,
     /// What may lie in front of a message.
     unsent: UnsentLimit,
 }
@@ -98,9 +100,13 @@ impl SendHalf {
         self.outbox.is_empty() || self.outbox.len() + HEADER_BYTES + length <= outbox_max
     }
 
-    /// Asks the peer to acknowledge at once what was sent.
+    /// Asks the peer to acknowledge at once what was sent, unless it was asked since: a program may
+    /// flush again and again while the peer doesn't receive.
     pub(crate) fn ask_for_acknowledgement(&mut self) {
-        self.outbox.extend(Frame::Flush.emit());
+        if self.accepted() > self.asked {
+            self.outbox.extend(Frame::Flush.emit());
+            self.asked = self.accepted();
+        }
     }
 
     /// Requests a read from the peer.
@@ -389,6 +395,18 @@ mod tests {
         let message = Frame::Message { length: 9000, immediate: None };
         let at = got.iter().position(|frame| *frame == message).unwrap();
         assert!(at < got.len() - 20, "{got:?}");
+    }
+
+    #[test]
+    fn a_peer_is_asked_once_for_the_acknowledgement_of_what_was_sent() {
+        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        for _ in 0..2 {
+            assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
+            (0..3).for_each(|_| out.ask_for_acknowledgement());
+        }
+        let message = Frame::Message { length: 7, immediate: None };
+        let got = frames(&pass(&mut out, &mut sockets, &Exposures::default()));
+        assert_eq!(got, [message, Frame::Flush, message, Frame::Flush]);
     }
 
     #[test]

@@ -410,7 +410,7 @@ fn workers_of_one_job_connect_and_no_others() {
             DownReason::Misbehaved { what } => assert!(what.contains("the job's secret")),
             other => panic!("{other:?}"),
         }
-        assert!(b.peer_address(PeerId(1)).is_none(), "a stranger is no peer");
+        assert!(b.peer_address(PeerId(1)).is_none(), "a worker of another job is no peer");
     }
     connect(&mut with(job(1)), &mut with(job(1)));
 }

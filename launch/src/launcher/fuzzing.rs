@@ -1,4 +1,5 @@
-//! What the launcher and its helpers read from each other, for fuzzing. Not a part of the public API.
+//! The parsers of the frames between the launcher and its helpers, for fuzzing. Not a part of the
+//! public API.
 
 use super::frame::{self, FromHelper, ToHelper};
 use super::remote::greet;

@@ -10,7 +10,7 @@ use super::frame::ToHelper;
 /// The most frames that wait to be sent. A helper that leaves more unread is given up.
 const FRAMES_MAX: usize = 1 << 16;
 
-/// What the thread that writes to a helper gets.
+/// A command to the thread that writes to a helper.
 enum ToWriter {
     Frame(Vec<u8>),
     /// The helper has said that it is one, of this version.

@@ -46,7 +46,7 @@ impl Write for Sink {
     }
 }
 
-/// What the threads that copy output do.
+/// Tells whether output moves: the writes of the threads that copy output are counted.
 #[derive(Default)]
 pub(super) struct Flow {
     /// The number of threads that write, and so may be held up.

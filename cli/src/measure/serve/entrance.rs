@@ -49,7 +49,7 @@ impl Entrance {
     }
 
     /// Whether no connection of this machine was refused before for such a reason. Otherwise the
-    /// refusal isn't logged: strangers could fill the log.
+    /// refusal isn't logged: a process without the secret could fill the log.
     pub(super) fn is_news(&self, machine: IpAddr, why: &Unproved) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < REFUSALS_MAX && told.insert((machine, discriminant(why)))
