@@ -1,0 +1,81 @@
+//! The binary interface of [libfabric], for Rust: types written by hand, nothing linked.
+//!
+//! libfabric is mostly an agreement about memory: the public calls are inline functions of its
+//! headers, which call through tables of function pointers that a provider fills. So a provider
+//! needs these tables, and no function of the library.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`provider`] | what a provider's library exports |
+//! | [`domain`] | `fi_info`, fabrics, domains, address vectors, memory regions |
+//! | [`attributes`] | attributes of endpoints |
+//! | [`endpoint`] | endpoints, and the tables of functions that move data |
+//! | [`remote`] | arguments of atomic and collective operations |
+//! | [`queues`] | event queues, completion queues, counters |
+//! | [`fid`] | the head of every object |
+//! | [`flags`], [`values`], [`errno`], [`version`] | constants |
+//! | [`later`] | what versions after 1.17 have added |
+//!
+//! Names are those of the headers, and the declarations are those of version 1.17. Later versions
+//! have only added fields at the ends of structures. C's enumerations are plain integers here, so
+//! no value that a program passes is undefined behaviour.
+//!
+//! The offset of every field is asserted when this crate is compiled for x86-64.
+//!
+//! Not covered: passive endpoints, shared contexts, wait sets, poll sets, triggered operations,
+//! multicast, and the description of a NIC.
+//!
+//! [libfabric]: https://ofiwg.github.io/libfabric/
+#![allow(non_camel_case_types, non_snake_case)]
+
+pub mod attributes;
+pub mod domain;
+pub mod endpoint;
+pub mod errno;
+pub mod fid;
+pub mod flags;
+pub mod later;
+pub mod provider;
+pub mod queues;
+pub mod remote;
+pub mod values;
+pub mod version;
+
+pub use attributes::*;
+pub use domain::*;
+pub use endpoint::*;
+pub use errno::*;
+pub use fid::*;
+pub use flags::*;
+pub use later::*;
+pub use provider::*;
+pub use queues::*;
+pub use remote::*;
+pub use tagmatch_sys::{Constant, Structure};
+pub use values::*;
+pub use version::*;
+
+/// Every structure of this crate that version 1.17 has.
+pub fn structures() -> impl Iterator<Item = &'static Structure> {
+    let objects = [FID, FABRIC, DOMAIN, ENDPOINT, QUEUES, PROVIDER];
+    let calls = [TAGGED, CM, RMA, ATOMIC, COLLECTIVE];
+    let arguments = [ATTRIBUTES, ELEMENTS, REMOTE_ELEMENTS, ATOMIC_MESSAGES, COLLECTIVE_MESSAGES];
+    objects.into_iter().chain(calls).chain(arguments).flatten()
+}
+
+/// Every constant of this crate that version 1.17 has.
+pub fn constants() -> impl Iterator<Item = &'static Constant> {
+    let flags = [FLAGS, AV_FLAGS, ATOMIC_FLAGS];
+    let values = [VALUES, QUEUE_VALUES, DOMAIN_VALUES, OPTIONS, ERRORS];
+    flags.into_iter().chain(values).flatten()
+}
+
+/// Every structure of this crate that is newer than version 1.17.
+pub fn later_structures() -> impl Iterator<Item = &'static Structure> {
+    [LATER_ATTRIBUTES, LATER_QUEUES].into_iter().flatten()
+}
+
+/// Every constant of this crate that is newer than version 1.17.
+pub fn later_constants() -> impl Iterator<Item = &'static Constant> {
+    [LATER_VALUES, LATER_OPTIONS].into_iter().flatten()
+}

@@ -1,0 +1,226 @@
+//! Enumerations, limits and special values.
+
+use std::ffi::{c_int, c_uint};
+
+use tagmatch_sys::constants;
+
+/// From `rdma/fi_domain.h`: a type of elements. Its values aren't declared here.
+pub type fi_datatype = c_uint;
+/// From `rdma/fi_domain.h`: an atomic operation. Its values aren't declared here.
+pub type fi_op = c_uint;
+/// From `rdma/fi_domain.h`: a collective operation. Its values aren't declared here.
+pub type fi_collective_op = c_uint;
+
+constants! {
+    VALUES as i64, from "rdma/fabric.h":
+
+    /// the longest name of an endpoint that programs make room for. A name of our own.
+    fi_limits: usize {
+        FI_NAME_MAX = 64,
+    }
+
+    /// special addresses. A name of our own.
+    fi_special_addr: u64 {
+        FI_ADDR_UNSPEC = u64::MAX,
+        FI_ADDR_NOTAVAIL = u64::MAX,
+        FI_KEY_NOTAVAIL = u64::MAX,
+    }
+
+    /// counts of sending contexts with a meaning. A name of our own.
+    fi_special_count: usize {
+        FI_SHARED_CONTEXT = usize::MAX,
+    }
+
+    /// formats of addresses: `fi_info.addr_format`. A name of our own.
+    fi_addr_format: u32 {
+        FI_FORMAT_UNSPEC = 0,
+        FI_SOCKADDR = 1,
+        FI_SOCKADDR_IN = 2,
+        FI_SOCKADDR_IN6 = 3,
+        FI_SOCKADDR_IB = 4,
+        FI_ADDR_STR = 9,
+    }
+
+    /// types of address vectors.
+    fi_av_type: c_uint {
+        FI_AV_UNSPEC = 0,
+        FI_AV_MAP = 1,
+        FI_AV_TABLE = 2,
+    }
+
+    /// who makes progress.
+    fi_progress: c_uint {
+        FI_PROGRESS_UNSPEC = 0,
+        FI_PROGRESS_AUTO = 1,
+        FI_PROGRESS_MANUAL = 2,
+    }
+
+    /// what threads may call at the same time.
+    fi_threading: c_uint {
+        FI_THREAD_UNSPEC = 0,
+        FI_THREAD_SAFE = 1,
+        FI_THREAD_FID = 2,
+        FI_THREAD_DOMAIN = 3,
+        FI_THREAD_COMPLETION = 4,
+        FI_THREAD_ENDPOINT = 5,
+    }
+
+    /// who keeps queues from overflowing.
+    fi_resource_mgmt: c_uint {
+        FI_RM_UNSPEC = 0,
+        FI_RM_DISABLED = 1,
+        FI_RM_ENABLED = 2,
+    }
+
+    /// types of endpoints.
+    fi_ep_type: c_uint {
+        FI_EP_UNSPEC = 0,
+        FI_EP_MSG = 1,
+        FI_EP_DGRAM = 2,
+        FI_EP_RDM = 3,
+    }
+
+    /// protocols: `fi_ep_attr.protocol`. A name of our own. A provider's own protocol has the
+    /// highest bit.
+    fi_protocol: u32 {
+        FI_PROTO_UNSPEC = 0,
+    }
+
+    /// traffic classes. A name of our own.
+    fi_traffic_class: u32 {
+        FI_TC_UNSPEC = 0,
+        FI_TC_BEST_EFFORT = 0x200,
+        FI_TC_LOW_LATENCY = 0x201,
+        FI_TC_DEDICATED_ACCESS = 0x202,
+        FI_TC_BULK_DATA = 0x203,
+        FI_TC_SCAVENGER = 0x204,
+        FI_TC_NETWORK_CTRL = 0x205,
+    }
+
+    /// classes of objects: `fid.fclass`. A name of our own.
+    fi_class: usize {
+        FI_CLASS_UNSPEC = 0,
+        FI_CLASS_FABRIC = 1,
+        FI_CLASS_DOMAIN = 2,
+        FI_CLASS_EP = 3,
+        FI_CLASS_SEP = 4,
+        FI_CLASS_RX_CTX = 5,
+        FI_CLASS_SRX_CTX = 6,
+        FI_CLASS_TX_CTX = 7,
+        FI_CLASS_STX_CTX = 8,
+        FI_CLASS_PEP = 9,
+        FI_CLASS_INTERFACE = 10,
+        FI_CLASS_AV = 11,
+        FI_CLASS_MR = 12,
+        FI_CLASS_EQ = 13,
+        FI_CLASS_CQ = 14,
+        FI_CLASS_CNTR = 15,
+        FI_CLASS_WAIT = 16,
+        FI_CLASS_POLL = 17,
+        FI_CLASS_CONNREQ = 18,
+        FI_CLASS_MC = 19,
+        FI_CLASS_NIC = 20,
+        FI_CLASS_AV_SET = 21,
+    }
+
+    /// commands of `fi_control(3)`. A name of our own.
+    fi_command: c_int {
+        FI_GETFIDFLAG = 0,
+        FI_SETFIDFLAG = 1,
+        FI_GETOPSFLAG = 2,
+        FI_SETOPSFLAG = 3,
+        FI_ALIAS = 4,
+        FI_GETWAIT = 5,
+        FI_ENABLE = 6,
+        FI_BACKLOG = 7,
+        FI_GET_RAW_MR = 8,
+        FI_MAP_RAW_MR = 9,
+        FI_UNMAP_KEY = 10,
+        FI_QUEUE_WORK = 11,
+        FI_CANCEL_WORK = 12,
+        FI_FLUSH_WORK = 13,
+        FI_REFRESH = 14,
+        FI_DUP = 15,
+        FI_GETWAITOBJ = 16,
+        FI_GET_VAL = 17,
+        FI_SET_VAL = 18,
+        FI_EXPORT_FID = 19,
+    }
+}
+
+constants! {
+    QUEUE_VALUES as i64, from "rdma/fi_eq.h":
+
+    /// what a thread can wait on.
+    fi_wait_obj: c_uint {
+        FI_WAIT_NONE = 0,
+        FI_WAIT_UNSPEC = 1,
+        FI_WAIT_SET = 2,
+        FI_WAIT_FD = 3,
+        FI_WAIT_MUTEX_COND = 4,
+        FI_WAIT_YIELD = 5,
+        FI_WAIT_POLLFD = 6,
+    }
+
+    /// events of an event queue. A name of our own.
+    fi_eq_event: u32 {
+        FI_NOTIFY = 0,
+        FI_CONNREQ = 1,
+        FI_CONNECTED = 2,
+        FI_SHUTDOWN = 3,
+        FI_MR_COMPLETE = 4,
+        FI_AV_COMPLETE = 5,
+        FI_JOIN_COMPLETE = 6,
+    }
+
+    /// formats of completions.
+    fi_cq_format: c_uint {
+        FI_CQ_FORMAT_UNSPEC = 0,
+        FI_CQ_FORMAT_CONTEXT = 1,
+        FI_CQ_FORMAT_MSG = 2,
+        FI_CQ_FORMAT_DATA = 3,
+        FI_CQ_FORMAT_TAGGED = 4,
+    }
+
+    /// what `fi_cq_sread(3)` waits for.
+    fi_cq_wait_cond: c_uint {
+        FI_CQ_COND_NONE = 0,
+        FI_CQ_COND_THRESHOLD = 1,
+    }
+
+    /// what a counter counts.
+    fi_cntr_events: c_uint {
+        FI_CNTR_EVENTS_COMP = 0,
+    }
+}
+
+constants! {
+    DOMAIN_VALUES as i64, from "rdma/fi_domain.h":
+
+    /// places of memory.
+    fi_hmem_iface: c_uint {
+        FI_HMEM_SYSTEM = 0,
+    }
+}
+
+constants! {
+    OPTIONS as i64, from "rdma/fi_endpoint.h":
+
+    /// levels of the options of an endpoint. A name of our own.
+    fi_opt_level: c_int {
+        FI_OPT_ENDPOINT = 0,
+    }
+
+    /// options of an endpoint. A name of our own.
+    fi_opt: c_int {
+        FI_OPT_MIN_MULTI_RECV = 0,
+        FI_OPT_CM_DATA_SIZE = 1,
+        FI_OPT_BUFFERED_MIN = 2,
+        FI_OPT_BUFFERED_LIMIT = 3,
+        FI_OPT_SEND_BUF_SIZE = 4,
+        FI_OPT_RECV_BUF_SIZE = 5,
+        FI_OPT_TX_SIZE = 6,
+        FI_OPT_RX_SIZE = 7,
+        FI_OPT_FI_HMEM_P2P = 8,
+    }
+}
