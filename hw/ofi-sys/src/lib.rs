@@ -20,7 +20,8 @@
 //! have only added fields at the ends of structures. C's enumerations are plain integers here, so
 //! no value that a program passes is undefined behaviour.
 //!
-//! The offset of every field is asserted when this crate is compiled for x86-64.
+//! The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
+//! compares all offsets, and all constants, with the headers of versions 1.17, 2.1 and 2.6.
 //!
 //! Not covered: passive endpoints, shared contexts, wait sets, poll sets, triggered operations,
 //! multicast, and the description of a NIC.
