@@ -7,7 +7,7 @@ use tagmatch_sys::structures;
 
 use crate::attributes::{fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::endpoint::{fid_ep, fid_pep};
-use crate::fid::{fi_addr_t, fid, fid_t};
+use crate::head::{fi_addr_t, fid, fid_t};
 use crate::queues::{
     fi_cntr_attr, fi_cq_attr, fi_eq_attr, fi_poll_attr, fi_wait_attr, fid_cntr, fid_cq, fid_eq,
     fid_poll, fid_wait,

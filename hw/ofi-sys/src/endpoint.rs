@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use tagmatch_sys::structures;
 
 use crate::attributes::{fi_rx_attr, fi_tx_attr};
-use crate::fid::{fi_addr_t, fid, fid_t};
+use crate::head::{fi_addr_t, fid, fid_t};
 use crate::remote::{fi_ioc, fi_msg_atomic, fi_msg_collective};
 use crate::values::{fi_datatype, fi_op};
 

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 use tagmatch_sys::{constants, structures};
 
 use crate::domain::fi_domain_attr;
-use crate::fid::fi_addr_t;
+use crate::head::fi_addr_t;
 use crate::queues::fi_cq_err_entry;
 
 structures! {

@@ -12,7 +12,7 @@
 //! | [`endpoint`] | endpoints, and the tables of functions that move data |
 //! | [`remote`] | arguments of atomic and collective operations |
 //! | [`queues`] | event queues, completion queues, counters |
-//! | [`fid`] | the head of every object |
+//! | [`head`] | the head of every object |
 //! | [`flags`], [`values`], [`errno`], [`version`] | constants |
 //! | [`later`] | what versions after 1.17 have added |
 //!
@@ -33,8 +33,8 @@ pub mod attributes;
 pub mod domain;
 pub mod endpoint;
 pub mod errno;
-pub mod fid;
 pub mod flags;
+pub mod head;
 pub mod later;
 pub mod provider;
 pub mod queues;
@@ -46,8 +46,8 @@ pub use attributes::*;
 pub use domain::*;
 pub use endpoint::*;
 pub use errno::*;
-pub use fid::*;
 pub use flags::*;
+pub use head::*;
 pub use later::*;
 pub use provider::*;
 pub use queues::*;

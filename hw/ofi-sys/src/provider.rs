@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use tagmatch_sys::structures;
 
 use crate::domain::{fi_fabric_attr, fi_info, fid_fabric};
-use crate::fid::fi_context;
+use crate::head::fi_context;
 
 structures! {
     PROVIDER from "rdma/providers/fi_prov.h":

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use tagmatch_sys::structures;
 
-use crate::fid::{fi_addr_t, fid, fid_t};
+use crate::head::{fi_addr_t, fid, fid_t};
 use crate::values::{fi_cntr_events, fi_cq_format, fi_cq_wait_cond, fi_wait_obj};
 
 /// From `rdma/fi_eq.h`: a wait set. Its content isn't declared here.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use tagmatch_sys::structures;
 
-use crate::fid::fi_addr_t;
+use crate::head::fi_addr_t;
 use crate::values::{fi_collective_op, fi_datatype, fi_op};
 
 structures! {
