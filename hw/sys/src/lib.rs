@@ -2,11 +2,13 @@
 //!
 //! [`structures!`] and [`constants!`] declare the types of a header, assert their layout, and list
 //! them for a comparison with the installed header. [`functions!`] declares the functions of a
-//! library. [`load`] loads the library and finds a function in it.
+//! library. [`load`] loads the library and finds a function in it. [`signals`] keeps the program's
+//! signal handlers meanwhile.
 
 mod functions;
 mod layout;
 pub mod load;
+pub mod signals;
 
 pub use functions::Missing;
 pub use layout::{Constant, Structure};

@@ -9,7 +9,6 @@
 //! | [`load`] | the exported functions, as [`Ucp`] |
 //! | [`types`] | structures and constants of `ucp/api/ucp.h` |
 //! | [`status`] | statuses, and pointers that may hold a status |
-//! | [`signals`] | keeps the signal handlers of this process as they are while UCX is loaded |
 //!
 //! Names are those of the header. The declarations fit version 1.13 and later versions: structures
 //! that the library reads have a field mask, and only bits and fields of 1.13 are declared. C's
@@ -26,7 +25,6 @@
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 pub mod load;
-pub mod signals;
 pub mod status;
 pub mod types;
 

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use tagmatch_sys::signals::Signals;
 use tagmatch_sys::{Missing, functions, load};
 
-use crate::signals::Signals;
 use crate::status::{ucs_status_ptr_t, ucs_status_t};
 use crate::types::{
     ucp_address_t, ucp_config_t, ucp_context_h, ucp_ep_h, ucp_ep_params_t, ucp_mem_h,
@@ -138,7 +138,7 @@ impl Ucp {
     }
 
     /// Loads the library at `path`. A name without a slash is searched for as dlopen(3) does. The
-    /// signal handlers of this process stay as they are ([`signals`](crate::signals)).
+    /// signal handlers of this process stay as they are ([`Signals`]).
     ///
     /// # Safety
     /// Loading the library is harmless. Functions with the names of UCX's functions are these.

@@ -62,7 +62,7 @@
 //!
 //! # Signals, log, memory
 //! UCX installs signal handlers when it is loaded; the program's handlers are restored at once
-//! ([`tagmatch_ucx_sys::signals`]). UCX's log goes to the `log` crate under the target `ucx`,
+//! ([`tagmatch_ucx_sys::Ucp::load`]). UCX's log goes to the `log` crate under the target `ucx`,
 //! except for lines that UCX writes while it is being loaded.
 //!
 //! # After fork

@@ -1,22 +1,23 @@
 //! Keeps the signal handlers of this process as they are while a library is loaded.
 //!
-//! Loading libucs runs its constructor, which takes SIGILL, SIGSEGV, SIGBUS and SIGFPE
+//! Loading a library runs its constructors. Those of libucs take SIGILL, SIGSEGV, SIGBUS and SIGFPE
 //! (`UCX_ERROR_SIGNALS`), perhaps another for debugging, and the alternate signal stack of the
-//! thread. Those belong to the program: Rust's own report of a stack overflow, a debugger, a
-//! garbage collector.
+//! thread. Those of libinfinipath, which libfabric of Debian 12 needs, also take SIGINT, SIGABRT
+//! and SIGTERM. All of them belong to the program: Rust's own report of a stack overflow, a
+//! debugger, a garbage collector.
 
-/// Signals 1 to 31. UCX doesn't use the real-time signals.
+/// Signals 1 to 31. These libraries don't use the real-time signals.
 const SIGNALS: std::ops::Range<libc::c_int> = 1..32;
 
 /// The handlers of this process and the alternate stack of this thread, to be restored later.
-pub(crate) struct Signals {
+pub struct Signals {
     actions: Vec<(libc::c_int, libc::sigaction)>,
     stack: libc::stack_t,
 }
 
 impl Signals {
     /// The current handlers and the current stack.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         // SAFETY: both structures may be zero. The calls fill them and change nothing else.
         unsafe {
             let mut stack: libc::stack_t = std::mem::zeroed();
@@ -31,7 +32,7 @@ impl Signals {
     }
 
     /// Restores the handlers and the stack that have changed.
-    pub(crate) fn restore(&self) {
+    pub fn restore(&self) {
         let now = Signals::now();
         for ((signal, before), (_, after)) in self.actions.iter().zip(&now.actions) {
             if before.sa_sigaction != after.sa_sigaction || before.sa_flags != after.sa_flags {
