@@ -2,7 +2,8 @@
 //!
 //! libfabric is mostly an agreement about memory: the public calls are inline functions of its
 //! headers, which call through tables of function pointers that a provider fills. So a provider
-//! needs these tables, and no function of the library.
+//! needs these tables, and no function of the library. A program that uses a provider needs six
+//! functions, which [`Libfabric`] loads at run time.
 //!
 //! | module | content |
 //! |---|---|
@@ -15,6 +16,7 @@
 //! | [`head`] | the head of every object |
 //! | [`flags`], [`values`], [`errno`], [`version`] | constants |
 //! | [`later`] | what versions after 1.17 have added |
+//! | [`load`] | the exported functions, as [`Libfabric`] |
 //!
 //! Names are those of the headers, and the declarations are those of version 1.17. Later versions
 //! have only added fields at the ends of structures. C's enumerations are plain integers here, so
@@ -36,6 +38,7 @@ pub mod errno;
 pub mod flags;
 pub mod head;
 pub mod later;
+pub mod load;
 pub mod provider;
 pub mod queues;
 pub mod remote;
@@ -49,6 +52,7 @@ pub use errno::*;
 pub use flags::*;
 pub use head::*;
 pub use later::*;
+pub use load::{Libfabric, LoadError};
 pub use provider::*;
 pub use queues::*;
 pub use remote::*;
