@@ -16,9 +16,12 @@
 #include <stdio.h>
 
 #define SIZE(type, size) printf("SIZE(" #type ", %zu)\n", sizeof(struct type));
-#define FIELD(type, field, offset, size)                                                          \
-	printf("FIELD(" #type ", " #field ", %zu, %zu)\n", offsetof(struct type, field),           \
-	       sizeof(((struct type *)0)->field));
+#define FIELD(type, field, offset, size, ...)                                                     \
+	printf("FIELD(" #type ", " #field ", %zu, %zu, %s)\n", offsetof(struct type, field),        \
+	       sizeof(((struct type *)0)->field),                                                  \
+	       __builtin_types_compatible_p(typeof(((struct type *)0)->field), __VA_ARGS__)        \
+		       ? #__VA_ARGS__                                                              \
+		       : "not " #__VA_ARGS__);
 #define VALUE(name, value) printf("VALUE(" #name ", %lld)\n", (long long)(name));
 /* What we allocate for a structure isn't the header's to say; ci/parts/headers compares it. */
 #define ROOM(type, size)

@@ -10,6 +10,8 @@ pub struct Structure {
     pub size: usize,
     /// Name, offset and size of each field.
     pub fields: &'static [(&'static str, usize, usize)],
+    /// The type of each field, as it is declared in Rust.
+    pub types: &'static [&'static str],
 }
 
 /// Name and value of a constant.
@@ -62,6 +64,7 @@ macro_rules! structures {
                     std::mem::offset_of!($name, $field),
                     size_of::<$type>(),
                 ),)*],
+                types: &[$(stringify!($type),)*],
             },
         )*];
     };
