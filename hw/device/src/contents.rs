@@ -47,7 +47,10 @@ const FIXED: usize = 9;
 
 impl<'a> Contents<'a> {
     /// Most bytes that networks can use together.
-    pub const ROOM: usize = Address::MAX - FIXED;
+    ///
+    /// One byte of an address stays free: programs of libfabric have room for 64 bytes, of which the
+    /// provider needs one that ends the address.
+    pub const ROOM: usize = Address::MAX - FIXED - 1;
 
     /// The contents of the address of a worker that is on no network yet.
     pub fn new(name: [u8; 8]) -> Self {

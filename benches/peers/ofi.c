@@ -1,0 +1,215 @@
+/* The work over libfabric's tagged messages, without anything above them. FI_PROVIDER chooses the provider.
+ *
+ * A receive that names its source uses a directed receive.
+ *
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
+#include "measure.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+struct request {
+    struct fi_context2 context;
+    bool done, cancelled;
+    struct request *next;
+};
+typedef struct request *operation;
+
+static int rank;
+static size_t inject_size;
+static struct fid_ep *endpoint;
+static struct fid_cq *queue;
+static fi_addr_t peer;
+static struct request *unused;
+static char provider[64];
+
+#define TRY(call)                                                          \
+    do {                                                                   \
+        int status_ = (int)(call);                                         \
+        if (status_ != 0)                                                  \
+            FAIL("%s: %s", #call, fi_strerror(-status_));                  \
+    } while (0)
+
+static inline void progress(void)
+{
+    struct fi_cq_tagged_entry entries[16];
+    ssize_t count = fi_cq_read(queue, entries, 16);
+    if (count == -FI_EAVAIL) {
+        struct fi_cq_err_entry error = {0};
+        fi_cq_readerr(queue, &error, 0);
+        if (error.err != FI_ECANCELED)
+            FAIL("%s", fi_strerror(error.err));
+        ((struct request *)error.op_context)->done = true;
+        return;
+    }
+    for (ssize_t i = 0; i < count; i++)
+        ((struct request *)entries[i].op_context)->done = true;
+}
+
+static inline struct request *new_request(void)
+{
+    struct request *request = unused;
+    if (request == NULL) {
+        request = malloc(sizeof *request);
+        if (request == NULL)
+            FAIL("no memory");
+    } else {
+        unused = request->next;
+    }
+    request->done = false;
+    return request;
+}
+
+static inline void release(struct request *request)
+{
+    request->next = unused;
+    unused = request;
+}
+
+static inline void wait_one(operation request)
+{
+    if (request == NULL)
+        return;
+    while (!request->done)
+        progress();
+    release(request);
+}
+
+static inline operation start_send(const void *bytes, size_t size, int tag)
+{
+    ssize_t status;
+    if (size <= inject_size) {
+        while ((status = fi_tinject(endpoint, bytes, size, peer, (uint64_t)tag)) == -FI_EAGAIN)
+            progress();
+        TRY(status);
+        return NULL;
+    }
+    struct request *request = new_request();
+    while ((status = fi_tsend(endpoint, bytes, size, NULL, peer, (uint64_t)tag, request)) == -FI_EAGAIN)
+        progress();
+    TRY(status);
+    return request;
+}
+
+static inline operation start_recv(void *bytes, size_t size, int tag, bool any)
+{
+    struct request *request = new_request();
+    fi_addr_t from = any ? FI_ADDR_UNSPEC : peer;
+    TRY(fi_trecv(endpoint, bytes, size, NULL, from, (uint64_t)tag, 0, request));
+    return request;
+}
+
+static inline void send_bytes(const void *bytes, size_t size, int tag)
+{
+    wait_one(start_send(bytes, size, tag));
+}
+
+static inline void recv_bytes(void *bytes, size_t size, int tag, bool any)
+{
+    wait_one(start_recv(bytes, size, tag, any));
+}
+
+static inline void wait_all(operation *operations, int count)
+{
+    for (int i = 0; i < count; i++)
+        wait_one(operations[i]);
+}
+
+static inline void cancel_all(operation *operations, int count)
+{
+    for (int i = 0; i < count; i++) {
+        TRY(fi_cancel(&endpoint->fid, operations[i]));
+        wait_one(operations[i]);
+    }
+}
+
+#include "work.h"
+
+static void write_all(int fd, const void *bytes, size_t size)
+{
+    if (write(fd, bytes, size) != (ssize_t)size)
+        FAIL("write: %s", strerror(errno));
+}
+
+static void read_all(int fd, void *bytes, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t got = read(fd, (char *)bytes + done, size - done);
+        if (got <= 0)
+            FAIL("the other side is gone");
+        done += (size_t)got;
+    }
+}
+
+static void connect_to(int in, int out)
+{
+    struct fi_info *hints = fi_allocinfo(), *info;
+    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
+    struct fi_av_attr av = {.type = FI_AV_TABLE};
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *vector;
+    char name[FI_NAME_MAX];
+    size_t size = sizeof name;
+
+    if (hints == NULL)
+        FAIL("no memory");
+    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    TRY(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+    TRY(fi_fabric(info->fabric_attr, &fabric, NULL));
+    TRY(fi_domain(fabric, info, &domain, NULL));
+    TRY(fi_av_open(domain, &av, &vector, NULL));
+    TRY(fi_cq_open(domain, &cq, &queue, NULL));
+    TRY(fi_endpoint(domain, info, &endpoint, NULL));
+    TRY(fi_ep_bind(endpoint, &vector->fid, 0));
+    TRY(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV));
+    TRY(fi_enable(endpoint));
+    TRY(fi_getname(&endpoint->fid, name, &size));
+    snprintf(provider, sizeof provider, "%s", info->fabric_attr->prov_name);
+    inject_size = info->tx_attr->inject_size;
+    write_all(out, name, sizeof name);
+    read_all(in, name, sizeof name);
+    if (fi_av_insert(vector, name, 1, &peer, 0, NULL) != 1)
+        FAIL("fi_av_insert");
+    fi_freeinfo(hints);
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = parse_arguments(argc, argv);
+    int to_child[2], to_parent[2], status = 0;
+    pid_t child;
+
+    if (pipe(to_child) != 0 || pipe(to_parent) != 0 || (child = fork()) < 0)
+        FAIL("%s", strerror(errno));
+    rank = child == 0;
+    if (rank == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pin(a.core[rank]);
+    if (rank == 0)
+        connect_to(to_parent[0], to_child[1]);
+    else
+        connect_to(to_child[0], to_parent[1]);
+    if (rank == 0)
+        printf("version libfabric %u.%u, %s\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()), provider);
+    run_all(&a);
+    /* Each side keeps its memory until the other side is done with it. */
+    write_all(rank == 0 ? to_child[1] : to_parent[1], "", 1);
+    read_all(rank == 0 ? to_parent[0] : to_child[0], &(char){0}, 1);
+    if (rank == 1)
+        _exit(0);
+    if (waitpid(child, &status, 0) != child || status != 0)
+        FAIL("the other side ended with status %d", status);
+    return 0;
+}

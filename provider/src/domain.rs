@@ -1,0 +1,64 @@
+//! Fabrics and domains.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::lock::{Guard, Lock};
+use crate::settings::Settings;
+use crate::state::State;
+
+/// A fabric: what its domains and event queues have in common.
+pub(crate) struct Fabric {
+    /// The version of libfabric's interface that the program asked for.
+    pub(crate) api_version: u32,
+    pub(crate) settings: Arc<Settings>,
+    /// Domains and event queues that are open.
+    pub(crate) children: AtomicUsize,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// A domain.
+pub(crate) struct Domain {
+    pub(crate) fabric: Arc<Fabric>,
+    state: Lock<State>,
+    /// Memory regions that are open.
+    pub(crate) regions: AtomicUsize,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// The domains that are open, for the end of the process.
+static DOMAINS: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+
+impl Domain {
+    /// A domain without objects. `is_shared`: several threads may call at the same time.
+    pub(crate) fn new(fabric: Arc<Fabric>, is_shared: bool) -> Arc<Self> {
+        let domain = Arc::new(Domain {
+            fabric,
+            state: Lock::new(State::default(), is_shared),
+            regions: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+        });
+        let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
+        domains.retain(|domain| domain.strong_count() > 0);
+        domains.push(Arc::downgrade(&domain));
+        domain
+    }
+
+    /// The objects. One thread has them at a time.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// Delivers what the endpoints that are still open have accepted, at the end of the process.
+pub(crate) fn close_all() {
+    let domains = std::mem::take(&mut *DOMAINS.lock().unwrap_or_else(PoisonError::into_inner));
+    for domain in domains.iter().filter_map(Weak::upgrade) {
+        // A thread that was stopped in a call holds the lock for ever.
+        let Some(mut state) = domain.state.try_lock() else { continue };
+        let endpoints = std::mem::take(&mut state.endpoints);
+        drop(state);
+        endpoints.into_entries().for_each(drop);
+    }
+}

@@ -1,0 +1,125 @@
+//! Error numbers of libfabric.
+
+use std::ffi::CStr;
+
+use tagmatch::{Error, PeerFault};
+use tagmatch_ofi_sys as sys;
+
+/// A positive error number of `rdma/fi_errno.h`. Calls return its negative value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// The result of a call.
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+macro_rules! numbers {
+    ($($name:ident = $value:ident,)*) => {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::unnecessary_cast)]
+        impl Errno {
+            $(pub(crate) const $name: Errno = Errno(sys::$value as i32);)*
+        }
+    };
+}
+
+numbers! {
+    AGAIN = FI_EAGAIN,
+    AVAIL = FI_EAVAIL,
+    BAD_FLAGS = FI_EBADFLAGS,
+    BAD_STATE = FI_EOPBADSTATE,
+    BUSY = FI_EBUSY,
+    CANCELED = FI_ECANCELED,
+    CLOSED = FI_EBADF,
+    CONNECTION_ABORTED = FI_ECONNABORTED,
+    CONNECTION_RESET = FI_ECONNRESET,
+    HOST_UNREACHABLE = FI_EHOSTUNREACH,
+    INVALID = FI_EINVAL,
+    IO = FI_EIO,
+    DOMAIN = FI_EDOMAIN,
+    NO_AV = FI_ENOAV,
+    NO_CQ = FI_ENOCQ,
+    NO_DATA = FI_ENODATA,
+    NO_MEMORY = FI_ENOMEM,
+    NO_MESSAGE = FI_ENOMSG,
+    NO_PROTOCOL_OPTION = FI_ENOPROTOOPT,
+    NO_SYSTEM_CALL = FI_ENOSYS,
+    NOT_CONNECTED = FI_ENOTCONN,
+    NOT_SUPPORTED = FI_EOPNOTSUPP,
+    OTHER = FI_EOTHER,
+    TIMED_OUT = FI_ETIMEDOUT,
+    TOO_LONG = FI_EMSGSIZE,
+    TOO_SMALL = FI_ETOOSMALL,
+    TRUNCATED = FI_ETRUNC,
+}
+
+/// Own numbers in `prov_errno`, for which `fi_cq_strerror` has words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Reason {
+    None,
+    Cancelled,
+    Truncated,
+    NoMessage,
+    PeerGone,
+    PeerLeft,
+    PeerUnreachable,
+    PeerBrokeRules,
+    NotRead,
+    Device,
+    Other,
+}
+
+impl Reason {
+    const ALL: [Reason; 11] = [
+        Reason::None,
+        Reason::Cancelled,
+        Reason::Truncated,
+        Reason::NoMessage,
+        Reason::PeerGone,
+        Reason::PeerLeft,
+        Reason::PeerUnreachable,
+        Reason::PeerBrokeRules,
+        Reason::NotRead,
+        Reason::Device,
+        Reason::Other,
+    ];
+
+    /// The words for a number that an error entry had.
+    pub(crate) fn words(number: i32) -> &'static CStr {
+        let found = Self::ALL.into_iter().find(|reason| *reason as i32 == number);
+        match found {
+            None => c"unknown error number",
+            Some(Reason::None) => c"no error",
+            Some(Reason::Cancelled) => c"the receive was cancelled before a message matched it",
+            Some(Reason::Truncated) => c"the message was longer than the buffer of the receive",
+            Some(Reason::NoMessage) => c"no message that matches is waiting",
+            Some(Reason::PeerGone) => c"the peer's process ended without a word",
+            Some(Reason::PeerLeft) => c"the peer closed its endpoint",
+            Some(Reason::PeerUnreachable) => {
+                c"the peer can't be reached: is its endpoint open, and on a network that both have?"
+            }
+            Some(Reason::PeerBrokeRules) => c"the peer sent what can't be a message",
+            Some(Reason::NotRead) => c"the message was matched, but could not be read",
+            Some(Reason::Device) => c"the device refused or failed",
+            Some(Reason::Other) => c"the operation failed",
+        }
+    }
+}
+
+/// What an error of tagmatch is in libfabric's terms.
+pub(crate) fn of_error(error: &Error) -> (Errno, Reason) {
+    match error {
+        Error::Cancelled => (Errno::CANCELED, Reason::Cancelled),
+        Error::PeerDown { fault, .. } => match fault {
+            PeerFault::Left | PeerFault::Disconnected => (Errno::NOT_CONNECTED, Reason::PeerLeft),
+            PeerFault::Unreachable { .. } => (Errno::HOST_UNREACHABLE, Reason::PeerUnreachable),
+            PeerFault::Protocol(_) | PeerFault::Device { .. } => {
+                (Errno::CONNECTION_ABORTED, Reason::PeerBrokeRules)
+            }
+            _ => (Errno::CONNECTION_RESET, Reason::PeerGone),
+        },
+        Error::Device(_) => (Errno::IO, Reason::Device),
+        Error::NoMemory { .. } => (Errno::NO_MEMORY, Reason::Other),
+        Error::Operation(_) => (Errno::IO, Reason::NotRead),
+        _ => (Errno::OTHER, Reason::Other),
+    }
+}

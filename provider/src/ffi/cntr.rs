@@ -1,0 +1,150 @@
+//! The functions of a counter: fi_cntr(3).
+
+use std::ffi::{c_int, c_void};
+use std::time::{Duration, Instant};
+
+use tagmatch_ofi_sys as sys;
+
+use super::entry::{enter, head, number, retire, table};
+use super::handle::{Handle, domain_of};
+use super::stub::Stub;
+use crate::errno::{Errno, Result};
+use crate::state::{Counter, closed, insert};
+
+static HEAD: sys::fi_ops = sys::fi_ops {
+    size: size_of::<sys::fi_ops>(),
+    close: Some(close),
+    bind: Stub::STUB,
+    control: Stub::STUB,
+    ops_open: Stub::STUB,
+    tostr: Stub::STUB,
+    ops_set: Stub::STUB,
+};
+
+static COUNTER: sys::fi_ops_cntr = sys::fi_ops_cntr {
+    size: size_of::<sys::fi_ops_cntr>(),
+    read: Some(read),
+    readerr: Some(readerr),
+    add: Some(add),
+    set: Some(set),
+    wait: Some(wait),
+    adderr: Some(adderr),
+    seterr: Some(seterr),
+};
+
+/// `fi_cntr_open`. A thread can wait for a counter by `fi_cntr_wait`, not on a descriptor.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut sys::fid_domain,
+    attributes: *mut sys::fi_cntr_attr,
+    counter: *mut *mut sys::fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    enter(|| {
+        if counter.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller gives a domain, and attributes or none.
+        let (domain, attributes) = unsafe { (domain_of(domain)?, attributes.as_ref()) };
+        if let Some(attributes) = attributes {
+            let waits = [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_YIELD];
+            if attributes.events != sys::FI_CNTR_EVENTS_COMP || attributes.flags != 0 {
+                return Err(Errno::INVALID);
+            }
+            if !waits.contains(&attributes.wait_obj) {
+                return Err(Errno::NO_SYSTEM_CALL);
+            }
+        }
+        let key = insert(&mut domain.lock().counters, Counter::default())?;
+        let fid = head(sys::FI_CLASS_CNTR, context, &HEAD);
+        let object = sys::fid_cntr { fid, ops: table(&COUNTER) };
+        // SAFETY: the caller gives a place for the counter.
+        unsafe { *counter = Handle::into_raw(object, domain, key) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
+    enter(|| {
+        // SAFETY: the caller closes a counter.
+        let handle = unsafe { Handle::<sys::fid_cntr>::of(fid.cast()) };
+        handle.domain.lock().close_counter(handle.key)?;
+        // SAFETY: `open` made the handle, and it was not closed before.
+        unsafe { retire(fid.cast::<Handle<sys::fid_cntr>>()) };
+        Ok(())
+    })
+}
+
+/// Makes progress, and looks at the counter.
+///
+/// # Safety
+/// `counter` is a counter.
+unsafe fn with<R>(counter: *mut sys::fid_cntr, look: impl FnOnce(&mut Counter) -> R) -> Result<R> {
+    // SAFETY: the caller gives a counter.
+    let handle = unsafe { Handle::of(counter) };
+    let mut state = handle.domain.lock();
+    state.progress_counter(handle.key)?;
+    closed(state.counters.get_mut(handle.key)).map(look)
+}
+
+unsafe extern "C" fn read(counter: *mut sys::fid_cntr) -> u64 {
+    // SAFETY: the caller gives a counter.
+    number(|| unsafe { with(counter, |counter| counter.value) })
+}
+
+unsafe extern "C" fn readerr(counter: *mut sys::fid_cntr) -> u64 {
+    // SAFETY: the caller gives a counter.
+    number(|| unsafe { with(counter, |counter| counter.errors) })
+}
+
+unsafe extern "C" fn add(counter: *mut sys::fid_cntr, value: u64) -> c_int {
+    let add = |counter: &mut Counter| counter.value = counter.value.wrapping_add(value);
+    // SAFETY: the caller gives a counter.
+    enter(|| unsafe { with(counter, add) })
+}
+
+unsafe extern "C" fn adderr(counter: *mut sys::fid_cntr, value: u64) -> c_int {
+    let add = |counter: &mut Counter| counter.errors = counter.errors.wrapping_add(value);
+    // SAFETY: the caller gives a counter.
+    enter(|| unsafe { with(counter, add) })
+}
+
+unsafe extern "C" fn set(counter: *mut sys::fid_cntr, value: u64) -> c_int {
+    // SAFETY: the caller gives a counter.
+    enter(|| unsafe { with(counter, |counter| counter.value = value) })
+}
+
+unsafe extern "C" fn seterr(counter: *mut sys::fid_cntr, value: u64) -> c_int {
+    // SAFETY: the caller gives a counter.
+    enter(|| unsafe { with(counter, |counter| counter.errors = value) })
+}
+
+/// Looks without a sleep between them.
+const LOOKS: u32 = 1000;
+
+/// `fi_cntr_wait`: blocks until the counter has reached `threshold`, or an operation has failed.
+unsafe extern "C" fn wait(counter: *mut sys::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    enter(|| {
+        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+        let began = Instant::now();
+        let mut errors = None;
+        for look in 0u32.. {
+            // SAFETY: the caller gives a counter.
+            let seen = unsafe { with(counter, |counter| (counter.value, counter.errors))? };
+            if seen.0 >= threshold {
+                return Ok(());
+            }
+            if seen.1 != *errors.get_or_insert(seen.1) {
+                return Err(Errno::AVAIL);
+            }
+            if limit.is_some_and(|limit| began.elapsed() >= limit) {
+                return Err(Errno::TIMED_OUT);
+            }
+            if look < LOOKS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        Ok(())
+    })
+}

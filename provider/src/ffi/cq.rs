@@ -1,0 +1,415 @@
+//! The functions of a completion queue: fi_cq(3).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tagmatch_device::slab::Key;
+use tagmatch_ofi_sys as sys;
+use tagmatch_os::sleep::sleep_until_readable;
+
+use super::entry::{copy_text, count, enter, head, retire, table};
+use super::handle::{Handle, domain_of};
+use super::stub::Stub;
+use crate::errno::{Errno, Reason, Result};
+use crate::state::{Entry, Queue, State, Waiter, closed, insert};
+
+/// What the caller has of a completion queue.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Object {
+    cq: sys::fid_cq,
+    format: sys::fi_cq_format,
+    wait: sys::fi_wait_obj,
+    /// `FI_CQ_COND_THRESHOLD`: blocking reads wait for as many entries as they are told.
+    by_threshold: bool,
+}
+
+type QueueHandle = Handle<Object>;
+
+static HEAD: sys::fi_ops = sys::fi_ops {
+    size: size_of::<sys::fi_ops>(),
+    close: Some(close),
+    bind: Stub::STUB,
+    control: Some(control),
+    ops_open: Stub::STUB,
+    tostr: Stub::STUB,
+    ops_set: Stub::STUB,
+};
+
+static QUEUE: sys::fi_ops_cq = sys::fi_ops_cq {
+    size: size_of::<sys::fi_ops_cq>(),
+    read: Some(read),
+    readfrom: Some(readfrom),
+    readerr: Some(readerr),
+    sread: Some(sread),
+    sreadfrom: Some(sreadfrom),
+    signal: Some(signal),
+    strerror: Some(strerror),
+};
+
+/// `fi_cq_open`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut sys::fid_domain,
+    attributes: *mut sys::fi_cq_attr,
+    queue: *mut *mut sys::fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    enter(|| {
+        if attributes.is_null() || queue.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller gives a domain and attributes.
+        let (domain, attributes) = unsafe { (domain_of(domain)?, &mut *attributes) };
+        if attributes.flags & !sys::FI_AFFINITY != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let format = match attributes.format {
+            sys::FI_CQ_FORMAT_UNSPEC => sys::FI_CQ_FORMAT_CONTEXT,
+            known @ sys::FI_CQ_FORMAT_CONTEXT..=sys::FI_CQ_FORMAT_TAGGED => known,
+            _ => return Err(Errno::INVALID),
+        };
+        let waiter = match attributes.wait_obj {
+            sys::FI_WAIT_NONE => None,
+            sys::FI_WAIT_UNSPEC | sys::FI_WAIT_FD | sys::FI_WAIT_YIELD => {
+                Some(Arc::new(Waiter::new().map_err(|_| Errno::NO_MEMORY)?))
+            }
+            _ => return Err(Errno::NO_SYSTEM_CALL),
+        };
+        if attributes.wait_cond > sys::FI_CQ_COND_THRESHOLD {
+            return Err(Errno::INVALID);
+        }
+        attributes.format = format;
+        let key = insert(&mut domain.lock().queues, Queue::new(waiter))?;
+        let fid = head(sys::FI_CLASS_CQ, context, &HEAD);
+        let object = Object {
+            cq: sys::fid_cq { fid, ops: table(&QUEUE) },
+            format,
+            wait: attributes.wait_obj,
+            by_threshold: attributes.wait_cond == sys::FI_CQ_COND_THRESHOLD,
+        };
+        // SAFETY: the caller gives a place for the queue.
+        unsafe { *queue = Handle::into_raw(object, domain, key).cast() };
+        Ok(())
+    })
+}
+
+/// The handle of a completion queue.
+///
+/// # Safety
+/// [`open`] gave the pointer.
+#[inline]
+pub(crate) unsafe fn of<'a>(queue: *mut sys::fid_cq) -> &'a QueueHandle {
+    // SAFETY: the object begins with the queue.
+    unsafe { Handle::of(queue.cast::<Object>()) }
+}
+
+unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
+    enter(|| {
+        // SAFETY: the caller closes a completion queue.
+        let handle = unsafe { of(fid.cast()) };
+        handle.domain.lock().close_queue(handle.key)?;
+        // SAFETY: `open` made the handle, and it was not closed before.
+        unsafe { retire(fid.cast::<QueueHandle>()) };
+        Ok(())
+    })
+}
+
+/// `fi_control`: `FI_GETWAIT` gives the descriptor, `FI_GETWAITOBJ` the kind of object.
+unsafe extern "C" fn control(fid: *mut sys::fid, command: c_int, argument: *mut c_void) -> c_int {
+    enter(|| {
+        // SAFETY: the caller gives a completion queue.
+        let handle = unsafe { of(fid.cast()) };
+        if argument.is_null() {
+            return Err(Errno::INVALID);
+        }
+        match command {
+            sys::FI_GETWAIT if handle.object.wait == sys::FI_WAIT_FD => {
+                let state = handle.domain.lock();
+                let waiter = closed(state.queues.get(handle.key))?.waiter.as_ref();
+                let fd = waiter.ok_or(Errno::NO_SYSTEM_CALL)?.as_fd().as_raw_fd();
+                // SAFETY: for this command the argument is an integer.
+                unsafe { *argument.cast::<c_int>() = fd };
+                Ok(())
+            }
+            sys::FI_GETWAITOBJ => {
+                // SAFETY: for this command the argument is the kind of object.
+                unsafe { *argument.cast::<sys::fi_wait_obj>() = handle.object.wait };
+                Ok(())
+            }
+            _ => Err(Errno::NO_SYSTEM_CALL),
+        }
+    })
+}
+
+/// Whether the caller may sleep on the descriptor of a completion queue.
+///
+/// # Safety
+/// `queue` is a completion queue.
+pub(crate) unsafe fn arm(queue: *mut sys::fid_cq) -> Result<bool> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { of(queue) };
+    handle.domain.lock().arm(handle.key)
+}
+
+/// Writes an entry, in the format of its queue.
+///
+/// # Safety
+/// `to` has room for entries of this format, from 0 to `index`.
+#[inline]
+unsafe fn write(entry: &Entry, format: sys::fi_cq_format, to: *mut c_void, index: usize) {
+    let whole = sys::fi_cq_tagged_entry {
+        op_context: entry.context as *mut c_void,
+        flags: entry.flags,
+        len: entry.length,
+        buf: entry.start as *mut c_void,
+        data: entry.data,
+        tag: entry.tag,
+    };
+    // Each format is the beginning of the next one.
+    let size = size_of_format(format);
+    // SAFETY: the caller gives room for the entries of this format, from 0 to `index`.
+    unsafe {
+        let to = to.cast::<u8>().add(index * size);
+        if size == size_of::<sys::fi_cq_tagged_entry>() {
+            to.cast::<sys::fi_cq_tagged_entry>().write_unaligned(whole);
+        } else {
+            std::ptr::copy_nonoverlapping((&raw const whole).cast(), to, size);
+        }
+    }
+}
+
+#[inline]
+fn size_of_format(format: sys::fi_cq_format) -> usize {
+    match format {
+        sys::FI_CQ_FORMAT_MSG => size_of::<sys::fi_cq_msg_entry>(),
+        sys::FI_CQ_FORMAT_DATA => size_of::<sys::fi_cq_data_entry>(),
+        sys::FI_CQ_FORMAT_TAGGED => size_of::<sys::fi_cq_tagged_entry>(),
+        _ => size_of::<sys::fi_cq_entry>(),
+    }
+}
+
+/// Where a caller wants entries.
+#[derive(Clone, Copy)]
+struct Room {
+    to: *mut c_void,
+    count: usize,
+    sources: *mut u64,
+    format: sys::fi_cq_format,
+}
+
+/// Takes entries that wait, up to an error entry.
+///
+/// # Safety
+/// `room` has room for as many entries as it says.
+#[inline]
+unsafe fn take(queue: &mut Queue, room: Room) -> Result<usize> {
+    let mut taken = 0;
+    while taken < room.count {
+        match queue.first() {
+            None => break,
+            Some(entry) if entry.failure.is_some() => {
+                return if taken > 0 { Ok(taken) } else { Err(Errno::AVAIL) };
+            }
+            Some(entry) => {
+                // SAFETY: the caller gives room for `count` entries.
+                unsafe { write(entry, room.format, room.to, taken) };
+                if !room.sources.is_null() {
+                    // SAFETY: the caller gives room for `count` addresses, or none.
+                    unsafe { *room.sources.add(taken) = entry.source };
+                }
+                queue.pop();
+                taken += 1;
+            }
+        }
+    }
+    if taken == 0 && queue.len() == 0 { Err(Errno::AGAIN) } else { Ok(taken) }
+}
+
+/// Reads entries; makes progress if there are fewer than wanted.
+///
+/// # Safety
+/// As for [`take`].
+#[inline]
+unsafe fn read_into(state: &mut State, key: Key, room: Room) -> Result<usize> {
+    let waiting = closed(state.queues.get(key))?.len();
+    if waiting < room.count || room.count == 0 {
+        state.progress_queue(key)?;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { take(closed(state.queues.get_mut(key))?, room) }
+}
+
+#[inline]
+fn room_of(handle: &QueueHandle, to: *mut c_void, count: usize, sources: *mut u64) -> Result<Room> {
+    if to.is_null() && count > 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(Room { to, count, sources, format: handle.object.format })
+}
+
+unsafe extern "C" fn read(queue: *mut sys::fid_cq, to: *mut c_void, wanted: usize) -> isize {
+    // SAFETY: the caller gives a completion queue, and room for the entries.
+    unsafe { readfrom(queue, to, wanted, std::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(
+    queue: *mut sys::fid_cq,
+    to: *mut c_void,
+    wanted: usize,
+    sources: *mut u64,
+) -> isize {
+    // SAFETY: the caller gives a completion queue, and room for the entries.
+    count(|| unsafe {
+        let handle = of(queue);
+        let room = room_of(handle, to, wanted, sources)?;
+        read_into(&mut handle.domain.lock(), handle.key, room)
+    })
+}
+
+unsafe extern "C" fn sread(
+    queue: *mut sys::fid_cq,
+    to: *mut c_void,
+    wanted: usize,
+    condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the caller gives a completion queue, and room for the entries.
+    unsafe { sreadfrom(queue, to, wanted, std::ptr::null_mut(), condition, timeout) }
+}
+
+/// Reads without result before the thread sleeps.
+const LOOKS: u32 = 2000;
+
+unsafe extern "C" fn sreadfrom(
+    queue: *mut sys::fid_cq,
+    to: *mut c_void,
+    wanted: usize,
+    sources: *mut u64,
+    condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    count(|| {
+        // SAFETY: the caller gives a completion queue, and room for the entries.
+        let (handle, room) = unsafe {
+            let handle = of(queue);
+            (handle, room_of(handle, to, wanted, sources)?)
+        };
+        if handle.object.wait == sys::FI_WAIT_NONE {
+            return Err(Errno::NO_SYSTEM_CALL);
+        }
+        // For this condition, the argument is a number of entries in place of a pointer.
+        let least = if handle.object.by_threshold { condition as usize } else { 1 };
+        let least = least.clamp(1, wanted.max(1));
+        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+        let began = Instant::now();
+        for look in 0u32.. {
+            let waiter = {
+                let mut state = handle.domain.lock();
+                state.progress_queue(handle.key)?;
+                let queue = closed(state.queues.get_mut(handle.key))?;
+                let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+                let is_over = left.is_some_and(|left| left.is_zero());
+                let is_signalled = std::mem::take(&mut queue.is_signalled);
+                let has_failed = queue.first().is_some_and(|first| first.failure.is_some());
+                if queue.len() >= least || has_failed || is_over || is_signalled {
+                    // SAFETY: as above.
+                    return unsafe { take(queue, room) };
+                }
+                let sleeps = look >= LOOKS && queue.len() == 0;
+                if sleeps && state.begin_sleep(handle.key)? {
+                    closed(state.queues.get(handle.key))?.waiter.clone().zip(Some(left))
+                } else {
+                    None
+                }
+            };
+            match waiter {
+                None => std::hint::spin_loop(),
+                Some((waiter, left)) => {
+                    let left = left.unwrap_or(Duration::from_secs(3600));
+                    // A failed sleep is a short one: the loop looks again.
+                    let _ = sleep_until_readable(&[waiter.as_fd()], left);
+                    handle.domain.lock().end_sleep(handle.key);
+                }
+            }
+        }
+        Err(Errno::AGAIN)
+    })
+}
+
+unsafe extern "C" fn signal(queue: *mut sys::fid_cq) -> c_int {
+    enter(|| {
+        // SAFETY: the caller gives a completion queue.
+        let handle = unsafe { of(queue) };
+        let mut state = handle.domain.lock();
+        let queue = closed(state.queues.get_mut(handle.key))?;
+        queue.is_signalled = true;
+        queue.wake();
+        Ok(())
+    })
+}
+
+/// `fi_cq_readerr`: takes the error entry that is the oldest entry.
+unsafe extern "C" fn readerr(
+    queue: *mut sys::fid_cq,
+    to: *mut sys::fi_cq_err_entry,
+    flags: u64,
+) -> isize {
+    count(|| {
+        if to.is_null() {
+            return Err(Errno::INVALID);
+        }
+        if flags & !sys::FI_PEEK != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        // SAFETY: the caller gives a completion queue.
+        let handle = unsafe { of(queue) };
+        let mut state = handle.domain.lock();
+        state.progress_queue(handle.key)?;
+        let queue = closed(state.queues.get_mut(handle.key))?;
+        let entry = *queue.first().ok_or(Errno::AGAIN)?;
+        let failure = entry.failure.ok_or(Errno::AGAIN)?;
+        if flags & sys::FI_PEEK == 0 {
+            queue.pop();
+        }
+        let version = handle.domain.fabric.api_version;
+        // SAFETY: the caller gives an entry of the version that it asked for. Only fields of that
+        // version are written.
+        unsafe {
+            (*to).op_context = entry.context as *mut c_void;
+            (*to).flags = entry.flags;
+            (*to).len = entry.length;
+            (*to).buf = entry.start as *mut c_void;
+            (*to).data = entry.data;
+            (*to).tag = entry.tag;
+            (*to).olen = failure.overflow;
+            (*to).err = failure.errno.0;
+            (*to).prov_errno = failure.reason as c_int;
+            if version >= sys::FI_VERSION(1, 5) {
+                (*to).err_data_size = 0;
+            } else {
+                (*to).err_data = std::ptr::null_mut();
+            }
+            if version >= sys::FI_VERSION(1, 20) {
+                (*to.cast::<sys::fi_cq_err_entry_2>()).src_addr = entry.source;
+            }
+        }
+        Ok(1)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _queue: *mut sys::fid_cq,
+    number: c_int,
+    _data: *const c_void,
+    to: *mut c_char,
+    room: usize,
+) -> *const c_char {
+    let words = Reason::words(number);
+    if !to.is_null() {
+        // SAFETY: the caller gives memory with this room.
+        unsafe { copy_text(words.to_bytes(), to, room) };
+    }
+    words.as_ptr()
+}

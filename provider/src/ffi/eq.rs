@@ -1,0 +1,242 @@
+//! Event queues: fi_eq(3). This provider has no events of its own; a program may write some.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tagmatch_ofi_sys as sys;
+
+use super::entry::{copy_text, count, enter, head, retire, table};
+use super::handle::fabric_of;
+use super::stub::Stub;
+use crate::domain::Fabric;
+use crate::errno::{Errno, Result};
+
+/// Most events that a program may have written and not read.
+const EVENTS_MAX: usize = 1 << 16;
+/// Longest event that a program may write, in bytes.
+const EVENT_BYTES_MAX: usize = 1 << 16;
+
+struct Event {
+    number: u32,
+    content: Vec<u8>,
+}
+
+#[repr(C)]
+struct QueueHandle {
+    object: sys::fid_eq,
+    fabric: Arc<Fabric>,
+    /// `None`: it is closed.
+    events: Mutex<Option<VecDeque<Event>>>,
+}
+
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
+// is never followed.
+unsafe impl Send for QueueHandle {}
+
+static HEAD: sys::fi_ops = sys::fi_ops {
+    size: size_of::<sys::fi_ops>(),
+    close: Some(close),
+    bind: Stub::STUB,
+    control: Stub::STUB,
+    ops_open: Stub::STUB,
+    tostr: Stub::STUB,
+    ops_set: Stub::STUB,
+};
+
+static QUEUE: sys::fi_ops_eq = sys::fi_ops_eq {
+    size: size_of::<sys::fi_ops_eq>(),
+    read: Some(read),
+    readerr: Some(readerr),
+    write: Some(write),
+    sread: Some(sread),
+    strerror: Some(strerror),
+};
+
+impl QueueHandle {
+    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<Event>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// # Safety
+/// `queue` is an event queue that [`open`] gave.
+unsafe fn of<'a>(queue: *mut sys::fid_eq) -> &'a QueueHandle {
+    // SAFETY: the handle begins with the object.
+    unsafe { &*queue.cast() }
+}
+
+/// `fi_eq_open`.
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut sys::fid_fabric,
+    attributes: *mut sys::fi_eq_attr,
+    queue: *mut *mut sys::fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    enter(|| {
+        if queue.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller gives a fabric, and attributes or none.
+        let (fabric, attributes) = unsafe { (fabric_of(fabric), attributes.as_ref()) };
+        if fabric.is_closed.load(Ordering::Relaxed) {
+            return Err(Errno::CLOSED);
+        }
+        let waits = [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_YIELD];
+        if attributes.is_some_and(|attributes| !waits.contains(&attributes.wait_obj)) {
+            return Err(Errno::NO_SYSTEM_CALL);
+        }
+        fabric.children.fetch_add(1, Ordering::Relaxed);
+        let fid = head(sys::FI_CLASS_EQ, context, &HEAD);
+        let handle = Box::new(QueueHandle {
+            object: sys::fid_eq { fid, ops: table(&QUEUE) },
+            fabric: fabric.clone(),
+            events: Mutex::new(Some(VecDeque::new())),
+        });
+        // SAFETY: the caller gives a place for the queue.
+        unsafe { *queue = Box::into_raw(handle).cast() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
+    enter(|| {
+        // SAFETY: the caller closes an event queue.
+        let handle = unsafe { of(fid.cast()) };
+        handle.lock().take().ok_or(Errno::CLOSED)?;
+        handle.fabric.children.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: `open` made the handle, and it was not closed before.
+        unsafe { retire(fid.cast::<QueueHandle>()) };
+        Ok(())
+    })
+}
+
+/// Whether no event waits.
+///
+/// # Safety
+/// `queue` is an event queue.
+pub(crate) unsafe fn is_empty(queue: *mut sys::fid_eq) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { of(queue) }.lock().as_ref().is_none_or(VecDeque::is_empty)
+}
+
+/// # Safety
+/// As fi_eq_read(3) asks.
+unsafe fn take(
+    queue: *mut sys::fid_eq,
+    event: *mut u32,
+    to: *mut c_void,
+    room: usize,
+    flags: u64,
+) -> Result<usize> {
+    if flags & !sys::FI_PEEK != 0 {
+        return Err(Errno::BAD_FLAGS);
+    }
+    // SAFETY: the caller gives an event queue.
+    let mut events = unsafe { of(queue) }.lock();
+    let events = events.as_mut().ok_or(Errno::CLOSED)?;
+    let first = events.front().ok_or(Errno::AGAIN)?;
+    if room < first.content.len() {
+        return Err(Errno::TOO_SMALL);
+    }
+    if event.is_null() || (to.is_null() && !first.content.is_empty()) {
+        return Err(Errno::INVALID);
+    }
+    let length = first.content.len();
+    // SAFETY: the caller gives a place for the number, and memory with enough room.
+    unsafe {
+        *event = first.number;
+        std::ptr::copy_nonoverlapping(first.content.as_ptr(), to.cast(), length);
+    }
+    if flags & sys::FI_PEEK == 0 {
+        events.pop_front();
+    }
+    Ok(length)
+}
+
+unsafe extern "C" fn read(
+    queue: *mut sys::fid_eq,
+    event: *mut u32,
+    to: *mut c_void,
+    room: usize,
+    flags: u64,
+) -> isize {
+    // SAFETY: the caller keeps the promises of fi_eq(3).
+    count(|| unsafe { take(queue, event, to, room, flags) })
+}
+
+unsafe extern "C" fn sread(
+    queue: *mut sys::fid_eq,
+    event: *mut u32,
+    to: *mut c_void,
+    room: usize,
+    timeout: c_int,
+    flags: u64,
+) -> isize {
+    count(|| {
+        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+        let began = Instant::now();
+        loop {
+            // SAFETY: the caller keeps the promises of fi_eq(3).
+            let taken = unsafe { take(queue, event, to, room, flags) };
+            let is_over = limit.is_some_and(|limit| began.elapsed() >= limit);
+            if taken != Err(Errno::AGAIN) || is_over {
+                return taken;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    })
+}
+
+/// There are no error events.
+unsafe extern "C" fn readerr(
+    _queue: *mut sys::fid_eq,
+    _entry: *mut sys::fi_eq_err_entry,
+    _flags: u64,
+) -> isize {
+    enter(|| Err(Errno::AGAIN))
+}
+
+unsafe extern "C" fn write(
+    queue: *mut sys::fid_eq,
+    number: u32,
+    from: *const c_void,
+    length: usize,
+    flags: u64,
+) -> isize {
+    count(|| {
+        if flags != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        if length > EVENT_BYTES_MAX || (from.is_null() && length > 0) {
+            return Err(Errno::INVALID);
+        }
+        let mut content = vec![0; length];
+        // SAFETY: the caller gives `length` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast(), content.as_mut_ptr(), length) };
+        // SAFETY: the caller gives an event queue.
+        let mut events = unsafe { of(queue) }.lock();
+        let events = events.as_mut().ok_or(Errno::CLOSED)?;
+        if events.len() >= EVENTS_MAX {
+            return Err(Errno::AGAIN);
+        }
+        events.push_back(Event { number, content });
+        Ok(length)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _queue: *mut sys::fid_eq,
+    _number: c_int,
+    _data: *const c_void,
+    to: *mut c_char,
+    room: usize,
+) -> *const c_char {
+    if !to.is_null() {
+        // SAFETY: the caller gives memory with this room.
+        unsafe { copy_text(b"no error", to, room) };
+    }
+    c"no error".as_ptr()
+}

@@ -1,0 +1,143 @@
+//! The functions of a fabric: fi_fabric(3), fi_poll(3).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tagmatch_ofi_sys as sys;
+
+use super::cq;
+use super::domain;
+use super::entry::{enter, head, retire, table};
+use super::eq;
+use super::handle::{FabricHandle, fabric_of};
+use super::stub::Stub;
+use crate::domain::Fabric;
+use crate::errno::{Errno, Result};
+use crate::settings;
+
+static HEAD: sys::fi_ops = sys::fi_ops {
+    size: size_of::<sys::fi_ops>(),
+    close: Some(close),
+    bind: Stub::STUB,
+    control: Stub::STUB,
+    ops_open: Stub::STUB,
+    tostr: Stub::STUB,
+    ops_set: Stub::STUB,
+};
+
+static FABRIC: sys::fi_ops_fabric = sys::fi_ops_fabric {
+    size: size_of::<sys::fi_ops_fabric>(),
+    domain: Some(open_domain),
+    passive_ep: Stub::STUB,
+    eq_open: Some(eq::open),
+    wait_open: Stub::STUB,
+    trywait: Some(trywait),
+    domain2: Some(open_domain2),
+};
+
+/// `fi_fabric`.
+pub(crate) unsafe extern "C" fn open(
+    attributes: *mut sys::fi_fabric_attr,
+    fabric: *mut *mut sys::fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    enter(|| {
+        if attributes.is_null() || fabric.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller gives attributes.
+        let api_version = unsafe { (*attributes).api_version };
+        let settings = settings::of_environment().ok_or(Errno::NO_DATA)?;
+        let inner = Fabric { api_version, settings, children: 0.into(), is_closed: false.into() };
+        let object = sys::fid_fabric {
+            fid: head(sys::FI_CLASS_FABRIC, context, &HEAD),
+            ops: table(&FABRIC),
+            api_version,
+        };
+        let handle = Box::new(FabricHandle { object, fabric: Arc::new(inner) });
+        // SAFETY: the caller gives a place for the fabric.
+        unsafe { *fabric = Box::into_raw(handle).cast() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
+    enter(|| {
+        // SAFETY: the caller closes a fabric.
+        let fabric = unsafe { fabric_of(fid.cast()) };
+        if fabric.is_closed.load(Ordering::Relaxed) {
+            return Err(Errno::CLOSED);
+        }
+        if fabric.children.load(Ordering::Relaxed) > 0 {
+            return Err(Errno::BUSY);
+        }
+        fabric.is_closed.store(true, Ordering::Relaxed);
+        // SAFETY: `open` made the handle, and it was not closed before.
+        unsafe { retire(fid.cast::<FabricHandle>()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn open_domain(
+    fabric: *mut sys::fid_fabric,
+    info: *mut sys::fi_info,
+    domain: *mut *mut sys::fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller keeps the promises of fi_domain(3).
+    enter(|| unsafe { domain::open(fabric, info, domain, context) })
+}
+
+unsafe extern "C" fn open_domain2(
+    fabric: *mut sys::fid_fabric,
+    info: *mut sys::fi_info,
+    domain: *mut *mut sys::fid_domain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    enter(|| {
+        if flags != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        // SAFETY: the caller keeps the promises of fi_domain(3).
+        unsafe { domain::open(fabric, info, domain, context) }
+    })
+}
+
+/// `fi_trywait`: whether the caller may sleep on the descriptors of these objects.
+unsafe extern "C" fn trywait(
+    _fabric: *mut sys::fid_fabric,
+    objects: *mut *mut sys::fid,
+    count: c_int,
+) -> c_int {
+    enter(|| {
+        let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        if count == 0 || objects.is_null() {
+            return if count == 0 { Ok(()) } else { Err(Errno::INVALID) };
+        }
+        // SAFETY: the caller gives `count` objects.
+        for object in unsafe { std::slice::from_raw_parts(objects, count) } {
+            // SAFETY: as above.
+            unsafe { may_sleep_on(*object)? };
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `object` is an object of libfabric, or null.
+unsafe fn may_sleep_on(object: *mut sys::fid) -> Result<()> {
+    if object.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the class says what the object is.
+    let may = unsafe {
+        match (*object).fclass {
+            sys::FI_CLASS_CQ => cq::arm(object.cast())?,
+            sys::FI_CLASS_EQ => eq::is_empty(object.cast()),
+            _ => return Err(Errno::INVALID),
+        }
+    };
+    if may { Ok(()) } else { Err(Errno::AGAIN) }
+}

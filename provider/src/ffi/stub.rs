@@ -1,0 +1,63 @@
+//! Functions that this provider doesn't have. Each answers `-FI_ENOSYS`: libfabric's inline
+//! functions call through a table without asking whether the function is there.
+
+use tagmatch_ofi_sys as sys;
+
+use super::entry::Answer;
+use crate::errno::Errno;
+
+/// A function that answers `-FI_ENOSYS`, of any type that a table has.
+pub(crate) trait Stub {
+    /// The function.
+    const STUB: Self;
+}
+
+macro_rules! stubs {
+    ($(($($argument:ident)*))*) => {
+        $(
+            impl<$($argument,)* R: Answer> Stub for Option<unsafe extern "C" fn($($argument),*) -> R> {
+                const STUB: Self = {
+                    unsafe extern "C" fn stub<$($argument,)* R: Answer>($(_: $argument),*) -> R {
+                        R::of(Err(Errno::NO_SYSTEM_CALL))
+                    }
+                    Some(stub::<$($argument,)* R>)
+                };
+            }
+        )*
+    };
+}
+
+stubs! {
+    (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H)
+    (A B C D E F G H I) (A B C D E F G H I J) (A B C D E F G H I J K) (A B C D E F G H I J K L)
+    (A B C D E F G H I J K L M) (A B C D E F G H I J K L M N) (A B C D E F G H I J K L M N O)
+    (A B C D E F G H I J K L M N O P)
+}
+
+/// The table of a kind of operations that there are none of.
+macro_rules! none {
+    ($(#[$meta:meta])* $name:ident: $table:ident { $($field:ident)* }) => {
+        $(#[$meta])*
+        pub(crate) static $name: sys::$table =
+            sys::$table { size: size_of::<sys::$table>(), $($field: Stub::STUB,)* };
+    };
+}
+
+none! {
+    /// Remote memory access.
+    RMA: fi_ops_rma { read readv readmsg write writev writemsg inject writedata injectdata }
+}
+none! {
+    /// Atomic operations.
+    ATOMIC: fi_ops_atomic {
+        write writev writemsg inject readwrite readwritev readwritemsg compwrite compwritev
+        compwritemsg writevalid readwritevalid compwritevalid
+    }
+}
+none! {
+    /// Collective operations.
+    COLLECTIVE: fi_ops_collective {
+        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather msg
+        barrier2
+    }
+}

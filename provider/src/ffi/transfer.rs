@@ -1,0 +1,253 @@
+//! What sends and receives, tagged and untagged, have in common.
+
+use std::ffi::c_void;
+
+use tagmatch::Buffer;
+use tagmatch_ofi_sys as sys;
+
+use super::handle::with_endpoint;
+use crate::errno::{Errno, Result};
+use crate::info::{INJECT_MAX, PARTS_MAX};
+use crate::memory::Memory;
+use crate::state::{Endpoint, Pattern, Receive, Send, Sinks};
+
+/// Flags that a call to send may have.
+const SEND_FLAGS: u64 = sys::FI_MORE
+    | sys::FI_COMPLETION
+    | sys::FI_INJECT
+    | sys::FI_INJECT_COMPLETE
+    | sys::FI_TRANSMIT_COMPLETE
+    | sys::FI_DELIVERY_COMPLETE
+    | sys::FI_MATCH_COMPLETE
+    | sys::FI_REMOTE_CQ_DATA;
+
+/// The memory of a call: one piece, or several.
+#[derive(Clone, Copy)]
+pub(crate) enum Pieces {
+    One(*const c_void, usize),
+    Several(*const libc::iovec, usize),
+}
+
+impl Pieces {
+    /// The only piece, or `None` if there are several.
+    ///
+    /// # Safety
+    /// The pieces are readable, and writable if `writable`, until the operation's entry has been read.
+    #[inline]
+    unsafe fn only(self, writable: bool) -> Result<Option<Memory>> {
+        let (start, length) = match self {
+            Pieces::One(start, length) => (start, length),
+            Pieces::Several(_, 0) => (std::ptr::null(), 0),
+            Pieces::Several(parts, _) if parts.is_null() => return Err(Errno::INVALID),
+            // SAFETY: the caller gives one part.
+            Pieces::Several(parts, 1) => unsafe {
+                ((*parts).iov_base.cast_const(), (*parts).iov_len)
+            },
+            Pieces::Several(_, 2..=PARTS_MAX) => return Ok(None),
+            Pieces::Several(..) => return Err(Errno::INVALID),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { Memory::new(start.cast(), length, writable) }.map(Some)
+    }
+
+    /// All pieces.
+    ///
+    /// # Safety
+    /// As for [`Pieces::only`].
+    unsafe fn all(self, writable: bool) -> Result<Vec<Memory>> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if let Some(only) = self.only(writable)? {
+                return Ok(vec![only]);
+            }
+            let Pieces::Several(parts, count) = self else { return Err(Errno::INVALID) };
+            let parts = std::slice::from_raw_parts(parts, count);
+            let part = |part: &libc::iovec| {
+                Memory::new(part.iov_base.cast_const().cast(), part.iov_len, writable)
+            };
+            parts.iter().map(part).collect()
+        }
+    }
+
+    /// The first byte's place, and a buffer of all pieces.
+    ///
+    /// # Safety
+    /// As for [`Pieces::only`].
+    #[inline]
+    unsafe fn buffer(self, writable: bool) -> Result<(usize, Buffer)> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.only(writable)? {
+                Some(memory) => Ok((memory.start(), memory.buffer())),
+                None => {
+                    let all = self.all(writable)?;
+                    let start = all.first().map_or(0, Memory::start);
+                    Ok((start, Buffer::from_slices(all.into_iter().map(Memory::buffer))))
+                }
+            }
+        }
+    }
+
+    /// A copy of the bytes.
+    ///
+    /// # Safety
+    /// As for [`Pieces::only`].
+    unsafe fn copy(self) -> Result<Buffer> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let all = self.all(false)?;
+            let length = all.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+            if length.is_none_or(|length| length > INJECT_MAX) {
+                return Err(Errno::TOO_LONG);
+            }
+            Ok(all.iter().map(|piece| piece.bytes()).collect::<Vec<_>>().concat().into())
+        }
+    }
+}
+
+/// A message to send, as a caller gives it.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) pieces: Pieces,
+    pub(crate) destination: u64,
+    /// The worker's tag.
+    pub(crate) tag: u64,
+    /// Immediate data, if there is any.
+    pub(crate) data: Option<u64>,
+    pub(crate) context: *mut c_void,
+    /// `FI_TAGGED` or `FI_MSG`.
+    pub(crate) kind: u64,
+    /// The flags of the call; `None`: those of the endpoint.
+    pub(crate) flags: Option<u64>,
+}
+
+/// 32 bits of immediate data travel with a message (`cq_data_size`); a caller has no more.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is cut off, as fi_msg(3) says")]
+fn immediate(data: Option<u64>) -> Option<u32> {
+    data.map(|data| data as u32)
+}
+
+/// Sends a message.
+///
+/// # Safety
+/// `endpoint` is an endpoint, and the caller keeps the promises of fi_msg(3).
+#[inline]
+pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> Result<()> {
+    let Outgoing { pieces, destination, tag, data, context, kind, flags } = message;
+    if flags.is_some_and(|flags| flags & !SEND_FLAGS != 0) {
+        return Err(Errno::BAD_FLAGS);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_endpoint(endpoint, |endpoint, sinks| {
+            let flags = flags.unwrap_or(endpoint.opened.send_flags);
+            let buffer =
+                if flags & sys::FI_INJECT != 0 { pieces.copy()? } else { pieces.buffer(false)?.1 };
+            let (immediate, kind, context) =
+                (immediate(data), sys::FI_SEND | kind, context as usize);
+            let send = Send { buffer, destination, tag, immediate, context, kind, flags };
+            endpoint.send(sinks, send)
+        })
+    }
+}
+
+/// Sends a copy of a message; there is no entry.
+///
+/// # Safety
+/// As for [`send`].
+#[inline]
+pub(crate) unsafe fn inject(
+    endpoint: *mut sys::fid_ep,
+    start: *const c_void,
+    length: usize,
+    destination: u64,
+    tag: u64,
+    data: Option<u64>,
+) -> Result<()> {
+    if length > INJECT_MAX {
+        return Err(Errno::TOO_LONG);
+    }
+    // SAFETY: the caller's promise. The bytes are copied before the call ends.
+    unsafe {
+        let memory = Memory::new(start.cast(), length, false)?;
+        with_endpoint(endpoint, |endpoint, sinks| {
+            endpoint.inject(sinks, memory.bytes(), destination, tag, immediate(data))
+        })
+    }
+}
+
+/// A receive, as a caller gives it.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming {
+    pub(crate) pieces: Pieces,
+    pub(crate) pattern: Pattern,
+    pub(crate) context: *mut c_void,
+    /// `FI_TAGGED` or `FI_MSG`.
+    pub(crate) kind: u64,
+    /// The flags of the call; `None`: those of the endpoint.
+    pub(crate) flags: Option<u64>,
+}
+
+impl Incoming {
+    fn receive(&self, start: usize, room: usize, tells: bool) -> Receive {
+        let kind = sys::FI_RECV | self.kind;
+        Receive { context: self.context as usize, kind, start, room, tells, multi: None }
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Safety
+    /// The caller keeps the promises of fi_msg(3).
+    #[inline]
+    pub(crate) unsafe fn post(self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
+        let tells = endpoint.receive_tells(self.flags.unwrap_or(endpoint.opened.receive_flags));
+        // SAFETY: the caller's promise.
+        let (start, buffer) = unsafe { self.pieces.buffer(true)? };
+        let receive = self.receive(start, buffer.len(), tells);
+        endpoint.post(sinks, self.pattern, buffer, receive)
+    }
+
+    /// Posts a multi-receive buffer.
+    ///
+    /// # Safety
+    /// The caller keeps the promises of fi_msg(3).
+    pub(crate) unsafe fn post_multi(
+        self,
+        endpoint: &mut Endpoint,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.pieces.only(true)?.ok_or(Errno::INVALID)? };
+        if endpoint.opened.directed && self.pattern.source != sys::FI_ADDR_UNSPEC {
+            // Later receives of other sources could not be matched in their order.
+            return Err(Errno::NOT_SUPPORTED);
+        }
+        let tells = endpoint.receive_tells(self.flags.unwrap_or(endpoint.opened.receive_flags));
+        let receive = self.receive(memory.start(), memory.len(), tells);
+        endpoint.post_multi(sinks, memory, receive)
+    }
+
+    /// Looks for a message that waits.
+    pub(crate) fn peek(self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
+        let receive = self.receive(0, 0, true);
+        endpoint.peek(sinks, self.pattern, receive, self.flags.unwrap_or(0))
+    }
+
+    /// Receives, or drops, a message that was claimed with this context.
+    ///
+    /// # Safety
+    /// The caller keeps the promises of fi_tagged(3).
+    pub(crate) unsafe fn claim(self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
+        let flags = self.flags.unwrap_or(0);
+        let tells = endpoint.receive_tells(flags);
+        let (start, buffer) = if flags & sys::FI_DISCARD != 0 {
+            (0, Buffer::default())
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.pieces.buffer(true)? }
+        };
+        let receive = self.receive(start, buffer.len(), tells);
+        endpoint.receive_claimed(sinks, buffer, receive, flags)
+    }
+}

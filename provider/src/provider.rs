@@ -1,0 +1,111 @@
+//! The provider's description: fi_provider(7).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use tagmatch_ofi_sys as sys;
+
+use crate::ffi;
+use crate::info;
+use crate::settings;
+
+/// The provider's name, for `FI_PROVIDER`.
+pub(crate) const NAME: &CStr = c"tagmatch";
+
+/// The version to claim if libfabric can't be asked for its own. libfabric passes over providers
+/// that are older than what a program asks for.
+const VERSION: u32 = sys::FI_VERSION(2, 6);
+
+struct Provider(sys::fi_provider);
+
+// SAFETY: libfabric alone uses the description, after `fi_prov_ini` has given it.
+unsafe impl Sync for Provider {}
+
+static PROVIDER: std::sync::OnceLock<Box<Provider>> = std::sync::OnceLock::new();
+
+// SAFETY: as for `Sync`.
+unsafe impl Send for Provider {}
+
+/// What libfabric calls when it has loaded the provider. Gives the provider's description.
+#[unsafe(no_mangle)]
+pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
+    let provider = PROVIDER.get_or_init(|| {
+        Box::new(Provider(sys::fi_provider {
+            version: info::VERSION,
+            fi_version: version_of_core().unwrap_or(VERSION),
+            name: NAME.as_ptr(),
+            getinfo: Some(getinfo),
+            fabric: Some(ffi::open_fabric),
+            cleanup: Some(cleanup),
+            ..sys::fi_provider::zeroed()
+        }))
+    });
+    ptr::from_ref(&provider.0).cast_mut()
+}
+
+/// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries bring
+/// a copy with another one.
+fn version_of_core() -> Option<u32> {
+    let mut version = None;
+    // SAFETY: `look` takes the pointer that is passed here, and keeps nothing.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut version).cast()) };
+    version
+}
+
+/// Stores the version if this is the library. Gives 1 to end the search.
+unsafe extern "C" fn look(
+    library: *mut libc::dl_phdr_info,
+    _size: usize,
+    version: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader gives a library, whose name is a string.
+    let name = unsafe {
+        if (*library).dlpi_name.is_null() {
+            return 0;
+        }
+        CStr::from_ptr((*library).dlpi_name)
+    };
+    let bytes = name.to_bytes();
+    let file = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if !file.starts_with(b"libfabric") {
+        return 0;
+    }
+    // SAFETY: the library is loaded and stays so. Its function takes nothing and gives a number.
+    // `version` is the place that `version_of_core` passes.
+    unsafe {
+        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            return 0;
+        }
+        let function = libc::dlsym(handle, c"fi_version".as_ptr());
+        if !function.is_null() {
+            let function: unsafe extern "C" fn() -> u32 = std::mem::transmute(function);
+            *version.cast::<Option<u32>>() = Some(function());
+        }
+        libc::dlclose(handle);
+    }
+    1
+}
+
+unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const sys::fi_info,
+    found: *mut *mut sys::fi_info,
+) -> c_int {
+    ffi::enter(|| {
+        let settings = settings::of_environment().ok_or(crate::errno::Errno::NO_DATA)?;
+        // SAFETY: libfabric passes on what its caller gives.
+        unsafe { info::getinfo(&settings, version, node, service, flags, hints, found) }
+    })
+}
+
+/// libfabric calls it at the end of the process.
+unsafe extern "C" fn cleanup() {
+    let _: c_int = ffi::enter(|| {
+        crate::domain::close_all();
+        Ok(())
+    });
+}

@@ -1,0 +1,28 @@
+//! The provider's settings.
+
+use std::sync::Arc;
+
+use tagmatch::Config;
+
+/// The settings of the environment.
+pub(crate) struct Settings;
+
+impl Settings {
+    /// Whether workers are UCX's.
+    #[expect(clippy::unused_self, reason = "the device is a setting")]
+    pub(crate) fn is_ucx(&self) -> bool {
+        false
+    }
+
+    /// The settings of a worker.
+    #[expect(clippy::unused_self, reason = "the device is a setting")]
+    pub(crate) fn config(&self) -> Config {
+        Config::default()
+    }
+}
+
+/// The settings that the environment gives; `None` if one of them is wrong.
+#[expect(clippy::unnecessary_wraps, reason = "a setting may be wrong")]
+pub(crate) fn of_environment() -> Option<Arc<Settings>> {
+    Some(Arc::new(Settings))
+}

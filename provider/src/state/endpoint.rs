@@ -1,0 +1,324 @@
+//! An endpoint: a worker, and the operations that are under way on it.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
+use tagmatch_device::slab::{Key, Slab};
+use tagmatch_ofi_sys as sys;
+
+use super::counter::Counter;
+use super::entry::{Entry, Failure};
+use super::operation::{Operation, Pattern, UNTAGGED};
+use super::pending::Pending;
+use super::queue::Queue;
+use super::vector::Vector;
+use crate::errno::{self, Errno, Reason, Result};
+
+/// Most operations that are under way on one endpoint.
+const OPERATIONS_MAX: u32 = 1 << 30;
+
+/// Ends that are taken from the worker in one portion.
+const PORTION: usize = 64;
+
+/// The settings that an endpoint was opened with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// The capabilities of the endpoint: `FI_SEND`, `FI_RECV` and others.
+    pub(crate) caps: u64,
+    /// `FI_DIRECTED_RECV`: receives may name their source.
+    pub(crate) directed: bool,
+    /// `FI_SOURCE`: entries tell the source.
+    pub(crate) source: bool,
+    /// The flags of sends that are given none.
+    pub(crate) send_flags: u64,
+    /// The flags of receives that are given none.
+    pub(crate) receive_flags: u64,
+}
+
+/// The completion queue of one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    /// The queue.
+    pub(crate) queue: Key,
+    /// `FI_SELECTIVE_COMPLETION`: an operation has an entry only if its flags have `FI_COMPLETION`.
+    pub(crate) selective: bool,
+}
+
+/// A counter, and the operations that it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    /// The counter.
+    pub(crate) counter: Key,
+    /// `FI_SEND`, `FI_RECV` or both; other flags name operations that there are not.
+    pub(crate) flags: u64,
+}
+
+/// An endpoint.
+pub(crate) struct Endpoint {
+    pub(crate) worker: Worker,
+    pub(crate) opened: Opened,
+    pub(crate) vector: Option<Key>,
+    pub(crate) transmit: Option<Binding>,
+    pub(crate) receive: Option<Binding>,
+    pub(crate) counters: Vec<Counts>,
+    pub(crate) is_enabled: bool,
+    /// A multi-receive buffer with less room than this is given back (`FI_OPT_MIN_MULTI_RECV`).
+    pub(crate) multi_min: usize,
+    /// The peers of the vector's addresses, as far as they were used.
+    peers: Vec<Option<Peer>>,
+    /// The addresses of peers, by the peers' numbers.
+    sources: Vec<u64>,
+    pub(crate) operations: Slab<Operation>,
+    /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
+    pub(crate) pending: VecDeque<Pending>,
+    /// Numbers multi-receive buffers.
+    pub(crate) multis: u64,
+    /// Messages that were claimed, by the context of the claim.
+    pub(crate) claimed: HashMap<usize, Message>,
+    /// Room for the worker's ends.
+    ends: Vec<End>,
+}
+
+/// Where the ends of an endpoint's operations go.
+pub(crate) struct Sinks<'a> {
+    pub(crate) queues: &'a mut Slab<Queue>,
+    pub(crate) counters: &'a mut Slab<Counter>,
+    pub(crate) vectors: &'a Slab<Vector>,
+}
+
+impl Endpoint {
+    /// An endpoint that is bound to nothing yet.
+    pub(crate) fn new(worker: Worker, opened: Opened, multi_min: usize) -> Self {
+        Endpoint {
+            worker,
+            opened,
+            vector: None,
+            transmit: None,
+            receive: None,
+            counters: Vec::new(),
+            is_enabled: false,
+            multi_min,
+            peers: Vec::new(),
+            sources: Vec::new(),
+            operations: Slab::default(),
+            pending: VecDeque::new(),
+            multis: 0,
+            claimed: HashMap::new(),
+            ends: Vec::with_capacity(PORTION),
+        }
+    }
+
+    /// The peer with an address of the vector.
+    #[inline]
+    pub(crate) fn peer(&mut self, sinks: &Sinks<'_>, address: u64) -> Result<Peer> {
+        let index = usize::try_from(address).map_err(|_| Errno::INVALID)?;
+        match self.peers.get(index) {
+            Some(Some(peer)) => Ok(*peer),
+            _ => self.meet(sinks, address, index),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, sinks: &Sinks<'_>, number: u64, index: usize) -> Result<Peer> {
+        let vector = self.vector.and_then(|vector| sinks.vectors.get(vector));
+        let address = vector.ok_or(Errno::NO_AV)?.address(number)?;
+        let peer = self.worker.connect(&address).map_err(|_| Errno::HOST_UNREACHABLE)?;
+        if self.peers.len() <= index {
+            self.peers.resize(index + 1, None);
+        }
+        self.peers[index] = Some(peer);
+        Ok(peer)
+    }
+
+    /// The vector no longer has an address. The peer stays connected: what is under way with the
+    /// peer goes on.
+    pub(crate) fn forget(&mut self, address: u64) {
+        let index = usize::try_from(address).unwrap_or(usize::MAX);
+        if let Some(peer) = self.peers.get_mut(index) {
+            *peer = None;
+        }
+        self.sources.iter_mut().filter(|source| **source == address).for_each(|source| {
+            *source = sys::FI_ADDR_NOTAVAIL;
+        });
+    }
+
+    /// The messages that a receive takes. The pattern's source counts only if the endpoint was opened
+    /// with `FI_DIRECTED_RECV` (fi_tagged(3)).
+    #[inline]
+    pub(crate) fn which(&mut self, sinks: &Sinks<'_>, pattern: Pattern) -> Result<Match> {
+        if self.receive.is_none() || !self.is_enabled {
+            return Err(Errno::BAD_STATE);
+        }
+        let Pattern { tag, mask, source } = pattern;
+        let which = Match::masked(Tag(tag), TagMask(mask));
+        if !self.opened.directed || source == sys::FI_ADDR_UNSPEC {
+            return Ok(which);
+        }
+        Ok(which.from(self.peer(sinks, source)?))
+    }
+
+    /// The address of the peer that sent a message, if the endpoint is to tell it.
+    #[inline]
+    pub(crate) fn source(&mut self, vectors: &Slab<Vector>, peer: Peer) -> u64 {
+        if !self.opened.source {
+            return sys::FI_ADDR_NOTAVAIL;
+        }
+        match self.sources.get(peer.number() as usize) {
+            Some(source) if *source != sys::FI_ADDR_NOTAVAIL => *source,
+            _ => self.find_source(vectors, peer),
+        }
+    }
+
+    #[cold]
+    fn find_source(&mut self, vectors: &Slab<Vector>, peer: Peer) -> u64 {
+        let vector = self.vector.and_then(|vector| vectors.get(vector));
+        let address = self.worker.peer_address(peer);
+        let (Some(vector), Ok(address)) = (vector, address) else { return sys::FI_ADDR_NOTAVAIL };
+        let (source, index) = (vector.number(&address), peer.number() as usize);
+        if source != sys::FI_ADDR_NOTAVAIL {
+            if self.sources.len() <= index {
+                self.sources.resize(index + 1, sys::FI_ADDR_NOTAVAIL);
+            }
+            self.sources[index] = source;
+        }
+        source
+    }
+
+    /// A name for an operation that is about to begin.
+    #[inline]
+    pub(crate) fn vacant(&self) -> Result<Key> {
+        self.operations.vacant(OPERATIONS_MAX).ok_or(Errno::AGAIN)
+    }
+
+    /// Makes progress, and puts what has ended into completion queues and counters. Gives the number
+    /// of ends.
+    pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) -> usize {
+        let mut total = 0;
+        loop {
+            let count = self.take_ends(sinks);
+            total += count;
+            if self.pending.is_empty() {
+                return total;
+            }
+            // What waits for the next part of a multi-receive buffer ends that part at once.
+            self.settle(sinks);
+            if count == 0 || total >= PORTION {
+                return total;
+            }
+        }
+    }
+
+    #[inline]
+    fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
+        let mut ends = std::mem::take(&mut self.ends);
+        let count = self.worker.ends(&mut ends, PORTION);
+        for end in ends.drain(..) {
+            if let End::Operation { context, result, .. } = end {
+                self.finish(sinks, Key::from_bits(context), &result);
+            }
+        }
+        self.ends = ends;
+        count
+    }
+
+    #[inline]
+    fn finish(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        key: Key,
+        result: &std::result::Result<Status, Error>,
+    ) {
+        let Some(operation) = self.operations.remove(key) else { return };
+        let entry = self.entry(sinks.vectors, &operation, result);
+        match operation.multi {
+            Some(multi) => self.finish_part(sinks, multi, entry, operation.tells),
+            None => self.tell(sinks, entry, operation.tells),
+        }
+    }
+
+    /// The entry of an operation that has ended.
+    #[inline]
+    fn entry(
+        &mut self,
+        vectors: &Slab<Vector>,
+        operation: &Operation,
+        result: &std::result::Result<Status, Error>,
+    ) -> Entry {
+        let mut entry = Entry::new(operation.context, operation.flags);
+        match result {
+            Ok(status) if operation.flags & sys::FI_RECV != 0 => {
+                entry.start = operation.start;
+                self.describe(vectors, &mut entry, status);
+                if status.truncated {
+                    let overflow = status.length.saturating_sub(operation.room);
+                    let (errno, reason) = (Errno::TRUNCATED, Reason::Truncated);
+                    entry.length = operation.room;
+                    entry.failure = Some(Failure { errno, reason, overflow });
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                entry.start = operation.start;
+                entry.failure = Some(Failure::new(errno::of_error(error)));
+            }
+        }
+        entry
+    }
+
+    /// Adds the facts of a message to an entry.
+    #[inline]
+    pub(crate) fn describe(&mut self, vectors: &Slab<Vector>, entry: &mut Entry, status: &Status) {
+        entry.length = status.length;
+        entry.tag = status.tag.0 & !UNTAGGED;
+        entry.source = self.source(vectors, status.source);
+        if let Some(data) = status.immediate {
+            entry.data = data.into();
+            entry.flags |= sys::FI_REMOTE_CQ_DATA;
+        }
+    }
+
+    /// Puts an entry into the completion queue of its direction, and counts it.
+    #[inline]
+    pub(crate) fn tell(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
+        if !self.counters.is_empty() {
+            self.count(sinks, entry.flags, entry.failure.is_none());
+        }
+        if tells || entry.failure.is_some() {
+            let is_send = entry.flags & sys::FI_SEND != 0;
+            let binding = if is_send { self.transmit } else { self.receive };
+            if let Some(queue) = binding.and_then(|binding| sinks.queues.get_mut(binding.queue)) {
+                queue.push(entry);
+            }
+        }
+    }
+
+    /// Counts an operation that has ended, or an injected message.
+    pub(crate) fn count(&self, sinks: &mut Sinks<'_>, flags: u64, is_success: bool) {
+        for counts in &self.counters {
+            if counts.flags & flags & (sys::FI_SEND | sys::FI_RECV) != 0
+                && let Some(counter) = sinks.counters.get_mut(counts.counter)
+            {
+                counter.add(is_success);
+            }
+        }
+    }
+
+    /// Cancels the receive with this context that was posted first, if there is one (fi_cancel(3)).
+    /// Its entry tells the outcome.
+    pub(crate) fn cancel(&mut self, sinks: &mut Sinks<'_>, context: usize) {
+        if self.cancel_pending(sinks, context) {
+            return;
+        }
+        let is_wanted = |operation: &Operation| {
+            operation.context == context && operation.flags & sys::FI_RECV != 0
+        };
+        for key in self.operations.keys_where(is_wanted) {
+            if let Some(operation) = self.operations.get(key)
+                && self.worker.cancel_queued(operation.request)
+            {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A domain's objects: endpoints, completion queues, counters, address vectors and event queues.
+//!
+//! All of them lie in one [`State`] under one lock, and name each other by keys. Closing an object
+//! makes its key invalid, so a call on a closed object is an error.
+
+mod counter;
+mod endpoint;
+mod entry;
+mod multi;
+mod operation;
+mod pending;
+mod queue;
+mod receive;
+mod send;
+mod vector;
+
+use tagmatch_device::slab::{Key, Slab};
+use tagmatch_ofi_sys as sys;
+
+pub(crate) use counter::Counter;
+pub(crate) use endpoint::{Binding, Counts, Endpoint, Opened, Sinks};
+pub(crate) use entry::Entry;
+pub(crate) use operation::{Pattern, Receive, UNTAGGED};
+pub(crate) use queue::{Queue, Waiter};
+pub(crate) use send::Send;
+pub(crate) use vector::Vector;
+
+use crate::errno::{Errno, Result};
+
+/// Most objects of one kind in a domain.
+const OBJECTS_MAX: u32 = 1 << 20;
+
+/// The objects of a domain.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) endpoints: Slab<Endpoint>,
+    pub(crate) queues: Slab<Queue>,
+    pub(crate) counters: Slab<Counter>,
+    pub(crate) vectors: Slab<Vector>,
+}
+
+// SAFETY: workers are for one thread, since their handles share memory without atomic counts. A
+// worker, its messages and its requests lie in one `Endpoint`, hence in one `State`, which the lock
+// of its domain gives to one thread at a time.
+unsafe impl std::marker::Send for State {}
+
+/// An object that was closed.
+pub(crate) fn closed<T>(found: Option<T>) -> Result<T> {
+    found.ok_or(Errno::CLOSED)
+}
+
+/// Adds an object.
+pub(crate) fn insert<T>(table: &mut Slab<T>, object: T) -> Result<Key> {
+    table.insert(object, OBJECTS_MAX).map_err(|_| Errno::NO_MEMORY)
+}
+
+impl State {
+    /// An endpoint, and where the ends of its operations go.
+    #[inline]
+    pub(crate) fn endpoint(&mut self, key: Key) -> Result<(&mut Endpoint, Sinks<'_>)> {
+        let State { endpoints, queues, counters, vectors } = self;
+        let endpoint = closed(endpoints.get_mut(key))?;
+        Ok((endpoint, Sinks { queues, counters, vectors }))
+    }
+
+    /// Binds an endpoint to an address vector.
+    pub(crate) fn bind_vector(&mut self, endpoint: Key, vector: Key) -> Result<()> {
+        let bound = closed(self.vectors.get_mut(vector))?;
+        let endpoint = closed(self.endpoints.get_mut(endpoint))?;
+        if endpoint.is_enabled || endpoint.vector.is_some() {
+            return Err(Errno::BAD_STATE);
+        }
+        endpoint.vector = Some(vector);
+        bound.endpoints += 1;
+        Ok(())
+    }
+
+    /// Binds an endpoint to a completion queue, for sends, receives or both (fi_endpoint(3)).
+    pub(crate) fn bind_queue(&mut self, key: Key, queue: Key, flags: u64) -> Result<()> {
+        const KNOWN: u64 = sys::FI_TRANSMIT | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
+        if flags & !KNOWN != 0 || flags & (sys::FI_TRANSMIT | sys::FI_RECV) == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let bound = closed(self.queues.get_mut(queue))?;
+        let endpoint = closed(self.endpoints.get_mut(key))?;
+        let binding = Binding { queue, selective: flags & sys::FI_SELECTIVE_COMPLETION != 0 };
+        let is_taken = |wanted: u64, has: &Option<Binding>| flags & wanted != 0 && has.is_some();
+        if endpoint.is_enabled
+            || is_taken(sys::FI_TRANSMIT, &endpoint.transmit)
+            || is_taken(sys::FI_RECV, &endpoint.receive)
+        {
+            return Err(Errno::BAD_STATE);
+        }
+        if let Some(waiter) = &bound.waiter {
+            let watched = waiter.watch(endpoint.worker.event_descriptor());
+            watched.map_err(|_| Errno::NO_MEMORY)?;
+        }
+        if flags & sys::FI_TRANSMIT != 0 {
+            endpoint.transmit = Some(binding);
+        }
+        if flags & sys::FI_RECV != 0 {
+            endpoint.receive = Some(binding);
+        }
+        if !bound.endpoints.contains(&key) {
+            bound.endpoints.push(key);
+        }
+        Ok(())
+    }
+
+    /// Binds an endpoint to a counter of sends, of receives or of both. A counter of operations that
+    /// there are not (`FI_READ`, `FI_WRITE`) stays zero.
+    pub(crate) fn bind_counter(&mut self, key: Key, counter: Key, flags: u64) -> Result<()> {
+        const KNOWN: u64 = sys::FI_SEND
+            | sys::FI_RECV
+            | sys::FI_READ
+            | sys::FI_WRITE
+            | sys::FI_REMOTE_READ
+            | sys::FI_REMOTE_WRITE;
+        if flags & !KNOWN != 0 || flags == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let bound = closed(self.counters.get_mut(counter))?;
+        let endpoint = closed(self.endpoints.get_mut(key))?;
+        if endpoint.is_enabled {
+            return Err(Errno::BAD_STATE);
+        }
+        endpoint.counters.push(Counts { counter, flags });
+        if !bound.endpoints.contains(&key) {
+            bound.endpoints.push(key);
+        }
+        Ok(())
+    }
+
+    /// Opens an endpoint for operations.
+    ///
+    /// # Errors
+    /// The endpoint is bound to no address vector, or a direction that it was opened for
+    /// has no completion queue and no counter.
+    pub(crate) fn enable(&mut self, key: Key) -> Result<()> {
+        let endpoint = closed(self.endpoints.get_mut(key))?;
+        if endpoint.is_enabled {
+            return Err(Errno::BAD_STATE);
+        }
+        if endpoint.vector.is_none() {
+            return Err(Errno::NO_AV);
+        }
+        let lacks = |direction: u64, binding: &Option<Binding>| {
+            let counted = endpoint.counters.iter().any(|counts| counts.flags & direction != 0);
+            endpoint.opened.caps & direction != 0 && binding.is_none() && !counted
+        };
+        if lacks(sys::FI_SEND, &endpoint.transmit) || lacks(sys::FI_RECV, &endpoint.receive) {
+            return Err(Errno::NO_CQ);
+        }
+        endpoint.is_enabled = true;
+        Ok(())
+    }
+
+    /// Takes an endpoint out. Dropping it delivers what it has accepted, which may take as long as
+    /// its peers need: the caller drops it without holding the lock.
+    pub(crate) fn close_endpoint(&mut self, key: Key) -> Result<Endpoint> {
+        let endpoint = closed(self.endpoints.remove(key))?;
+        for binding in [endpoint.transmit, endpoint.receive].into_iter().flatten() {
+            if let Some(queue) = self.queues.get_mut(binding.queue) {
+                queue.endpoints.retain(|bound| *bound != key);
+                if let Some(waiter) = &queue.waiter {
+                    waiter.forget(endpoint.worker.event_descriptor());
+                }
+            }
+        }
+        for counts in &endpoint.counters {
+            if let Some(counter) = self.counters.get_mut(counts.counter) {
+                counter.endpoints.retain(|bound| *bound != key);
+            }
+        }
+        if let Some(vector) = endpoint.vector.and_then(|vector| self.vectors.get_mut(vector)) {
+            vector.endpoints -= 1;
+        }
+        Ok(endpoint)
+    }
+
+    /// Closes a completion queue that no endpoint is bound to.
+    pub(crate) fn close_queue(&mut self, key: Key) -> Result<()> {
+        if !closed(self.queues.get(key))?.endpoints.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        self.queues.remove(key);
+        Ok(())
+    }
+
+    /// Closes a counter that no endpoint is bound to.
+    pub(crate) fn close_counter(&mut self, key: Key) -> Result<()> {
+        if !closed(self.counters.get(key))?.endpoints.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        self.counters.remove(key);
+        Ok(())
+    }
+
+    /// Closes an address vector that no endpoint is bound to.
+    pub(crate) fn close_vector(&mut self, key: Key) -> Result<()> {
+        if closed(self.vectors.get(key))?.endpoints > 0 {
+            return Err(Errno::BUSY);
+        }
+        self.vectors.remove(key);
+        Ok(())
+    }
+
+    /// Whether the domain has no objects.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.endpoints.is_empty()
+            && self.queues.is_empty()
+            && self.counters.is_empty()
+            && self.vectors.is_empty()
+    }
+
+    /// Takes an address out of a vector. Its peer stays connected.
+    pub(crate) fn remove_address(&mut self, key: Key, address: u64) -> Result<()> {
+        closed(self.vectors.get_mut(key))?.remove(address)?;
+        for endpoint in self.endpoints.keys_where(|endpoint| endpoint.vector == Some(key)) {
+            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                endpoint.forget(address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes progress on the endpoints of a completion queue.
+    #[inline]
+    pub(crate) fn progress_queue(&mut self, key: Key) -> Result<()> {
+        let queue = closed(self.queues.get_mut(key))?;
+        let is_armed = queue.is_armed;
+        if is_armed && queue.sleepers == 0 {
+            self.disarm(key);
+        }
+        let mut index = 0;
+        while let Some(endpoint) = self.queues.get(key).and_then(|q| q.endpoints.get(index)) {
+            self.progress(*endpoint);
+            index += 1;
+        }
+        if is_armed {
+            self.rearm(key);
+        }
+        Ok(())
+    }
+
+    /// Threads sleep on the descriptor of a queue while another one has made progress: the workers
+    /// are armed again, or the threads are woken.
+    #[cold]
+    fn rearm(&mut self, key: Key) {
+        let Some(queue) = self.queues.get_mut(key).filter(|queue| queue.sleepers > 0) else {
+            return;
+        };
+        let mut workers = queue.endpoints.iter().filter_map(|key| self.endpoints.get(*key));
+        if !workers.all(|endpoint| endpoint.worker.arm()) {
+            queue.wake();
+        }
+    }
+
+    /// Makes progress on the endpoints of a counter.
+    pub(crate) fn progress_counter(&mut self, key: Key) -> Result<()> {
+        for endpoint in closed(self.counters.get(key))?.endpoints.clone() {
+            self.progress(endpoint);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn progress(&mut self, endpoint: Key) {
+        if let Ok((endpoint, mut sinks)) = self.endpoint(endpoint) {
+            endpoint.progress(&mut sinks);
+        }
+    }
+
+    /// Makes the descriptor of a completion queue readable at the next event. `false`: there is
+    /// something to read, or to do, already.
+    pub(crate) fn arm(&mut self, key: Key) -> Result<bool> {
+        self.progress_queue(key)?;
+        let queue = closed(self.queues.get_mut(key))?;
+        if queue.len() > 0 || queue.waiter.is_none() {
+            return Ok(false);
+        }
+        queue.clear();
+        queue.is_armed = true;
+        let endpoints = queue.endpoints.clone();
+        let mut workers = endpoints.iter().filter_map(|key| self.endpoints.get(*key));
+        let is_armed = workers.all(|endpoint| endpoint.worker.arm());
+        if !is_armed {
+            self.disarm(key);
+        }
+        Ok(is_armed)
+    }
+
+    /// A thread is about to sleep on the descriptor of a queue. `false`: there is something to do.
+    pub(crate) fn begin_sleep(&mut self, key: Key) -> Result<bool> {
+        let may_sleep = self.arm(key)?;
+        if may_sleep && let Some(queue) = self.queues.get_mut(key) {
+            queue.sleepers += 1;
+        }
+        Ok(may_sleep)
+    }
+
+    /// A thread has slept.
+    pub(crate) fn end_sleep(&mut self, key: Key) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.sleepers -= 1;
+        }
+    }
+
+    #[cold]
+    fn disarm(&mut self, key: Key) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.disarm();
+        for endpoint in &queue.endpoints {
+            if let Some(endpoint) = self.endpoints.get(*endpoint) {
+                endpoint.worker.disarm();
+            }
+        }
+    }
+}

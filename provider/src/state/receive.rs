@@ -1,0 +1,134 @@
+//! Receives, probes, and the receives of claimed messages.
+
+use tagmatch::{Buffer, Failed, Match, QueuedRequest};
+use tagmatch_device::slab::Key;
+use tagmatch_ofi_sys as sys;
+
+use super::endpoint::{Endpoint, Sinks};
+use super::entry::Entry;
+use super::operation::{Operation, Pattern, Receive};
+use super::pending::Pending;
+use crate::errno::{self, Errno, Reason, Result};
+
+impl Endpoint {
+    /// Whether the success of a receive with these flags is an entry.
+    #[inline]
+    pub(crate) fn receive_tells(&self, flags: u64) -> bool {
+        self.receive.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        pattern: Pattern,
+        buffer: Buffer,
+        receive: Receive,
+    ) -> Result<()> {
+        let which = self.which(sinks, pattern)?;
+        if !self.pending.is_empty() && pattern.is_untagged() {
+            self.pending.push_back(Pending::Plain { which, buffer, receive });
+            return Ok(());
+        }
+        self.begin(sinks, which, buffer, receive)
+    }
+
+    /// Hands a receive to the worker.
+    #[inline]
+    pub(crate) fn begin(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        which: Match,
+        buffer: Buffer,
+        receive: Receive,
+    ) -> Result<()> {
+        let key = self.vacant()?;
+        let posted = self.worker.recv_queued(which, buffer, key.to_bits());
+        self.begun(sinks, key, receive, posted);
+        Ok(())
+    }
+
+    /// The worker has a receive, or has refused it. A receive whose source is down ends with an
+    /// error entry, as if the source had gone down afterwards.
+    #[inline]
+    fn begun(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        key: Key,
+        receive: Receive,
+        posted: std::result::Result<QueuedRequest, Failed>,
+    ) {
+        match posted {
+            Ok(request) => self.operations.fill(key, Operation::of_receive(&receive, request)),
+            Err(Failed { error, .. }) => {
+                let entry = Entry::failed(receive.context, receive.kind, errno::of_error(&error));
+                self.tell(sinks, entry, true);
+            }
+        }
+    }
+
+    /// Looks for a message that waits, as `FI_PEEK` does, and adds the entry that says what was
+    /// found: with `FI_CLAIM` the message is kept for the receive with the same context, and with
+    /// `FI_DISCARD` it is dropped (fi_tagged(3)).
+    pub(crate) fn peek(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        pattern: Pattern,
+        receive: Receive,
+        flags: u64,
+    ) -> Result<()> {
+        let Receive { context, kind, .. } = receive;
+        let which = self.which(sinks, pattern)?;
+        let takes = flags & (sys::FI_CLAIM | sys::FI_DISCARD) != 0;
+        if flags & sys::FI_CLAIM != 0 && self.claimed.contains_key(&context) {
+            return Err(Errno::BUSY);
+        }
+        let found = if takes {
+            self.worker.mprobe(which).map(|found| {
+                found.map(|message| {
+                    let status = message.status();
+                    if flags & sys::FI_DISCARD != 0 {
+                        message.discard();
+                    } else {
+                        self.claimed.insert(context, message);
+                    }
+                    status
+                })
+            })
+        } else {
+            self.worker.probe(which)
+        };
+        let mut entry = Entry::new(context, kind);
+        match found {
+            Ok(Some(status)) => self.describe(sinks.vectors, &mut entry, &status),
+            Ok(None) => {
+                entry = Entry::failed(context, kind, (Errno::NO_MESSAGE, Reason::NoMessage));
+            }
+            Err(error) => entry = Entry::failed(context, kind, errno::of_error(&error)),
+        }
+        self.tell(sinks, entry, receive.tells);
+        Ok(())
+    }
+
+    /// Receives the message that was claimed with this context, or drops it.
+    pub(crate) fn receive_claimed(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        buffer: Buffer,
+        receive: Receive,
+        flags: u64,
+    ) -> Result<()> {
+        let key = self.vacant()?;
+        let message = self.claimed.remove(&receive.context).ok_or(Errno::INVALID)?;
+        if flags & sys::FI_DISCARD != 0 {
+            message.discard();
+            let entry = Entry::new(receive.context, receive.kind);
+            self.tell(sinks, entry, receive.tells);
+            return Ok(());
+        }
+        let posted = message.recv_queued(buffer, key.to_bits());
+        self.begun(sinks, key, receive, posted);
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Sends.
+
+use tagmatch::{Buffer, Failed, Peer, QueuedSend, SendMode, SendOptions};
+use tagmatch_ofi_sys as sys;
+
+use super::endpoint::{Endpoint, Sinks};
+use super::entry::Entry;
+use super::operation::Operation;
+use crate::errno::{self, Errno, Result};
+
+/// A message to send.
+pub(crate) struct Send {
+    pub(crate) buffer: Buffer,
+    /// The address in the endpoint's vector.
+    pub(crate) destination: u64,
+    /// The worker's tag.
+    pub(crate) tag: u64,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) context: usize,
+    /// The flags of its entry: `FI_SEND` and `FI_TAGGED` or `FI_MSG`.
+    pub(crate) kind: u64,
+    /// `FI_COMPLETION`, and when the operation is complete.
+    pub(crate) flags: u64,
+}
+
+impl Endpoint {
+    /// Sends a message. A send that is complete at once has its entry at once. A send to a peer that
+    /// is down ends with an error entry, as if the peer had gone down afterwards.
+    #[inline]
+    pub(crate) fn send(&mut self, sinks: &mut Sinks<'_>, send: Send) -> Result<()> {
+        let Send { buffer, destination, tag, immediate, context, kind, flags } = send;
+        let peer = self.peer_of_send(sinks, destination)?;
+        let tells = self.transmit.is_some_and(|binding| !binding.selective)
+            || flags & sys::FI_COMPLETION != 0;
+        let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {
+            SendMode::Delivered
+        } else if flags & sys::FI_MATCH_COMPLETE != 0 {
+            SendMode::Synchronous
+        } else {
+            SendMode::Standard
+        };
+        let key = self.vacant()?;
+        let options = SendOptions { mode, immediate };
+        match self.worker.send_queued_with(peer, tag, buffer, options, key.to_bits()) {
+            Ok(QueuedSend::Complete(_)) => self.tell(sinks, Entry::new(context, kind), tells),
+            Ok(QueuedSend::UnderWay(request)) => {
+                self.operations.fill(key, Operation::of_send(context, kind, tells, request));
+            }
+            Err(Failed { error, .. }) => {
+                self.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a copy of a message; there is no entry.
+    #[inline]
+    pub(crate) fn inject(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        payload: &[u8],
+        destination: u64,
+        tag: u64,
+        immediate: Option<u32>,
+    ) -> Result<()> {
+        let peer = self.peer_of_send(sinks, destination)?;
+        match self.worker.inject_with(peer, tag, payload, immediate) {
+            Ok(true) => {}
+            Ok(false) => return Err(Errno::AGAIN),
+            Err(error) => return Err(errno::of_error(&error).0),
+        }
+        if !self.counters.is_empty() {
+            self.count(sinks, sys::FI_SEND, true);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn peer_of_send(&mut self, sinks: &Sinks<'_>, destination: u64) -> Result<Peer> {
+        if self.transmit.is_none() || !self.is_enabled {
+            return Err(Errno::BAD_STATE);
+        }
+        self.peer(sinks, destination)
+    }
+}

@@ -1,0 +1,70 @@
+//! An address vector.
+
+use std::collections::HashMap;
+
+use tagmatch::Address;
+use tagmatch_device::contents::Contents;
+use tagmatch_ofi_sys as sys;
+
+use crate::address::Name;
+use crate::errno::{Errno, Result};
+
+/// An address vector (fi_av(3)). Its addresses are numbers, for `FI_AV_MAP` as for `FI_AV_TABLE`:
+/// they count from 0 in the order of insertion, and a number is not used again. The same address may
+/// be in the vector more than once.
+#[derive(Default)]
+pub(crate) struct Vector {
+    addresses: Vec<Option<Address>>,
+    /// The first number of each address.
+    numbers: HashMap<Address, u64>,
+    /// How many endpoints are bound to it.
+    pub(crate) endpoints: usize,
+    /// The workers are UCX's, whose addresses have contents of their own.
+    is_ucx: bool,
+}
+
+impl Vector {
+    /// An empty vector for workers on UCX, or for workers on any other device.
+    pub(crate) fn new(is_ucx: bool) -> Self {
+        Vector { is_ucx, ..Vector::default() }
+    }
+
+    /// Adds an address, and gives its number.
+    pub(crate) fn insert(&mut self, name: &Name) -> Result<u64> {
+        let address = name.address().ok_or(Errno::INVALID)?;
+        if !self.is_ucx && Contents::of(&address).is_err() {
+            return Err(Errno::INVALID);
+        }
+        let number = self.addresses.len() as u64;
+        self.addresses.push(Some(address));
+        self.numbers.entry(address).or_insert(number);
+        Ok(number)
+    }
+
+    /// The address with this number.
+    pub(crate) fn address(&self, number: u64) -> Result<Address> {
+        let index = usize::try_from(number).map_err(|_| Errno::INVALID)?;
+        self.addresses.get(index).copied().flatten().ok_or(Errno::INVALID)
+    }
+
+    /// The number of an address; `FI_ADDR_NOTAVAIL` if the vector doesn't have it.
+    pub(crate) fn number(&self, address: &Address) -> u64 {
+        self.numbers.get(address).copied().unwrap_or(sys::FI_ADDR_NOTAVAIL)
+    }
+
+    /// Takes an address out.
+    pub(crate) fn remove(&mut self, number: u64) -> Result<()> {
+        let address = self.address(number)?;
+        if let Some(place) = usize::try_from(number).ok().and_then(|i| self.addresses.get_mut(i)) {
+            *place = None;
+        }
+        if self.numbers.get(&address) == Some(&number) {
+            self.numbers.remove(&address);
+            let other = self.addresses.iter().position(|other| *other == Some(address));
+            if let Some(other) = other {
+                self.numbers.insert(address, other as u64);
+            }
+        }
+        Ok(())
+    }
+}
