@@ -13,8 +13,8 @@ use tagmatch_fallback::Delegated;
 #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, EndList, Ended, Fault, Flushing, MessageId, PeerFault, Posted, RequestId,
-    SendMode, Started, Status, Unsent,
+    Completion, Counters, EndList, Ended, Fault, Flushing, ListObserver, MessageId, PeerFault,
+    Posted, RequestId, SendMode, Started, Status, Unsent,
 };
 use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
@@ -408,6 +408,18 @@ impl WorkerEngine {
 
     pub(crate) fn tell_peers(&mut self) {
         on!(self, engine => engine.requests_mut().tell_peers());
+    }
+
+    /// `false`: the device matches by itself.
+    pub(crate) fn observe(&mut self, observer: Box<dyn ListObserver>) -> bool {
+        on!(
+            self,
+            engine => {
+                engine.observe(observer);
+                true
+            },
+            _ => false
+        )
     }
 
     pub(crate) fn take_woken(&mut self) -> Vec<RequestId> {

@@ -71,6 +71,7 @@ mod loom_model;
 mod message;
 #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 mod networks;
+pub mod observe;
 mod progress_thread;
 mod queue;
 pub mod raw;

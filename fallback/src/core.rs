@@ -14,7 +14,7 @@ use crate::line::Owner;
 use crate::offload::Offload;
 use crate::peer::PeerState;
 use crate::receiver::Receiver;
-use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
+use crate::request::{Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
 use crate::slices;
 use crate::todo::{Operation, Todo};
@@ -31,11 +31,15 @@ pub(crate) struct Core {
     pub(crate) operations: Slab<Operation>,
     /// The NIC's side, if the device has a list of receives.
     pub(crate) offload: Option<Box<Offload>>,
+    /// No message and no posted receive takes the short way: there is a NIC's list or an observer.
+    pub(crate) leaves_short_way: bool,
 }
 
 impl Core {
     pub(crate) fn new(config: &EngineConfig, offload: Option<Box<Offload>>) -> Self {
-        Core { receiver: Receiver::new(config), operations: Slab::default(), offload }
+        let leaves_short_way = offload.is_some();
+        let receiver = Receiver::new(config);
+        Core { receiver, operations: Slab::default(), offload, leaves_short_way }
     }
 
     /// Takes in any event of the device.
@@ -59,7 +63,7 @@ impl Core {
     /// Takes in a message. `ends`: see [`Engine::take_ends`](crate::Engine::take_ends).
     #[inline(always)]
     pub(crate) fn message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
-        if !self.eager(incoming, ends) {
+        if self.leaves_short_way || !self.eager::<false>(incoming, ends) {
             self.other_message(incoming);
         }
     }
@@ -67,6 +71,12 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn other_message(&mut self, incoming: &Incoming<'_>) {
+        if self.receiver.observer.is_on()
+            && self.offload.is_none()
+            && self.eager::<true>(incoming, &mut NoEnds)
+        {
+            return;
+        }
         if let Err(error) = self.parse_message(incoming) {
             self.receiver.todo.push(Todo::Break(incoming.peer, error));
         }
@@ -115,10 +125,11 @@ impl Core {
     /// The short way of a message: an eager message that matches a posted receive. `false`: the
     /// message is another one, and nothing was done.
     #[inline(always)]
-    fn eager(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) -> bool {
-        if self.offload.is_some() {
-            return false;
-        }
+    fn eager<const OBSERVED: bool>(
+        &mut self,
+        incoming: &Incoming<'_>,
+        ends: &mut impl EndList,
+    ) -> bool {
         let rx = &mut self.receiver;
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
         let Some(tmh) = WireMessage::parse_eager(bytes) else { return false };
@@ -143,6 +154,9 @@ impl Core {
             rx.counters.posted += 1;
             let length = length as u64;
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
+            if OBSERVED {
+                rx.observer.tell(|observer| observer.matched(index, &{ status }));
+            }
             match line.owner {
                 Owner::Asks => line.finish(&status),
                 Owner::Queue => {
@@ -190,7 +204,7 @@ impl Core {
             offload.arrived(rx, status, tmh.app_ctx, payload, through_list);
         } else {
             let message = rx.unexpected.store(&status, tmh.app_ctx, payload);
-            rx.unexpected.push(message);
+            rx.push_unexpected(message);
             rx.grant_credit(peer);
         }
         Ok(())
@@ -217,9 +231,10 @@ impl Core {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
+            rx.observer.tell(|observer| observer.matched(request.index(), &status));
             rx.fill(request, message, buffer);
         } else {
-            rx.unexpected.push(message);
+            rx.push_unexpected(message);
             rx.grant_credit(peer);
         }
         Ok(())
@@ -252,11 +267,12 @@ impl Core {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
+            rx.observer.tell(|observer| observer.matched(request.index(), &status));
             rx.freed(peer, Amount::RENDEZVOUS);
             rx.pull(request, status, span, app_ctx.operation(), buffer);
         } else {
             let message = rx.unexpected.store(&status, app_ctx.with_ack(), payload);
-            rx.unexpected.push(message);
+            rx.push_unexpected(message);
             rx.grant_credit(peer);
         }
         Ok(())
@@ -445,6 +461,7 @@ impl Core {
             if rx.posted.cancel(handle).is_ok()
                 && let Some(request) = rx.requests.matched(index).map(|matched| matched.request())
             {
+                rx.observer.tell(|observer| observer.withdrawn(index));
                 rx.requests.fail(request, fault);
             }
         }
@@ -471,11 +488,17 @@ impl Core {
             (Cancel::Software, Some(handle)) => {
                 if rx.posted.cancel(handle).is_ok() {
                     rx.counters.cancelled += 1;
+                    rx.observer.tell(|observer| observer.withdrawn(request.index()));
                     rx.requests.fail(request, Fault::Cancelled);
                 }
             }
             (Cancel::Asked, _) => {}
-            _ => rx.counters.cancelled_late += 1,
+            (_, handle) => {
+                rx.counters.cancelled_late += 1;
+                if handle.is_some() {
+                    rx.observer.tell(|observer| observer.cancelled_late(request.index()));
+                }
+            }
         }
     }
 
@@ -501,7 +524,12 @@ impl Core {
         // Here and below a copy of the pattern is used, so that a pattern made in registers stays
         // there.
         if let Some(message) = rx.unexpected.take_index(&{ *pattern }) {
-            return self.receive_unexpected(message, buffer, context);
+            let pattern = *pattern;
+            return if self.leaves_short_way {
+                self.receive_observed(message, &{ pattern }, buffer, is_sole, context)
+            } else {
+                self.receive_unexpected(message, buffer, context)
+            };
         }
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
@@ -514,56 +542,13 @@ impl Core {
             }
         }
         let handle = rx.posted.post(*pattern, index);
-        if let Some(offload) = &mut self.offload {
-            offload.posted(rx, index, &{ *pattern }, buffer.run_len(), is_sole);
+        if self.leaves_short_way {
+            let (length, run) = (buffer.total_len() as u64, buffer.run_len());
+            rx.observer.tell(|observer| observer.posted(index, &{ *pattern }, length, is_sole));
+            if let Some(offload) = &mut self.offload {
+                offload.posted(rx, index, &{ *pattern }, run, is_sole);
+            }
         }
-        Ok(rx.requests.post(handle, buffer, context))
-    }
-
-    #[inline(never)]
-    fn receive_unexpected(&mut self, index: u32, buffer: Buffer, context: Option<u64>) -> Posted {
-        let posted = match self.receiver.unexpected.remove_index(index) {
-            Some(message) => self.deliver(message, buffer),
-            None => refuse(Fault::NoSuchMessage, buffer),
-        };
-        if let (Ok(request), Some(context)) = (&posted, context) {
-            self.receiver.requests.queue(*request, context);
-        }
-        posted
-    }
-
-    /// Receives a message that a matched probe took.
-    pub(crate) fn receive_message(&mut self, id: MessageId, buffer: Buffer) -> Posted {
-        if !buffer.is_writable() {
-            return refuse(Fault::ReadOnlyBuffer, buffer);
-        }
-        match self.receiver.unexpected.remove(id.0) {
-            Some(message) => self.deliver(message, buffer),
-            None => refuse(Fault::NoSuchMessage, buffer),
-        }
-    }
-
-    /// Puts an unexpected message into a buffer.
-    #[inline]
-    fn deliver(&mut self, message: UnexpectedMessage, buffer: Buffer) -> Posted {
-        let rx = &mut self.receiver;
-        rx.counters.unexpected += 1;
-        if message.is_lost() {
-            return refuse(rx.down(message.source), buffer);
-        }
-        let Some(request) = rx.requests.begin() else {
-            rx.discard(message);
-            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-        };
-        rx.fill(request, message, buffer);
-        Ok(request)
-    }
-
-    /// Drops a message that a matched probe took; `false` if there is no such message.
-    pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
-        let message = self.receiver.unexpected.remove(id.0);
-        let found = message.is_some();
-        message.into_iter().for_each(|message| self.receiver.discard(message));
-        found
+        Ok(self.receiver.requests.post(handle, buffer, context))
     }
 }

@@ -62,6 +62,7 @@ mod error;
 mod flush;
 mod fragments;
 mod line;
+mod observer;
 mod offload;
 mod peer;
 mod receiver;
@@ -72,6 +73,7 @@ mod slices;
 mod store;
 mod todo;
 mod unexpected;
+mod waiting;
 pub mod wire;
 
 pub use config::EngineConfig;
@@ -82,6 +84,7 @@ pub use ends::EndList;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
 pub use flush::{Flushing, Unsent, WhyUnsent};
+pub use observer::ListObserver;
 pub use request::{
     Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
 };

@@ -13,13 +13,14 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::credit::{Amount, Pool};
 use crate::error::Fault;
+use crate::observer::Observer;
 use crate::peer::{Peer, PeerState};
 use crate::request::{RequestId, Status};
 use crate::requests::Requests;
 use crate::slices;
 use crate::store::Stored;
 use crate::todo::Todo;
-use crate::unexpected::{Body, Unexpected, UnexpectedMessage};
+use crate::unexpected::{Body, Listed, Unexpected, UnexpectedMessage};
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, Tmh, WireError};
 use tagmatch_device::slab::Key;
 
@@ -38,6 +39,7 @@ pub(crate) struct Receiver {
     pub(crate) dead: VecDeque<PeerId>,
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
+    pub(crate) observer: Observer,
 }
 
 impl Receiver {
@@ -51,6 +53,7 @@ impl Receiver {
             dead: VecDeque::new(),
             todo: Vec::new(),
             counters: Counters::default(),
+            observer: Observer::default(),
         }
     }
 
@@ -155,6 +158,31 @@ impl Receiver {
         self.acknowledge(status.source, operation);
     }
 
+    /// Puts a message at the end of the unexpected list.
+    #[inline]
+    pub(crate) fn push_unexpected(&mut self, message: UnexpectedMessage) {
+        if let Some(key) = self.unexpected.hold(message) {
+            self.list_unexpected(key);
+        }
+    }
+
+    /// Puts a message that was held at the end of the unexpected list.
+    #[inline]
+    pub(crate) fn list_unexpected(&mut self, key: Key) {
+        self.unexpected.list(key);
+        if self.observer.is_on()
+            && let Some(status) = self.unexpected.get(key).map(UnexpectedMessage::status)
+        {
+            self.observer.tell(|observer| observer.unexpected(key.index, &status));
+        }
+    }
+
+    /// Removes a message of a dead peer from the unexpected list.
+    fn drop_listed(&mut self, listed: Listed) -> Option<UnexpectedMessage> {
+        self.observer.tell(|observer| observer.lost(listed.index));
+        self.unexpected.drop_listed(listed)
+    }
+
     /// Frees what a stored message took.
     #[inline]
     fn drop_stored(&mut self, status: &Status, stored: Stored) {
@@ -213,7 +241,7 @@ impl Receiver {
             }
             let Some(id) = self.dead.pop_front() else { return };
             for listed in waiting.remove(&id).unwrap_or_default() {
-                if let Some(message) = self.unexpected.drop_listed(listed)
+                if let Some(message) = self.drop_listed(listed)
                     && let (status, Body::Stored(stored)) = (message.status(), message.body)
                 {
                     self.counters.lost_messages += 1;
@@ -268,7 +296,7 @@ impl Receiver {
         for listed in of_peer {
             let message = self.unexpected.listed_message(listed);
             if message.is_some_and(UnexpectedMessage::is_remote) {
-                self.unexpected.drop_listed(listed);
+                self.drop_listed(listed);
                 self.lost_rendezvous(id);
             }
         }

@@ -145,15 +145,6 @@ impl Unexpected {
         self.store.free(stored);
     }
 
-    /// Puts a message at the end of the list.
-    #[inline]
-    pub(crate) fn push(&mut self, message: UnexpectedMessage) {
-        let UnexpectedMessage { tag, source, .. } = message;
-        if let Some(key) = self.hold(message) {
-            self.list.push(tag, SourceId(source.0), key.index);
-        }
-    }
-
     /// Keeps a message that no probe and no receive is to find yet; `None` if there are too many.
     #[inline]
     pub(crate) fn hold(&mut self, message: UnexpectedMessage) -> Option<Key> {
@@ -161,6 +152,7 @@ impl Unexpected {
     }
 
     /// Puts a message that was held at the end of the list.
+    #[inline]
     pub(crate) fn list(&mut self, key: Key) {
         if let Some(message) = self.messages.get(key) {
             self.list.push(message.tag, SourceId(message.source.0), key.index);
@@ -190,12 +182,12 @@ impl Unexpected {
         self.messages.remove(self.messages.key_at(index)?)
     }
 
-    /// The envelope of the oldest message that the pattern matches.
-    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Option<Status> {
+    /// The oldest message that the pattern matches, and its envelope.
+    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Option<(u32, Status)> {
         let handle = self.list.find(pattern)?;
         let (_, _, index) = self.list.get(handle)?;
         let key = self.messages.key_at(index)?;
-        self.messages.get(key).map(UnexpectedMessage::status)
+        self.messages.get(key).map(|message| (index, message.status()))
     }
 
     /// Takes that message off the list: no other probe or receive finds it (MPI-4.1 section 3.8.2).
@@ -211,6 +203,12 @@ impl Unexpected {
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (PeerId, Listed)> + '_ {
         let listed = self.list.iter_in_order();
         listed.map(|(handle, _, source, index)| (PeerId(source.0), Listed { handle, index }))
+    }
+
+    /// The messages on the list, oldest first, with their envelopes.
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = (u32, Status)> + '_ {
+        let listed = self.in_order().map(|(_, listed)| listed);
+        listed.filter_map(|listed| Some((listed.index, self.listed_message(listed)?.status())))
     }
 
     pub(crate) fn listed_message(&self, listed: Listed) -> Option<&UnexpectedMessage> {
@@ -253,5 +251,5 @@ impl Unexpected {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
     handle: UnexpectedHandle,
-    index: u32,
+    pub(crate) index: u32,
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tagmatch_soft::{Pattern, TagLayout, TagMask};
 
 use crate::format::TraceOp;
-use crate::reader::Trace;
+use crate::trace::Trace;
 
 /// How many operations of each kind there are, in the order of the format's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -19,6 +19,14 @@ pub struct OperationCounts {
     pub mprobe: u64,
     pub mrecv: u64,
     pub mcancel: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+/// `tagtrace 1` knows no lost messages.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl OperationCounts {
@@ -30,7 +38,7 @@ impl OperationCounts {
 
     /// Each kind's name and count.
     #[must_use]
-    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+    pub fn by_name(&self) -> [(&'static str, u64); 8] {
         [
             ("msg", self.msg),
             ("recv", self.recv),
@@ -39,6 +47,7 @@ impl OperationCounts {
             ("mprobe", self.mprobe),
             ("mrecv", self.mrecv),
             ("mcancel", self.mcancel),
+            ("lost", self.lost),
         ]
     }
 }
@@ -117,8 +126,8 @@ impl Census {
         let mut envelopes = HashSet::new();
         for op in &trace.ops {
             let count = match *op {
-                TraceOp::Msg { tag, .. } => {
-                    envelopes.insert(tag);
+                TraceOp::Msg { tag, source, .. } => {
+                    envelopes.insert((tag, source));
                     &mut operations.msg
                 }
                 TraceOp::Recv { pattern, .. } => {
@@ -136,6 +145,7 @@ impl Census {
                 TraceOp::Cancel { .. } => &mut operations.cancel,
                 TraceOp::Mrecv { .. } => &mut operations.mrecv,
                 TraceOp::Mcancel { .. } => &mut operations.mcancel,
+                TraceOp::Lost { .. } => &mut operations.lost,
             };
             *count += 1;
         }

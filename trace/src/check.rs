@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use crate::depth::DepthCounter;
 use crate::matcher::{IndexedLists, Matcher as _};
 use crate::plain::PlainLists;
-use crate::reader::Trace;
 use crate::run::run;
+use crate::trace::Trace;
 use crate::walks::WalkCounter;
 
 /// Runs a trace through tagmatch's lists and through plain ones, for tests and fuzzers.

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::matcher::{IndexedLists, Matcher};
 use crate::plain::PlainLists;
-use crate::reader::Trace;
 use crate::run::{Pass, run};
+use crate::trace::Trace;
 use crate::walks::Walks;
 
 /// A trace is run again until all runs together have taken this long; a long trace is run once.

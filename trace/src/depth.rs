@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::format::{Id, TraceOp};
-use crate::reader::Trace;
 use crate::result::OpResult;
 use crate::timeline::Timeline;
+use crate::trace::Trace;
 
 /// How many searches met a list of which depth. Exact, since depths are small numbers.
 #[derive(Debug, Default)]
@@ -132,7 +132,10 @@ impl<'a> DepthCounter<'a> {
                 self.unexpected_searches.add(self.unexpected);
                 self.probes += 1;
             }
-            TraceOp::Cancel { .. } | TraceOp::Mrecv { .. } | TraceOp::Mcancel { .. } => {}
+            TraceOp::Cancel { .. }
+            | TraceOp::Mrecv { .. }
+            | TraceOp::Mcancel { .. }
+            | TraceOp::Lost { .. } => {}
         }
         match (op, result) {
             (TraceOp::Msg { id, .. }, None) => self.add_unexpected(*id),
@@ -154,7 +157,9 @@ impl<'a> DepthCounter<'a> {
                 }
                 self.matches.truncated += u64::from(truncated);
             }
-            OpResult::Mprobe { msg: Some(msg), .. } => self.remove_unexpected(msg),
+            OpResult::Mprobe { msg: Some(msg), .. } | OpResult::Lost { msg: Some(msg) } => {
+                self.remove_unexpected(msg);
+            }
             OpResult::Mrecv { msg: Some(_), truncated, .. } => {
                 self.matches.unexpected += 1;
                 self.matches.truncated += u64::from(truncated);
@@ -167,7 +172,10 @@ impl<'a> DepthCounter<'a> {
             OpResult::Probe { msg: None } | OpResult::Mprobe { msg: None, .. } => {
                 self.probes_missed += 1;
             }
-            OpResult::Probe { .. } | OpResult::Mrecv { .. } | OpResult::Mcancelled { .. } => {}
+            OpResult::Probe { .. }
+            | OpResult::Mrecv { .. }
+            | OpResult::Mcancelled { .. }
+            | OpResult::Lost { msg: None } => {}
         }
     }
 

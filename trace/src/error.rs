@@ -4,6 +4,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::format::HEADER;
+use crate::records::{HEADER_BYTES, RECORD_BYTES};
 
 /// A trace that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,22 @@ pub enum TraceError {
         line: u64,
         /// What is wrong on that line.
         mistake: Box<Mistake>,
+    },
+    /// The file's records don't follow the format.
+    #[error("record {record}, at byte {byte}: {mistake}", byte = byte_of(*record))]
+    Record {
+        /// Counted from 1; 0 is the header.
+        record: u64,
+        /// What is wrong with the record.
+        mistake: RecordMistake,
+    },
+    /// The file's records could not be read to their end.
+    #[error("record {at}, at byte {byte}: cannot read on: {source}", byte = byte_of(*at))]
+    Unread {
+        /// The record that was being read.
+        at: u64,
+        /// The system's error.
+        source: std::io::Error,
     },
     /// The file could not be read to its end.
     #[error("cannot read on: {source}; a readable file would be right")]
@@ -31,26 +48,94 @@ impl TraceError {
         Self::Malformed { line, mistake: mistake.into() }
     }
 
-    /// The line that is wrong, counted from 1.
+    pub(crate) fn at_record(record: u64, mistake: RecordMistake) -> Self {
+        Self::Record { record, mistake }
+    }
+
+    /// The line that is wrong, counted from 1. A file of records has none: the error's text says
+    /// which record it is.
     #[must_use]
-    pub fn line(&self) -> u64 {
+    pub fn line(&self) -> Option<u64> {
         match self {
-            Self::Malformed { line, .. } | Self::Read { line, .. } => *line,
+            Self::Malformed { line, .. } | Self::Read { line, .. } => Some(*line),
+            Self::Record { .. } | Self::Unread { .. } => None,
         }
     }
+}
+
+/// Where a record stands.
+fn byte_of(record: u64) -> u64 {
+    let before = record.saturating_sub(1).saturating_mul(RECORD_BYTES as u64);
+    if record == 0 { 0 } else { before.saturating_add(HEADER_BYTES as u64) }
+}
+
+/// What is wrong with a record of `tagtrace 2`. A recorder writes no such record, so the file was
+/// damaged after it was written, or is no trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RecordMistake {
+    /// The header's text.
+    #[error("the header must be a line `tagtrace 2`, a line of UTF-8 text, and zeros")]
+    About,
+    /// The kind of record.
+    #[error("{0} is not a kind of record; 1..17 are")]
+    Kind(u8),
+    /// Bits that have no meaning.
+    #[error("word {word} is {value:#018x}, with bits that this kind of record doesn't have")]
+    Bits {
+        /// The word, from 0 on.
+        word: u8,
+        /// The word's value.
+        value: u64,
+    },
+    /// The reason of the last record.
+    #[error("{0} is not a reason to stop; 1 and 2 are")]
+    Stop(u64),
+    /// A record refers to a long length that isn't there, or has a short one as well.
+    #[error("its length must stand in the record before, alone")]
+    NoLength,
+    /// A length for a record that has its own, or none.
+    #[error("the record before is a length, which this record doesn't need")]
+    StrayLength,
+    /// A pattern without a source has one.
+    #[error("a pattern that names no source must have 0 in its place")]
+    NoSource,
+    /// A number that is used twice at a time.
+    #[error("number {number} is still a {what}; its end must come first")]
+    Twice {
+        /// What has the number.
+        what: &'static str,
+        /// The number.
+        number: u32,
+    },
+    /// A number that names nothing of the kind that is needed here.
+    #[error("number {number} is not a {what}; a record before must make it one")]
+    Unknown {
+        /// What the number should name.
+        what: &'static str,
+        /// The number.
+        number: u32,
+    },
+    /// Something is behind the end.
+    #[error("the trace has ended, but bytes that are not 0 follow; only zeros may")]
+    AfterEnd,
+    /// The trace has too much for the matching lists.
+    #[error("the trace has more than 2^30 messages and receives; a shorter trace would be right")]
+    TooMany,
 }
 
 /// What is wrong on a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mistake {
     /// The file is empty.
-    #[error("the file is empty; line 1 must be `{HEADER}`")]
+    #[error("the file is empty; line 1 must be `{HEADER}` or `tagtrace 2`")]
     Empty,
     /// Line 1 is not a header.
-    #[error("{0} is not the header; line 1 must be `{HEADER}`, with no blank or comment around it")]
+    #[error(
+        "{0} is not the header; line 1 must be `{HEADER}`, with no blank or comment around it, or `tagtrace 2`"
+    )]
     Header(String),
     /// Line 1 is the header of another version.
-    #[error("{0} is a version that is not supported; line 1 must be `{HEADER}`")]
+    #[error("{0} is a version that is not supported; line 1 must be `{HEADER}` or `tagtrace 2`")]
     Version(String),
     /// The line is too long.
     #[error("the line has no end within {max} bytes; one operation a line would be right")]

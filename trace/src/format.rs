@@ -1,8 +1,8 @@
-//! The operations of `tagtrace 1`.
+//! The operations of a trace.
 
-use tagmatch_soft::{Pattern, Tag};
+use tagmatch_soft::{Pattern, SourceId, Tag};
 
-/// The header, which is all of line 1. Other versions are refused.
+/// The header of the text format, which is all of line 1.
 pub const HEADER: &str = "tagtrace 1";
 
 /// A message, a receive or a matched probe of a trace: ids of the file in order of definition,
@@ -25,8 +25,10 @@ pub enum TraceOp {
     Msg {
         /// The message.
         id: Id,
-        /// Its context id, source and tag, packed as `TagLayout::MPI` has them.
+        /// Its tag. In `tagtrace 1`: context id, source and tag, packed as `TagLayout::MPI` has them.
         tag: Tag,
+        /// Its source beside the tag. In `tagtrace 1` all messages have the same one.
+        source: SourceId,
     },
     /// A receive is posted.
     Recv {
@@ -34,6 +36,8 @@ pub enum TraceOp {
         id: Id,
         /// The messages that it accepts.
         pattern: Pattern,
+        /// Only the source that the pattern names sends messages that the rest of it matches.
+        is_sole: bool,
     },
     /// A receive is cancelled, if it is still posted.
     Cancel {
@@ -64,5 +68,10 @@ pub enum TraceOp {
     Mcancel {
         /// The matched probe.
         mprobe: Id,
+    },
+    /// An unexpected message leaves the list without a receive, as its sender has died.
+    Lost {
+        /// The message.
+        msg: Id,
     },
 }

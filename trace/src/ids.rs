@@ -65,17 +65,20 @@ impl Ids {
     /// A new id, of something with a length in bytes.
     pub(super) fn define(&mut self, id: u64, kind: IdKind, len: u64) -> Result<Id, Box<Mistake>> {
         let defined = self.names.len();
-        let next = u32::try_from(defined).unwrap_or(u32::MAX);
-        if next >= IDS_MAX {
-            return Err(Box::new(Mistake::TooManyIds));
-        }
         if let Some(first) = self.known.find(id) {
             return Err(Box::new(Mistake::Reused { id, kind: first.kind }));
         }
-        self.known.add(id, Definition { id: Id(next), kind, used_up: false }, defined);
+        let next = self.next(len).ok_or(Mistake::TooManyIds)?;
+        self.known.add(id, Definition { id: next, kind, used_up: false }, defined);
         self.names.push(id);
+        Ok(next)
+    }
+
+    /// A new id, of something that the file has no name for. `None`: there are too many.
+    pub(super) fn next(&mut self, len: u64) -> Option<Id> {
+        let next = u32::try_from(self.lens.len()).ok().filter(|next| *next < IDS_MAX)?;
         self.lens.push(len);
-        Ok(Id(next))
+        Some(Id(next))
     }
 
     /// The id of a receive, or of a matched probe, which is used up by this.

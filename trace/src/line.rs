@@ -1,6 +1,6 @@
 //! Parses one line: removes the comment, splits the fields, reads the numbers, looks up the ids.
 
-use tagmatch_soft::{Pattern, Tag, TagLayout};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagLayout};
 
 use crate::error::{IdKind, Mistake, quoted};
 use crate::format::TraceOp;
@@ -9,6 +9,9 @@ use crate::ids::Ids;
 /// Fields as wide as those of [`TagLayout::MPI`].
 const CTX_MAX: u64 = u16::MAX as u64;
 const LABEL_MAX: u64 = (1 << 24) - 1;
+/// The source is a part of the tag, so all messages have the same one beside it. It isn't 0, which
+/// would be the process itself.
+pub(crate) const SOURCE: SourceId = SourceId(1);
 /// Fields of the longest operation, its name included.
 const FIELDS_MAX: usize = 6;
 
@@ -51,12 +54,12 @@ fn operation(fields: Fields<'_>, ids: &mut Ids) -> Result<TraceOp, Box<Mistake>>
         b"msg" => {
             let f = fields.shaped(6, "msg ID CTX SRC TAG LEN")?;
             let (tag, id, len) = (f.tag(2)?, f.id(1)?, f.len(5)?);
-            TraceOp::Msg { id: ids.define(id, IdKind::Message, len)?, tag }
+            TraceOp::Msg { id: ids.define(id, IdKind::Message, len)?, tag, source: SOURCE }
         }
         b"recv" => {
             let f = fields.shaped(6, "recv ID CTX SRC|* TAG|* LEN")?;
             let (id, pattern, len) = (f.id(1)?, f.pattern(2)?, f.len(5)?);
-            TraceOp::Recv { id: ids.define(id, IdKind::Receive, len)?, pattern }
+            TraceOp::Recv { id: ids.define(id, IdKind::Receive, len)?, pattern, is_sole: false }
         }
         b"cancel" => {
             let f = fields.shaped(2, "cancel RECV_ID")?;

@@ -6,9 +6,6 @@ use tagmatch_soft::{
 
 use crate::format::Id;
 
-/// A trace's source is a part of the tag, so all messages have the same source beside the tag.
-pub(crate) const SOURCE: SourceId = SourceId(0);
-
 /// A posted list and an unexpected list.
 pub trait Matcher {
     /// Names a posted receive, for its cancellation.
@@ -16,16 +13,18 @@ pub trait Matcher {
 
     /// Adds a receive to the posted list.
     fn post(&mut self, pattern: &Pattern, recv: Id) -> Self::Handle;
-    /// Removes the receive posted first of those that accept this tag.
-    fn take_posted(&mut self, tag: Tag) -> Option<Id>;
+    /// Removes the receive posted first of those that accept this tag and source.
+    fn take_posted(&mut self, tag: Tag, source: SourceId) -> Option<Id>;
     /// Removes a receive from the posted list; false if it has left the list before.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
     /// Adds a message to the unexpected list.
-    fn push(&mut self, tag: Tag, msg: Id);
+    fn push(&mut self, tag: Tag, source: SourceId, msg: Id);
     /// The message that came first of those that the pattern accepts.
     fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Id>;
     /// Removes the message that came first of those that the pattern accepts.
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Id>;
+    /// Removes a message from the unexpected list; false if it isn't there. Linear in the list.
+    fn remove_unexpected(&mut self, msg: Id) -> bool;
     /// How many entries all searches so far have looked at, if the searches walk.
     fn entries_walked(&self) -> u64 {
         0
@@ -69,8 +68,8 @@ impl Matcher for IndexedLists {
     }
 
     #[inline]
-    fn take_posted(&mut self, tag: Tag) -> Option<Id> {
-        self.posted.take_match(tag, SOURCE)
+    fn take_posted(&mut self, tag: Tag, source: SourceId) -> Option<Id> {
+        self.posted.take_match(tag, source)
     }
 
     #[inline]
@@ -79,8 +78,8 @@ impl Matcher for IndexedLists {
     }
 
     #[inline]
-    fn push(&mut self, tag: Tag, msg: Id) {
-        let _: UnexpectedHandle = self.unexpected.push(tag, SOURCE, msg);
+    fn push(&mut self, tag: Tag, source: SourceId, msg: Id) {
+        let _: UnexpectedHandle = self.unexpected.push(tag, source, msg);
     }
 
     #[inline]
@@ -92,5 +91,10 @@ impl Matcher for IndexedLists {
     #[inline]
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Id> {
         self.unexpected.take(pattern)
+    }
+
+    fn remove_unexpected(&mut self, msg: Id) -> bool {
+        let handle = self.unexpected.iter_in_order().find(|(.., id)| *id == msg);
+        handle.is_some_and(|(handle, ..)| self.unexpected.remove(handle).is_ok())
     }
 }

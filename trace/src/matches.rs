@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use crate::format::Id;
 use crate::matcher::Leftover;
-use crate::reader::Trace;
 use crate::result::OpResult;
+use crate::trace::Trace;
 
 /// Writes the line of one result.
 ///
@@ -30,6 +30,7 @@ pub fn write_result(trace: &Trace, result: OpResult, out: &mut impl Write) -> io
         OpResult::Mcancelled { id, msg } => {
             writeln!(out, "mcancelled {} {}", name(id), or_none(msg))
         }
+        OpResult::Lost { msg } => writeln!(out, "lost {}", or_none(msg)),
     }
 }
 

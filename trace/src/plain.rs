@@ -4,10 +4,10 @@
 //! tests compare results with is the oracle of `tagmatch-testkit`, which is as plain as possible
 //! instead.
 
-use tagmatch_soft::{Pattern, Tag};
+use tagmatch_soft::{Pattern, SourceId, Tag};
 
 use crate::format::Id;
-use crate::matcher::{Matcher, SOURCE};
+use crate::matcher::Matcher;
 
 /// In place of a node: behind the last one, or before the first one.
 const END: u32 = u32::MAX;
@@ -110,7 +110,7 @@ pub struct PlainHandle {
 #[derive(Debug, Default)]
 pub struct PlainLists {
     posted: PlainQueue<Pattern>,
-    unexpected: PlainQueue<Tag>,
+    unexpected: PlainQueue<(Tag, SourceId)>,
 }
 
 impl Matcher for PlainLists {
@@ -122,8 +122,8 @@ impl Matcher for PlainLists {
     }
 
     #[inline]
-    fn take_posted(&mut self, tag: Tag) -> Option<Id> {
-        self.posted.take(|pattern| pattern.matches(tag, SOURCE))
+    fn take_posted(&mut self, tag: Tag, source: SourceId) -> Option<Id> {
+        self.posted.take(|pattern| pattern.matches(tag, source))
     }
 
     /// A request knows whether it is complete, so only a posted receive is walked to.
@@ -137,19 +137,27 @@ impl Matcher for PlainLists {
     }
 
     #[inline]
-    fn push(&mut self, tag: Tag, msg: Id) {
-        self.unexpected.push(tag, msg);
+    fn push(&mut self, tag: Tag, source: SourceId, msg: Id) {
+        self.unexpected.push((tag, source), msg);
     }
 
     #[inline]
     fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Id> {
-        let (_, at) = self.unexpected.search(|_, node| pattern.matches(node.key, SOURCE))?;
+        let (_, at) = self.unexpected.search(|_, node| pattern.matches(node.key.0, node.key.1))?;
         self.unexpected.nodes[at as usize].id
     }
 
     #[inline]
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Id> {
-        self.unexpected.take(|tag| pattern.matches(*tag, SOURCE))
+        self.unexpected.take(|&(tag, source)| pattern.matches(tag, source))
+    }
+
+    /// No library searches for this, so it isn't counted as a search.
+    fn remove_unexpected(&mut self, msg: Id) -> bool {
+        let walked = self.unexpected.entries_walked;
+        let found = self.unexpected.search(|_, node| node.id == Some(msg));
+        self.unexpected.entries_walked = walked;
+        found.is_some_and(|(before, at)| self.unexpected.unlink(before, at).is_some())
     }
 
     #[inline]

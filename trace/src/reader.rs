@@ -1,4 +1,5 @@
-//! Reads a trace: line by line, until its end or its first mistake.
+//! Reads a trace: line by line, until its end or its first mistake. A file of records goes to
+//! `records`.
 //!
 //! Everything that can be wrong with a trace is found here, before anything is matched: `line`
 //! finds wrong syntax and numbers out of range, `ids` finds ids that are unknown or used twice. So
@@ -11,23 +12,14 @@
 use std::io::BufRead;
 
 use crate::error::{Mistake, TraceError};
-use crate::format::{HEADER, Id, TraceOp};
+use crate::format::HEADER;
 use crate::ids::Ids;
 use crate::line;
+use crate::records;
+use crate::trace::Trace;
 
 /// The longest line in bytes. An operation needs less than 100; comments may be longer.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-
-/// A whole trace without mistakes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Trace {
-    /// The operations, in order.
-    pub ops: Vec<TraceOp>,
-    /// The file's own id, by [`Id`].
-    pub names: Vec<u64>,
-    /// Lengths in bytes of messages and of receives' buffers, by [`Id`]; 0 for matched probes.
-    pub lens: Vec<u64>,
-}
 
 impl Trace {
     /// Reads a trace to its end.
@@ -39,6 +31,7 @@ impl Trace {
         let mut lines = Lines { input: &mut input, number: 0, buffer: Vec::with_capacity(256) };
         match lines.next()? {
             Some(first) if first == HEADER.as_bytes() => {}
+            Some(first) if first == records::HEADER.as_bytes() => return records::read(input),
             Some(first) => return Err(TraceError::at(1, Mistake::header(first))),
             None => return Err(TraceError::at(1, Mistake::Empty)),
         }
@@ -48,13 +41,7 @@ impl Trace {
             let op = line::parse(text, &mut ids);
             ops.extend(op.map_err(|mistake| TraceError::at(lines.number, mistake))?);
         }
-        Ok(Self { ops, names: ids.names, lens: ids.lens })
-    }
-
-    /// The file's own id of a message, receive or matched probe.
-    #[must_use]
-    pub fn name(&self, id: Id) -> u64 {
-        self.names[id.index()]
+        Ok(Self { ops, names: ids.names, lens: ids.lens, ..Self::default() })
     }
 }
 
@@ -94,6 +81,7 @@ impl<R: BufRead> Lines<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{Id, TraceOp};
     use tagmatch_soft::TagLayout;
 
     fn ops(text: &str) -> Vec<TraceOp> {
@@ -106,8 +94,12 @@ mod tests {
                     mprobe 9 1 * *\nmrecv 9 5\nmprobe 10 0 0 0\nmcancel 10\n";
         let pattern = |ctx, src, tag| TagLayout::MPI.pattern(ctx, src, tag).unwrap();
         let want = [
-            TraceOp::Msg { id: Id(0), tag: TagLayout::MPI.pack(1, 2, 3).unwrap() },
-            TraceOp::Recv { id: Id(1), pattern: pattern(1, None, Some(3)) },
+            TraceOp::Msg {
+                id: Id(0),
+                tag: TagLayout::MPI.pack(1, 2, 3).unwrap(),
+                source: line::SOURCE,
+            },
+            TraceOp::Recv { id: Id(1), pattern: pattern(1, None, Some(3)), is_sole: false },
             TraceOp::Cancel { recv: Id(1) },
             TraceOp::Probe { pattern: pattern(1, Some(2), None) },
             TraceOp::Mprobe { id: Id(2), pattern: pattern(1, None, None) },
@@ -138,6 +130,6 @@ mod tests {
     fn a_line_without_end_is_refused() {
         let endless = std::io::Read::chain(&b"tagtrace 1\n"[..], std::io::repeat(b' '));
         let error = Trace::parse(std::io::BufReader::new(endless)).unwrap_err();
-        assert_eq!(error.line(), 2);
+        assert_eq!(error.line(), Some(2));
     }
 }

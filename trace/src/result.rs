@@ -55,4 +55,9 @@ pub enum OpResult {
         /// The message, if the probe had found one.
         msg: Option<Id>,
     },
+    /// A message left the unexpected list without a receive.
+    Lost {
+        /// The message, if it was there.
+        msg: Option<Id>,
+    },
 }

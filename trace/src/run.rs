@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::format::{Id, TraceOp};
 use crate::matcher::Matcher;
-use crate::reader::Trace;
 use crate::result::OpResult;
+use crate::trace::Trace;
 
 /// Operations between two readings of the clock: enough that the clock's cost does not show, and
 /// few enough that their results stay in the nearest cache.
@@ -86,20 +86,22 @@ impl<M: Matcher> Runner<'_, M> {
     #[inline]
     fn run(&mut self, op: &TraceOp) -> Option<OpResult> {
         Some(match *op {
-            TraceOp::Msg { id: msg, tag } => match self.lists.take_posted(tag) {
+            TraceOp::Msg { id: msg, tag, source } => match self.lists.take_posted(tag, source) {
                 Some(recv) => self.matched(recv, msg, false),
                 None => {
-                    self.lists.push(tag, msg);
+                    self.lists.push(tag, source, msg);
                     return None;
                 }
             },
-            TraceOp::Recv { id: recv, ref pattern } => match self.lists.take_unexpected(pattern) {
-                Some(msg) => self.matched(recv, msg, true),
-                None => {
-                    self.handles[recv.index()] = Some(self.lists.post(pattern, recv));
-                    return None;
+            TraceOp::Recv { id: recv, ref pattern, .. } => {
+                match self.lists.take_unexpected(pattern) {
+                    Some(msg) => self.matched(recv, msg, true),
+                    None => {
+                        self.handles[recv.index()] = Some(self.lists.post(pattern, recv));
+                        return None;
+                    }
                 }
-            },
+            }
             // A receive that met an unexpected message has no handle; the handle of one that has
             // left the list is stale.
             TraceOp::Cancel { recv } => match self.handles[recv.index()] {
@@ -121,6 +123,9 @@ impl<M: Matcher> Runner<'_, M> {
             }
             TraceOp::Mcancel { mprobe: id } => {
                 OpResult::Mcancelled { id, msg: self.held[id.index()] }
+            }
+            TraceOp::Lost { msg } => {
+                OpResult::Lost { msg: Some(msg).filter(|msg| self.lists.remove_unexpected(*msg)) }
             }
         })
     }

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::format::TraceOp;
 use crate::positions::Positions;
-use crate::reader::Trace;
 use crate::result::OpResult;
+use crate::trace::Trace;
 
 /// Entries that searches through plain lists look at, by the kind of search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -101,9 +101,19 @@ impl WalkCounter {
             (_, Some(OpResult::Cancelled { recv })) => {
                 (&mut walks.entries_by_cancels, posted.remove(recv))
             }
+            (_, Some(OpResult::Lost { msg: Some(msg) })) => {
+                unexpected.remove(msg);
+                return;
+            }
             // None of these searches: a late cancel finds its request complete, and a matched probe
             // has its message.
-            (TraceOp::Cancel { .. } | TraceOp::Mrecv { .. } | TraceOp::Mcancel { .. }, _) => {
+            (
+                TraceOp::Cancel { .. }
+                | TraceOp::Mrecv { .. }
+                | TraceOp::Mcancel { .. }
+                | TraceOp::Lost { .. },
+                _,
+            ) => {
                 return;
             }
         };

@@ -101,5 +101,8 @@ fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
         })?;
         Trace::parse(BufReader::with_capacity(1 << 18, file))
     };
-    read.map_err(|error| Failure::Input(format!("{name}:{}: {error}", error.line())))
+    read.map_err(|error| match error.line() {
+        Some(line) => Failure::Input(format!("{name}:{line}: {error}")),
+        None => Failure::Input(format!("{name}: {error}")),
+    })
 }

@@ -106,6 +106,7 @@ impl Landings {
 fn conclude(rx: &mut Receiver, landing: &Landing) {
     let Landing { request, mut status, app_ctx, data, .. } = *landing;
     let peer = status.source;
+    rx.observer.tell(|observer| observer.length(request.index(), status.length));
     let cost =
         if app_ctx.is_rendezvous() { Amount::RENDEZVOUS } else { Amount::of_eager(status.length) };
     if rx.peer_mut(peer).grant.arrived(cost) {

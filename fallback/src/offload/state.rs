@@ -131,13 +131,14 @@ impl Offload {
         } else {
             self.place(rx, status.tag, peer, through_list)
         };
+        tell_match(rx, &place, &status);
         if let Place::Receive(request) = place {
             deliver_here(rx, request, status, ack, payload);
             self.searched(through_list);
         } else {
             let message = rx.unexpected.store(&status, ack, payload);
             if let Place::Unexpected = place {
-                rx.unexpected.push(message);
+                rx.push_unexpected(message);
                 self.searched(through_list);
                 rx.grant_credit(peer);
             } else if let Some(message) = rx.unexpected.hold(message) {
@@ -311,6 +312,8 @@ impl Offload {
             }
             None => {
                 rx.counters.list_faults += 1;
+                // The match that an observer was told of doesn't stand.
+                rx.observer.0 = None;
                 let message = reclaim.message;
                 self.resume(rx, WaitingMessage { message, through_list: false });
             }
@@ -322,14 +325,17 @@ impl Offload {
         let WaitingMessage { message: key, through_list } = waiting;
         let Some(message) = rx.unexpected.get(key) else { return true };
         let UnexpectedMessage { tag, source, .. } = *message;
+        let status = message.status();
         if message.is_lost() {
             rx.unexpected.remove(key);
             self.searched(through_list);
             return true;
         }
-        match self.place(rx, tag, source, through_list) {
+        let place = self.place(rx, tag, source, through_list);
+        tell_match(rx, &place, &status);
+        match place {
             Place::Receive(request) => deliver_waiting(rx, request, key),
-            Place::Unexpected | Place::Behind => rx.unexpected.list(key),
+            Place::Unexpected | Place::Behind => rx.list_unexpected(key),
             place @ Place::Reclaim { .. } => {
                 self.hold(rx, place, waiting, source);
                 return true;
@@ -386,8 +392,12 @@ impl Offload {
         app_ctx: AppCtx,
     ) -> Option<()> {
         let index = self.told(rx, |shadow| shadow.matched(slot))?;
-        self.leave_posted(rx, slot);
         let status = Status { source: peer, tag, length: 0, truncated: false, immediate: None };
+        if rx.observer.is_on() {
+            tell_gone_before(rx, index, &status);
+            rx.observer.tell(|observer| observer.matched(index, &status));
+        }
+        self.leave_posted(rx, slot);
         let lacks_companion = app_ctx.has_companion();
         if let Some(entry) = self.entries.get(slot) {
             let (request, named, data) = (entry.request, entry.named, Data::Due);
@@ -450,6 +460,7 @@ impl Offload {
             Deleted::Cancelled { id } => {
                 let fault = self.fault_of_deleted(rx, named);
                 rx.counters.cancelled += u64::from(fault == Fault::Cancelled);
+                rx.observer.tell(|observer| observer.withdrawn(id));
                 rx.requests.fail(request, fault);
                 self.search_on(rx, id);
             }
@@ -473,8 +484,13 @@ impl Offload {
         if let Some(WaitingMessage { message, through_list }) = self.waiting.take_first(index) {
             let found = rx.unexpected.get(message);
             let (source, is_lost) = (found.map(|m| m.source), found.is_some_and(|m| m.is_lost()));
-            if !is_lost {
-                rx.counters.not_offloaded.count(Why::Source);
+            let status = found.filter(|_| !is_lost).map(UnexpectedMessage::status);
+            match status {
+                Some(status) => {
+                    rx.counters.not_offloaded.count(Why::Source);
+                    rx.observer.tell(|observer| observer.matched(index, &status));
+                }
+                None => rx.observer.tell(|observer| observer.withdrawn(index)),
             }
             deliver_waiting(rx, request, message);
             self.searched(through_list);
@@ -486,11 +502,42 @@ impl Offload {
     /// A delete came too late: the match stands.
     fn delete_lost(&mut self, rx: &mut Receiver, slot: u32) -> Option<()> {
         let lost = self.told(rx, |shadow| shadow.lost(slot))?;
-        rx.counters.cancelled_late += u64::from(lost.was == Some(Removal::Cancel));
+        let is_late_cancel = lost.was == Some(Removal::Cancel);
+        rx.counters.cancelled_late += u64::from(is_late_cancel);
         let index = lost.id?;
+        rx.observer.tell(|observer| observer.taken(index));
+        if is_late_cancel {
+            rx.observer.tell(|observer| observer.cancelled_late(index));
+        }
         self.leave_posted(rx, slot);
         self.search_on(rx, index);
         Some(())
+    }
+}
+
+/// Tells the observer of a message that has its receive.
+fn tell_match(rx: &mut Receiver, place: &Place, status: &Status) {
+    let receive = match place {
+        Place::Receive(request) => request.index(),
+        Place::Reclaim { index, .. } => *index,
+        Place::Unexpected | Place::Wait(_) | Place::Behind => return,
+    };
+    rx.observer.tell(|observer| observer.matched(receive, status));
+}
+
+/// Tells the observer of posted receives that the NIC must have deleted before it gave a message to a
+/// later one, though it has not said so yet.
+fn tell_gone_before(rx: &mut Receiver, index: u32, status: &Status) {
+    let (tag, source) = (status.tag, SourceId(status.source.0));
+    let own = rx.requests.matched(index).and_then(|matched| matched.line.posted());
+    if own.is_none_or(|own| rx.posted.get(own).is_none())
+        || rx.posted.first_match(tag, source) == own
+    {
+        return;
+    }
+    let before = rx.posted.iter_in_order().take_while(|(.., other)| *other != index);
+    for (_, _, other) in before.filter(|(_, pattern, _)| pattern.matches(tag, source)) {
+        rx.observer.tell(|observer| observer.taken(other));
     }
 }
 

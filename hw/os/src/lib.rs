@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`background_close`] | closing descriptors that a peer sent, on another thread |
 //! | [`event`] | epoll descriptors and timers |
+//! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
 //! | [`peer_socket`] | sockets that end for all processes when they are dropped |
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
@@ -18,6 +19,7 @@
 
 pub mod background_close;
 pub mod event;
+pub mod journal;
 pub mod memory;
 pub mod peer_socket;
 pub mod process;

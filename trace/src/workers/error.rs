@@ -1,5 +1,5 @@
-//! How a replay through workers can fail. A trace alone cannot make it fail: each error is a defect
-//! of tagmatch, or the system refuses what a worker needs.
+//! How a replay through workers can fail: the trace has too many sources or lost messages that are
+//! like others, the system refuses what a worker needs, or tagmatch has a defect.
 
 use std::fmt::Display;
 
@@ -30,6 +30,12 @@ pub enum WorkersError {
         /// What happened to it.
         what: &'static str,
     },
+    /// The trace has more sources than a replay has workers.
+    #[error("the trace has messages of more than {0} sources, which are too many for workers")]
+    TooManySources(usize),
+    /// A message of a dead peer can't be told from another one.
+    #[error("{0} was lost as its sender died, which workers can't repeat here")]
+    LostAmongEquals(u64),
     /// A message came that was not sent.
     #[error("a message came that was not sent")]
     Unknown,

@@ -22,7 +22,10 @@ impl Lag {
             return workers.settle();
         }
         for _ in 0..self.choices.below(4) {
-            workers.progress_of_one(self.choices.below(2) == 0);
+            let receives = self.choices.below(2) == 0;
+            let senders = u32::try_from(workers.senders()).unwrap_or(u32::MAX);
+            let sender = if senders > 1 { self.choices.below(senders) } else { 0 };
+            workers.progress_of_one((!receives).then_some(sender as usize));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use tagmatch::Config;
 
 use crate::format::TraceOp;
-use crate::reader::Trace;
+use crate::trace::Trace;
 
 /// Bytes in place of the lengths of a trace.
 pub(super) struct ShortLengths {

@@ -1,18 +1,20 @@
-//! The two workers of a replay, and the operations of a trace as calls on them.
+//! The workers of a replay, and the operations of a trace as calls on them.
 
 use tagmatch::{
-    Config, Counters, Error, Failed, HwTags, Match, Message, Peer, Received, Request, SendOptions,
-    Sent, Status, Tag, Worker,
+    Config, Counters, Error, Failed, HwTags, Match, Message, Received, Request, SendOptions, Sent,
+    Status, Tag, TagMask, Worker,
 };
+use tagmatch_soft::Pattern;
 
 use crate::format::{Id, TraceOp};
 use crate::matcher::Leftover;
-use crate::reader::Trace;
 use crate::result::OpResult;
+use crate::trace::Trace;
 use crate::workers::error::WorkersError;
 use crate::workers::lengths::ShortLengths;
 use crate::workers::payload;
 use crate::workers::requests::RequestsById;
+use crate::workers::senders::Senders;
 
 /// Rounds of progress after which workers that have not come to rest are broken. The model's delays
 /// are of some hundred polls.
@@ -33,10 +35,8 @@ pub struct WorkersRun {
 pub(super) struct TwoWorkers<'a> {
     trace: &'a Trace,
     lengths: ShortLengths,
-    sender: Worker,
+    senders: Senders,
     receiver: Worker,
-    /// The receiver, as the sender knows it.
-    to: Peer,
     sends: RequestsById<Sent>,
     receives: RequestsById<Received>,
     /// The messages that matched probes have found, by the probe's id.
@@ -66,15 +66,13 @@ impl<'a> TwoWorkers<'a> {
             hw_tags,
             ..defaults
         };
-        let sender = Worker::new(Config::default()).map_err(WorkersError::setup)?;
         let receiver = Worker::new(config).map_err(WorkersError::setup)?;
-        let to = sender.connect(&receiver.address()).map_err(WorkersError::setup)?;
+        let senders = Senders::new(trace, &receiver)?;
         let mut workers = Self {
             trace,
             lengths: ShortLengths::new(trace),
-            sender,
+            senders,
             receiver,
-            to,
             sends: RequestsById::new(ids),
             receives: RequestsById::new(ids),
             held: std::iter::repeat_with(|| None).take(ids).collect(),
@@ -83,36 +81,26 @@ impl<'a> TwoWorkers<'a> {
             cancelled: Vec::new(),
             wanted: Vec::new(),
         };
-        workers.meet()?;
+        workers.settle()?;
         Ok(workers)
-    }
-
-    /// Completes the connection, so that from here on a message arrives at the next progress.
-    fn meet(&mut self) -> Result<(), WorkersError> {
-        self.sender.inject(self.to, 0, &[]).map_err(WorkersError::setup)?;
-        while self.receiver.mprobe(Match::any()).map_err(WorkersError::setup)?.is_none() {
-            self.sender.progress();
-            if let Some(fault) = self.sender.peer_fault(self.to).map_err(WorkersError::setup)? {
-                return Err(WorkersError::setup(fault));
-            }
-        }
-        self.settle()
     }
 
     /// Begins the operation at place `at` of the trace.
     pub(super) fn run(&mut self, at: usize, op: &TraceOp) -> Result<(), WorkersError> {
         match *op {
-            TraceOp::Msg { id, tag } => {
+            TraceOp::Msg { id, tag, source } => {
                 self.begun_at[id.index()] = at;
                 let mut payload = vec![0; self.length(id)];
                 payload::fill(id, &mut payload);
                 let options = SendOptions { immediate: Some(id.0), ..SendOptions::default() };
-                self.sends.add(id, self.sender.send_with(self.to, tag, payload, options));
+                let Self { senders, receiver, .. } = self;
+                self.sends.add(id, senders.send(receiver, source, tag, payload, options));
             }
-            TraceOp::Recv { id, pattern } => {
+            TraceOp::Recv { id, pattern, is_sole } => {
                 self.begun_at[id.index()] = at;
                 let buffer = vec![0; self.length(id)];
-                self.receives.add(id, self.receiver.recv(pattern, buffer));
+                let which = self.senders.which(&self.receiver, pattern, is_sole);
+                self.receives.add(id, self.receiver.recv(which, buffer));
             }
             TraceOp::Cancel { recv } => {
                 if let Some(request) = self.receives.get_mut(recv) {
@@ -125,12 +113,14 @@ impl<'a> TwoWorkers<'a> {
                 });
             }
             TraceOp::Probe { pattern } => {
-                let found = self.receiver.probe(pattern).map_err(WorkersError::Probe)?;
+                let found =
+                    self.receiver.probe(self.which(pattern)).map_err(WorkersError::Probe)?;
                 let msg = found.map(|status| self.message(&status)).transpose()?;
                 self.results[at] = Some(OpResult::Probe { msg });
             }
             TraceOp::Mprobe { id, pattern } => {
-                let found = self.receiver.mprobe(pattern).map_err(WorkersError::Probe)?;
+                let found =
+                    self.receiver.mprobe(self.which(pattern)).map_err(WorkersError::Probe)?;
                 let msg = found.as_ref().map(|found| self.message(&found.status())).transpose()?;
                 self.held[id.index()] = found;
                 self.results[at] = Some(OpResult::Mprobe { id, msg });
@@ -150,23 +140,45 @@ impl<'a> TwoWorkers<'a> {
                 let msg = status.map(|status| self.message(&status)).transpose()?;
                 self.results[at] = Some(OpResult::Mcancelled { id, msg });
             }
+            TraceOp::Lost { msg } => {
+                let TraceOp::Msg { tag, source, .. } = self.trace.ops[self.begun_at[msg.index()]]
+                else {
+                    return Err(WorkersError::Unknown);
+                };
+                let like = Pattern::new(tag, TagMask::EXACT).from_source(source);
+                let found = self.receiver.mprobe(self.which(like)).map_err(WorkersError::Probe)?;
+                let found = found.map(|found| self.message(&found.status())).transpose()?;
+                if found.is_some_and(|found| found != msg) {
+                    return Err(WorkersError::LostAmongEquals(self.trace.name(msg)));
+                }
+                self.results[at] = Some(OpResult::Lost { msg: found });
+            }
         }
         Ok(())
     }
 
-    /// Makes progress of one worker, of the receiver or of the sender.
-    pub(super) fn progress_of_one(&self, receiver: bool) {
-        let worker = if receiver { &self.receiver } else { &self.sender };
-        worker.progress();
+    fn which(&self, pattern: Pattern) -> Match {
+        self.senders.which(&self.receiver, pattern, false)
+    }
+
+    /// How many workers send.
+    pub(super) fn senders(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Makes progress of one worker, of the receiver or of this sender.
+    pub(super) fn progress_of_one(&self, sender: Option<usize>) {
+        let sender = sender.and_then(|sender| self.senders.nth(sender));
+        sender.unwrap_or(&self.receiver).progress();
     }
 
     /// Makes progress until nothing is under way, and notes the results.
     pub(super) fn settle(&mut self) -> Result<(), WorkersError> {
         for _ in 0..ROUNDS_MAX {
-            let events = self.receiver.progress() + self.sender.progress();
-            if events == 0 && self.receiver.arm() && self.sender.arm() {
-                self.receiver.disarm();
-                self.sender.disarm();
+            let workers = || self.senders.workers().chain([&self.receiver]);
+            let events: usize = workers().map(Worker::progress).sum();
+            if events == 0 && workers().all(Worker::arm) {
+                workers().for_each(Worker::disarm);
                 return self.collect();
             }
         }
@@ -221,7 +233,13 @@ impl<'a> TwoWorkers<'a> {
         };
         let is_as_sent = |tag: Tag| status.tag == tag && status.length == self.length(msg);
         match self.trace.ops[self.begun_at[msg.index()]] {
-            TraceOp::Msg { id, tag } if id == msg && is_as_sent(tag) => Ok(msg),
+            TraceOp::Msg { id, tag, source }
+                if id == msg
+                    && is_as_sent(tag)
+                    && status.source == self.senders.peer(&self.receiver, source) =>
+            {
+                Ok(msg)
+            }
             _ => Err(self.wrong(msg, "came with another envelope than it was sent with")),
         }
     }

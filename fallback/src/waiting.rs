@@ -1,0 +1,102 @@
+//! Receiving messages that wait, and telling an observer of what waits.
+
+use tagmatch_device::Buffer;
+use tagmatch_soft::Pattern;
+
+use crate::core::Core;
+use crate::error::Fault;
+use crate::observer::{ListObserver, Observer};
+use crate::request::{MessageId, Posted, refuse};
+use crate::requests::REQUESTS_MAX;
+use crate::unexpected::UnexpectedMessage;
+
+impl Core {
+    /// See [`Engine::observe`](crate::Engine::observe).
+    pub(crate) fn observe(&mut self, mut observer: Box<dyn ListObserver>) {
+        let rx = &mut self.receiver;
+        for (_, pattern, receive) in rx.posted.iter_in_order() {
+            let line = rx.requests.matched(receive).map(|matched| &*matched.line);
+            let length = line.map_or(0, |line| line.buffer.total_len() as u64);
+            observer.posted(receive, &pattern, length, false);
+        }
+        for (message, status) in rx.unexpected.statuses() {
+            observer.unexpected(message, &status);
+        }
+        rx.observer = Observer(Some(observer));
+        self.leaves_short_way = true;
+    }
+
+    /// [`Core::receive_unexpected`], of which an observer is told.
+    #[inline(never)]
+    pub(crate) fn receive_observed(
+        &mut self,
+        index: u32,
+        pattern: &Pattern,
+        buffer: Buffer,
+        is_sole: bool,
+        context: Option<u64>,
+    ) -> Posted {
+        let length = buffer.total_len() as u64;
+        self.receiver.observer.tell(|observer| observer.found(index, pattern, length, is_sole));
+        self.receive_unexpected(index, buffer, context)
+    }
+
+    #[inline(never)]
+    pub(crate) fn receive_unexpected(
+        &mut self,
+        index: u32,
+        buffer: Buffer,
+        context: Option<u64>,
+    ) -> Posted {
+        let posted = match self.receiver.unexpected.remove_index(index) {
+            Some(message) => self.deliver(message, buffer),
+            None => refuse(Fault::NoSuchMessage, buffer),
+        };
+        if let (Ok(request), Some(context)) = (&posted, context) {
+            self.receiver.requests.queue(*request, context);
+        }
+        posted
+    }
+
+    /// Receives a message that a matched probe took.
+    pub(crate) fn receive_message(&mut self, id: MessageId, buffer: Buffer) -> Posted {
+        if !buffer.is_writable() {
+            return refuse(Fault::ReadOnlyBuffer, buffer);
+        }
+        match self.receiver.unexpected.remove(id.0) {
+            Some(message) => {
+                let length = buffer.total_len() as u64;
+                self.receiver.observer.tell(|observer| observer.received(id.0.index, length));
+                self.deliver(message, buffer)
+            }
+            None => refuse(Fault::NoSuchMessage, buffer),
+        }
+    }
+
+    /// Puts an unexpected message into a buffer.
+    #[inline]
+    fn deliver(&mut self, message: UnexpectedMessage, buffer: Buffer) -> Posted {
+        let rx = &mut self.receiver;
+        rx.counters.unexpected += 1;
+        if message.is_lost() {
+            return refuse(rx.down(message.source), buffer);
+        }
+        let Some(request) = rx.requests.begin() else {
+            rx.discard(message);
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        rx.fill(request, message, buffer);
+        Ok(request)
+    }
+
+    /// Drops a message that a matched probe took; `false` if there is no such message.
+    pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
+        let message = self.receiver.unexpected.remove(id.0);
+        let found = message.is_some();
+        if found {
+            self.receiver.observer.tell(|observer| observer.discarded(id.0.index));
+        }
+        message.into_iter().for_each(|message| self.receiver.discard(message));
+        found
+    }
+}

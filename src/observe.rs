@@ -1,0 +1,28 @@
+//! Observers of the matching lists, as `tagmatch-trace` has one to record traces.
+
+use tagmatch_device::DeviceError;
+pub use tagmatch_fallback::ListObserver;
+/// An envelope, in the terms of the matching lists: the source is the number of a peer.
+pub use tagmatch_fallback::Status as Envelope;
+
+use crate::access::Access;
+use crate::error::Error;
+use crate::worker::WorkerOf;
+
+impl<A: Access> WorkerOf<A> {
+    /// Has `observer` told of each change of the matching lists from now on, and first of what is
+    /// on them. A message takes some 20 ns more then, and the time of the observer.
+    ///
+    /// The observer is dropped with the worker, or once the NIC has broken the rules of its list.
+    ///
+    /// # Errors
+    /// UCX matches by itself, and doesn't tell of its lists.
+    pub fn observe(&self, observer: Box<dyn ListObserver>) -> Result<(), Error> {
+        if self.access.with(|state| state.engine.observe(observer)) {
+            return Ok(());
+        }
+        let what = "observing the matching lists";
+        let why = "UCX matches by itself; any other device leaves matching to tagmatch";
+        Err(DeviceError::Unsupported { what, why }.into())
+    }
+}
