@@ -9,6 +9,7 @@
 //! | `settings` | the environment |
 //! | `ffi` | the functions that a program enters, and their tables |
 //! | `domain`, `state` | a domain's objects: endpoints with their workers, queues, counters, address vectors |
+//! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
 //! | `memory`, `address`, `errno`, `lock` | pointers as buffers, names of endpoints, error numbers, the lock of a domain |
 //!
 //! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` turns the arguments into values,
@@ -25,6 +26,7 @@ mod info;
 mod lock;
 mod memory;
 mod provider;
+mod report;
 mod settings;
 mod state;
 

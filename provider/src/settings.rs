@@ -1,5 +1,6 @@
 //! The provider's settings.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tagmatch::Config;
@@ -12,6 +13,12 @@ impl Settings {
     #[expect(clippy::unused_self, reason = "the device is a setting")]
     pub(crate) fn is_ucx(&self) -> bool {
         false
+    }
+
+    /// Where the report goes: `TAGMATCH_FI_REPORT`.
+    #[expect(clippy::unused_self, reason = "it will be read with the others")]
+    pub(crate) fn report(&self) -> Option<PathBuf> {
+        std::env::var_os("TAGMATCH_FI_REPORT").map(PathBuf::from)
     }
 
     /// The settings of a worker.

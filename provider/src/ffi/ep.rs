@@ -73,7 +73,8 @@ pub(crate) unsafe extern "C" fn open(
             eprintln!("tagmatch: fi_endpoint: {error}");
             Errno::IO
         })?;
-        let state = Endpoint::new(worker, opened, MULTI_MIN);
+        let mut state = Endpoint::new(worker, opened, MULTI_MIN);
+        state.depths.watches = settings.report().is_some();
         let key = insert(&mut domain.lock().endpoints, state)?;
         let object = sys::fid_ep {
             fid: head(sys::FI_CLASS_EP, context, &HEAD),

@@ -8,12 +8,14 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 
 use super::counter::Counter;
+use super::depths::Depths;
 use super::entry::{Entry, Failure};
 use super::operation::{Operation, Pattern, UNTAGGED};
 use super::pending::Pending;
 use super::queue::Queue;
 use super::vector::Vector;
 use crate::errno::{self, Errno, Reason, Result};
+use crate::report;
 
 /// Most operations that are under way on one endpoint.
 const OPERATIONS_MAX: u32 = 1 << 30;
@@ -76,6 +78,8 @@ pub(crate) struct Endpoint {
     pub(crate) multis: u64,
     /// Messages that were claimed, by the context of the claim.
     pub(crate) claimed: HashMap<usize, Message>,
+    /// How long the lists were, for the report.
+    pub(crate) depths: Depths,
     /// Room for the worker's ends.
     ends: Vec<End>,
 }
@@ -105,6 +109,7 @@ impl Endpoint {
             pending: VecDeque::new(),
             multis: 0,
             claimed: HashMap::new(),
+            depths: Depths::default(),
             ends: Vec::with_capacity(PORTION),
         }
     }
@@ -213,6 +218,7 @@ impl Endpoint {
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
         let mut ends = std::mem::take(&mut self.ends);
         let count = self.worker.ends(&mut ends, PORTION);
+        self.depths.progressed(&self.worker);
         for end in ends.drain(..) {
             if let End::Operation { context, result, .. } = end {
                 self.finish(sinks, Key::from_bits(context), &result);
@@ -230,6 +236,9 @@ impl Endpoint {
         result: &std::result::Result<Status, Error>,
     ) {
         let Some(operation) = self.operations.remove(key) else { return };
+        if operation.flags & sys::FI_RECV != 0 {
+            self.depths.ended();
+        }
         let entry = self.entry(sinks.vectors, &operation, result);
         match operation.multi {
             Some(multi) => self.finish_part(sinks, multi, entry, operation.tells),
@@ -320,5 +329,13 @@ impl Endpoint {
                 return;
             }
         }
+    }
+}
+
+impl Drop for Endpoint {
+    /// The report counts what the endpoint did.
+    fn drop(&mut self) {
+        let Depths { posted_max, unexpected_max, .. } = self.depths;
+        report::add(&self.worker.counters(), posted_max, unexpected_max);
     }
 }

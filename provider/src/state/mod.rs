@@ -4,6 +4,7 @@
 //! makes its key invalid, so a call on a closed object is an error.
 
 mod counter;
+mod depths;
 mod endpoint;
 mod entry;
 mod multi;

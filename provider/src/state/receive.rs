@@ -60,7 +60,10 @@ impl Endpoint {
         posted: std::result::Result<QueuedRequest, Failed>,
     ) {
         match posted {
-            Ok(request) => self.operations.fill(key, Operation::of_receive(&receive, request)),
+            Ok(request) => {
+                self.operations.fill(key, Operation::of_receive(&receive, request));
+                self.depths.posted();
+            }
             Err(Failed { error, .. }) => {
                 let entry = Entry::failed(receive.context, receive.kind, errno::of_error(&error));
                 self.tell(sinks, entry, true);

@@ -1,0 +1,105 @@
+//! Files that the processes of a job write together.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a process waits for others that write.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Longest report that is read back, in bytes.
+const LENGTH_MAX: u64 = 64 << 20;
+
+/// Replaces the text of a file, with no other process of the job in between. `change` gives the new
+/// text, and whether the file stays.
+pub(crate) fn update(path: &Path, change: impl FnOnce(&str) -> (String, bool)) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    // A program that runs with more rights than its caller doesn't follow links of others.
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    lock(&file)?;
+    let mut text = String::new();
+    // What isn't text is no report.
+    let _ = (&file).take(LENGTH_MAX).read_to_string(&mut text);
+    let (text, stays) = change(&text);
+    file.seek(SeekFrom::Start(0))?;
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())?;
+    if !stays {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// As [`update`], for a file in shared memory that has the job's name.
+pub(crate) fn update_shared(
+    job: &str,
+    change: impl FnOnce(&str) -> (String, bool),
+) -> io::Result<()> {
+    // SAFETY: the call has no pointers.
+    let user = unsafe { libc::geteuid() };
+    let path = format!("/dev/shm/tagmatch-report.{user}.{job}");
+    let path = Path::new(&path);
+    // A file that another user has put there is not ours to write.
+    match std::fs::symlink_metadata(path) {
+        Ok(other) if other.uid() != user => {
+            Err(io::Error::other(format!("{} belongs to another user", path.display())))
+        }
+        _ => update(path, change),
+    }
+}
+
+/// Locks a file, for a limited time.
+fn lock(file: &File) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        // SAFETY: the call has no pointers.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+        if locked == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::WouldBlock || began.elapsed() > WAIT {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_at_the_same_time_lose_nothing() {
+        let name = format!("tagmatch-report-test.{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let add = |text: &str| (format!("{text}x"), true);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50).for_each(|_| update(&path, add).unwrap()));
+            }
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        update(&path, |_| (String::new(), false)).unwrap();
+        assert_eq!(text.len(), 200);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn links_and_folders_are_refused() {
+        let name = format!("tagmatch-report-link.{}", std::process::id());
+        let link = std::env::temp_dir().join(name);
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let refused = update(&link, |_| (String::new(), true));
+        std::fs::remove_file(&link).unwrap();
+        assert!(refused.is_err());
+        assert!(update(&std::env::temp_dir(), |_| (String::new(), true)).is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! The job of this process, as its launcher tells it in the environment.
+
+use std::env;
+use std::ffi::CStr;
+
+use super::table::Process;
+
+/// The job of this process.
+pub(crate) struct Job {
+    /// A name that all processes of the job have, and no other job of this user on these machines at
+    /// the time.
+    pub(crate) name: String,
+    /// How many processes it has.
+    pub(crate) size: Option<u64>,
+    /// How many of them this machine has.
+    pub(crate) local_size: Option<u64>,
+    rank: Option<u64>,
+}
+
+/// Open MPI, MPICH and Slurm, by the names of their variables.
+const RANKS: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+const LOCAL_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
+const NAMES: [&str; 3] = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"];
+
+fn number(names: &[&str]) -> Option<u64> {
+    names.iter().find_map(|name| env::var(name).ok()?.parse().ok())
+}
+
+impl Job {
+    /// The job that the environment tells of. Without a launcher, a process is a job of its own.
+    pub(crate) fn of_environment() -> Self {
+        let (rank, size) = (number(&RANKS), number(&SIZES));
+        let told = NAMES.iter().find_map(|name| env::var(name).ok());
+        // MPICH's launcher names no job; its processes on one machine have one parent.
+        let parent = || match rank {
+            Some(_) => format!("{}", std::os::unix::process::parent_id()),
+            None => format!("p{}", std::process::id()),
+        };
+        let is_safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '.' };
+        let name = told.unwrap_or_else(parent).chars().take(64).map(is_safe).collect();
+        let size = if rank.is_some() { size } else { Some(1) };
+        Job { name, size, local_size: number(&LOCAL_SIZES).or(size), rank }
+    }
+
+    /// This process.
+    pub(crate) fn process(&self) -> Process {
+        Process { rank: self.rank, host: host(), pid: std::process::id() }
+    }
+}
+
+/// The machine's name.
+fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: `name` has as many bytes as the call is told, less one that stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+    let name: String = name.split_whitespace().collect();
+    if name.is_empty() { "-".to_owned() } else { name }
+}

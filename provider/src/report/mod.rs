@@ -1,0 +1,64 @@
+//! The report of `TAGMATCH_FI_REPORT`: where the messages of each process were matched, and why a NIC
+//! didn't match the others.
+//!
+//! Each process adds its row when it ends. The file has the rows of all processes of the job that
+//! have ended, so it is complete when the job is over. With `-`, the rows of one machine are collected
+//! in a file in shared memory, and the last process of the machine prints them to standard error.
+
+mod advice;
+mod file;
+mod job;
+mod row;
+mod table;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use job::Job;
+use row::Row;
+use table::Table;
+
+/// The numbers of this process's endpoints that were closed.
+static CLOSED: Mutex<Option<Row>> = Mutex::new(None);
+
+/// Adds the numbers of an endpoint that is closed: see [`Row::of`].
+pub(crate) fn add(counters: &tagmatch::Counters, posted: u64, unexpected: u64) {
+    let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+    closed.get_or_insert_default().add(&Row::of(counters, posted, unexpected));
+}
+
+/// Adds this process's row to the report at `path`; `-` means standard error. A process that opened
+/// no endpoint has no row.
+pub(crate) fn write(path: &Path) {
+    let row = CLOSED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(row) = row
+        && let Err(error) = write_row(path, row)
+    {
+        eprintln!("tagmatch: TAGMATCH_FI_REPORT={}: {error}", path.display());
+    }
+}
+
+fn write_row(path: &Path, row: Row) -> io::Result<()> {
+    let job = Job::of_environment();
+    let own = job.process();
+    let add = |text: &str, size: Option<u64>| {
+        let mut table = Table::parse(text, &job.name);
+        table.rows.insert(own.clone(), row);
+        let is_last = size.is_none_or(|size| table.rows.len() as u64 >= size);
+        (table.render(&job.name, size), is_last)
+    };
+    if path != Path::new("-") {
+        return file::update(path, |text| (add(text, job.size).0, true));
+    }
+    let mut printed = None;
+    file::update_shared(&job.name, |text| {
+        let (text, is_last) = add(text, job.local_size);
+        printed = is_last.then(|| text.clone());
+        (text, !is_last)
+    })?;
+    if let Some(text) = printed {
+        eprint!("{text}");
+    }
+    Ok(())
+}
