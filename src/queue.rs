@@ -15,15 +15,15 @@ use crate::error::Failed;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
-/// A caller's list of ends.
-struct List<'a> {
-    ends: &'a mut Vec<End>,
-    /// How many ends it still takes.
+/// Hands ends to a caller's function.
+struct Each<F> {
+    take: F,
+    /// How many ends the function still takes.
     room: usize,
     worker: u32,
 }
 
-impl EndList for List<'_> {
+impl<F: FnMut(End)> EndList for Each<F> {
     #[inline(always)]
     fn has_room(&self) -> bool {
         self.room > 0
@@ -32,12 +32,12 @@ impl EndList for List<'_> {
     #[inline(always)]
     fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
         let result = Ok(Status::new(status, self.worker));
-        self.ends.push(End::Operation { context, result, buffer });
+        (self.take)(End::Operation { context, result, buffer });
         self.room -= 1;
     }
 
     fn rare(&mut self, end: fallback::End) {
-        self.ends.push(End::new(end, self.worker));
+        (self.take)(End::new(end, self.worker));
         self.room -= 1;
     }
 }
@@ -47,7 +47,13 @@ impl State {
     /// of ends.
     #[inline(never)]
     fn ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
-        let mut list = List { ends, room: max, worker };
+        self.each_end(max, worker, |end| ends.push(end))
+    }
+
+    /// As [`State::ends`], for any function.
+    #[inline(always)]
+    fn each_end(&mut self, max: usize, worker: u32, take: impl FnMut(End)) -> (usize, usize) {
+        let mut list = Each { take, room: max, worker };
         let events = self.take_ends(&mut list);
         (events, max - list.room)
     }
@@ -182,6 +188,15 @@ impl<A: Access> WorkerOf<A> {
     pub fn ends(&self, ends: &mut Vec<End>, max: usize) -> usize {
         let worker = self.access.fixed().worker;
         self.access.with(|state| state.ends(ends, max, worker).1)
+    }
+
+    /// As [`ends`](Self::ends), but calls `take` with each end in place of keeping a list, which
+    /// saves copying the ends. `take` is called with the worker locked: it must not use the worker,
+    /// or the call panics or waits for itself.
+    #[inline]
+    pub fn each_end(&self, max: usize, take: impl FnMut(End)) -> usize {
+        let worker = self.access.fixed().worker;
+        self.access.with(|state| state.each_end(max, worker, take).1)
     }
 
     /// From now on, the queue tells of peers as with

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
@@ -13,7 +12,7 @@ use super::entry::{copy_text, count, enter, head, retire, table};
 use super::handle::{Handle, domain_of};
 use super::stub::Stub;
 use crate::errno::{Errno, Reason, Result};
-use crate::state::{Entry, Queue, State, Waiter, closed, insert};
+use crate::state::{Output, Queue, Waiter, closed, insert};
 
 /// What the caller has of a completion queue.
 #[repr(C)]
@@ -153,100 +152,22 @@ pub(crate) unsafe fn arm(queue: *mut sys::fid_cq) -> Result<bool> {
     handle.domain.lock().arm(handle.key)
 }
 
-/// Writes an entry, in the format of its queue.
+/// Where a caller wants entries.
 ///
 /// # Safety
-/// `to` has room for entries of this format, from 0 to `index`.
+/// The caller gives room for `count` entries, and for as many sources or none.
 #[inline]
-unsafe fn write(entry: &Entry, format: sys::fi_cq_format, to: *mut c_void, index: usize) {
-    let whole = sys::fi_cq_tagged_entry {
-        op_context: entry.context as *mut c_void,
-        flags: entry.flags,
-        len: entry.length,
-        buf: entry.start as *mut c_void,
-        data: entry.data,
-        tag: entry.tag,
-    };
-    // Each format is the beginning of the next one.
-    let size = size_of_format(format);
-    // SAFETY: the caller gives room for the entries of this format, from 0 to `index`.
-    unsafe {
-        let to = to.cast::<u8>().add(index * size);
-        if size == size_of::<sys::fi_cq_tagged_entry>() {
-            to.cast::<sys::fi_cq_tagged_entry>().write_unaligned(whole);
-        } else {
-            std::ptr::copy_nonoverlapping((&raw const whole).cast(), to, size);
-        }
-    }
-}
-
-#[inline]
-fn size_of_format(format: sys::fi_cq_format) -> usize {
-    match format {
-        sys::FI_CQ_FORMAT_MSG => size_of::<sys::fi_cq_msg_entry>(),
-        sys::FI_CQ_FORMAT_DATA => size_of::<sys::fi_cq_data_entry>(),
-        sys::FI_CQ_FORMAT_TAGGED => size_of::<sys::fi_cq_tagged_entry>(),
-        _ => size_of::<sys::fi_cq_entry>(),
-    }
-}
-
-/// Where a caller wants entries.
-#[derive(Clone, Copy)]
-struct Room {
+unsafe fn output(
+    handle: &QueueHandle,
     to: *mut c_void,
     count: usize,
     sources: *mut u64,
-    format: sys::fi_cq_format,
-}
-
-/// Takes entries that wait, up to an error entry.
-///
-/// # Safety
-/// `room` has room for as many entries as it says.
-#[inline]
-unsafe fn take(queue: &mut Queue, room: Room) -> Result<usize> {
-    let mut taken = 0;
-    while taken < room.count {
-        match queue.first() {
-            None => break,
-            Some(entry) if entry.failure.is_some() => {
-                return if taken > 0 { Ok(taken) } else { Err(Errno::AVAIL) };
-            }
-            Some(entry) => {
-                // SAFETY: the caller gives room for `count` entries.
-                unsafe { write(entry, room.format, room.to, taken) };
-                if !room.sources.is_null() {
-                    // SAFETY: the caller gives room for `count` addresses, or none.
-                    unsafe { *room.sources.add(taken) = entry.source };
-                }
-                queue.pop();
-                taken += 1;
-            }
-        }
-    }
-    if taken == 0 && queue.len() == 0 { Err(Errno::AGAIN) } else { Ok(taken) }
-}
-
-/// Reads entries; makes progress if there are fewer than wanted.
-///
-/// # Safety
-/// As for [`take`].
-#[inline]
-unsafe fn read_into(state: &mut State, key: Key, room: Room) -> Result<usize> {
-    let waiting = closed(state.queues.get(key))?.len();
-    if waiting < room.count || room.count == 0 {
-        state.progress_queue(key)?;
-    }
-    // SAFETY: as the caller promises.
-    unsafe { take(closed(state.queues.get_mut(key))?, room) }
-}
-
-#[inline]
-fn room_of(handle: &QueueHandle, to: *mut c_void, count: usize, sources: *mut u64) -> Result<Room> {
+) -> Result<Output> {
     if to.is_null() && count > 0 {
         return Err(Errno::INVALID);
     }
-    Ok(Room { to, count, sources, format: handle.object.format })
+    // SAFETY: the caller's promise.
+    Ok(unsafe { Output::new(to, count, sources, handle.object.format) })
 }
 
 unsafe extern "C" fn read(queue: *mut sys::fid_cq, to: *mut c_void, wanted: usize) -> isize {
@@ -263,8 +184,8 @@ unsafe extern "C" fn readfrom(
     // SAFETY: the caller gives a completion queue, and room for the entries.
     count(|| unsafe {
         let handle = of(queue);
-        let room = room_of(handle, to, wanted, sources)?;
-        read_into(&mut handle.domain.lock(), handle.key, room)
+        let output = output(handle, to, wanted, sources)?;
+        handle.domain.lock().read(handle.key, output)
     })
 }
 
@@ -292,9 +213,9 @@ unsafe extern "C" fn sreadfrom(
 ) -> isize {
     count(|| {
         // SAFETY: the caller gives a completion queue, and room for the entries.
-        let (handle, room) = unsafe {
+        let (handle, mut output) = unsafe {
             let handle = of(queue);
-            (handle, room_of(handle, to, wanted, sources)?)
+            (handle, output(handle, to, wanted, sources)?)
         };
         if handle.object.wait == sys::FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM_CALL);
@@ -307,15 +228,15 @@ unsafe extern "C" fn sreadfrom(
         for look in 0u32.. {
             let waiter = {
                 let mut state = handle.domain.lock();
-                state.progress_queue(handle.key)?;
+                state.progress_queue(handle.key, None)?;
                 let queue = closed(state.queues.get_mut(handle.key))?;
                 let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
                 let is_over = left.is_some_and(|left| left.is_zero());
                 let is_signalled = std::mem::take(&mut queue.is_signalled);
                 let has_failed = queue.first().is_some_and(|first| first.failure.is_some());
                 if queue.len() >= least || has_failed || is_over || is_signalled {
-                    // SAFETY: as above.
-                    return unsafe { take(queue, room) };
+                    queue.take(&mut output);
+                    return queue.taken(&output);
                 }
                 let sleeps = look >= LOOKS && queue.len() == 0;
                 if sleeps && state.begin_sleep(handle.key)? {
@@ -366,7 +287,7 @@ unsafe extern "C" fn readerr(
         // SAFETY: the caller gives a completion queue.
         let handle = unsafe { of(queue) };
         let mut state = handle.domain.lock();
-        state.progress_queue(handle.key)?;
+        state.progress_queue(handle.key, None)?;
         let queue = closed(state.queues.get_mut(handle.key))?;
         let entry = *queue.first().ok_or(Errno::AGAIN)?;
         let failure = entry.failure.ok_or(Errno::AGAIN)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
 use tagmatch_device::slab::{Key, Slab};
@@ -11,6 +12,7 @@ use super::counter::Counter;
 use super::depths::Depths;
 use super::entry::{Entry, Failure};
 use super::operation::{Operation, Pattern, UNTAGGED};
+use super::output::Output;
 use super::pending::Pending;
 use super::queue::Queue;
 use super::vector::Vector;
@@ -58,7 +60,7 @@ pub(crate) struct Counts {
 
 /// An endpoint.
 pub(crate) struct Endpoint {
-    pub(crate) worker: Worker,
+    pub(crate) worker: Rc<Worker>,
     pub(crate) opened: Opened,
     pub(crate) vector: Option<Key>,
     pub(crate) transmit: Option<Binding>,
@@ -89,13 +91,15 @@ pub(crate) struct Sinks<'a> {
     pub(crate) queues: &'a mut Slab<Queue>,
     pub(crate) counters: &'a mut Slab<Counter>,
     pub(crate) vectors: &'a Slab<Vector>,
+    /// A caller reads entries of this completion queue now.
+    pub(crate) reader: Option<(Key, &'a mut Output)>,
 }
 
 impl Endpoint {
     /// An endpoint that is bound to nothing yet.
     pub(crate) fn new(worker: Worker, opened: Opened, multi_min: usize) -> Self {
         Endpoint {
-            worker,
+            worker: Rc::new(worker),
             opened,
             vector: None,
             transmit: None,
@@ -216,16 +220,26 @@ impl Endpoint {
 
     #[inline]
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
-        let mut ends = std::mem::take(&mut self.ends);
-        let count = self.worker.ends(&mut ends, PORTION);
-        self.depths.progressed(&self.worker);
-        for end in ends.drain(..) {
-            if let End::Operation { context, result, .. } = end {
-                self.finish(sinks, Key::from_bits(context), &result);
-            }
-        }
-        self.ends = ends;
+        let worker = Rc::clone(&self.worker);
+        let count = if self.opened.source {
+            // Finding the source of a message needs the worker.
+            let mut ends = std::mem::take(&mut self.ends);
+            let count = worker.ends(&mut ends, PORTION);
+            ends.drain(..).for_each(|end| self.end(sinks, &end));
+            self.ends = ends;
+            count
+        } else {
+            worker.each_end(PORTION, |end| self.end(sinks, &end))
+        };
+        self.depths.progressed(&worker);
         count
+    }
+
+    #[inline]
+    fn end(&mut self, sinks: &mut Sinks<'_>, end: &End) {
+        if let End::Operation { context, result, .. } = end {
+            self.finish(sinks, Key::from_bits(*context), result);
+        }
     }
 
     #[inline]
@@ -296,9 +310,17 @@ impl Endpoint {
         if tells || entry.failure.is_some() {
             let is_send = entry.flags & sys::FI_SEND != 0;
             let binding = if is_send { self.transmit } else { self.receive };
-            if let Some(queue) = binding.and_then(|binding| sinks.queues.get_mut(binding.queue)) {
-                queue.push(entry);
+            let Some(Binding { queue: key, .. }) = binding else { return };
+            let Some(queue) = sinks.queues.get_mut(key) else { return };
+            if let Some((reads, output)) = &mut sinks.reader
+                && *reads == key
+                && queue.len() == 0
+                && entry.failure.is_none()
+                && output.put(&entry)
+            {
+                return;
             }
+            queue.push(entry);
         }
     }
 

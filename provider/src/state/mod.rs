@@ -9,6 +9,7 @@ mod endpoint;
 mod entry;
 mod multi;
 mod operation;
+mod output;
 mod pending;
 mod queue;
 mod receive;
@@ -20,8 +21,8 @@ use tagmatch_ofi_sys as sys;
 
 pub(crate) use counter::Counter;
 pub(crate) use endpoint::{Binding, Counts, Endpoint, Opened, Sinks};
-pub(crate) use entry::Entry;
 pub(crate) use operation::{Pattern, Receive, UNTAGGED};
+pub(crate) use output::Output;
 pub(crate) use queue::{Queue, Waiter};
 pub(crate) use send::Send;
 pub(crate) use vector::Vector;
@@ -61,7 +62,7 @@ impl State {
     pub(crate) fn endpoint(&mut self, key: Key) -> Result<(&mut Endpoint, Sinks<'_>)> {
         let State { endpoints, queues, counters, vectors } = self;
         let endpoint = closed(endpoints.get_mut(key))?;
-        Ok((endpoint, Sinks { queues, counters, vectors }))
+        Ok((endpoint, Sinks { queues, counters, vectors, reader: None }))
     }
 
     /// Binds an endpoint to an address vector.
@@ -225,9 +226,27 @@ impl State {
         Ok(())
     }
 
-    /// Makes progress on the endpoints of a completion queue.
+    /// Reads entries of a completion queue. Makes progress if fewer wait than are wanted.
     #[inline]
-    pub(crate) fn progress_queue(&mut self, key: Key) -> Result<()> {
+    pub(crate) fn read(&mut self, key: Key, mut output: Output) -> Result<usize> {
+        let queue = closed(self.queues.get_mut(key))?;
+        queue.take(&mut output);
+        if !output.is_full() || output.taken() == 0 {
+            self.progress_queue(key, Some(&mut output))?;
+        }
+        let queue = closed(self.queues.get_mut(key))?;
+        queue.take(&mut output);
+        queue.taken(&output)
+    }
+
+    /// Makes progress on the endpoints of a completion queue. Entries go straight to a caller's
+    /// array, if there is one and no other entry waits.
+    #[inline]
+    pub(crate) fn progress_queue(
+        &mut self,
+        key: Key,
+        mut output: Option<&mut Output>,
+    ) -> Result<()> {
         let queue = closed(self.queues.get_mut(key))?;
         let is_armed = queue.is_armed;
         if is_armed && queue.sleepers == 0 {
@@ -235,7 +254,8 @@ impl State {
         }
         let mut index = 0;
         while let Some(endpoint) = self.queues.get(key).and_then(|q| q.endpoints.get(index)) {
-            self.progress(*endpoint);
+            let endpoint = *endpoint;
+            self.progress(endpoint, output.as_deref_mut().map(|output| (key, output)));
             index += 1;
         }
         if is_armed {
@@ -260,22 +280,23 @@ impl State {
     /// Makes progress on the endpoints of a counter.
     pub(crate) fn progress_counter(&mut self, key: Key) -> Result<()> {
         for endpoint in closed(self.counters.get(key))?.endpoints.clone() {
-            self.progress(endpoint);
+            self.progress(endpoint, None);
         }
         Ok(())
     }
 
     #[inline]
-    fn progress(&mut self, endpoint: Key) {
-        if let Ok((endpoint, mut sinks)) = self.endpoint(endpoint) {
-            endpoint.progress(&mut sinks);
+    fn progress(&mut self, endpoint: Key, reader: Option<(Key, &mut Output)>) {
+        let State { endpoints, queues, counters, vectors } = self;
+        if let Some(endpoint) = endpoints.get_mut(endpoint) {
+            endpoint.progress(&mut Sinks { queues, counters, vectors, reader });
         }
     }
 
     /// Makes the descriptor of a completion queue readable at the next event. `false`: there is
     /// something to read, or to do, already.
     pub(crate) fn arm(&mut self, key: Key) -> Result<bool> {
-        self.progress_queue(key)?;
+        self.progress_queue(key, None)?;
         let queue = closed(self.queues.get_mut(key))?;
         if queue.len() > 0 || queue.waiter.is_none() {
             return Ok(false);

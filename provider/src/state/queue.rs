@@ -10,6 +10,8 @@ use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::EventFd;
 
 use super::entry::Entry;
+use super::output::Output;
+use crate::errno::{Errno, Result};
 
 /// A completion queue. It never overruns: the entries that wait take memory of this process, and an
 /// operation adds at most one entry (for a multi-receive buffer: one for each message).
@@ -102,6 +104,28 @@ impl Queue {
     pub(crate) fn clear(&mut self) {
         if let Some(waiter) = &self.waiter {
             waiter.event.clear();
+        }
+    }
+
+    /// Moves entries that wait to a caller's array, up to an error entry.
+    #[inline]
+    pub(crate) fn take(&mut self, output: &mut Output) {
+        while let Some(entry) = self.entries.front()
+            && entry.failure.is_none()
+            && output.put(entry)
+        {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The answer to a read: how many entries the caller has got, or that there are none, or that
+    /// the next one is an error entry.
+    #[inline]
+    pub(crate) fn taken(&self, output: &Output) -> Result<usize> {
+        match (output.taken(), self.entries.front()) {
+            (0, None) => Err(Errno::AGAIN),
+            (0, Some(first)) if first.failure.is_some() => Err(Errno::AVAIL),
+            (taken, _) => Ok(taken),
         }
     }
 
