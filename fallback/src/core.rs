@@ -64,16 +64,16 @@ impl Core {
     #[inline(always)]
     pub(crate) fn message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
         if self.leaves_short_way || !self.eager::<false>(incoming, ends) {
-            self.other_message(incoming);
+            self.other_message(incoming, ends);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn other_message(&mut self, incoming: &Incoming<'_>) {
+    fn other_message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
         if self.receiver.observer.is_on()
             && self.offload.is_none()
-            && self.eager::<true>(incoming, &mut NoEnds)
+            && self.eager::<true>(incoming, ends)
         {
             return;
         }

@@ -4,7 +4,6 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::format::HEADER;
-use crate::records::{HEADER_BYTES, RECORD_BYTES};
 
 /// A trace that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -18,18 +17,18 @@ pub enum TraceError {
         mistake: Box<Mistake>,
     },
     /// The file's records don't follow the format.
-    #[error("record {record}, at byte {byte}: {mistake}", byte = byte_of(*record))]
+    #[error("at byte {byte}: {mistake}")]
     Record {
-        /// Counted from 1; 0 is the header.
-        record: u64,
+        /// Where the record is in the file.
+        byte: u64,
         /// What is wrong with the record.
         mistake: RecordMistake,
     },
     /// The file's records could not be read to their end.
-    #[error("record {at}, at byte {byte}: cannot read on: {source}", byte = byte_of(*at))]
+    #[error("at byte {byte}: cannot read on: {source}")]
     Unread {
-        /// The record that was being read.
-        at: u64,
+        /// How far it was read.
+        byte: u64,
         /// The system's error.
         source: std::io::Error,
     },
@@ -48,12 +47,8 @@ impl TraceError {
         Self::Malformed { line, mistake: mistake.into() }
     }
 
-    pub(crate) fn at_record(record: u64, mistake: RecordMistake) -> Self {
-        Self::Record { record, mistake }
-    }
-
     /// The line that is wrong, counted from 1. A file of records has none: the error's text says
-    /// which record it is.
+    /// at which byte it is.
     #[must_use]
     pub fn line(&self) -> Option<u64> {
         match self {
@@ -63,19 +58,18 @@ impl TraceError {
     }
 }
 
-/// Where a record stands.
-fn byte_of(record: u64) -> u64 {
-    let before = record.saturating_sub(1).saturating_mul(RECORD_BYTES as u64);
-    if record == 0 { 0 } else { before.saturating_add(HEADER_BYTES as u64) }
-}
-
 /// What is wrong with a record of `tagtrace 2`. A recorder writes no such record, so the file was
 /// damaged after it was written, or is no trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordMistake {
-    /// The header's text.
-    #[error("the header must be a line `tagtrace 2`, a line of UTF-8 text, and zeros")]
-    About,
+    /// The header.
+    #[error(
+        "the header must be a line `tagtrace 2`, a line of UTF-8 text, and zeros; a block must follow"
+    )]
+    Header,
+    /// A block that doesn't begin with its number, or not with the right one.
+    #[error("a block must begin with its number here, and nowhere else")]
+    Block,
     /// The kind of record.
     #[error("{0} is not a kind of record; 1..17 are")]
     Kind(u8),

@@ -1,25 +1,28 @@
 //! Records what a worker matches, as `tagtrace 2`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tagmatch::observe::{Envelope, ListObserver};
 use tagmatch::soft::Pattern;
-use tagmatch_os::journal::{Journal, Record};
+use tagmatch_os::journal::{self, Journal, Record};
 
-use crate::records::{FULL, HEADER, HEADER_BYTES, Kind, NO_SPACE, flag};
+use crate::records::{BLOCK_BYTES, FULL, HEADER, HEADER_BYTES, Kind, NO_SPACE, flag};
 
 /// Where launchers name the rank of a process.
 const RANKS: [&str; 4] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-const LINK: Record = [Kind::Link as u64, 0, 0];
+/// The most characters of the text about the process.
+const ABOUT_MAX: usize = 1000;
+// The file is what the reader expects.
+const _: () = assert!(HEADER_BYTES == journal::HEADER_BYTES && BLOCK_BYTES == journal::BLOCK_BYTES);
 
 /// Numbers the recorders of this process, so that each has a file of its own.
 static RECORDERS: AtomicU32 = AtomicU32::new(1);
 
 /// Records each change of a worker's matching lists, in a file that `tagperf replay` reads.
 ///
-/// The file is mapped while it is written, so everything recorded is in it whatever ends the
+/// Records are stored in mapped memory of the file, so everything recorded is in it whatever ends the
 /// process, SIGKILL included. A message takes two records of 24 bytes, and some 10 ns each.
 ///
 /// ```
@@ -54,23 +57,17 @@ impl Recorder {
     pub const BYTES_MAX: u64 = 1 << 30;
 
     /// Makes a file, in place of any other one of this name. `about` says what the process is: one
-    /// line, of which some 200 bytes are kept. When the file would be longer than `bytes_max`,
+    /// line, of which 1000 characters are kept. When the file would be longer than `bytes_max`,
     /// recording stops, and the trace says so.
     ///
     /// # Errors
     /// The file can't be made or mapped, or there is no space for it.
     pub fn create(file: &Path, about: &str, bytes_max: u64) -> io::Result<Self> {
-        let mut header = [0; HEADER_BYTES];
-        let mut rest = &mut header[..];
-        writeln!(rest, "{HEADER}")?;
-        let room = rest.len() - 1;
-        let mut about = about.replace(char::is_control, " ");
-        while about.len() > room {
-            about.pop();
-        }
-        rest.write_all(about.as_bytes())?;
-        rest.write_all(b"\n")?;
-        let journal = Some(Journal::create(file, &header, LINK, bytes_max)?);
+        let about = about.replace(char::is_control, " ");
+        let about: String = about.chars().take(ABOUT_MAX).collect();
+        let header = format!("{HEADER}\n{about}\n");
+        let journal = Journal::create(file, header.as_bytes(), Kind::Block as u64, bytes_max)?;
+        let journal = Some(journal);
         Ok(Self { journal, mask: 0 })
     }
 

@@ -1,7 +1,10 @@
 //! `tagtrace 2`: what a recorder writes while a program runs, as binary records.
 //!
 //! The file begins with the line `tagtrace 2` and a line of text about the process, and zeros up to
-//! [`HEADER_BYTES`]. Then come records of three words of 64 bits each, little endian:
+//! [`HEADER_BYTES`]. Then come blocks of [`BLOCK_BYTES`]. The first one is the window, in which the
+//! process stored its records; the others are what it held before, in their order. A block begins
+//! with a [`Kind::Block`], which has the block's number in word 1, and ends with the first record
+//! whose word 0 is 0. Records have three words of 64 bits each, little endian:
 //!
 //! | word | bits | what |
 //! |---|---|---|
@@ -17,17 +20,19 @@
 //!
 //! A mask that is not all ones stands in a [`Kind::Mask`] before the first pattern that has it, and
 //! holds until the next one. A length of 4 GiB and more stands in a [`Kind::Length`] before its
-//! record. A file that its writer didn't finish ends in zeros; the words 1 and 2 of the first
-//! record among them may be what a killed process had stored of its next record.
+//! record.
 
+mod blocks;
 mod reader;
 
 pub(crate) use reader::read;
 
 /// The first line.
 pub(crate) const HEADER: &str = "tagtrace 2";
-/// What stands before the first record: as long as ten records.
-pub(crate) const HEADER_BYTES: usize = 240;
+/// What stands before the window.
+pub(crate) const HEADER_BYTES: usize = 4096;
+/// The bytes of a block.
+pub(crate) const BLOCK_BYTES: usize = 9 * 4096;
 /// The bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 24;
 /// The words of a record.
@@ -67,8 +72,8 @@ pub(crate) enum Kind {
     Mask = 14,
     /// The length of the next record, and no more.
     Length = 15,
-    /// Nothing: the end of a mapped part of the file.
-    Link = 16,
+    /// The beginning of a block.
+    Block = 16,
     /// The recorder stopped here; word 1 says why.
     Stopped = 17,
 }
@@ -90,7 +95,7 @@ impl Kind {
         Kind::Lost,
         Kind::Mask,
         Kind::Length,
-        Kind::Link,
+        Kind::Block,
         Kind::Stopped,
     ];
 

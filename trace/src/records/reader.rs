@@ -1,102 +1,33 @@
 //! Reads `tagtrace 2`. As with text, everything that can be wrong is found here.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
-use super::{FULL, HEADER, HEADER_BYTES, Kind, NO_SPACE, RECORD_BYTES, Words, flag};
+use super::blocks::Blocks;
+use super::{FULL, Kind, NO_SPACE, Words, flag};
 use crate::error::{RecordMistake, TraceError};
 use crate::format::{Id, TraceOp};
 use crate::ids::Ids;
 use crate::trace::{Stop, Trace};
 
-/// Reads the rest of a trace whose first line was [`HEADER`].
-pub(crate) fn read(mut input: impl BufRead) -> Result<Trace, TraceError> {
-    let mut about = [0; HEADER_BYTES - HEADER.len() - 1];
-    let read =
-        fill(&mut input, &mut about).map_err(|source| TraceError::Unread { at: 0, source })?;
-    let about = Some(&about[..]).filter(|about| about.len() == read).and_then(text);
-    let about = about.ok_or_else(|| TraceError::at_record(0, RecordMistake::About))?;
-    let mut records = Records { input, count: 0 };
+/// Reads the rest of a trace whose first line was [`HEADER`](super::HEADER).
+pub(crate) fn read(input: impl BufRead) -> Result<Trace, TraceError> {
+    let (mut blocks, about) = Blocks::new(input)?;
     let mut history = History::default();
-    while let Some(words) = records.next()? {
-        let at = records.count;
-        let is_last = history.take(&words).map_err(|mistake| TraceError::at_record(at, mistake))?;
-        if is_last {
-            break;
+    while let Some(block) = blocks.next()? {
+        for (at, words) in block.records()? {
+            let wrong = |mistake| TraceError::Record { byte: block.place(at), mistake };
+            if history.stop.is_some() {
+                return Err(wrong(RecordMistake::AfterEnd));
+            }
+            history.take(&words).map_err(wrong)?;
         }
     }
-    records.only_zeros()?;
     let History { ops, recorded, ids, stop, .. } = history;
     let names = (1..=ids.lens.len() as u64).collect();
     Ok(Trace { ops, names, lens: ids.lens, recorded: Some(recorded), about, stop })
-}
-
-/// The text about the process, up to the first zero; behind that there are zeros only.
-fn text(bytes: &[u8]) -> Option<String> {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    let (text, zeros) = bytes.split_at(end);
-    let text = std::str::from_utf8(text).ok()?.trim_end_matches('\n');
-    let is_plain = !text.contains(char::is_control) && zeros.iter().all(|&byte| byte == 0);
-    is_plain.then(|| text.to_owned())
-}
-
-/// Fills `buffer` as far as the input goes; gives how far.
-fn fill(input: &mut impl BufRead, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut read = 0;
-    while read < buffer.len() {
-        match input.read(&mut buffer[read..]) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
-}
-
-/// The records of a file.
-struct Records<R> {
-    input: R,
-    /// How many were read.
-    count: u64,
-}
-
-impl<R: BufRead> Records<R> {
-    /// `None`: at the end of the file, or at a record that was never finished.
-    fn next(&mut self) -> Result<Option<Words>, TraceError> {
-        let mut bytes = [0; RECORD_BYTES];
-        self.count += 1;
-        let at = self.count;
-        let read = fill(&mut self.input, &mut bytes)
-            .map_err(|source| TraceError::Unread { at, source })?;
-        let mut words = [0; 3];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        Ok((read == RECORD_BYTES && words[0] != 0).then_some(words))
-    }
-
-    /// Checks that nothing is behind the end.
-    fn only_zeros(&mut self) -> Result<(), TraceError> {
-        loop {
-            let at = self.count;
-            let buffer = match self.input.fill_buf() {
-                Ok(buffer) => buffer,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(TraceError::Unread { at, source }),
-            };
-            if buffer.is_empty() {
-                return Ok(());
-            }
-            if buffer.iter().any(|&byte| byte != 0) {
-                return Err(TraceError::at_record(at, RecordMistake::AfterEnd));
-            }
-            let length = buffer.len();
-            self.input.consume(length);
-        }
-    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the other half stands for something else")]
@@ -152,13 +83,13 @@ fn bits(kind: Kind) -> u64 {
         | Kind::Discarded
         | Kind::Lost => NUMBER,
         Kind::Probed | Kind::Held => NUMBER | flag::SOURCE | flag::EXACT | flag::FOUND,
-        Kind::Mask | Kind::Length | Kind::Link | Kind::Stopped => 0,
+        Kind::Mask | Kind::Length | Kind::Block | Kind::Stopped => 0,
     }
 }
 
 impl History {
-    /// Takes in a record; `true` if it is the last.
-    fn take(&mut self, words: &Words) -> Result<bool, RecordMistake> {
+    /// Takes in a record.
+    fn take(&mut self, words: &Words) -> Result<(), RecordMistake> {
         let [first, second, third] = *words;
         let kind = Kind::of(first).ok_or(RecordMistake::Kind(first.to_le_bytes()[0]))?;
         if first & !bits(kind) != 0 {
@@ -175,7 +106,7 @@ impl History {
             | Kind::CancelledLate
             | Kind::Discarded
             | Kind::Lost
-            | Kind::Link => (false, false),
+            | Kind::Block => (false, false),
         };
         for (word, value, is_used) in [(1, second, has_tag), (2, third, has_third)] {
             if !is_used && value != 0 {
@@ -187,16 +118,16 @@ impl History {
             Kind::Mask => self.mask = second,
             Kind::Length => {
                 self.length = Some(second);
-                return Ok(false);
+                return Ok(());
             }
-            Kind::Link => return Ok(false),
+            Kind::Block => return Err(RecordMistake::Block),
             Kind::Stopped => {
                 self.stop = Some(match second {
                     FULL => Stop::Full,
                     NO_SPACE => Stop::NoSpace,
                     other => return Err(RecordMistake::Stop(other)),
                 });
-                return Ok(true);
+                return Ok(());
             }
             Kind::Posted | Kind::Found => self.receive(kind, number, words)?,
             Kind::Matched | Kind::Unexpected => self.message(kind, number, words)?,
@@ -210,7 +141,7 @@ impl History {
         }
         match self.length.take() {
             Some(_) if first & flag::LONG == 0 => Err(RecordMistake::StrayLength),
-            _ => Ok(false),
+            _ => Ok(()),
         }
     }
 
