@@ -388,9 +388,13 @@ impl<D: Device> Engine<D> {
     /// ends up in the list straight away, if no earlier end waits.
     #[inline]
     pub fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
-        self.requests_mut().take_ends(ends);
+        if self.requests_mut().has_ends() {
+            self.requests_mut().take_ends(ends);
+        }
         let events = self.progress_into(ends);
-        self.requests_mut().take_ends(ends);
+        if self.requests_mut().has_ends() {
+            self.requests_mut().take_ends(ends);
+        }
         events
     }
 

@@ -230,9 +230,18 @@ impl State {
     #[inline]
     pub(crate) fn read(&mut self, key: Key, mut output: Output) -> Result<usize> {
         let queue = closed(self.queues.get_mut(key))?;
-        queue.take(&mut output);
-        if !output.is_full() || output.taken() == 0 {
-            self.progress_queue(key, Some(&mut output))?;
+        if queue.len() > 0 {
+            queue.take(&mut output);
+            if output.taken() > 0 && output.is_full() {
+                return Ok(output.taken());
+            }
+        }
+        match queue.endpoints[..] {
+            [only] if !queue.is_armed => self.progress(only, Some((key, &mut output))),
+            _ => self.progress_queue(key, Some(&mut output))?,
+        }
+        if output.taken() > 0 {
+            return Ok(output.taken());
         }
         let queue = closed(self.queues.get_mut(key))?;
         queue.take(&mut output);
