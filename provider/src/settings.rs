@@ -21,6 +21,12 @@ impl Settings {
         std::env::var_os("TAGMATCH_FI_REPORT").map(PathBuf::from)
     }
 
+    /// The folder for traces: `TAGMATCH_FI_TRACE`.
+    #[expect(clippy::unused_self, reason = "it will be read with the others")]
+    pub(crate) fn trace(&self) -> Option<PathBuf> {
+        std::env::var_os("TAGMATCH_FI_TRACE").map(PathBuf::from)
+    }
+
     /// The settings of a worker.
     #[expect(clippy::unused_self, reason = "the device is a setting")]
     pub(crate) fn config(&self) -> Config {

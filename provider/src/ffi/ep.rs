@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tagmatch::Worker;
 use tagmatch_ofi_sys as sys;
+use tagmatch_trace::Recorder;
 
 use super::entry::{count, enter, head, retire, table};
 use super::handle::{EndpointHandle, Handle, domain_of, with_endpoint};
@@ -13,6 +14,7 @@ use super::{av, cq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;
 use crate::info;
+use crate::settings::Settings;
 use crate::state::{Endpoint, closed, insert};
 
 static HEAD: sys::fi_ops = sys::fi_ops {
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "C" fn open(
         let settings = &domain.fabric.settings;
         // SAFETY: the caller gives what fi_getinfo(3) gave, maybe changed.
         let opened = unsafe { info::opened(settings, info)? };
-        let worker = Worker::new(settings.config()).map_err(|error| {
+        let worker = new_worker(settings).map_err(|error| {
             // The caller gets a number only; the words are for the person who runs the program.
             eprintln!("tagmatch: fi_endpoint: {error}");
             Errno::IO
@@ -90,6 +92,18 @@ pub(crate) unsafe extern "C" fn open(
         unsafe { *endpoint = Handle::into_raw(object, domain, key) };
         Ok(())
     })
+}
+
+/// A worker, which records a trace if the settings say so.
+fn new_worker(settings: &Settings) -> std::result::Result<Worker, Box<dyn std::error::Error>> {
+    let worker = Worker::new(settings.config())?;
+    if let Some(folder) = settings.trace() {
+        let recorder = Recorder::in_folder(&folder, Recorder::BYTES_MAX);
+        let (recorder, _) =
+            recorder.map_err(|error| format!("TAGMATCH_FI_TRACE={}: {error}", folder.display()))?;
+        worker.observe(Box::new(recorder))?;
+    }
+    Ok(worker)
 }
 
 /// `fi_endpoint2`.
