@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 /// A worker, which records a trace if the settings say so.
-fn new_worker(settings: &Settings) -> std::result::Result<Worker, Box<dyn std::error::Error>> {
+fn new_worker(settings: &Settings) -> Result<Worker, Box<dyn std::error::Error>> {
     let worker = Worker::new(settings.config())?;
     if let Some(folder) = settings.trace() {
         let recorder = Recorder::in_folder(&folder, Recorder::BYTES_MAX);
