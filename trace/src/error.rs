@@ -71,28 +71,31 @@ pub enum RecordMistake {
     #[error("a block must begin with its number here, and nowhere else")]
     Block,
     /// The kind of record.
-    #[error("{0} is not a kind of record; 1..17 are")]
+    #[error("{0} is not a kind of record; it must be 1..17")]
     Kind(u8),
     /// Bits that have no meaning.
-    #[error("word {word} is {value:#018x}, with bits that this kind of record doesn't have")]
+    #[error("{value:#018x} begins no record of kind {kind}; other bits must be 0")]
     Bits {
-        /// The word, from 0 on.
-        word: u8,
-        /// The word's value.
+        /// The kind of record.
+        kind: u8,
+        /// Its first word.
         value: u64,
     },
+    /// A record that goes beyond the end of its block.
+    #[error("the record goes beyond the end of its block; it must end there")]
+    CutShort,
+    /// A shape that no record has defined.
+    #[error("slot {0} is empty; a record before must put a shape into it")]
+    NoShape(usize),
+    /// A message whose shape is not that of a message.
+    #[error("the message's slot has a wildcard; a message must have a source and a whole tag")]
+    NoEnvelope,
+    /// A repetition of something else than a probe that found nothing.
+    #[error("a repetition must stand behind a probe that found nothing")]
+    StrayRepeat,
     /// The reason of the last record.
-    #[error("{0} is not a reason to stop; 1 and 2 are")]
+    #[error("{0} is not a reason to stop; it must be 1 or 2")]
     Stop(u64),
-    /// A record refers to a long length that isn't there, or has a short one as well.
-    #[error("its length must stand in the record before, alone")]
-    NoLength,
-    /// A length for a record that has its own, or none.
-    #[error("the record before is a length, which this record doesn't need")]
-    StrayLength,
-    /// A pattern without a source has one.
-    #[error("a pattern that names no source must have 0 in its place")]
-    NoSource,
     /// A number that is used twice at a time.
     #[error("number {number} is still a {what}; its end must come first")]
     Twice {
@@ -110,7 +113,7 @@ pub enum RecordMistake {
         number: u32,
     },
     /// Something is behind the end.
-    #[error("the trace has ended, but bytes that are not 0 follow; only zeros may")]
+    #[error("the trace has ended, but more follows; only zeros would be right")]
     AfterEnd,
     /// The trace has too much for the matching lists.
     #[error("the trace has more than 2^30 messages and receives; a shorter trace would be right")]

@@ -16,6 +16,9 @@ pub struct Trace {
     pub recorded: Option<Vec<Option<Id>>>,
     /// What the recorder says of the process; empty if nothing.
     pub about: String,
+    /// Probes that repeated one that had found nothing, with nothing in between. They are not among
+    /// the operations: a program that polls has millions of them.
+    pub repeated_probes: u64,
     /// Why the recorder stopped before the program did, if it did.
     pub stop: Option<Stop>,
 }

@@ -271,13 +271,13 @@ fn what_was_on_the_lists_before_is_told_first() {
 fn a_full_trace_says_so_and_is_whole() {
     let file = folder("record-full").join("program.trace");
     let worker = Worker::new(Config::default()).unwrap();
-    worker.observe(Box::new(Recorder::create(&file, "a\tb", 400_000).unwrap())).unwrap();
-    for _ in 0..10_000 {
+    worker.observe(Box::new(Recorder::create(&file, "a\tb", 200_000).unwrap())).unwrap();
+    for _ in 0..20_000 {
         let receive = worker.recv(Match::any(), vec![0; 8]);
         worker.send(worker.oneself(), 1, vec![0; 5]).wait().unwrap();
         receive.wait().unwrap();
     }
-    assert!(std::fs::metadata(&file).unwrap().len() <= 400_000);
+    assert!(std::fs::metadata(&file).unwrap().len() <= 200_000);
     let trace = read(&file);
     assert_eq!((trace.stop, &*trace.about), (Some(Stop::Full), "a b"));
     assert!(trace.ops.len() > 8000);

@@ -1,8 +1,8 @@
-//! A file of records of three words, which is whole whatever ends the process, SIGKILL included. (A
+//! A file of records of one to four words, which is whole whatever ends the process, SIGKILL included. (A
 //! machine that crashes loses what its kernel has not written back.)
 //!
 //! The file begins with a header of [`HEADER_BYTES`]. The next [`BLOCK_BYTES`], the *window*, are
-//! mapped: a record costs three stores there, and memory of a file outlives the process. A full
+//! mapped: a record costs a few stores there, and memory of a file outlives the process. A full
 //! window is appended to the file as a block, and used again. So the kernel copies whole blocks, and
 //! no page is mapped or written back for a few records.
 //!
@@ -20,14 +20,14 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// A record. Its first word is not 0.
-pub type Record = [u64; 3];
-/// The bytes of a record.
-pub const RECORD_BYTES: usize = size_of::<Record>();
+/// The words of the longest record.
+pub const WORDS_MAX: usize = 4;
 /// What stands before the window: a page.
 pub const HEADER_BYTES: usize = 4096;
-/// The bytes of a block: a multiple of a page and of a record.
-pub const BLOCK_BYTES: usize = 3 * 3 * 4096;
+/// The bytes of a block: some pages.
+pub const BLOCK_BYTES: usize = 8 * 4096;
+/// A record may begin up to here, so another one always has room behind it.
+const LAST_BYTES: usize = BLOCK_BYTES - 2 * WORDS_MAX * 8;
 
 /// A file of records, open for appending.
 #[derive(Debug)]
@@ -67,19 +67,19 @@ impl Journal {
         let window =
             MmapOptions::new().offset(HEADER_BYTES as u64).len(BLOCK_BYTES).map_raw(&file)?;
         let mut journal = Journal { file, window, at: 0, block: 0, first, bytes_max };
-        journal.store([first, 0, 0]);
+        journal.store([first, 0]);
         Ok(journal)
     }
 
-    /// Appends a record.
+    /// Appends a record of at most [`WORDS_MAX`] words, the first of which is not 0.
     ///
     /// # Errors
     /// There is no space for further records, or the file is as long as it may be
     /// ([`io::ErrorKind::FileTooLarge`]). Nothing is appended, and [`Journal::finish`] is all that
     /// can still be done.
     #[inline]
-    pub fn append(&mut self, record: Record) -> io::Result<()> {
-        if self.at >= BLOCK_BYTES - RECORD_BYTES {
+    pub fn append<const WORDS: usize>(&mut self, record: [u64; WORDS]) -> io::Result<()> {
+        if self.at > LAST_BYTES {
             self.next_block()?;
         }
         self.store(record);
@@ -87,28 +87,45 @@ impl Journal {
     }
 
     /// Appends the last record: there is always room for it.
-    pub fn finish(mut self, record: Record) {
+    pub fn finish<const WORDS: usize>(mut self, record: [u64; WORDS]) {
         self.store(record);
+    }
+
+    /// Changes with each record that is appended, and is never again as it was.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.block * BLOCK_BYTES as u64 + self.at as u64
+    }
+
+    /// Replaces the last word of the record that was appended last, which has two at least.
+    pub fn amend(&mut self, word: u64) {
+        assert!(self.at >= 16, "a block begins with a record of two words");
+        // SAFETY: the word before `at` is inside the window, and aligned as `at` is. Nothing else
+        // uses the memory.
+        unsafe {
+            self.window.as_mut_ptr().add(self.at - 8).cast::<u64>().write_volatile(word.to_le());
+        }
     }
 
     /// Stores a record at `self.at`, which has room for it.
     #[inline]
-    fn store(&mut self, record: Record) {
-        debug_assert!(self.at + RECORD_BYTES <= BLOCK_BYTES && record[0] != 0);
-        let [first, second, third] = record.map(u64::to_le);
+    fn store<const WORDS: usize>(&mut self, record: [u64; WORDS]) {
+        const { assert!(WORDS > 0 && WORDS <= WORDS_MAX) };
+        debug_assert!(self.at + WORDS_MAX * 8 <= BLOCK_BYTES && record[0] != 0);
         // SAFETY: the window has room for a record here; its start is aligned to a page, and `at` to
         // 8 bytes. Nothing else in this process uses the memory.
         unsafe {
             let to = self.window.as_mut_ptr().add(self.at).cast::<u64>();
-            to.add(1).write_volatile(second);
-            to.add(2).write_volatile(third);
+            for (at, word) in record.iter().enumerate().skip(1) {
+                to.add(at).write_volatile(word.to_le());
+            }
             compiler_fence(Ordering::Release);
-            to.write_volatile(first);
+            to.write_volatile(record[0].to_le());
         }
-        self.at += RECORD_BYTES;
+        self.at += WORDS * 8;
     }
 
-    /// Appends the window to the file, and empties it. Its last record stays free.
+    /// Appends the window to the file, and empties it.
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> io::Result<()> {
@@ -130,7 +147,7 @@ impl Journal {
         }
         self.block += 1;
         self.at = 0;
-        self.store([self.first, self.block, 0]);
+        self.store([self.first, self.block]);
         Ok(())
     }
 }
@@ -139,17 +156,17 @@ impl Journal {
 mod tests {
     use super::*;
 
-    /// Window and blocks, as lists of records.
-    fn blocks(path: &Path) -> Vec<Vec<Record>> {
+    /// Window and blocks, as lists of words, without the zeros at their ends.
+    fn blocks(path: &Path) -> Vec<Vec<u64>> {
         let bytes = std::fs::read(path).unwrap();
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
-        let record = |r: &[u8; 24]| [word(&r[..8]), word(&r[8..16]), word(&r[16..])];
-        let blocks = bytes[HEADER_BYTES..].chunks(BLOCK_BYTES);
-        let used = |block: &[u8]| {
-            let records = block.as_chunks().0.iter().map(record);
-            records.take_while(|record| record[0] != 0).collect()
+        let words = |block: &[u8]| {
+            let words = block.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            let mut words: Vec<_> = words.collect();
+            let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+            words.truncate(used);
+            words
         };
-        blocks.map(used).collect()
+        bytes[HEADER_BYTES..].chunks(BLOCK_BYTES).map(words).collect()
     }
 
     fn path(name: &str) -> std::path::PathBuf {
@@ -160,18 +177,30 @@ mod tests {
     fn what_is_appended_is_in_the_file_at_once() {
         let path = path("blocks");
         let mut journal = Journal::create(&path, b"of a test", 9, u64::MAX).unwrap();
-        let wanted: Vec<Record> = (1..5_000).map(|n| [n + 100, n, !n]).collect();
-        for (n, record) in wanted.iter().enumerate() {
-            journal.append(*record).unwrap();
-            if n % 700 != 0 {
+        let mut wanted = Vec::new();
+        for n in 1..10_000 {
+            let position = journal.position();
+            let words = match n % 3 {
+                0 => journal.append([n]).map(|()| 1),
+                1 => journal.append([n, n]).map(|()| 2),
+                _ => journal.append([n, n, n, n]).map(|()| 4),
+            };
+            assert!(journal.position() > position);
+            wanted.extend([n; 4].iter().take(words.unwrap()));
+            if n % 3 == 1 {
+                journal.amend(n + 1);
+                wanted.pop();
+                wanted.push(n + 1);
+            }
+            if n % 900 != 1 {
                 continue;
             }
             let mut blocks = blocks(&path);
             blocks.rotate_left(1);
-            let numbers: Vec<_> = blocks.iter().map(|block| block[0]).collect();
-            assert_eq!(numbers, (0..blocks.len() as u64).map(|n| [9, n, 0]).collect::<Vec<_>>());
-            let records = blocks.iter().flat_map(|block| &block[1..]);
-            assert!(records.eq(&wanted[..=n]));
+            // Each block begins with its number; the zero of the first one is not the block's end.
+            let numbers = blocks.iter().map(|block| [block[0], block[1]]);
+            assert!(numbers.eq((0..blocks.len() as u64).map(|number| [9, number])));
+            assert!(blocks.iter().flat_map(|block| &block[2..]).eq(&wanted));
         }
         assert!(std::fs::read(&path).unwrap().starts_with(b"of a test\0"));
         std::fs::remove_file(&path).unwrap();
@@ -186,10 +215,11 @@ mod tests {
         while journal.append([1, 2, 3]).is_ok() {
             appended += 1;
         }
-        journal.finish([7, 7, 7]);
+        journal.finish([7, 7, 7, 7]);
         let blocks = blocks(&path);
-        assert_eq!((blocks.len(), blocks[0].last()), (3, Some(&[7, 7, 7])));
-        assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), appended + 3 + 1);
+        assert_eq!((blocks.len(), &blocks[0][blocks[0].len() - 5..]), (3, &[3, 7, 7, 7, 7][..]));
+        let words = blocks.iter().map(Vec::len).sum::<usize>();
+        assert_eq!(words, 3 * appended + 3 * 2 + 4);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), most);
         let old = File::open(&path).unwrap();
         drop(Journal::create(&path, &[], 9, 0).unwrap());

@@ -3,12 +3,13 @@
 
 use std::io::{self, BufRead};
 
-use super::{BLOCK_BYTES, HEADER, HEADER_BYTES, Kind, RECORD_BYTES, Words};
+use super::{BLOCK_BYTES, HEADER, HEADER_BYTES, Kind, WORDS_MAX};
 use crate::error::{RecordMistake, TraceError};
 
 /// A block, and where it is in the file.
 pub(super) struct Block {
-    bytes: Vec<u8>,
+    /// Fewer than the block has, if the file ends before.
+    words: Vec<u64>,
     at: u64,
 }
 
@@ -16,47 +17,50 @@ impl Block {
     fn read(input: &mut impl BufRead, at: u64) -> Result<Self, TraceError> {
         let mut bytes = vec![0; BLOCK_BYTES];
         let read = fill(input, &mut bytes, at)?;
-        bytes.truncate(read);
-        Ok(Self { bytes, at })
+        let words = bytes[..read].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        Ok(Self { words: words.collect(), at })
     }
 
     fn is_whole(&self) -> bool {
-        self.bytes.len() == BLOCK_BYTES
+        self.words.len() * 8 == BLOCK_BYTES
     }
 
-    /// The place of a record in the file.
-    pub(super) fn place(&self, record: usize) -> u64 {
-        self.at + (record * RECORD_BYTES) as u64
-    }
-
-    fn words(&self) -> impl Iterator<Item = Words> + '_ {
-        let records = self.bytes.as_chunks::<RECORD_BYTES>().0.iter();
-        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
-        records.map(move |record| {
-            let words = record.as_chunks().0;
-            [word(&words[0]), word(&words[1]), word(&words[2])]
-        })
+    /// The place of a word in the file.
+    pub(super) fn byte(&self, word: usize) -> u64 {
+        self.at + word as u64 * 8
     }
 
     /// The block's number; `None` if it is empty.
     fn number(&self) -> Result<Option<u64>, TraceError> {
-        match self.words().next() {
-            None | Some([0, ..]) => Ok(None),
-            Some([first, number, 0]) if first == Kind::Block as u64 => Ok(Some(number)),
-            Some(_) => Err(TraceError::Record { byte: self.at, mistake: RecordMistake::Block }),
+        match self.words[..] {
+            [] | [0, ..] => Ok(None),
+            [first, number, ..] if first == Kind::Block as u64 => Ok(Some(number)),
+            _ => Err(TraceError::Record { byte: self.at, mistake: RecordMistake::Block }),
         }
     }
 
-    /// The records behind the first one, with their numbers in the block. The words 1 and 2 of the
-    /// record behind them may be what a killed process had stored; zeros follow.
-    pub(super) fn records(&self) -> Result<impl Iterator<Item = (usize, Words)> + '_, TraceError> {
-        let used = self.words().take_while(|[first, ..]| *first != 0).count();
-        let behind = self.words().enumerate().skip(used + 1);
-        if let Some((record, _)) = behind.into_iter().find(|(_, words)| *words != [0; 3]) {
-            let byte = self.place(record);
-            return Err(TraceError::Record { byte, mistake: RecordMistake::AfterEnd });
+    /// The words of all records behind the block's number: from a place on as many as a record may
+    /// have. What takes a record says how many it has had, and so where the next one is.
+    pub(super) fn each_record(
+        &self,
+        mut take: impl FnMut(&[u64]) -> Result<usize, RecordMistake>,
+    ) -> Result<(), TraceError> {
+        let mut at = 2;
+        while let Some(first) = self.words.get(at)
+            && *first != 0
+        {
+            let end = self.words.len().min(at + WORDS_MAX);
+            let wrong = |mistake| TraceError::Record { byte: self.byte(at), mistake };
+            at += take(&self.words[at..end]).map_err(wrong)?;
         }
-        Ok(self.words().take(used).enumerate().skip(1))
+        // A killed process may have stored all of its next record but the first word.
+        let mut behind = (at + WORDS_MAX..).zip(self.words.iter().skip(at + WORDS_MAX));
+        match behind.find(|(_, word)| **word != 0) {
+            Some((word, _)) => {
+                Err(TraceError::Record { byte: self.byte(word), mistake: RecordMistake::AfterEnd })
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,25 +2,24 @@
 //!
 //! The file begins with the line `tagtrace 2` and a line of text about the process, and zeros up to
 //! [`HEADER_BYTES`]. Then come blocks of [`BLOCK_BYTES`]. The first one is the window, in which the
-//! process stored its records; the others are what it held before, in their order. A block begins
-//! with a [`Kind::Block`], which has the block's number in word 1, and ends with the first record
-//! whose word 0 is 0. Records have three words of 64 bits each, little endian:
+//! process stored its records; the others are what it held before, in their order.
 //!
-//! | word | bits | what |
-//! |---|---|---|
-//! | 0 | 0 to 7 | the [`Kind`]; 0 is the end |
-//! | 0 | 8 to 15 | [`flag`]s |
-//! | 0 | 32 to 63 | the number of a posted receive or of an unexpected message |
-//! | 1 | all | a tag; or the value of a record that has no tag |
-//! | 2 | 0 to 31 | the source |
-//! | 2 | 32 to 63 | the length in bytes |
+//! A record has one to four words of 64 bits each, little endian. In word 0:
+//!
+//! | bits | what |
+//! |---|---|
+//! | 0 to 7 | the [`Kind`]; 0 is the end of the block |
+//! | 8 to 15 | [`flag`]s |
+//! | 16 to 23 | the slot of a [`Kind::Shape`] |
+//! | 32 to 63 | the number of a posted receive or of an unexpected message |
+//!
+//! A *shape* is what a receive, a probe or a message asks for or has: tag, mask, source, length.
+//! [`Kind::Shape`] puts one into a slot, where it stays until another one is put there, so a
+//! receive and a message take one word each as long as a program uses the same few shapes. The
+//! source takes the place of the number.
 //!
 //! All other bits are 0. The numbers are those of the program's memory: used again once a receive
 //! or a message is gone. `reader` gives each a name of its own.
-//!
-//! A mask that is not all ones stands in a [`Kind::Mask`] before the first pattern that has it, and
-//! holds until the next one. A length of 4 GiB and more stands in a [`Kind::Length`] before its
-//! record.
 
 mod blocks;
 mod reader;
@@ -32,11 +31,11 @@ pub(crate) const HEADER: &str = "tagtrace 2";
 /// What stands before the window.
 pub(crate) const HEADER_BYTES: usize = 4096;
 /// The bytes of a block.
-pub(crate) const BLOCK_BYTES: usize = 9 * 4096;
-/// The bytes of a record.
-pub(crate) const RECORD_BYTES: usize = 24;
-/// The words of a record.
-pub(crate) type Words = [u64; 3];
+pub(crate) const BLOCK_BYTES: usize = 8 * 4096;
+/// The words of the longest record.
+pub(crate) const WORDS_MAX: usize = 4;
+/// How many shapes are kept.
+pub(crate) const SLOTS: usize = 256;
 
 /// What a record tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +51,7 @@ pub(crate) enum Kind {
     Unexpected = 4,
     /// A posted receive left the list; a later [`Kind::Matched`] or [`Kind::Withdrawn`] tells why.
     Taken = 5,
-    /// The length of the message that a NIC matched to this receive.
+    /// The length of the message that a NIC matched to this receive, in word 1.
     Landed = 6,
     /// A posted receive left the list without a message.
     Withdrawn = 7,
@@ -62,17 +61,17 @@ pub(crate) enum Kind {
     Probed = 9,
     /// A matched probe.
     Held = 10,
-    /// A message that a matched probe held was received.
+    /// A message that a matched probe held was received into as many bytes as word 1 says.
     Received = 11,
     /// A message that a matched probe held was discarded.
     Discarded = 12,
     /// An unexpected message of a dead peer left the list.
     Lost = 13,
-    /// The mask of the patterns that follow.
-    Mask = 14,
-    /// The length of the next record, and no more.
-    Length = 15,
-    /// The beginning of a block.
+    /// A shape: the tag in word 1, the length in word 2, the mask, if it isn't all ones, in word 3.
+    Shape = 14,
+    /// The probe of the record before, which found nothing, was repeated as often as word 1 says.
+    Repeated = 15,
+    /// The beginning of a block, whose number is in word 1.
     Block = 16,
     /// The recorder stopped here; word 1 says why.
     Stopped = 17,
@@ -93,30 +92,49 @@ impl Kind {
         Kind::Received,
         Kind::Discarded,
         Kind::Lost,
-        Kind::Mask,
-        Kind::Length,
+        Kind::Shape,
+        Kind::Repeated,
         Kind::Block,
         Kind::Stopped,
     ];
 
+    /// The kind of a record, by its first word.
     fn of(first: u64) -> Option<Self> {
         let at = usize::from(first.to_le_bytes()[0]).checked_sub(1)?;
         Self::ALL.get(at).copied()
+    }
+
+    /// How many words a record of this kind has, and which bits of its first word it may have set.
+    fn layout(self, first: u64) -> (usize, u64) {
+        const NUMBER: u64 = 0xffff_ffff << 32;
+        const SLOT: u64 = 0xff << 16;
+        let (words, bits) = match self {
+            Kind::Posted | Kind::Found | Kind::Matched | Kind::Unexpected => (1, SLOT | NUMBER),
+            Kind::Probed | Kind::Held => (1, SLOT | NUMBER | flag::FOUND),
+            Kind::Taken | Kind::Withdrawn | Kind::CancelledLate | Kind::Discarded | Kind::Lost => {
+                (1, NUMBER)
+            }
+            Kind::Landed | Kind::Received => (2, NUMBER),
+            Kind::Shape => {
+                let words = if first & flag::MASKED == 0 { 3 } else { 4 };
+                (words, SLOT | NUMBER | flag::SOURCE | flag::SOLE | flag::MASKED)
+            }
+            Kind::Repeated | Kind::Block | Kind::Stopped => (2, 0),
+        };
+        (words, 0xff | bits)
     }
 }
 
 /// Bits 8 to 15 of a record.
 pub(crate) mod flag {
-    /// The pattern names its source.
+    /// The shape names its source.
     pub(crate) const SOURCE: u64 = 1 << 8;
-    /// Only that source sends messages that the pattern matches.
+    /// Only that source sends messages that the shape matches.
     pub(crate) const SOLE: u64 = 1 << 9;
-    /// The mask is all ones.
-    pub(crate) const EXACT: u64 = 1 << 10;
-    /// The length stands in the record before.
-    pub(crate) const LONG: u64 = 1 << 11;
+    /// The mask is not all ones, and has a word.
+    pub(crate) const MASKED: u64 = 1 << 10;
     /// A probe found the message with the record's number.
-    pub(crate) const FOUND: u64 = 1 << 12;
+    pub(crate) const FOUND: u64 = 1 << 11;
 }
 
 /// Why a recorder stopped: word 1 of [`Kind::Stopped`].

@@ -6,7 +6,7 @@ use std::io::BufRead;
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use super::blocks::Blocks;
-use super::{FULL, Kind, NO_SPACE, Words, flag};
+use super::{FULL, Kind, NO_SPACE, SLOTS, flag};
 use crate::error::{RecordMistake, TraceError};
 use crate::format::{Id, TraceOp};
 use crate::ids::Ids;
@@ -15,19 +15,13 @@ use crate::trace::{Stop, Trace};
 /// Reads the rest of a trace whose first line was [`HEADER`](super::HEADER).
 pub(crate) fn read(input: impl BufRead) -> Result<Trace, TraceError> {
     let (mut blocks, about) = Blocks::new(input)?;
-    let mut history = History::default();
+    let mut history = History::new();
     while let Some(block) = blocks.next()? {
-        for (at, words) in block.records()? {
-            let wrong = |mistake| TraceError::Record { byte: block.place(at), mistake };
-            if history.stop.is_some() {
-                return Err(wrong(RecordMistake::AfterEnd));
-            }
-            history.take(&words).map_err(wrong)?;
-        }
+        block.each_record(|words| history.take(words))?;
     }
-    let History { ops, recorded, ids, stop, .. } = history;
+    let History { ops, recorded, ids, stop, repeated_probes, .. } = history;
     let names = (1..=ids.lens.len() as u64).collect();
-    Ok(Trace { ops, names, lens: ids.lens, recorded: Some(recorded), about, stop })
+    Ok(Trace { ops, names, lens: ids.lens, recorded: Some(recorded), about, stop, repeated_probes })
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the other half stands for something else")]
@@ -55,113 +49,105 @@ enum Message {
     Held { mprobe: Id },
 }
 
-#[derive(Default)]
+/// What a slot holds.
+#[derive(Clone, Copy)]
+struct Shape {
+    pattern: Pattern,
+    length: u64,
+    is_sole: bool,
+}
+
+impl Shape {
+    fn new(first: u64, tag: u64, mask: u64, length: u64) -> Result<Self, RecordMistake> {
+        let (source, is_sole) = (low(first >> 32), first & flag::SOLE != 0);
+        let has_source = first & flag::SOURCE != 0;
+        let is_masked = first & flag::MASKED != 0;
+        if (!has_source && (source != 0 || is_sole)) || (is_masked && mask == u64::MAX) {
+            return Err(RecordMistake::Bits { kind: Kind::Shape as u8, value: first });
+        }
+        let pattern = Pattern::new(Tag(tag), TagMask(mask));
+        let pattern = if has_source { pattern.from_source(SourceId(source)) } else { pattern };
+        Ok(Self { pattern, length, is_sole })
+    }
+}
+
 struct History {
     ops: Vec<TraceOp>,
     recorded: Vec<Option<Id>>,
     ids: Ids,
     receives: HashMap<u32, Receive>,
     messages: HashMap<u32, Message>,
-    mask: u64,
-    /// Of the next record.
-    length: Option<u64>,
+    shapes: [Option<Shape>; SLOTS],
+    /// The record before was a probe that found nothing.
+    was_idle_probe: bool,
+    repeated_probes: u64,
     stop: Option<Stop>,
 }
 
-/// The bits of word 0 that a record of a kind may have: its flags, and its number.
-fn bits(kind: Kind) -> u64 {
-    const NUMBER: u64 = 0xffff_ffff << 32;
-    let pattern = flag::SOURCE | flag::SOLE | flag::EXACT;
-    0xff | match kind {
-        Kind::Posted | Kind::Found => NUMBER | pattern | flag::LONG,
-        Kind::Matched | Kind::Unexpected => NUMBER | flag::LONG,
-        Kind::Taken
-        | Kind::Landed
-        | Kind::Withdrawn
-        | Kind::CancelledLate
-        | Kind::Received
-        | Kind::Discarded
-        | Kind::Lost => NUMBER,
-        Kind::Probed | Kind::Held => NUMBER | flag::SOURCE | flag::EXACT | flag::FOUND,
-        Kind::Mask | Kind::Length | Kind::Block | Kind::Stopped => 0,
-    }
-}
-
 impl History {
-    /// Takes in a record.
-    fn take(&mut self, words: &Words) -> Result<(), RecordMistake> {
-        let [first, second, third] = *words;
+    fn new() -> Self {
+        Self {
+            ops: Vec::new(),
+            recorded: Vec::new(),
+            ids: Ids::default(),
+            receives: HashMap::new(),
+            messages: HashMap::new(),
+            shapes: [None; SLOTS],
+            was_idle_probe: false,
+            repeated_probes: 0,
+            stop: None,
+        }
+    }
+
+    /// Takes in the record at the front of some words; gives how many of them are its own.
+    fn take(&mut self, words: &[u64]) -> Result<usize, RecordMistake> {
+        let first = words[0];
         let kind = Kind::of(first).ok_or(RecordMistake::Kind(first.to_le_bytes()[0]))?;
-        if first & !bits(kind) != 0 {
-            return Err(RecordMistake::Bits { word: 0, value: first });
+        let (count, bits) = kind.layout(first);
+        if first & !bits != 0 {
+            return Err(RecordMistake::Bits { kind: kind as u8, value: first });
         }
-        let (has_tag, has_third) = match kind {
-            Kind::Posted | Kind::Found | Kind::Matched | Kind::Unexpected => (true, true),
-            Kind::Probed | Kind::Held => (true, true),
-            Kind::Landed | Kind::Received | Kind::Mask | Kind::Length | Kind::Stopped => {
-                (true, false)
-            }
-            Kind::Taken
-            | Kind::Withdrawn
-            | Kind::CancelledLate
-            | Kind::Discarded
-            | Kind::Lost
-            | Kind::Block => (false, false),
-        };
-        for (word, value, is_used) in [(1, second, has_tag), (2, third, has_third)] {
-            if !is_used && value != 0 {
-                return Err(RecordMistake::Bits { word, value });
-            }
+        let values = words.get(1..count).ok_or(RecordMistake::CutShort)?;
+        if self.stop.is_some() {
+            return Err(RecordMistake::AfterEnd);
         }
-        let number = low(first >> 32);
-        match kind {
-            Kind::Mask => self.mask = second,
-            Kind::Length => {
-                self.length = Some(second);
-                return Ok(());
+        let was_idle_probe = std::mem::take(&mut self.was_idle_probe);
+        let (slot, number) = (usize::from(first.to_le_bytes()[2]), low(first >> 32));
+        let shape = || self.shapes[slot].ok_or(RecordMistake::NoShape(slot));
+        match (kind, values) {
+            (Kind::Shape, [tag, length, mask @ ..]) => {
+                let mask = mask.first().copied().unwrap_or(u64::MAX);
+                self.shapes[slot] = Some(Shape::new(first, *tag, mask, *length)?);
             }
-            Kind::Block => return Err(RecordMistake::Block),
-            Kind::Stopped => {
-                self.stop = Some(match second {
-                    FULL => Stop::Full,
-                    NO_SPACE => Stop::NoSpace,
-                    other => return Err(RecordMistake::Stop(other)),
-                });
-                return Ok(());
+            (Kind::Posted | Kind::Found, _) => self.receive(kind, number, shape()?)?,
+            (Kind::Matched | Kind::Unexpected, _) => self.message(kind, number, shape()?)?,
+            (Kind::Probed | Kind::Held, _) => {
+                let found = first & flag::FOUND != 0;
+                if !found && number != 0 {
+                    return Err(RecordMistake::Bits { kind: kind as u8, value: first });
+                }
+                self.was_idle_probe = !found;
+                self.probe(kind, found.then_some(number), shape()?.pattern)?;
             }
-            Kind::Posted | Kind::Found => self.receive(kind, number, words)?,
-            Kind::Matched | Kind::Unexpected => self.message(kind, number, words)?,
-            Kind::Probed | Kind::Held => self.probe(kind, number, words)?,
-            Kind::Taken | Kind::Withdrawn | Kind::CancelledLate | Kind::Landed => {
-                self.posted(kind, number, second)?;
+            (Kind::Repeated, [times]) if was_idle_probe => {
+                self.repeated_probes = self.repeated_probes.saturating_add(*times);
             }
-            Kind::Received | Kind::Discarded | Kind::Lost => {
-                self.unexpected(kind, number, second)?;
+            (Kind::Repeated, _) => return Err(RecordMistake::StrayRepeat),
+            (Kind::Stopped, [FULL]) => self.stop = Some(Stop::Full),
+            (Kind::Stopped, [NO_SPACE]) => self.stop = Some(Stop::NoSpace),
+            (Kind::Stopped, [other, ..]) => return Err(RecordMistake::Stop(*other)),
+            (Kind::Taken | Kind::Withdrawn | Kind::CancelledLate, _) => {
+                self.posted(kind, number, 0)?;
+            }
+            (Kind::Landed, [length]) => self.posted(kind, number, *length)?,
+            (Kind::Discarded | Kind::Lost, _) => self.unexpected(kind, number, 0)?,
+            (Kind::Received, [length]) => self.unexpected(kind, number, *length)?,
+            // The layout gives all others the words that they need.
+            (Kind::Block | Kind::Shape | Kind::Landed | Kind::Received | Kind::Stopped, _) => {
+                return Err(RecordMistake::Block);
             }
         }
-        match self.length.take() {
-            Some(_) if first & flag::LONG == 0 => Err(RecordMistake::StrayLength),
-            _ => Ok(()),
-        }
-    }
-
-    fn length(&mut self, [first, _, third]: Words) -> Result<u64, RecordMistake> {
-        match (first & flag::LONG != 0, self.length) {
-            (false, _) => Ok(third >> 32),
-            (true, Some(length)) if third >> 32 == 0 => Ok(length),
-            (true, _) => Err(RecordMistake::NoLength),
-        }
-    }
-
-    fn pattern(&self, [first, second, third]: Words) -> Result<Pattern, RecordMistake> {
-        let mask = if first & flag::EXACT != 0 { u64::MAX } else { self.mask };
-        let pattern = Pattern::new(Tag(second), TagMask(mask));
-        let source = low(third);
-        match first & flag::SOURCE != 0 {
-            true => Ok(pattern.from_source(SourceId(source))),
-            false if source == 0 && first & flag::SOLE == 0 => Ok(pattern),
-            false => Err(RecordMistake::NoSource),
-        }
+        Ok(count)
     }
 
     fn push(&mut self, op: TraceOp, partner: Option<Id>) {
@@ -173,9 +159,8 @@ impl History {
         self.ids.next(length).ok_or(RecordMistake::TooMany)
     }
 
-    fn receive(&mut self, kind: Kind, number: u32, words: &Words) -> Result<(), RecordMistake> {
-        let (pattern, length) = (self.pattern(*words)?, self.length(*words)?);
-        let is_sole = words[0] & flag::SOLE != 0;
+    fn receive(&mut self, kind: Kind, number: u32, shape: Shape) -> Result<(), RecordMistake> {
+        let Shape { pattern, length, is_sole } = shape;
         let partner = if kind == Kind::Found {
             Some(self.leave(number)?)
         } else if let Some(Receive::Posted(_) | Receive::Taken(..)) = self.receives.get(&number) {
@@ -191,9 +176,11 @@ impl History {
         Ok(())
     }
 
-    fn message(&mut self, kind: Kind, number: u32, words: &Words) -> Result<(), RecordMistake> {
-        let (tag, source) = (Tag(words[1]), SourceId(low(words[2])));
-        let length = self.length(*words)?;
+    fn message(&mut self, kind: Kind, number: u32, shape: Shape) -> Result<(), RecordMistake> {
+        let Shape { pattern, length, is_sole } = shape;
+        let (tag, mask) = (pattern.tag(), pattern.mask());
+        let source = pattern.source().filter(|_| !is_sole && mask == TagMask::EXACT);
+        let source = source.ok_or(RecordMistake::NoEnvelope)?;
         if kind == Kind::Unexpected {
             if self.messages.contains_key(&number) {
                 return Err(RecordMistake::Twice { what: "unexpected message", number });
@@ -219,16 +206,16 @@ impl History {
         Ok(())
     }
 
-    fn probe(&mut self, kind: Kind, number: u32, words: &Words) -> Result<(), RecordMistake> {
-        let pattern = self.pattern(*words)?;
-        let found = words[0] & flag::FOUND != 0;
-        if words[2] >> 32 != 0 || (!found && number != 0) {
-            return Err(RecordMistake::Bits { word: 2, value: words[2] });
-        }
+    fn probe(
+        &mut self,
+        kind: Kind,
+        found: Option<u32>,
+        pattern: Pattern,
+    ) -> Result<(), RecordMistake> {
         let msg = match (found, kind) {
-            (false, _) => None,
-            (true, Kind::Held) => Some(self.leave(number)?),
-            (true, _) => match self.messages.get(&number) {
+            (None, _) => None,
+            (Some(number), Kind::Held) => Some(self.leave(number)?),
+            (Some(number), _) => match self.messages.get(&number) {
                 Some(Message::Listed(msg)) => Some(*msg),
                 _ => return Err(RecordMistake::Unknown { what: "unexpected message", number }),
             },
@@ -238,7 +225,7 @@ impl History {
             return Ok(());
         }
         let id = self.define(0)?;
-        if found {
+        if let Some(number) = found {
             self.messages.insert(number, Message::Held { mprobe: id });
         }
         self.push(TraceOp::Mprobe { id, pattern }, msg);
