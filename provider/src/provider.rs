@@ -106,8 +106,9 @@ unsafe extern "C" fn getinfo(
 unsafe extern "C" fn cleanup() {
     let _: c_int = ffi::enter(|| {
         crate::domain::close_all();
-        if let Some(path) = settings::of_environment().and_then(|settings| settings.report()) {
-            crate::report::write(&path);
+        let settings = settings::of_environment();
+        if let Some(path) = settings.as_ref().and_then(|settings| settings.report()) {
+            crate::report::write(path);
         }
         Ok(())
     });

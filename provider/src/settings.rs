@@ -1,41 +1,309 @@
-//! The provider's settings.
+//! The provider's settings, which the environment gives. `docs/provider.md` is their page.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
-use tagmatch::Config;
+use tagmatch::model::ModelConfig;
+use tagmatch::shm::ShmConfig;
+use tagmatch::tcp::TcpConfig;
+use tagmatch::verbs::VerbsConfig;
+use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, TagLayout};
+
+/// The device that carries messages, in the words of `tagperf --device`.
+const DEVICE: &str = "TAGMATCH_FI_DEVICE";
+/// What matches posted receives, in the words of `tagperf --hw-tags`.
+const HW_TAGS: &str = "TAGMATCH_FI_HW_TAGS";
+/// Which bits of a tag name its sender.
+const TAG_SOURCE: &str = "TAGMATCH_FI_TAG_SOURCE";
+/// Where the report goes.
+const REPORT: &str = "TAGMATCH_FI_REPORT";
+/// The folder for traces.
+const TRACE: &str = "TAGMATCH_FI_TRACE";
+
+/// Bits of a program's tags: `mem_tag_format`.
+pub(crate) const TAG_BITS: u32 = 63;
+
+/// Entries of the model's list, unless told: as many as ConnectX-5 and 6 have.
+const SLOTS: u32 = 127;
+/// The longest list of the model.
+const SLOTS_MAX: u32 = 65535;
+
+/// Open MPI's `ofi_tag_1` (`ompi/mca/mtl/ofi/mtl_ofi_types.h`): 18 bits of source above the two of the
+/// protocol and the 32 of the tag.
+const OPEN_MPI: (u32, u32, u32) = (11, 18, 34);
+/// MPICH's match bits without immediate data (`MPIR_CVAR_CH4_OFI_ENABLE_DATA=0`), below those of its
+/// protocol.
+const MPICH: (u32, u32, u32) = (16, 23, 19);
 
 /// The settings of the environment.
-pub(crate) struct Settings;
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    device_name: String,
+    device: DeviceConfig,
+    hw_tags: HwTags,
+    /// `None`: tags don't name their sender.
+    tag_source: Option<TagLayout>,
+    report: Option<PathBuf>,
+    trace: Option<PathBuf>,
+}
 
 impl Settings {
-    /// Whether workers are UCX's.
-    #[expect(clippy::unused_self, reason = "the device is a setting")]
-    pub(crate) fn is_ucx(&self) -> bool {
-        false
+    /// The device, as it was asked for.
+    pub(crate) fn device_name(&self) -> &str {
+        &self.device_name
     }
 
-    /// Where the report goes: `TAGMATCH_FI_REPORT`.
-    #[expect(clippy::unused_self, reason = "it will be read with the others")]
-    pub(crate) fn report(&self) -> Option<PathBuf> {
-        std::env::var_os("TAGMATCH_FI_REPORT").map(PathBuf::from)
+    /// Whether tags name their sender. Then receives aren't limited to an address, so that a NIC,
+    /// which compares tags only, can match them.
+    pub(crate) fn tags_name_source(&self) -> bool {
+        self.tag_source.is_some()
     }
 
-    /// The folder for traces: `TAGMATCH_FI_TRACE`.
-    #[expect(clippy::unused_self, reason = "it will be read with the others")]
-    pub(crate) fn trace(&self) -> Option<PathBuf> {
-        std::env::var_os("TAGMATCH_FI_TRACE").map(PathBuf::from)
+    /// Where the report goes; `-` is standard error.
+    pub(crate) fn report(&self) -> Option<&Path> {
+        self.report.as_deref()
+    }
+
+    /// The folder for traces.
+    pub(crate) fn trace(&self) -> Option<&Path> {
+        self.trace.as_deref()
     }
 
     /// The settings of a worker.
-    #[expect(clippy::unused_self, reason = "the device is a setting")]
     pub(crate) fn config(&self) -> Config {
-        Config::default()
+        // All bits are the context if tags don't name their sender.
+        let none = || TagLayout::new(64, 0, 0).unwrap_or(TagLayout::MPI);
+        Config {
+            device: self.device.clone(),
+            hw_tags: self.hw_tags.clone(),
+            layout: self.tag_source.unwrap_or_else(none),
+            ..Config::default()
+        }
+    }
+
+    /// Reads the settings. `get` gives the value of a variable.
+    ///
+    /// # Errors
+    /// A value is wrong. The text names the variable, the value and what is allowed.
+    fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let get = |name| get(name).filter(|value| !value.is_empty());
+        let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
+        let device_name = text(DEVICE).unwrap_or_else(|| "auto".to_owned());
+        Ok(Settings {
+            device: device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?,
+            device_name,
+            hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
+            tag_source: parsed(TAG_SOURCE, text(TAG_SOURCE), tag_source)?.flatten(),
+            report: get(REPORT).map(PathBuf::from),
+            trace: get(TRACE).map(PathBuf::from),
+        })
     }
 }
 
-/// The settings that the environment gives; `None` if one of them is wrong.
-#[expect(clippy::unnecessary_wraps, reason = "a setting may be wrong")]
+/// The settings that the environment had at the first call; `None` if one of them is wrong, which is
+/// said on standard error once.
 pub(crate) fn of_environment() -> Option<Arc<Settings>> {
-    Some(Arc::new(Settings))
+    static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
+    let read = || match Settings::read(|name| std::env::var_os(name)) {
+        Ok(settings) => Some(Arc::new(settings)),
+        Err(error) => {
+            eprintln!("tagmatch: {error}");
+            None
+        }
+    };
+    SETTINGS.get_or_init(read).clone()
+}
+
+fn wrong(name: &str, value: &str, right: &str) -> String {
+    // The value may hold anything, even what a terminal takes for commands.
+    format!("{name}={}: {right} would be right", value.escape_debug())
+}
+
+fn parsed<T>(
+    name: &str,
+    value: Option<String>,
+    parse: impl Fn(&str) -> Result<T, &'static str>,
+) -> Result<Option<T>, String> {
+    let parse = |value: String| parse(&value).map_err(|right| wrong(name, &value, right));
+    value.map(parse).transpose()
+}
+
+/// The device that a text asks for. An error is the text of what would be right.
+fn device(text: &str) -> Result<DeviceConfig, &'static str> {
+    let (kind, place) = match text.split_once(':') {
+        None => (text, None),
+        Some((kind, place)) => (kind, Some(place)),
+    };
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic());
+    match (kind, place) {
+        ("auto", None) => Ok(DeviceConfig::Auto(AutoConfig::default())),
+        ("shm", None) => Ok(DeviceConfig::Shm(ShmConfig::default())),
+        ("verbs", None) => Ok(DeviceConfig::Verbs(VerbsConfig::default())),
+        ("verbs", Some(name)) if is_name(name) => {
+            let device = Some(name.to_owned());
+            Ok(DeviceConfig::Verbs(VerbsConfig { device, ..VerbsConfig::default() }))
+        }
+        ("tcp", None) => Ok(DeviceConfig::Tcp(TcpConfig::default())),
+        ("tcp", Some(place)) if is_name(place) => {
+            let mut tcp = TcpConfig::default();
+            match place.parse::<IpAddr>() {
+                Ok(address) => tcp.listen = vec![address],
+                Err(_) => tcp.interfaces = vec![place.to_owned()],
+            }
+            Ok(DeviceConfig::Tcp(tcp))
+        }
+        ("ucx", _) => Err("UCX's tags have no room for MPI's tags, senders and immediate data; \
+             auto, shm, verbs or tcp"),
+        _ => Err("auto, shm, verbs, verbs:NAME, tcp or tcp:PLACE"),
+    }
+}
+
+/// The matcher that a text asks for.
+fn hw_tags(text: &str) -> Result<HwTags, &'static str> {
+    let slots = match text.split_once(':') {
+        None if text == "off" => return Ok(HwTags::Off),
+        None if text == "auto" => return Ok(HwTags::Auto),
+        None if text == "emu" => return Ok(HwTags::Emu),
+        None if text == "model" => Some(SLOTS),
+        Some(("model", slots)) => slots.parse().ok().filter(|n| (1..=SLOTS_MAX).contains(n)),
+        _ => None,
+    };
+    let slots = slots.ok_or("off, auto, emu, model or model:SLOTS with 1 to 65535 slots")?;
+    // As in UCX: an add and a delete of each entry, and two more.
+    let operations = (2 * slots + 2).min(65536);
+    Ok(HwTags::Model(ModelConfig { slots, operations, ..ModelConfig::default() }))
+}
+
+/// Where tags have their source.
+fn tag_source(text: &str) -> Result<Option<TagLayout>, &'static str> {
+    let right = "none, openmpi, mpich or CONTEXT:SOURCE:TAG, the widths of three fields with at most \
+                 63 bits together and at least one of the source,";
+    let (context, source, tag) = match text {
+        "none" => return Ok(None),
+        "openmpi" => OPEN_MPI,
+        "mpich" => MPICH,
+        _ => {
+            let widths: Vec<u32> =
+                text.split(':').map(str::parse).collect::<Result<_, _>>().map_err(|_| right)?;
+            let &[context, source, tag] = &widths[..] else { return Err(right) };
+            (context, source, tag)
+        }
+    };
+    let bits = [context, source, tag].into_iter().try_fold(0u32, u32::checked_add);
+    if source == 0 || bits.is_none_or(|bits| bits > TAG_BITS) {
+        return Err(right);
+    }
+    TagLayout::new(context, source, tag).map(Some).map_err(|_| right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::read(|name| {
+            let found = variables.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| value.into())
+        })
+    }
+
+    #[test]
+    fn without_variables_the_device_is_auto_and_a_nic_may_match() {
+        for variables in [&[][..], &[(DEVICE, ""), (HW_TAGS, ""), (TAG_SOURCE, ""), (REPORT, "")]] {
+            let settings = read(variables).unwrap();
+            assert_eq!(settings.device_name(), "auto");
+            assert!(!settings.tags_name_source());
+            assert_eq!((settings.report(), settings.trace()), (None, None));
+            let config = settings.config();
+            assert!(matches!(config.device, DeviceConfig::Auto(_)));
+            assert!(matches!(config.hw_tags, HwTags::Auto));
+            assert_eq!(config.layout.source_mask().0, 0);
+            assert!(!config.peer_events);
+        }
+    }
+
+    #[test]
+    fn a_device_is_named_as_for_tagperf() {
+        let config = |text| read(&[(DEVICE, text)]).unwrap().config().device;
+        assert!(matches!(config("auto"), DeviceConfig::Auto(_)));
+        assert!(matches!(config("shm"), DeviceConfig::Shm(_)));
+        for (text, name) in [("verbs", None), ("verbs:rxe0", Some("rxe0"))] {
+            let DeviceConfig::Verbs(verbs) = config(text) else { panic!("{text}") };
+            assert_eq!(verbs.device.as_deref(), name);
+        }
+        let tcp = |text| match config(text) {
+            DeviceConfig::Tcp(tcp) => (tcp.listen, tcp.interfaces),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(tcp("tcp"), (vec![], vec![]));
+        assert_eq!(tcp("tcp:eth0"), (vec![], vec!["eth0".to_owned()]));
+        assert_eq!(tcp("tcp:::1"), (vec!["::1".parse().unwrap()], vec![]));
+        assert_eq!(read(&[(DEVICE, "verbs:rxe0")]).unwrap().device_name(), "verbs:rxe0");
+    }
+
+    #[test]
+    fn a_matcher_is_named_as_for_tagperf() {
+        let config = |text| read(&[(HW_TAGS, text)]).unwrap().config().hw_tags;
+        assert!(matches!(config("off"), HwTags::Off));
+        assert!(matches!(config("auto"), HwTags::Auto));
+        assert!(matches!(config("emu"), HwTags::Emu));
+        for (text, slots, operations) in
+            [("model", 127, 256), ("model:9", 9, 20), ("model:65535", 65535, 65536)]
+        {
+            let HwTags::Model(model) = config(text) else { panic!("{text}") };
+            assert_eq!((model.slots, model.operations), (slots, operations));
+        }
+    }
+
+    #[test]
+    fn tags_name_their_sender_where_the_setting_says() {
+        let mask = |text| {
+            let settings = read(&[(TAG_SOURCE, text)]).unwrap();
+            (settings.tags_name_source(), settings.config().layout.source_mask().0)
+        };
+        assert_eq!(mask("none"), (false, 0));
+        // MTL_OFI_SOURCE_TAG_MASK_1 of Open MPI's mtl_ofi_types.h.
+        assert_eq!(mask("openmpi"), (true, 0x000F_FFFC_0000_0000));
+        assert_eq!(mask("mpich"), (true, ((1 << 23) - 1) << 19));
+        assert_eq!(mask("0:8:20"), (true, 0xff << 20));
+        assert_eq!(mask("3:30:30"), (true, ((1 << 30) - 1) << 30));
+    }
+
+    #[test]
+    fn paths_are_taken_as_they_are() {
+        let settings = read(&[(REPORT, "-"), (TRACE, "a b")]).unwrap();
+        assert_eq!(settings.report(), Some(Path::new("-")));
+        assert_eq!(settings.trace(), Some(Path::new("a b")));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_what_is_right() {
+        let wrong = [
+            (DEVICE, "Shm", "auto, shm"),
+            (DEVICE, "shm:", "auto, shm"),
+            (DEVICE, "verbs:", "verbs:NAME"),
+            (DEVICE, "tcp:a b", "tcp:PLACE"),
+            (DEVICE, "ucx", "UCX's tags have no room"),
+            (DEVICE, "ucx:tcp", "UCX's tags have no room"),
+            (HW_TAGS, "on", "off, auto, emu, model"),
+            (HW_TAGS, "model:0", "1 to 65535"),
+            (HW_TAGS, "model:65536", "1 to 65535"),
+            (TAG_SOURCE, "ompi", "none, openmpi, mpich"),
+            (TAG_SOURCE, "16:24", "CONTEXT:SOURCE:TAG"),
+            (TAG_SOURCE, "16:0:24", "at least one"),
+            (TAG_SOURCE, "16:24:24", "at most 63"),
+            (TAG_SOURCE, "4294967295:4294967295:2", "at most 63"),
+            (TAG_SOURCE, "1:2:3:4", "CONTEXT:SOURCE:TAG"),
+            (TAG_SOURCE, "-1:2:3", "CONTEXT:SOURCE:TAG"),
+        ];
+        for (name, value, right) in wrong {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(error.contains(right) && error.ends_with(" would be right"), "{error}");
+        }
+        let error = read(&[(DEVICE, "\u{1b}[2J")]).unwrap_err();
+        assert!(!error.contains('\u{1b}'), "{error}");
+    }
 }

@@ -57,8 +57,7 @@ pub(crate) unsafe extern "C" fn open(
             sys::FI_AV_MAP | sys::FI_AV_TABLE => {}
             _ => return Err(Errno::INVALID),
         }
-        let is_ucx = domain.fabric.settings.is_ucx();
-        let key = insert(&mut domain.lock().vectors, Vector::new(is_ucx))?;
+        let key = insert(&mut domain.lock().vectors, Vector::default())?;
         let fid = head(sys::FI_CLASS_AV, context, &HEAD);
         let object = sys::fid_av { fid, ops: table(&VECTOR) };
         // SAFETY: the caller gives a place for the vector.

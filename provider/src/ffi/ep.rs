@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn open(
 fn new_worker(settings: &Settings) -> Result<Worker, Box<dyn std::error::Error>> {
     let worker = Worker::new(settings.config())?;
     if let Some(folder) = settings.trace() {
-        let recorder = Recorder::in_folder(&folder, Recorder::BYTES_MAX);
+        let recorder = Recorder::in_folder(folder, Recorder::BYTES_MAX);
         let (recorder, _) =
             recorder.map_err(|error| format!("TAGMATCH_FI_TRACE={}: {error}", folder.display()))?;
         worker.observe(Box::new(recorder))?;

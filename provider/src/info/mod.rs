@@ -1,6 +1,6 @@
 //! `fi_getinfo`: what a program asks for, and what it gets: fi_getinfo(3).
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 
 use tagmatch_ofi_sys as sys;
 
@@ -19,13 +19,15 @@ pub(crate) const PARTS_MAX: usize = 16;
 ///
 /// # Safety
 /// `info` and its parts are what fi_getinfo(3) gave, maybe changed.
-pub(crate) unsafe fn opened(_settings: &Settings, info: *mut sys::fi_info) -> Result<Opened> {
+pub(crate) unsafe fn opened(settings: &Settings, info: *mut sys::fi_info) -> Result<Opened> {
     // SAFETY: the caller's promise.
     unsafe {
         let info = info.as_ref().ok_or(Errno::INVALID)?;
         Ok(Opened {
             caps: info.caps,
-            directed: info.caps & sys::FI_DIRECTED_RECV != 0,
+            // Where the tag names the sender, a comparison of the sender's address is one too many:
+            // it would keep the receive from a NIC, which compares tags only.
+            directed: info.caps & sys::FI_DIRECTED_RECV != 0 && !settings.tags_name_source(),
             source: info.caps & sys::FI_SOURCE != 0,
             send_flags: info.tx_attr.as_ref().map_or(0, |transmit| transmit.op_flags),
             receive_flags: info.rx_attr.as_ref().map_or(0, |receive| receive.op_flags),
@@ -63,7 +65,7 @@ fn allocate<T>(size: usize) -> Result<*mut T> {
 /// # Safety
 /// As fi_getinfo(3) asks.
 pub(crate) unsafe fn getinfo(
-    _settings: &Settings,
+    settings: &Settings,
     version: u32,
     _node: *const c_char,
     _service: *const c_char,
@@ -92,6 +94,9 @@ pub(crate) unsafe fn getinfo(
         let mut caps = hints.map_or(0, |hints| hints.caps);
         if caps == 0 {
             caps = CAPS;
+            if settings.tags_name_source() {
+                caps &= !sys::FI_DIRECTED_RECV;
+            }
         }
         caps |= sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
         if caps & (sys::FI_SEND | sys::FI_RECV) == 0 {
@@ -130,7 +135,8 @@ pub(crate) unsafe fn getinfo(
         endpoint.tx_ctx_cnt = 1;
         endpoint.rx_ctx_cnt = 1;
         let domain = &mut *info.domain_attr;
-        domain.name = libc::strdup(c"auto".as_ptr());
+        let name = CString::new(settings.device_name()).map_err(|_| Errno::NO_DATA)?;
+        domain.name = libc::strdup(name.as_ptr());
         domain.threading = sys::FI_THREAD_SAFE;
         domain.control_progress = sys::FI_PROGRESS_MANUAL;
         domain.data_progress = sys::FI_PROGRESS_MANUAL;

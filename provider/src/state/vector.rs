@@ -19,20 +19,13 @@ pub(crate) struct Vector {
     numbers: HashMap<Address, u64>,
     /// How many endpoints are bound to it.
     pub(crate) endpoints: usize,
-    /// The workers are UCX's, whose addresses have contents of their own.
-    is_ucx: bool,
 }
 
 impl Vector {
-    /// An empty vector for workers on UCX, or for workers on any other device.
-    pub(crate) fn new(is_ucx: bool) -> Self {
-        Vector { is_ucx, ..Vector::default() }
-    }
-
     /// Adds an address, and gives its number.
     pub(crate) fn insert(&mut self, name: &Name) -> Result<u64> {
         let address = name.address().ok_or(Errno::INVALID)?;
-        if !self.is_ucx && Contents::of(&address).is_err() {
+        if Contents::of(&address).is_err() {
             return Err(Errno::INVALID);
         }
         let number = self.addresses.len() as u64;
