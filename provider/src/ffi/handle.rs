@@ -99,5 +99,9 @@ pub(crate) unsafe fn with_endpoint<R>(
     let handle = unsafe { EndpointHandle::of(endpoint) };
     let mut state = handle.domain.lock();
     let (endpoint, mut sinks) = state.endpoint(handle.key)?;
-    operation(endpoint, &mut sinks)
+    let result = operation(endpoint, &mut sinks);
+    if endpoint.is_armed {
+        endpoint.keep_armed(&mut sinks);
+    }
+    result
 }

@@ -50,7 +50,7 @@ impl Pieces {
         unsafe { Memory::new(start.cast(), length, writable) }.map(Some)
     }
 
-    /// All pieces.
+    /// All pieces. Together they are no longer than a piece can be.
     ///
     /// # Safety
     /// As for [`Pieces::only`].
@@ -65,7 +65,12 @@ impl Pieces {
             let part = |part: &libc::iovec| {
                 Memory::new(part.iov_base.cast_const().cast(), part.iov_len, writable)
             };
-            parts.iter().map(part).collect()
+            let all: Vec<Memory> = parts.iter().map(part).collect::<Result<_>>()?;
+            let length = all.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+            match length {
+                Some(length) if length <= isize::MAX as usize => Ok(all),
+                _ => Err(Errno::INVALID),
+            }
         }
     }
 
@@ -96,8 +101,7 @@ impl Pieces {
         // SAFETY: as the caller promises.
         unsafe {
             let all = self.all(false)?;
-            let length = all.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
-            if length.is_none_or(|length| length > INJECT_MAX) {
+            if all.iter().map(Memory::len).sum::<usize>() > INJECT_MAX {
                 return Err(Errno::TOO_LONG);
             }
             Ok(all.iter().map(|piece| piece.bytes()).collect::<Vec<_>>().concat().into())

@@ -67,6 +67,8 @@ pub(crate) struct Endpoint {
     pub(crate) receive: Option<Binding>,
     pub(crate) counters: Vec<Counts>,
     pub(crate) is_enabled: bool,
+    /// A thread sleeps, or may sleep, until a queue of this endpoint has an entry.
+    pub(crate) is_armed: bool,
     /// A multi-receive buffer with less room than this is given back (`FI_OPT_MIN_MULTI_RECV`).
     pub(crate) multi_min: usize,
     /// The peers of the vector's addresses, as far as they were used.
@@ -106,6 +108,7 @@ impl Endpoint {
             receive: None,
             counters: Vec::new(),
             is_enabled: false,
+            is_armed: false,
             multi_min,
             peers: Vec::new(),
             sources: Vec::new(),
@@ -115,6 +118,25 @@ impl Endpoint {
             claimed: HashMap::new(),
             depths: Depths::default(),
             ends: Vec::with_capacity(PORTION),
+        }
+    }
+
+    /// The completion queues of both directions.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = Key> {
+        [self.transmit, self.receive].into_iter().flatten().map(|binding| binding.queue)
+    }
+
+    /// Something was done on this endpoint while other threads sleep: they are woken for what has
+    /// ended by that, and the worker goes on to wake them.
+    #[cold]
+    pub(crate) fn keep_armed(&mut self, sinks: &mut Sinks<'_>) {
+        self.progress(sinks);
+        if !self.worker.arm() {
+            for queue in self.queues() {
+                if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
+                    queue.wake();
+                }
+            }
         }
     }
 
@@ -152,11 +174,22 @@ impl Endpoint {
         });
     }
 
+    /// Whether a counter counts operations of this direction.
+    pub(crate) fn is_counted(&self, direction: u64) -> bool {
+        self.counters.iter().any(|counts| counts.flags & direction != 0)
+    }
+
+    /// Whether the endpoint is enabled and its receives are told or counted.
+    #[inline]
+    pub(crate) fn may_receive(&self) -> bool {
+        self.is_enabled && (self.receive.is_some() || self.is_counted(sys::FI_RECV))
+    }
+
     /// The messages that a receive takes. The pattern's source counts only if the endpoint was opened
     /// with `FI_DIRECTED_RECV` (fi_tagged(3)).
     #[inline]
     pub(crate) fn which(&mut self, sinks: &Sinks<'_>, pattern: Pattern) -> Result<Match> {
-        if self.receive.is_none() || !self.is_enabled {
+        if !self.may_receive() {
             return Err(Errno::BAD_STATE);
         }
         let Pattern { tag, mask, source } = pattern;

@@ -147,8 +147,9 @@ impl State {
             return Err(Errno::NO_AV);
         }
         let lacks = |direction: u64, binding: &Option<Binding>| {
-            let counted = endpoint.counters.iter().any(|counts| counts.flags & direction != 0);
-            endpoint.opened.caps & direction != 0 && binding.is_none() && !counted
+            endpoint.opened.caps & direction != 0
+                && binding.is_none()
+                && !endpoint.is_counted(direction)
         };
         if lacks(sys::FI_SEND, &endpoint.transmit) || lacks(sys::FI_RECV, &endpoint.receive) {
             return Err(Errno::NO_CQ);
@@ -257,8 +258,7 @@ impl State {
         mut output: Option<&mut Output>,
     ) -> Result<()> {
         let queue = closed(self.queues.get_mut(key))?;
-        let is_armed = queue.is_armed;
-        if is_armed && queue.sleepers == 0 {
+        if queue.is_armed && queue.sleepers == 0 {
             self.disarm(key);
         }
         let mut index = 0;
@@ -267,23 +267,7 @@ impl State {
             self.progress(endpoint, output.as_deref_mut().map(|output| (key, output)));
             index += 1;
         }
-        if is_armed {
-            self.rearm(key);
-        }
         Ok(())
-    }
-
-    /// Threads sleep on the descriptor of a queue while another one has made progress: the workers
-    /// are armed again, or the threads are woken.
-    #[cold]
-    fn rearm(&mut self, key: Key) {
-        let Some(queue) = self.queues.get_mut(key).filter(|queue| queue.sleepers > 0) else {
-            return;
-        };
-        let mut workers = queue.endpoints.iter().filter_map(|key| self.endpoints.get(*key));
-        if !workers.all(|endpoint| endpoint.worker.arm()) {
-            queue.wake();
-        }
     }
 
     /// Makes progress on the endpoints of a counter.
@@ -298,7 +282,11 @@ impl State {
     fn progress(&mut self, endpoint: Key, reader: Option<(Key, &mut Output)>) {
         let State { endpoints, queues, counters, vectors } = self;
         if let Some(endpoint) = endpoints.get_mut(endpoint) {
-            endpoint.progress(&mut Sinks { queues, counters, vectors, reader });
+            let mut sinks = Sinks { queues, counters, vectors, reader };
+            endpoint.progress(&mut sinks);
+            if endpoint.is_armed {
+                endpoint.keep_armed(&mut sinks);
+            }
         }
     }
 
@@ -313,8 +301,12 @@ impl State {
         queue.clear();
         queue.is_armed = true;
         let endpoints = queue.endpoints.clone();
-        let mut workers = endpoints.iter().filter_map(|key| self.endpoints.get(*key));
-        let is_armed = workers.all(|endpoint| endpoint.worker.arm());
+        let is_armed = endpoints.iter().all(|key| {
+            self.endpoints.get_mut(*key).is_none_or(|endpoint| {
+                endpoint.is_armed = true;
+                endpoint.worker.arm()
+            })
+        });
         if !is_armed {
             self.disarm(key);
         }
@@ -339,10 +331,15 @@ impl State {
 
     #[cold]
     fn disarm(&mut self, key: Key) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
+        let State { endpoints, queues, .. } = self;
+        let Some(queue) = queues.get_mut(key) else { return };
         queue.disarm();
-        for endpoint in &queue.endpoints {
-            if let Some(endpoint) = self.endpoints.get(*endpoint) {
+        for endpoint in queue.endpoints.clone() {
+            // The queue of the other direction may be waited for, too.
+            if let Some(endpoint) = endpoints.get_mut(endpoint)
+                && endpoint.queues().all(|key| queues.get(key).is_none_or(|q| !q.is_armed))
+            {
+                endpoint.is_armed = false;
                 endpoint.worker.disarm();
             }
         }

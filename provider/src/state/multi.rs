@@ -25,6 +25,9 @@ impl Endpoint {
         rest: Memory,
         receive: Receive,
     ) -> Result<()> {
+        if !self.may_receive() {
+            return Err(Errno::BAD_STATE);
+        }
         let number = self.multis;
         self.multis += 1;
         self.pending.push_back(Pending::Multi {

@@ -77,7 +77,8 @@ impl Endpoint {
 
     #[inline]
     fn peer_of_send(&mut self, sinks: &Sinks<'_>, destination: u64) -> Result<Peer> {
-        if self.transmit.is_none() || !self.is_enabled {
+        let is_told = self.transmit.is_some() || self.is_counted(sys::FI_SEND);
+        if !self.is_enabled || !is_told {
             return Err(Errno::BAD_STATE);
         }
         self.peer(sinks, destination)
