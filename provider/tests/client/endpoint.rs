@@ -1,0 +1,287 @@
+//! Endpoints, and the calls that send and receive.
+
+use std::ptr;
+
+use super::domain::{bind, close, control};
+use super::{Code, Counter, Domain, Memory, Queue, Vector, call, code, sys};
+
+/// The name of an endpoint.
+pub(crate) type Name = [u8; sys::FI_NAME_MAX];
+
+/// An endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Endpoint {
+    pub(crate) endpoint: *mut sys::fid_ep,
+}
+
+// SAFETY: as for `Domain`.
+unsafe impl Send for Endpoint {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Endpoint {}
+
+/// The arguments of `fi_sendmsg`, `fi_tsendmsg` and their counterparts for receives. The address is
+/// that of the peer, or `FI_ADDR_UNSPEC`.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) parts: &'a [Memory],
+    pub(crate) address: u64,
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+    pub(crate) context: usize,
+    pub(crate) data: u64,
+}
+
+impl Default for Call<'_> {
+    fn default() -> Self {
+        let address = sys::FI_ADDR_UNSPEC;
+        Call { parts: &[], address, tag: 0, ignore: 0, context: 0, data: 0 }
+    }
+}
+
+impl Call<'_> {
+    /// Calls with the arguments as C structures, whose memory is gone when the call has returned.
+    fn with(&self, run: impl FnOnce(&sys::fi_msg_tagged, &sys::fi_msg) -> Code) -> Code {
+        let parts: Vec<_> = self.parts.iter().map(Memory::part_of_call).collect();
+        let Call { address: addr, tag, ignore, context, data, .. } = *self;
+        let context = ptr::without_provenance_mut(context);
+        let (msg_iov, iov_count) = (parts.as_ptr(), parts.len());
+        let desc = ptr::null_mut();
+        let tagged =
+            sys::fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data };
+        run(&tagged, &sys::fi_msg { msg_iov, desc, iov_count, addr, context, data })
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn open(domain: Domain) -> Result<Self, i32> {
+        let (functions, mut endpoint) = (domain.functions(), ptr::null_mut());
+        let Domain { domain, info, .. } = domain;
+        let context = ptr::null_mut();
+        code(call!(functions, endpoint(domain, info, &raw mut endpoint, context)))?;
+        Ok(Endpoint { endpoint })
+    }
+
+    fn fid(&self) -> *mut sys::fid {
+        self.endpoint.cast()
+    }
+
+    fn object(&self) -> &sys::fid_ep {
+        // SAFETY: the provider gave the endpoint.
+        unsafe { &*self.endpoint }
+    }
+
+    fn tagged(&self) -> *mut sys::fi_ops_tagged {
+        self.object().tagged
+    }
+
+    fn msg(&self) -> *mut sys::fi_ops_msg {
+        self.object().msg
+    }
+
+    pub(crate) fn bind(&self, other: *mut sys::fid, flags: u64) -> Code {
+        bind(self.fid(), other, flags)
+    }
+
+    pub(crate) fn bind_vector(&self, vector: Vector) -> Code {
+        self.bind(vector.vector.cast(), 0)
+    }
+
+    pub(crate) fn bind_queue(&self, queue: Queue, flags: u64) -> Code {
+        self.bind(queue.queue.cast(), flags)
+    }
+
+    pub(crate) fn bind_counter(&self, counter: Counter, flags: u64) -> Code {
+        self.bind(counter.counter.cast(), flags)
+    }
+
+    pub(crate) fn enable(&self) -> Code {
+        control::<()>(self.fid(), sys::FI_ENABLE, ptr::null_mut())
+    }
+
+    pub(crate) fn close(&self) -> Code {
+        close(self.fid())
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        let mut name = [0; sys::FI_NAME_MAX];
+        let mut length = name.len();
+        self.name_into(&mut name, &mut length).expect("an endpoint has a name");
+        assert_eq!(length, name.len(), "names have 64 bytes");
+        name
+    }
+
+    pub(crate) fn name_into(&self, to: &mut [u8], length: &mut usize) -> Code {
+        let to = to.as_mut_ptr().cast();
+        code(call!(self.object().cm, getname(self.fid(), to, ptr::from_mut(length))))
+    }
+
+    pub(crate) fn set_multi_min(&self, minimum: usize) {
+        let (level, option) = (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV);
+        let (value, length) = ((&raw const minimum).cast(), size_of::<usize>());
+        code(call!(self.object().ops, setopt(self.fid(), level, option, value, length)))
+            .expect("the minimum can be set");
+    }
+
+    pub(crate) fn multi_min(&self) -> usize {
+        let (level, option) = (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV);
+        let (mut minimum, mut length) = (0usize, size_of::<usize>());
+        let (value, length) = ((&raw mut minimum).cast(), &raw mut length);
+        code(call!(self.object().ops, getopt(self.fid(), level, option, value, length)))
+            .expect("the minimum can be read");
+        minimum
+    }
+
+    /// `fi_cancel`.
+    pub(crate) fn cancel(&self, context: usize) -> Code {
+        let context = ptr::without_provenance_mut(context);
+        code(call!(self.object().ops, cancel(self.fid(), context)))
+    }
+
+    /// `fi_tsend`.
+    pub(crate) fn tsend(&self, from: Memory, to: u64, tag: u64, context: usize) -> Code {
+        let (start, length) = (from.start().cast_const().cast(), from.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        code(call!(self.tagged(), send(self.endpoint, start, length, desc, to, tag, context)))
+    }
+
+    /// `fi_tsenddata`.
+    pub(crate) fn tsenddata(
+        &self,
+        from: Memory,
+        data: u64,
+        to: u64,
+        tag: u64,
+        context: usize,
+    ) -> Code {
+        let (start, length) = (from.start().cast_const().cast(), from.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let endpoint = self.endpoint;
+        code(call!(self.tagged(), senddata(endpoint, start, length, desc, data, to, tag, context)))
+    }
+
+    /// `fi_tsendv`.
+    pub(crate) fn tsendv(&self, parts: &[Memory], to: u64, tag: u64, context: usize) -> Code {
+        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
+        let (from, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let context = ptr::without_provenance_mut(context);
+        code(call!(self.tagged(), sendv(self.endpoint, from, desc, count, to, tag, context)))
+    }
+
+    /// `fi_tinject`.
+    pub(crate) fn tinject(&self, bytes: &[u8], to: u64, tag: u64) -> Code {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        code(call!(self.tagged(), inject(self.endpoint, start, length, to, tag)))
+    }
+
+    /// `fi_tinjectdata`.
+    pub(crate) fn tinjectdata(&self, bytes: &[u8], data: u64, to: u64, tag: u64) -> Code {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        code(call!(self.tagged(), injectdata(self.endpoint, start, length, data, to, tag)))
+    }
+
+    /// `fi_tsendmsg`.
+    pub(crate) fn tsendmsg(&self, call: Call<'_>, flags: u64) -> Code {
+        call.with(|message, _| code(call!(self.tagged(), sendmsg(self.endpoint, message, flags))))
+    }
+
+    /// `fi_trecv` from any source.
+    pub(crate) fn trecv(&self, to: Memory, tag: u64, ignore: u64, context: usize) -> Code {
+        self.trecv_from(to, sys::FI_ADDR_UNSPEC, tag, ignore, context)
+    }
+
+    /// `fi_trecv`.
+    pub(crate) fn trecv_from(
+        &self,
+        to: Memory,
+        source: u64,
+        tag: u64,
+        ignore: u64,
+        context: usize,
+    ) -> Code {
+        let (start, length) = (to.start().cast(), to.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let endpoint = self.endpoint;
+        code(call!(
+            self.tagged(),
+            recv(endpoint, start, length, desc, source, tag, ignore, context)
+        ))
+    }
+
+    /// `fi_trecvv` from any source.
+    pub(crate) fn trecvv(&self, parts: &[Memory], tag: u64, context: usize) -> Code {
+        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
+        let (to, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let (source, context) = (sys::FI_ADDR_UNSPEC, ptr::without_provenance_mut(context));
+        let endpoint = self.endpoint;
+        code(call!(self.tagged(), recvv(endpoint, to, desc, count, source, tag, 0, context)))
+    }
+
+    /// `fi_trecvmsg`.
+    pub(crate) fn trecvmsg(&self, call: Call<'_>, flags: u64) -> Code {
+        call.with(|message, _| code(call!(self.tagged(), recvmsg(self.endpoint, message, flags))))
+    }
+
+    /// `fi_send`.
+    pub(crate) fn send(&self, from: Memory, to: u64, context: usize) -> Code {
+        let (start, length) = (from.start().cast_const().cast(), from.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        code(call!(self.msg(), send(self.endpoint, start, length, desc, to, context)))
+    }
+
+    /// `fi_senddata`.
+    pub(crate) fn senddata(&self, from: Memory, data: u64, to: u64, context: usize) -> Code {
+        let (start, length) = (from.start().cast_const().cast(), from.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        code(call!(self.msg(), senddata(self.endpoint, start, length, desc, data, to, context)))
+    }
+
+    /// `fi_sendv`.
+    pub(crate) fn sendv(&self, parts: &[Memory], to: u64, context: usize) -> Code {
+        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
+        let (from, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let context = ptr::without_provenance_mut(context);
+        code(call!(self.msg(), sendv(self.endpoint, from, desc, count, to, context)))
+    }
+
+    /// `fi_inject`.
+    pub(crate) fn inject(&self, bytes: &[u8], to: u64) -> Code {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        code(call!(self.msg(), inject(self.endpoint, start, length, to)))
+    }
+
+    /// `fi_injectdata`.
+    pub(crate) fn injectdata(&self, bytes: &[u8], data: u64, to: u64) -> Code {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        code(call!(self.msg(), injectdata(self.endpoint, start, length, data, to)))
+    }
+
+    /// `fi_sendmsg`.
+    pub(crate) fn sendmsg(&self, call: Call<'_>, flags: u64) -> Code {
+        call.with(|_, message| code(call!(self.msg(), sendmsg(self.endpoint, message, flags))))
+    }
+
+    /// `fi_recv` from any source.
+    pub(crate) fn recv(&self, to: Memory, context: usize) -> Code {
+        self.recv_from(to, sys::FI_ADDR_UNSPEC, context)
+    }
+
+    /// `fi_recv`.
+    pub(crate) fn recv_from(&self, to: Memory, source: u64, context: usize) -> Code {
+        let (start, length) = (to.start().cast(), to.len());
+        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        code(call!(self.msg(), recv(self.endpoint, start, length, desc, source, context)))
+    }
+
+    /// `fi_recvv` from any source.
+    pub(crate) fn recvv(&self, parts: &[Memory], context: usize) -> Code {
+        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
+        let (to, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let (source, context) = (sys::FI_ADDR_UNSPEC, ptr::without_provenance_mut(context));
+        code(call!(self.msg(), recvv(self.endpoint, to, desc, count, source, context)))
+    }
+
+    /// `fi_recvmsg`.
+    pub(crate) fn recvmsg(&self, call: Call<'_>, flags: u64) -> Code {
+        call.with(|_, message| code(call!(self.msg(), recvmsg(self.endpoint, message, flags))))
+    }
+}

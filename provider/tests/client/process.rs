@@ -1,0 +1,20 @@
+//! Other processes of a test. Each runs this program again.
+
+use std::process::Command;
+
+const ALONE: &str = "TAGMATCH_TEST_ALONE";
+
+/// Runs the body of a test, which has this name, in a process of its own.
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let program = std::env::current_exe().expect("a path");
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, "1");
+    let output = command.output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}\n{words}", output.status);
+    assert!(text.contains("1 passed"), "there is no test {test}: {text}");
+}

@@ -1,0 +1,23 @@
+//! What the provider promises to programs, through the tables of functions as programs call them. Each
+//! test is named after its promise, which is that of libfabric's manual pages if no other is named.
+//!
+//! The endpoints of a test are in domains of their own, and reach each other through shared memory.
+//! `processes` has other processes as well.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+#[path = "../client/mod.rs"]
+mod client;
+
+mod cancels;
+mod counters;
+mod matching;
+mod multi;
+mod objects;
+mod orders;
+mod probes;
+mod queues;
+mod receives;
+mod sends;
+mod tables;
+mod vectors;
+mod waits;

@@ -1,0 +1,302 @@
+//! Waiting for entries: fi_cq(3), fi_poll(3). No test measures a time.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::client::{Domain, Hints, Memory, Node, QueueSettings, World, sys, within_limit};
+
+const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
+/// Much more than any wait of a test takes.
+const LONG_MS: i32 = 30_000;
+/// Long enough for another thread to have gone to sleep, on most runs.
+const A_WHILE: Duration = Duration::from_millis(30);
+
+/// Two endpoints with queues that threads can wait for.
+fn world(wait: sys::fi_wait_obj) -> World {
+    let settings = QueueSettings { wait, ..QueueSettings::default() };
+    let node = || Node::of(&Hints::default(), settings, BOTH);
+    World::with(vec![node(), node()])
+}
+
+/// Whether the descriptor becomes readable in this time.
+fn is_readable(descriptor: i32, timeout_ms: i32) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the call has one element.
+    match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
+        0 => false,
+        1 => true,
+        _ => panic!("poll(2): {}", std::io::Error::last_os_error()),
+    }
+}
+
+/// Waits for an entry of endpoint 1 as programs do that sleep in poll(2).
+fn poll_for_entry(world: &World) -> crate::client::Entry {
+    let (domain, queue) = (world.node(1).domain, world.queue(1));
+    let descriptor = queue.descriptor().unwrap();
+    within_limit("an entry", || {
+        if let Some(entry) = queue.poll() {
+            return Some(entry);
+        }
+        match domain.trywait(&mut [queue.queue.cast()]) {
+            Ok(_) => assert!(is_readable(descriptor, LONG_MS), "nothing woke this thread"),
+            Err(errno) => assert_eq!(errno, sys::FI_EAGAIN),
+        }
+        None
+    })
+}
+
+#[test]
+fn a_descriptor_becomes_readable_when_there_is_an_entry() {
+    let world = world(sys::FI_WAIT_FD);
+    // The first messages connect the endpoints.
+    for length in [4, 4, 4, 4, 300_000] {
+        let (from, room) = (Memory::of(&vec![7; length]), Memory::new(length));
+        world.endpoint(1).trecv(room, 1, 0, 2).unwrap();
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                thread::sleep(A_WHILE);
+                world.endpoint(0).tsend(from, world.address(1), 1, 1).unwrap();
+                within_limit("the send's entry", || world.queue(0).poll())
+            });
+            let entry = poll_for_entry(&world);
+            assert_eq!((entry.context, entry.length), (2, length));
+            // A long message needs the receiver's help to be complete.
+            within_limit("the end of the sender", || {
+                world.queue(1).progress();
+                sender.is_finished().then_some(())
+            });
+        });
+        assert_eq!(room.bytes(), from.bytes());
+    }
+    world.close();
+}
+
+#[test]
+fn trywait_says_whether_a_thread_may_sleep() {
+    let world = world(sys::FI_WAIT_FD);
+    let (domain, queue) = (world.node(1).domain, world.queue(1));
+    world.endpoint(1).trecv(Memory::new(4), 1, 0, 1).unwrap();
+    world.settle();
+    let mut objects = [queue.queue.cast()];
+    assert_eq!(domain.trywait(&mut objects), Ok(0));
+    assert!(!is_readable(queue.descriptor().unwrap(), 0), "there is nothing to read");
+    world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
+    world.settle();
+    for _ in 0..3 {
+        assert_eq!(domain.trywait(&mut objects), Err(sys::FI_EAGAIN));
+    }
+    world.success(1, 1);
+    assert_eq!(domain.trywait(&mut objects), Ok(0));
+    // What is no queue, and nothing at all.
+    let mut wrong = [domain.domain.cast()];
+    assert_eq!(domain.trywait(&mut wrong), Err(sys::FI_EINVAL));
+    assert_eq!(domain.trywait(&mut [std::ptr::null_mut()]), Err(sys::FI_EINVAL));
+    assert_eq!(domain.trywait(&mut []), Ok(0));
+    world.close();
+}
+
+#[test]
+fn a_descriptor_wakes_for_an_entry_that_another_thread_made() {
+    let world = world(sys::FI_WAIT_FD);
+    world.endpoint(1).trecv(Memory::new(4), 1, 0, 1).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            world.endpoint(1).cancel(1).unwrap();
+            world.endpoint(1).trecvmsg(crate::client::Call::default(), sys::FI_PEEK).unwrap();
+        });
+        let mut failures = [poll_for_entry(&world).failure, poll_for_entry(&world).failure];
+        failures.sort_unstable();
+        assert_eq!(failures, [sys::FI_ENOMSG, sys::FI_ECANCELED]);
+    });
+    world.close();
+}
+
+#[test]
+fn only_a_queue_with_a_descriptor_gives_it() {
+    for wait in [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_YIELD] {
+        let world = world(wait);
+        assert_eq!(world.queue(0).descriptor(), Err(sys::FI_ENOSYS));
+        world.close();
+    }
+}
+
+#[test]
+fn a_blocking_read_ends_with_the_time_limit() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    for timeout in [0, 1, 20] {
+        assert_eq!(world.queue(0).sread(timeout), Err(sys::FI_EAGAIN));
+    }
+    world.close();
+    // A queue without endpoints.
+    let domain = Domain::new();
+    let queue = domain.queue(QueueSettings { wait: sys::FI_WAIT_UNSPEC, ..Default::default() });
+    assert_eq!(queue.sread(20), Err(sys::FI_EAGAIN));
+    queue.close().unwrap();
+    domain.close();
+}
+
+#[test]
+fn a_queue_without_a_wait_object_has_no_blocking_reads() {
+    let world = world(sys::FI_WAIT_NONE);
+    assert_eq!(world.queue(0).sread(0), Err(sys::FI_ENOSYS));
+    world.close();
+}
+
+#[test]
+fn a_blocking_read_is_woken_by_a_message() {
+    for wait in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD, sys::FI_WAIT_YIELD] {
+        let world = world(wait);
+        for timeout in [LONG_MS, -1] {
+            world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(A_WHILE);
+                    world.endpoint(0).tsend(Memory::of(b"x"), world.address(1), 1, 1).unwrap();
+                    within_limit("the send's entry", || world.queue(0).poll());
+                });
+                let entry = world.queue(1).sread(timeout).unwrap();
+                assert_eq!((entry.context, entry.source), (7, world.address(0)));
+            });
+        }
+        world.close();
+    }
+}
+
+#[test]
+fn a_blocking_read_is_woken_by_an_error_entry() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            world.endpoint(1).cancel(7).unwrap();
+        });
+        assert_eq!(world.queue(1).sread(LONG_MS), Err(sys::FI_EAVAIL));
+    });
+    assert_eq!(world.queue(1).read_error(0).unwrap().failure, sys::FI_ECANCELED);
+    world.close();
+}
+
+#[test]
+fn a_blocking_read_is_woken_by_a_signal() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    // The signal comes before the read, or during it.
+    world.queue(1).signal().unwrap();
+    assert_eq!(world.queue(1).sread(LONG_MS), Err(sys::FI_EAGAIN));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            world.queue(1).signal().unwrap();
+        });
+        assert_eq!(world.queue(1).sread(-1), Err(sys::FI_EAGAIN));
+    });
+    world.close();
+}
+
+#[test]
+fn a_blocking_read_waits_for_its_threshold() {
+    let settings = QueueSettings {
+        wait: sys::FI_WAIT_UNSPEC,
+        condition: sys::FI_CQ_COND_THRESHOLD,
+        ..QueueSettings::default()
+    };
+    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
+    for context in 0..2 {
+        endpoint.trecv(Memory::new(4), 1, 0, context).unwrap();
+        endpoint.tinject(b"x", to, 1).unwrap();
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
+            endpoint.tinject(b"x", to, 1).unwrap();
+        });
+        assert_eq!(world.queue(0).sread_several(&mut entries, 3, LONG_MS), Ok(3));
+    });
+    // When the time is over, it gives what there is. More than fit are not waited for.
+    for (threshold, room, count) in [(3, 8, 1), (100, 1, 1)] {
+        endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
+        endpoint.tinject(b"x", to, 1).unwrap();
+        let timeout = if room == 1 { LONG_MS } else { 20 };
+        let read = world.queue(0).sread_several(&mut entries[..room], threshold, timeout);
+        assert_eq!(read, Ok(count));
+    }
+    world.close();
+}
+
+#[test]
+fn several_threads_may_wait_for_one_queue() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    for context in 0..4 {
+        world.endpoint(1).trecv(Memory::new(4), 1, 0, context).unwrap();
+    }
+    thread::scope(|scope| {
+        let wait = || world.queue(1).sread(LONG_MS).expect("an entry").context;
+        let threads = [(); 4].map(|()| scope.spawn(wait));
+        thread::sleep(A_WHILE);
+        for _ in 0..4 {
+            world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
+            world.queue(0).progress();
+            thread::sleep(Duration::from_millis(5));
+        }
+        within_limit("the ends of all threads", || {
+            world.queue(0).progress();
+            threads.iter().all(|thread| thread.is_finished()).then_some(())
+        });
+        let mut contexts = threads.map(|thread| thread.join().unwrap());
+        contexts.sort_unstable();
+        assert_eq!(contexts, [0, 1, 2, 3]);
+    });
+    world.close();
+}
+
+#[test]
+fn a_blocking_read_is_woken_by_a_receive_that_another_thread_posts() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    // The message waits for a receive, so its arrival wakes nobody.
+    world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
+    world.settle();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
+        });
+        assert_eq!(world.queue(1).sread(LONG_MS).unwrap().context, 7);
+    });
+    world.close();
+}
+
+#[test]
+fn a_blocking_read_is_woken_while_another_queue_of_the_endpoint_is_read() {
+    let world = world(sys::FI_WAIT_UNSPEC);
+    let domain = world.node(0).domain;
+    let settings = QueueSettings { wait: sys::FI_WAIT_UNSPEC, ..QueueSettings::default() };
+    let (sends, receives) = (domain.queue(settings), domain.queue(settings));
+    let endpoint = domain.endpoint();
+    endpoint.bind_vector(world.node(0).vector).unwrap();
+    endpoint.bind_queue(sends, sys::FI_TRANSMIT).unwrap();
+    endpoint.bind_queue(receives, sys::FI_RECV).unwrap();
+    endpoint.enable().unwrap();
+    let to = world.node(1).vector.add(endpoint.name());
+    for _ in 0..3 {
+        endpoint.trecv(Memory::new(4), 1, 0, 7).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(A_WHILE);
+                // It makes progress for the endpoint, and there is nothing yet.
+                assert_eq!(sends.poll(), None);
+                thread::sleep(A_WHILE);
+                world.endpoint(1).tsend(Memory::of(b"x"), to, 1, 1).unwrap();
+                within_limit("the send's entry", || world.queue(1).poll());
+            });
+            assert_eq!(receives.sread(LONG_MS).unwrap().context, 7);
+        });
+    }
+    endpoint.close().unwrap();
+    sends.close().unwrap();
+    receives.close().unwrap();
+    world.close();
+}
