@@ -7,6 +7,7 @@ use tagmatch_ofi_sys as sys;
 
 use crate::ffi;
 use crate::info;
+use crate::report;
 use crate::settings;
 
 /// The provider's name, for `FI_PROVIDER`.
@@ -90,7 +91,7 @@ unsafe extern "C" fn look(
 unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
-    service: *const c_char,
+    _service: *const c_char,
     flags: u64,
     hints: *const sys::fi_info,
     found: *mut *mut sys::fi_info,
@@ -98,7 +99,7 @@ unsafe extern "C" fn getinfo(
     ffi::enter(|| {
         let settings = settings::of_environment().ok_or(crate::errno::Errno::NO_DATA)?;
         // SAFETY: libfabric passes on what its caller gives.
-        unsafe { info::getinfo(&settings, version, node, service, flags, hints, found) }
+        unsafe { info::getinfo(&settings, version, node, flags, hints, found) }
     })
 }
 
@@ -108,7 +109,7 @@ unsafe extern "C" fn cleanup() {
         crate::domain::close_all();
         let settings = settings::of_environment();
         if let Some(path) = settings.as_ref().and_then(|settings| settings.report()) {
-            crate::report::write(path);
+            report::write(path);
         }
         Ok(())
     });

@@ -1,0 +1,408 @@
+//! What a program asks for, and what it gets.
+
+use tagmatch_ofi_sys as sys;
+
+use super::profile::{
+    ADDRESS_FORMAT, ALWAYS, CAPS, DATA_BYTES, DOMAIN_CAPS, FABRIC, INJECT_MAX, MANY, PARTS_MAX,
+    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT,
+};
+
+/// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
+#[derive(Clone, Default)]
+pub(super) struct Hints {
+    pub(super) caps: u64,
+    pub(super) address_format: u32,
+    /// The program gives a connection request.
+    pub(super) has_handle: bool,
+    pub(super) transmit: Option<sys::fi_tx_attr>,
+    pub(super) receive: Option<sys::fi_rx_attr>,
+    pub(super) endpoint: Option<sys::fi_ep_attr>,
+    pub(super) domain: Option<sys::fi_domain_attr>,
+    pub(super) domain_name: Option<String>,
+    pub(super) fabric_name: Option<String>,
+}
+
+/// What a program gets. Pointers in the structures are null.
+#[derive(Clone)]
+pub(super) struct Offer {
+    pub(super) caps: u64,
+    pub(super) transmit: sys::fi_tx_attr,
+    pub(super) receive: sys::fi_rx_attr,
+    pub(super) endpoint: sys::fi_ep_attr,
+    pub(super) domain: sys::fi_domain_attr,
+    pub(super) domain_name: String,
+}
+
+/// Why a program gets nothing.
+pub(super) type Refusal = &'static str;
+
+/// Refuses for a reason.
+macro_rules! require {
+    ($condition:expr, $why:literal) => {
+        if !$condition {
+            return Err($why);
+        }
+    };
+}
+
+/// Compares what a program asks for with what there is: each attribute by itself, as fi_getinfo(3),
+/// fi_endpoint(3), fi_domain(3) and fi_fabric(3) say.
+pub(super) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
+    require!(!hints.has_handle, "there are no connection requests");
+    require!(
+        [sys::FI_FORMAT_UNSPEC, ADDRESS_FORMAT].contains(&hints.address_format),
+        "addresses have a format of their own"
+    );
+    require!(hints.caps & !CAPS == 0, "a capability is not offered");
+    let is_own = |name: &Option<String>, own: &str| name.as_ref().is_none_or(|name| name == own);
+    require!(is_own(&hints.fabric_name, FABRIC), "the fabric has another name");
+    require!(is_own(&hints.domain_name, &profile.domain), "the domain has another name");
+    if let Some(asked) = &hints.endpoint {
+        check_endpoint(asked)?;
+    }
+    if let Some(asked) = &hints.domain {
+        check_domain(asked)?;
+    }
+    let caps = caps(profile, hints.caps);
+    let transmit = transmit(caps, hints.transmit.as_ref())?;
+    let receive = receive(caps, hints.receive.as_ref())?;
+    Ok(Offer {
+        caps,
+        transmit,
+        receive,
+        endpoint: endpoint(),
+        domain: domain(hints.domain.as_ref()),
+        domain_name: profile.domain.clone(),
+    })
+}
+
+/// The capabilities that a program gets: all, if it asks for none; otherwise those that it asks for,
+/// both directions if it names none, and what costs nothing.
+fn caps(profile: &Profile, asked: u64) -> u64 {
+    if asked == 0 {
+        return profile.unasked;
+    }
+    const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
+    let both = if asked & DIRECTIONS == 0 { DIRECTIONS } else { 0 };
+    let caps = asked | both | ALWAYS;
+    if caps & sys::FI_RECV == 0 { caps & !sys::FI_MULTI_RECV } else { caps }
+}
+
+fn check_endpoint(asked: &sys::fi_ep_attr) -> Result<(), Refusal> {
+    require!(
+        [sys::FI_EP_UNSPEC, sys::FI_EP_RDM].contains(&asked.r#type),
+        "endpoints are of the type FI_EP_RDM"
+    );
+    require!(
+        [sys::FI_PROTO_UNSPEC, PROTOCOL].contains(&asked.protocol),
+        "the protocol is one of our own"
+    );
+    require!(asked.protocol_version <= PROTOCOL_VERSION, "the protocol's version is too new");
+    require!(asked.max_msg_size <= MESSAGE_MAX, "messages can't be as long");
+    require!(
+        asked.tx_ctx_cnt <= 1 && asked.rx_ctx_cnt <= 1,
+        "there are neither scalable endpoints nor shared contexts"
+    );
+    require!(asked.auth_key_size == 0, "there are no authorization keys");
+    Ok(())
+}
+
+fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
+    require!(asked.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
+    require!(
+        asked.data_progress != sys::FI_PROGRESS_AUTO
+            && asked.data_progress <= sys::FI_PROGRESS_MANUAL,
+        "data moves while the program calls (FI_PROGRESS_MANUAL)"
+    );
+    // Nothing but data needs progress.
+    require!(
+        asked.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
+        "the progress model is unknown"
+    );
+    require!(asked.resource_mgmt <= sys::FI_RM_ENABLED, "the resource management is unknown");
+    require!(asked.av_type <= sys::FI_AV_TABLE, "the type of address vector is unknown");
+    require!(asked.mr_key_size <= size_of::<u64>(), "keys have 8 bytes");
+    require!(asked.cq_data_size <= DATA_BYTES, "immediate data has no more than 4 bytes");
+    let counts = [
+        asked.cq_cnt,
+        asked.ep_cnt,
+        asked.tx_ctx_cnt,
+        asked.rx_ctx_cnt,
+        asked.cntr_cnt,
+        asked.mr_cnt,
+    ];
+    require!(counts.iter().all(|count| *count <= MANY), "more than 65536 objects of one kind");
+    require!(
+        asked.max_ep_tx_ctx <= 1 && asked.max_ep_rx_ctx <= 1,
+        "there are no scalable endpoints"
+    );
+    require!(
+        asked.max_ep_stx_ctx == 0 && asked.max_ep_srx_ctx == 0,
+        "there are no shared contexts"
+    );
+    require!(asked.mr_iov_limit <= PARTS_MAX, "memory regions have at most 16 pieces");
+    require!(asked.caps & !DOMAIN_CAPS == 0, "a capability of the domain is not offered");
+    require!(asked.auth_key_size == 0, "there are no authorization keys");
+    Ok(())
+}
+
+/// Capabilities of one direction: those of the other one are left out.
+fn check_direction(caps: u64, asked: u64) -> Result<(), Refusal> {
+    require!(asked & !caps == 0, "a context has a capability that the endpoint has not");
+    Ok(())
+}
+
+fn transmit(caps: u64, asked: Option<&sys::fi_tx_attr>) -> Result<sys::fi_tx_attr, Refusal> {
+    const NOT_SENT: u64 =
+        sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE | sys::FI_MULTI_RECV;
+    let mut given = sys::fi_tx_attr {
+        caps: caps & !NOT_SENT,
+        msg_order: sys::FI_ORDER_SAS,
+        inject_size: INJECT_MAX,
+        size: MANY,
+        iov_limit: PARTS_MAX,
+        ..sys::fi_tx_attr::zeroed()
+    };
+    let Some(asked) = asked else { return Ok(given) };
+    check_direction(caps, asked.caps)?;
+    require!(asked.op_flags & !SEND_FLAGS == 0, "a default flag of sends is not offered");
+    require!(asked.msg_order & !sys::FI_ORDER_SAS == 0, "messages are ordered, nothing else is");
+    require!(asked.comp_order == 0, "completions have no order");
+    require!(asked.inject_size <= INJECT_MAX, "no more than 4096 bytes are injected");
+    require!(asked.size <= MANY, "no more than 65536 sends are promised");
+    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 16 pieces");
+    require!(asked.rma_iov_limit == 0, "there is no remote memory access");
+    given.op_flags = asked.op_flags;
+    Ok(given)
+}
+
+fn receive(caps: u64, asked: Option<&sys::fi_rx_attr>) -> Result<sys::fi_rx_attr, Refusal> {
+    let mut given = sys::fi_rx_attr {
+        caps: caps & !sys::FI_SEND,
+        msg_order: sys::FI_ORDER_SAS,
+        size: MANY,
+        iov_limit: PARTS_MAX,
+        ..sys::fi_rx_attr::zeroed()
+    };
+    let Some(asked) = asked else { return Ok(given) };
+    check_direction(caps, asked.caps)?;
+    require!(asked.op_flags & !RECEIVE_FLAGS == 0, "a default flag of receives is not offered");
+    require!(asked.msg_order & !sys::FI_ORDER_SAS == 0, "messages are ordered, nothing else is");
+    require!(asked.comp_order == 0, "completions have no order");
+    require!(asked.size <= MANY, "no more than 65536 receives are promised");
+    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 16 pieces");
+    given.op_flags = asked.op_flags;
+    Ok(given)
+}
+
+/// The longest message, in bytes.
+const MESSAGE_MAX: usize = isize::MAX as usize;
+
+fn endpoint() -> sys::fi_ep_attr {
+    sys::fi_ep_attr {
+        r#type: sys::FI_EP_RDM,
+        protocol: PROTOCOL,
+        protocol_version: PROTOCOL_VERSION,
+        max_msg_size: MESSAGE_MAX,
+        mem_tag_format: TAG_FORMAT,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        ..sys::fi_ep_attr::zeroed()
+    }
+}
+
+/// The attributes of a domain: what the program has chosen, where it has.
+fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
+    let zeroed = sys::fi_domain_attr::zeroed();
+    let asked = asked.unwrap_or(&zeroed);
+    let or = |value, default| if value == 0 { default } else { value };
+    sys::fi_domain_attr {
+        threading: or(asked.threading, sys::FI_THREAD_SAFE),
+        control_progress: or(asked.control_progress, sys::FI_PROGRESS_MANUAL),
+        data_progress: sys::FI_PROGRESS_MANUAL,
+        resource_mgmt: sys::FI_RM_ENABLED,
+        av_type: or(asked.av_type, sys::FI_AV_TABLE),
+        mr_key_size: size_of::<u64>(),
+        cq_data_size: DATA_BYTES,
+        cq_cnt: MANY,
+        ep_cnt: MANY,
+        tx_ctx_cnt: MANY,
+        rx_ctx_cnt: MANY,
+        max_ep_tx_ctx: 1,
+        max_ep_rx_ctx: 1,
+        cntr_cnt: MANY,
+        mr_iov_limit: PARTS_MAX,
+        caps: DOMAIN_CAPS,
+        mr_cnt: MANY,
+        ..zeroed
+    }
+}
+
+/// Whether an endpoint may have these capabilities.
+pub(super) fn may_have(caps: u64) -> bool {
+    caps & !CAPS == 0 && caps & PRIMARY != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        Profile { unasked: CAPS, domain: "auto".into() }
+    }
+
+    /// Hints as fi_allocinfo(3) makes them, changed by `change`.
+    fn hints(change: impl FnOnce(&mut Hints)) -> Hints {
+        let mut hints = Hints {
+            transmit: Some(sys::fi_tx_attr::zeroed()),
+            receive: Some(sys::fi_rx_attr::zeroed()),
+            endpoint: Some(sys::fi_ep_attr::zeroed()),
+            domain: Some(sys::fi_domain_attr::zeroed()),
+            ..Hints::default()
+        };
+        change(&mut hints);
+        hints
+    }
+
+    fn ask(change: impl FnOnce(&mut Hints)) -> Result<Offer, Refusal> {
+        negotiate(&profile(), &hints(change))
+    }
+
+    fn domain_of(hints: &mut Hints) -> &mut sys::fi_domain_attr {
+        hints.domain.as_mut().unwrap()
+    }
+
+    fn transmit_of(hints: &mut Hints) -> &mut sys::fi_tx_attr {
+        hints.transmit.as_mut().unwrap()
+    }
+
+    fn receive_of(hints: &mut Hints) -> &mut sys::fi_rx_attr {
+        hints.receive.as_mut().unwrap()
+    }
+
+    fn endpoint_of(hints: &mut Hints) -> &mut sys::fi_ep_attr {
+        hints.endpoint.as_mut().unwrap()
+    }
+
+    #[test]
+    fn a_program_that_asks_for_nothing_gets_all() {
+        for hints in [Hints::default(), hints(|_| {})] {
+            let offer = negotiate(&profile(), &hints).unwrap();
+            assert_eq!(offer.caps, CAPS);
+            assert_eq!(offer.domain.threading, sys::FI_THREAD_SAFE);
+            assert_eq!(offer.domain.av_type, sys::FI_AV_TABLE);
+            assert_eq!(offer.endpoint.mem_tag_format.leading_zeros(), 1);
+            assert_eq!(offer.transmit.mode | offer.receive.mode | offer.domain.mode, 0);
+            assert_eq!(offer.domain.mr_mode, 0);
+        }
+    }
+
+    #[test]
+    fn where_tags_name_their_source_directed_receives_are_for_those_who_ask() {
+        let profile = Profile { unasked: CAPS & !sys::FI_DIRECTED_RECV, ..profile() };
+        let caps = |asked| {
+            let hints = hints(|hints| hints.caps = asked);
+            negotiate(&profile, &hints).unwrap().caps
+        };
+        assert_eq!(caps(0) & sys::FI_DIRECTED_RECV, 0);
+        assert_ne!(caps(sys::FI_TAGGED | sys::FI_DIRECTED_RECV) & sys::FI_DIRECTED_RECV, 0);
+    }
+
+    #[test]
+    fn capabilities_are_those_that_were_asked_for_and_what_is_implied() {
+        let tagged = ask(|hints| hints.caps = sys::FI_TAGGED).unwrap().caps;
+        assert_eq!(tagged, sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | ALWAYS);
+        let sends = ask(|hints| hints.caps = sys::FI_MSG | sys::FI_SEND).unwrap().caps;
+        assert_eq!(sends, sys::FI_MSG | sys::FI_SEND | DOMAIN_CAPS);
+    }
+
+    #[test]
+    fn what_each_mpi_library_asks_for_is_there() {
+        let open_mpi_4 = ask(|hints| {
+            let local = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+            hints.caps = sys::FI_TAGGED | local | sys::FI_DIRECTED_RECV;
+            transmit_of(hints).op_flags = sys::FI_COMPLETION;
+            receive_of(hints).op_flags = sys::FI_COMPLETION;
+            transmit_of(hints).msg_order = sys::FI_ORDER_SAS;
+            receive_of(hints).msg_order = sys::FI_ORDER_SAS;
+            domain_of(hints).threading = sys::FI_THREAD_DOMAIN;
+            domain_of(hints).cq_data_size = 4;
+            domain_of(hints).av_type = sys::FI_AV_MAP;
+            domain_of(hints).resource_mgmt = sys::FI_RM_ENABLED;
+            endpoint_of(hints).r#type = sys::FI_EP_RDM;
+        })
+        .unwrap();
+        assert_eq!(open_mpi_4.domain.threading, sys::FI_THREAD_DOMAIN);
+        assert_eq!(open_mpi_4.domain.av_type, sys::FI_AV_MAP);
+        assert_eq!(open_mpi_4.transmit.op_flags, sys::FI_COMPLETION);
+        let mpich = |order: u64| {
+            ask(|hints| {
+                hints.caps = CAPS;
+                let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
+                transmit_of(hints).op_flags = flags;
+                transmit_of(hints).msg_order = order;
+                domain_of(hints).threading = sys::FI_THREAD_DOMAIN;
+                domain_of(hints).data_progress = sys::FI_PROGRESS_MANUAL;
+                domain_of(hints).control_progress = sys::FI_PROGRESS_MANUAL;
+                domain_of(hints).cq_data_size = 4;
+            })
+        };
+        // It asks again, without the order of atomic operations.
+        assert!(mpich(sys::FI_ORDER_SAS | sys::FI_ORDER_ATOMIC_RAW).is_err());
+        assert_eq!(mpich(sys::FI_ORDER_SAS).unwrap().caps, CAPS);
+    }
+
+    #[test]
+    fn each_attribute_beyond_what_there_is_is_refused() {
+        type Change = (&'static str, fn(&mut Hints));
+        let changes: [Change; 34] = [
+            ("remote memory access", |h| h.caps = sys::FI_TAGGED | sys::FI_RMA),
+            ("atomic operations", |h| h.caps = sys::FI_ATOMIC),
+            ("scalable endpoints", |h| h.caps = sys::FI_TAGGED | sys::FI_NAMED_RX_CTX),
+            ("an address format", |h| h.address_format = sys::FI_SOCKADDR_IN),
+            ("a connection request", |h| h.has_handle = true),
+            ("another fabric", |h| h.fabric_name = Some("IB".into())),
+            ("another domain", |h| h.domain_name = Some("mlx5_0".into())),
+            ("message endpoints", |h| endpoint_of(h).r#type = sys::FI_EP_MSG),
+            ("datagrams", |h| endpoint_of(h).r#type = sys::FI_EP_DGRAM),
+            ("another protocol", |h| endpoint_of(h).protocol = 11),
+            ("a newer protocol", |h| endpoint_of(h).protocol_version = 2),
+            ("endless messages", |h| endpoint_of(h).max_msg_size = usize::MAX),
+            ("two sending contexts", |h| endpoint_of(h).tx_ctx_cnt = 2),
+            ("a shared context", |h| endpoint_of(h).rx_ctx_cnt = sys::FI_SHARED_CONTEXT),
+            ("a key", |h| endpoint_of(h).auth_key_size = 8),
+            ("a threading model", |h| domain_of(h).threading = 6),
+            ("automatic progress", |h| domain_of(h).data_progress = sys::FI_PROGRESS_AUTO),
+            ("a type of vector", |h| domain_of(h).av_type = 3),
+            ("long keys", |h| domain_of(h).mr_key_size = 9),
+            ("more immediate data", |h| domain_of(h).cq_data_size = 8),
+            ("too many queues", |h| domain_of(h).cq_cnt = MANY + 1),
+            ("scalable endpoints", |h| domain_of(h).max_ep_tx_ctx = 2),
+            ("shared contexts", |h| domain_of(h).max_ep_srx_ctx = 1),
+            ("shared vectors", |h| domain_of(h).caps = sys::FI_SHARED_AV),
+            ("a capability of sends", |h| transmit_of(h).caps = sys::FI_RMA),
+            ("durable completion", |h| transmit_of(h).op_flags = sys::FI_COMMIT_COMPLETE),
+            ("order of reads", |h| transmit_of(h).msg_order = sys::FI_ORDER_RAR),
+            ("ordered completions", |h| transmit_of(h).comp_order = sys::FI_ORDER_STRICT),
+            ("long injected messages", |h| transmit_of(h).inject_size = INJECT_MAX + 1),
+            ("many pieces", |h| transmit_of(h).iov_limit = PARTS_MAX + 1),
+            ("remote pieces", |h| transmit_of(h).rma_iov_limit = 1),
+            ("a flag of receives", |h| receive_of(h).op_flags = sys::FI_INJECT),
+            ("many receives", |h| receive_of(h).size = MANY + 1),
+            ("many pieces", |h| receive_of(h).iov_limit = PARTS_MAX + 1),
+        ];
+        for (what, change) in changes {
+            assert!(ask(change).is_err(), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_has_chosen_comes_back() {
+        for threading in 1..=5 {
+            let offer = ask(|hints| domain_of(hints).threading = threading).unwrap();
+            assert_eq!(offer.domain.threading, threading);
+        }
+        let offer = ask(|hints| receive_of(hints).op_flags = sys::FI_MULTI_RECV).unwrap();
+        assert_eq!(offer.receive.op_flags, sys::FI_MULTI_RECV);
+    }
+}
