@@ -258,7 +258,9 @@ fn files_that_cannot_be() {
         &["replay", &trace, "--matches", &new, "--json", &link],
         &["replay", &trace, "--json", &chart, "--plot", &chart],
         &["replay"],
-        &["replay", &trace, &trace],
+        &["replay", "-", "-"],
+        &["replay", &trace, &trace, "--matches", "-"],
+        &["replay", &trace, &trace, "--plot", &chart],
         &["replay", &trace, "--nosuch"],
     ] {
         let output = tagperf(args);

@@ -52,7 +52,8 @@ impl OperationCounts {
     }
 }
 
-/// How many receives and probes have which wildcards. Each combination is a mask class.
+/// How many receives and probes have which wildcards. In `tagtrace 1` each combination is
+/// a mask class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct PatternCounts {
     /// No wildcard.
@@ -66,9 +67,17 @@ pub struct PatternCounts {
 }
 
 impl PatternCounts {
-    fn add(&mut self, pattern: Pattern) {
+    fn add(&mut self, pattern: Pattern, fields: Fields) {
         let is_any = |field: TagMask| pattern.mask().0 & field.0 == 0;
-        *match (is_any(TagLayout::MPI.source_mask()), is_any(TagLayout::MPI.tag_mask())) {
+        let (any_source, any_tag) = match fields {
+            Fields::Mpi => {
+                (is_any(TagLayout::MPI.source_mask()), is_any(TagLayout::MPI.tag_mask()))
+            }
+            Fields::Unknown { widest, names_sources } => {
+                (names_sources && pattern.source().is_none(), pattern.mask() != widest)
+            }
+        };
+        *match (any_source, any_tag) {
             (false, false) => &mut self.exact,
             (true, false) => &mut self.any_source,
             (false, true) => &mut self.any_tag,
@@ -98,11 +107,37 @@ impl PatternCounts {
     pub fn wildcards(&self) -> u64 {
         self.any_source + self.any_tag + self.any_both
     }
+}
 
-    /// How many mask classes occur.
-    #[must_use]
-    pub fn in_use(&self) -> usize {
-        self.by_name().iter().filter(|(_, count)| *count > 0).count()
+/// Where a pattern has its source and its tag.
+#[derive(Clone, Copy)]
+enum Fields {
+    /// In the tag, as `tagtrace 1` has them.
+    Mpi,
+    /// Nobody knows. A tag counts as open if its mask leaves more open than all masks of the trace
+    /// together do: some libraries never compare some bits. A source counts as open if a pattern
+    /// names none, and another one does.
+    Unknown { widest: TagMask, names_sources: bool },
+}
+
+impl Fields {
+    fn of(trace: &Trace) -> Self {
+        if trace.recorded.is_none() {
+            return Fields::Mpi;
+        }
+        let patterns = || trace.ops.iter().filter_map(pattern_of);
+        let widest = TagMask(patterns().fold(0, |all, pattern| all | pattern.mask().0));
+        let names_sources = patterns().any(|pattern| pattern.source().is_some());
+        Fields::Unknown { widest, names_sources }
+    }
+}
+
+fn pattern_of(op: &TraceOp) -> Option<Pattern> {
+    match *op {
+        TraceOp::Recv { pattern, .. }
+        | TraceOp::Probe { pattern }
+        | TraceOp::Mprobe { pattern, .. } => Some(pattern),
+        _ => None,
     }
 }
 
@@ -113,6 +148,8 @@ pub struct Census {
     pub operations: OperationCounts,
     /// Receives and probes by their wildcards.
     pub patterns: PatternCounts,
+    /// How many mask classes occur: masks, each with a source and without.
+    pub mask_classes: usize,
     /// Distinct (context id, source, tag) of messages.
     pub envelopes: usize,
 }
@@ -123,25 +160,21 @@ impl Census {
     pub fn new(trace: &Trace) -> Self {
         let mut operations = OperationCounts::default();
         let mut patterns = PatternCounts::default();
-        let mut envelopes = HashSet::new();
+        let (mut envelopes, mut classes) = (HashSet::new(), HashSet::new());
+        let fields = Fields::of(trace);
         for op in &trace.ops {
+            if let Some(pattern) = pattern_of(op) {
+                patterns.add(pattern, fields);
+                classes.insert((pattern.mask(), pattern.source().is_some()));
+            }
             let count = match *op {
                 TraceOp::Msg { tag, source, .. } => {
                     envelopes.insert((tag, source));
                     &mut operations.msg
                 }
-                TraceOp::Recv { pattern, .. } => {
-                    patterns.add(pattern);
-                    &mut operations.recv
-                }
-                TraceOp::Probe { pattern } => {
-                    patterns.add(pattern);
-                    &mut operations.probe
-                }
-                TraceOp::Mprobe { pattern, .. } => {
-                    patterns.add(pattern);
-                    &mut operations.mprobe
-                }
+                TraceOp::Recv { .. } => &mut operations.recv,
+                TraceOp::Probe { .. } => &mut operations.probe,
+                TraceOp::Mprobe { .. } => &mut operations.mprobe,
                 TraceOp::Cancel { .. } => &mut operations.cancel,
                 TraceOp::Mrecv { .. } => &mut operations.mrecv,
                 TraceOp::Mcancel { .. } => &mut operations.mcancel,
@@ -149,6 +182,7 @@ impl Census {
             };
             *count += 1;
         }
-        Self { operations, patterns, envelopes: envelopes.len() }
+        let (mask_classes, envelopes) = (classes.len(), envelopes.len());
+        Self { operations, patterns, mask_classes, envelopes }
     }
 }

@@ -8,9 +8,9 @@ use crate::spec::HwTagsArg;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Replay {
-    /// The recorded history; - is standard input
-    #[arg(value_name = "TRACE")]
-    pub(crate) trace: PathBuf,
+    /// The recorded history; - is standard input. Several: one line each, and their sum
+    #[arg(value_name = "TRACE", required = true)]
+    pub(crate) traces: Vec<PathBuf>,
     /// Print what matched what, one line each, to FILE; - is standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) matches: Option<PathBuf>,

@@ -40,7 +40,7 @@ impl TraceFacts {
         plain_walks: Walks,
         cost: Option<Cost>,
     ) -> Self {
-        let &Census { operations, patterns, envelopes } = census;
+        let &Census { operations, patterns, mask_classes, envelopes } = census;
         let (posted_depth, unexpected_depth) = counter.summaries();
         let (left_posted, left_unexpected) = counter.depths();
         let unexpected_bytes_max = counter.unexpected_bytes_max();
@@ -53,7 +53,7 @@ impl TraceFacts {
             unexpected_percent: percent(matches.unexpected, matches.posted + matches.unexpected),
             patterns,
             wildcard_percent: percent(patterns.wildcards(), patterns.total()),
-            mask_classes: patterns.in_use(),
+            mask_classes,
             envelopes,
             left_posted: left_posted as u64,
             left_unexpected: left_unexpected as u64,

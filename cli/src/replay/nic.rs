@@ -51,6 +51,11 @@ impl NicReport {
         Self { slots, seed, received, hardware, hardware_percent, stopped, advice }
     }
 
+    /// Receives that got a message, and how many of them the NIC matched.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.received, self.hardware)
+    }
+
     /// The lines of the report.
     pub(super) fn text(&self) -> String {
         let mut out = format!(

@@ -6,6 +6,7 @@ use tagmatch_trace::MatchCounts;
 use super::chart;
 use super::facts::TraceFacts;
 use super::nic::NicReport;
+use super::recording::Recording;
 use super::verdict::TraceVerdict;
 use super::wording::{listed, show_entries};
 use crate::plot;
@@ -25,12 +26,41 @@ pub(super) struct ReplayReport {
     verdict: TraceVerdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     nic: Option<NicReport>,
+    #[serde(flatten)]
+    recording: Recording,
 }
 
 impl ReplayReport {
-    pub(super) fn new(trace: String, facts: TraceFacts, nic: Option<NicReport>) -> Self {
+    pub(super) fn new(
+        trace: String,
+        facts: TraceFacts,
+        nic: Option<NicReport>,
+        recording: Recording,
+    ) -> Self {
         let (version, verdict) = (env!("CARGO_PKG_VERSION"), TraceVerdict::new(&facts));
-        Self { schema: 1, tool: "tagperf", version, test: "replay", trace, facts, verdict, nic }
+        let (tool, test) = ("tagperf", "replay");
+        Self { schema: 1, tool, version, test, trace, facts, verdict, nic, recording }
+    }
+
+    pub(super) fn trace(&self) -> &str {
+        &self.trace
+    }
+
+    pub(super) fn facts(&self) -> &TraceFacts {
+        &self.facts
+    }
+
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(super) fn verdict(&self) -> &str {
+        &self.verdict.verdict
+    }
+
+    /// Receives that got a message, and how many of them the NIC matched, if there was one.
+    pub(super) fn by_nic(&self) -> Option<(u64, u64)> {
+        self.nic.as_ref().map(NicReport::counts)
     }
 
     /// The chart of `--plot`.
@@ -90,7 +120,7 @@ impl ReplayReport {
             out += &format!("{:<10} {advice}\n", "advice");
         }
         out += &self.nic.as_ref().map_or_else(String::new, NicReport::text);
-        out
+        out + &self.recording.text()
     }
 
     fn matches(&self) -> String {

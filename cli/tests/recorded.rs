@@ -1,0 +1,120 @@
+//! `tagperf replay` reads what a recorder has written: one trace, and several.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tagmatch::{Config, Match, Worker};
+use tagmatch_trace::Recorder;
+
+/// A directory for one test, which is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn replay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tagperf")).arg("replay").args(args).output().unwrap()
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A process that receives `messages` from itself, of which each third one is unexpected.
+fn record(scratch: &Scratch, name: &str, messages: u64) -> String {
+    let file = scratch.0.join(name);
+    let worker = Worker::new(Config::default()).unwrap();
+    let recorder = Recorder::create(&file, name, Recorder::BYTES_MAX).unwrap();
+    worker.observe(Box::new(recorder)).unwrap();
+    for tag in 0..messages {
+        let send = || worker.send(worker.oneself(), tag, vec![1; 2000]).wait().unwrap();
+        if tag % 3 == 0 {
+            send();
+            worker.progress();
+            worker.probe(Match::tag(u64::MAX)).unwrap();
+            worker.probe(Match::tag(u64::MAX)).unwrap();
+        }
+        let receive = worker.recv(Match::tag(tag), vec![0; 4096]);
+        if tag % 3 != 0 {
+            send();
+        }
+        receive.wait().unwrap();
+    }
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_recorded_trace_is_replayed_like_any_other() {
+    let scratch = Scratch::new("recorded");
+    let trace = record(&scratch, "rank-0.trace", 300);
+    for nic in ["off", "model"] {
+        let output = replay(&[&trace, "--hw-tags", nic, "--matches", "-"]);
+        let (matches, report) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "{report}");
+        assert_eq!(matches.lines().filter(|line| line.starts_with("match ")).count(), 300);
+        assert!(report.contains("program    rank-0.trace\n"), "{report}");
+        let all = "all 700 outcomes are those that the program had";
+        assert!(report.contains(all), "{report}");
+        assert!(report.contains("100 probes repeated one that found nothing"), "{report}");
+        assert!(report.contains("33.3 % of them from the unexpected list"), "{report}");
+    }
+    let json = text(replay(&[&trace, "--json", "-"]).stdout);
+    for part in ["\"about\":\"rank-0.trace\"", "\"differing\":0", "\"repeated_probes\":100"] {
+        assert!(json.contains(part), "{json}");
+    }
+}
+
+#[test]
+fn several_traces_are_a_line_each_and_a_sum() {
+    let scratch = Scratch::new("several");
+    let traces: Vec<_> =
+        (1..4).map(|rank| record(&scratch, &format!("rank-{rank}.trace"), 300 * rank)).collect();
+    let traces: Vec<_> = traces.iter().map(String::as_str).collect();
+    let output = text(replay(&traces).stdout);
+    let lines: Vec<_> = output.lines().collect();
+    for (line, trace) in lines[1..4].iter().zip(&traces) {
+        assert!(line.ends_with(trace) && line.contains("33.3 %"), "{output}");
+    }
+    assert!(lines[4].contains("1,800") && lines[4].ends_with("in all, 3 traces"), "{output}");
+    let json = text(replay(&[&traces[..], &["--json", "-"]].concat()).stdout);
+    assert_eq!(json.lines().count(), 3, "{json}");
+    for option in ["--matches", "--plot"] {
+        let refused = replay(&[&traces[..], &[option, "out.svg"]].concat());
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(refused.stderr).contains("one trace"));
+    }
+}
+
+#[test]
+fn a_damaged_trace_is_refused_with_the_byte() {
+    let scratch = Scratch::new("damaged");
+    let trace = record(&scratch, "rank-0.trace", 30);
+    let whole = std::fs::read(&trace).unwrap();
+    let damaged =
+        scratch.file("damaged.trace", &[&whole[..4112], b"\xff", &whole[4113..]].concat());
+    let output = replay(&[&damaged]);
+    assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+    let said = text(output.stderr);
+    let wanted = format!("{damaged}: at byte 4112: 255 is not a kind of record; it must be 1..17");
+    assert!(said.starts_with(&wanted), "{said}");
+    let short = scratch.file("short.trace", &whole[..4000]);
+    let said = text(replay(&[&short]).stderr);
+    assert!(said.starts_with(&format!("{short}: at byte 0: the header must be")), "{said}");
+}
