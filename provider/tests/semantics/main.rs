@@ -18,6 +18,7 @@ mod peers;
 mod probes;
 mod processes;
 mod queues;
+mod random;
 mod receives;
 mod selves;
 mod sends;
