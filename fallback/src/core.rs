@@ -155,7 +155,7 @@ impl Core {
             let length = length as u64;
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
             if OBSERVED {
-                rx.observer.tell(|observer| observer.matched(index, &{ status }));
+                rx.observer.tell(|observer| observer.matched(index, &{ status }, false));
             }
             match line.owner {
                 Owner::Asks => line.finish(&status),
@@ -231,7 +231,7 @@ impl Core {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
-            rx.observer.tell(|observer| observer.matched(request.index(), &status));
+            rx.observer.tell(|observer| observer.matched(request.index(), &status, false));
             rx.fill(request, message, buffer);
         } else {
             rx.push_unexpected(message);
@@ -267,7 +267,7 @@ impl Core {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
             rx.counters.posted += 1;
-            rx.observer.tell(|observer| observer.matched(request.index(), &status));
+            rx.observer.tell(|observer| observer.matched(request.index(), &status, false));
             rx.freed(peer, Amount::RENDEZVOUS);
             rx.pull(request, status, span, app_ctx.operation(), buffer);
         } else {

@@ -142,7 +142,7 @@ fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
     let request = matched.request();
     matched.line.read(status, AppCtx::default());
     rx.counters.posted += 1;
-    rx.observer.tell(|observer| observer.matched(index, status));
+    rx.observer.tell(|observer| observer.matched(index, status, false));
     Some(request)
 }
 

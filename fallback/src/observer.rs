@@ -24,17 +24,17 @@ pub trait ListObserver: Send {
     /// A receive took the oldest unexpected message that its pattern matches.
     fn found(&mut self, message: u32, pattern: &Pattern, length: u64, is_sole: bool);
 
-    /// A message matched a posted receive, which left the list. The length is 0 where the NIC has
-    /// matched it, and comes by [`length`](Self::length).
-    fn matched(&mut self, receive: u32, status: &Status);
+    /// A message matched a posted receive, which left the list. If the NIC has matched it, the length
+    /// is 0, and comes by [`length`](Self::length).
+    fn matched(&mut self, receive: u32, status: &Status, by_nic: bool);
 
     /// A message matched no posted receive, so it joined the unexpected list.
     fn unexpected(&mut self, message: u32, status: &Status);
 
     /// A posted receive left the list, and its message is not known yet, or whether it has one:
     /// [`matched`](Self::matched) or [`withdrawn`](Self::withdrawn) follows. May be told again
-    /// until then.
-    fn taken(&mut self, receive: u32);
+    /// until then. `has_message`: the NIC has matched it, and first tells of what it matched before.
+    fn taken(&mut self, receive: u32, has_message: bool);
 
     /// The length of the message that the NIC matched to this receive last.
     fn length(&mut self, receive: u32, length: u64);

@@ -231,8 +231,8 @@ impl ListObserver for Recorder {
         self.append([Kind::Found as u64 | slot | u64::from(message) << 32]);
     }
 
-    fn matched(&mut self, receive: u32, status: &Envelope) {
-        let slot = self.envelope(status);
+    fn matched(&mut self, receive: u32, status: &Envelope, by_nic: bool) {
+        let slot = self.envelope(status) | if by_nic { flag::NIC } else { 0 };
         self.append([Kind::Matched as u64 | slot | u64::from(receive) << 32]);
     }
 
@@ -241,8 +241,9 @@ impl ListObserver for Recorder {
         self.append([Kind::Unexpected as u64 | slot | u64::from(message) << 32]);
     }
 
-    fn taken(&mut self, receive: u32) {
-        self.number(Kind::Taken, receive);
+    fn taken(&mut self, receive: u32, has_message: bool) {
+        let by_nic = if has_message { flag::NIC } else { 0 };
+        self.append([Kind::Taken as u64 | by_nic | u64::from(receive) << 32]);
     }
 
     fn length(&mut self, receive: u32, length: u64) {

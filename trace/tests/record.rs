@@ -251,6 +251,14 @@ fn a_replay_of_a_recorded_program_matches_as_the_program_did() {
 }
 
 #[test]
+fn a_replay_matches_as_a_nic_did() {
+    let file = folder("record-nic").join("program.trace");
+    let hardware: u64 = (0..100).map(|seed| agree(seed, nic(8, seed), &file)).sum();
+    assert!(hardware > 500, "{hardware}");
+    std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
+}
+
+#[test]
 fn what_was_on_the_lists_before_is_told_first() {
     let file = folder("record-late").join("program.trace");
     let worker = Worker::new(Config::default()).unwrap();

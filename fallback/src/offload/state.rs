@@ -395,7 +395,7 @@ impl Offload {
         let status = Status { source: peer, tag, length: 0, truncated: false, immediate: None };
         if rx.observer.is_on() {
             tell_gone_before(rx, index, &status);
-            rx.observer.tell(|observer| observer.matched(index, &status));
+            rx.observer.tell(|observer| observer.matched(index, &status, true));
         }
         self.leave_posted(rx, slot);
         let lacks_companion = app_ctx.has_companion();
@@ -488,7 +488,7 @@ impl Offload {
             match status {
                 Some(status) => {
                     rx.counters.not_offloaded.count(Why::Source);
-                    rx.observer.tell(|observer| observer.matched(index, &status));
+                    rx.observer.tell(|observer| observer.matched(index, &status, false));
                 }
                 None => rx.observer.tell(|observer| observer.withdrawn(index)),
             }
@@ -505,7 +505,7 @@ impl Offload {
         let is_late_cancel = lost.was == Some(Removal::Cancel);
         rx.counters.cancelled_late += u64::from(is_late_cancel);
         let index = lost.id?;
-        rx.observer.tell(|observer| observer.taken(index));
+        rx.observer.tell(|observer| observer.taken(index, true));
         if is_late_cancel {
             rx.observer.tell(|observer| observer.cancelled_late(index));
         }
@@ -522,7 +522,7 @@ fn tell_match(rx: &mut Receiver, place: &Place, status: &Status) {
         Place::Reclaim { index, .. } => *index,
         Place::Unexpected | Place::Wait(_) | Place::Behind => return,
     };
-    rx.observer.tell(|observer| observer.matched(receive, status));
+    rx.observer.tell(|observer| observer.matched(receive, status, false));
 }
 
 /// Tells the observer of posted receives that the NIC must have deleted before it gave a message to a
@@ -537,7 +537,7 @@ fn tell_gone_before(rx: &mut Receiver, index: u32, status: &Status) {
     }
     let before = rx.posted.iter_in_order().take_while(|(.., other)| *other != index);
     for (_, _, other) in before.filter(|(_, pattern, _)| pattern.matches(tag, source)) {
-        rx.observer.tell(|observer| observer.taken(other));
+        rx.observer.tell(|observer| observer.taken(other, false));
     }
 }
 

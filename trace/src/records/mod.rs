@@ -109,11 +109,11 @@ impl Kind {
         const NUMBER: u64 = 0xffff_ffff << 32;
         const SLOT: u64 = 0xff << 16;
         let (words, bits) = match self {
-            Kind::Posted | Kind::Found | Kind::Matched | Kind::Unexpected => (1, SLOT | NUMBER),
+            Kind::Posted | Kind::Found | Kind::Unexpected => (1, SLOT | NUMBER),
+            Kind::Matched => (1, SLOT | NUMBER | flag::NIC),
+            Kind::Taken => (1, NUMBER | flag::NIC),
             Kind::Probed | Kind::Held => (1, SLOT | NUMBER | flag::FOUND),
-            Kind::Taken | Kind::Withdrawn | Kind::CancelledLate | Kind::Discarded | Kind::Lost => {
-                (1, NUMBER)
-            }
+            Kind::Withdrawn | Kind::CancelledLate | Kind::Discarded | Kind::Lost => (1, NUMBER),
             Kind::Landed | Kind::Received => (2, NUMBER),
             Kind::Shape => {
                 let words = if first & flag::MASKED == 0 { 3 } else { 4 };
@@ -135,6 +135,9 @@ pub(crate) mod flag {
     pub(crate) const MASKED: u64 = 1 << 10;
     /// A probe found the message with the record's number.
     pub(crate) const FOUND: u64 = 1 << 11;
+    /// A NIC has matched the receive. Its matches are told in their order, so those that are told
+    /// while a [`Kind::Taken`] with this flag has no message yet were made before it.
+    pub(crate) const NIC: u64 = 1 << 12;
 }
 
 /// Why a recorder stopped: word 1 of [`Kind::Stopped`].

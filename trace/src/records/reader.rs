@@ -76,6 +76,8 @@ struct History {
     recorded: Vec<Option<Id>>,
     ids: Ids,
     receives: HashMap<u32, Receive>,
+    /// Receives that the NIC has matched to messages that are not told yet.
+    owed: Vec<u32>,
     messages: HashMap<u32, Message>,
     shapes: [Option<Shape>; SLOTS],
     /// The record before was a probe that found nothing.
@@ -91,6 +93,7 @@ impl History {
             recorded: Vec::new(),
             ids: Ids::default(),
             receives: HashMap::new(),
+            owed: Vec::new(),
             messages: HashMap::new(),
             shapes: [None; SLOTS],
             was_idle_probe: false,
@@ -120,7 +123,9 @@ impl History {
                 self.shapes[slot] = Some(Shape::new(first, *tag, mask, *length)?);
             }
             (Kind::Posted | Kind::Found, _) => self.receive(kind, number, shape()?)?,
-            (Kind::Matched | Kind::Unexpected, _) => self.message(kind, number, shape()?)?,
+            (Kind::Matched | Kind::Unexpected, _) => {
+                self.message(kind, number, shape()?, first & flag::NIC != 0)?;
+            }
             (Kind::Probed | Kind::Held, _) => {
                 let found = first & flag::FOUND != 0;
                 if !found && number != 0 {
@@ -137,6 +142,9 @@ impl History {
             (Kind::Stopped, [NO_SPACE]) => self.stop = Some(Stop::NoSpace),
             (Kind::Stopped, [other, ..]) => return Err(RecordMistake::Stop(*other)),
             (Kind::Taken | Kind::Withdrawn | Kind::CancelledLate, _) => {
+                if kind == Kind::Taken && first & flag::NIC != 0 {
+                    self.owed.push(number);
+                }
                 self.posted(kind, number, 0)?;
             }
             (Kind::Landed, [length]) => self.posted(kind, number, *length)?,
@@ -176,7 +184,13 @@ impl History {
         Ok(())
     }
 
-    fn message(&mut self, kind: Kind, number: u32, shape: Shape) -> Result<(), RecordMistake> {
+    fn message(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        shape: Shape,
+        by_nic: bool,
+    ) -> Result<(), RecordMistake> {
         let Shape { pattern, length, is_sole } = shape;
         let (tag, mask) = (pattern.tag(), pattern.mask());
         let source = pattern.source().filter(|_| !is_sole && mask == TagMask::EXACT);
@@ -199,11 +213,33 @@ impl History {
         let id = self.define(length)?;
         self.receives.insert(number, Receive::Matched { recv, msg: id });
         let op = TraceOp::Msg { id, tag, source };
+        self.owed.retain(|owed| *owed != number);
         match place {
             Some(place) => (self.ops[place], self.recorded[place]) = (op, Some(recv)),
             None => self.push(op, Some(recv)),
         }
+        if by_nic {
+            self.move_before_owed(place.unwrap_or(self.ops.len() - 1));
+        }
         Ok(())
+    }
+
+    /// Moves a match of the NIC before those that the NIC made later and that are owed.
+    fn move_before_owed(&mut self, from: usize) {
+        let places = self.owed.iter().filter_map(|owed| match self.receives.get(owed) {
+            Some(Receive::Taken(_, place)) => Some(*place),
+            _ => None,
+        });
+        let Some(first) = places.min().filter(|first| *first < from) else { return };
+        self.ops[first..=from].rotate_right(1);
+        self.recorded[first..=from].rotate_right(1);
+        for receive in self.receives.values_mut() {
+            if let Receive::Taken(_, place) = receive
+                && (first..from).contains(place)
+            {
+                *place += 1;
+            }
+        }
     }
 
     fn probe(
@@ -240,7 +276,10 @@ impl History {
                 self.push(TraceOp::Cancel { recv }, Some(recv));
                 Receive::Withdrawn
             }
-            (Kind::Withdrawn, Some(Receive::Taken(..))) => Receive::Withdrawn,
+            (Kind::Withdrawn, Some(Receive::Taken(..))) => {
+                self.owed.retain(|owed| *owed != number);
+                Receive::Withdrawn
+            }
             (Kind::Taken, Some(receive @ Receive::Taken(..))) => receive,
             // Until its message is known, the receive counts as withdrawn.
             (Kind::Taken, Some(Receive::Posted(recv))) => {
