@@ -18,7 +18,7 @@ pub(crate) use domain::{Domain, Hints, close};
 pub(crate) use endpoint::{Call, Endpoint, Name};
 pub(crate) use memory::{Memory, payload};
 pub(crate) use objects::{Counter, Vector};
-pub(crate) use process::alone;
+pub(crate) use process::{alone, alone_with};
 pub(crate) use queue::{Entry, Queue, QueueSettings};
 pub(crate) use world::{Node, World, within_limit};
 

@@ -13,6 +13,7 @@ mod counters;
 mod matching;
 mod multi;
 mod objects;
+mod offload;
 mod orders;
 mod peers;
 mod probes;
