@@ -131,6 +131,18 @@ impl Endpoint {
         minimum
     }
 
+    /// The flags of operations in this direction that are given none.
+    pub(crate) fn flags(&self, direction: u64) -> Result<u64, i32> {
+        let mut flags = direction;
+        control(self.fid(), sys::FI_GETOPSFLAG, &raw mut flags).map(|_| flags)
+    }
+
+    /// Sets the flags of operations in the direction that is one of the flags.
+    pub(crate) fn set_flags(&self, flags: u64) -> Code {
+        let mut flags = flags;
+        control(self.fid(), sys::FI_SETOPSFLAG, &raw mut flags)
+    }
+
     /// `fi_cancel`.
     pub(crate) fn cancel(&self, context: usize) -> Code {
         let context = ptr::without_provenance_mut(context);

@@ -1,6 +1,8 @@
 //! The life of objects: what may be bound, enabled, used and closed, and when.
 
-use crate::client::{Call, Counter, Domain, Endpoint, Memory, Node, Queue, QueueSettings, Vector};
+use crate::client::{
+    Call, Counter, Domain, Endpoint, Hints, Memory, Node, Queue, QueueSettings, Vector,
+};
 use crate::client::{World, alone, sys};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -76,7 +78,7 @@ fn an_operation_before_the_endpoint_is_enabled_is_refused() {
 fn an_endpoint_without_a_direction_needs_no_queue_for_it_and_refuses_its_operations() {
     for (has, lacks) in [(sys::FI_SEND, sys::FI_RECV), (sys::FI_RECV, sys::FI_SEND)] {
         let caps = sys::FI_TAGGED | sys::FI_MSG | has;
-        let domain = Domain::of(&crate::client::Hints { caps, ..Default::default() });
+        let domain = Domain::of(&Hints { caps, ..Default::default() });
         let (vector, queue) =
             (domain.vector(sys::FI_AV_TABLE), domain.queue(QueueSettings::default()));
         let endpoint = domain.endpoint();
@@ -214,4 +216,24 @@ fn a_name_is_64_bytes_and_a_short_place_gets_its_beginning() {
         assert!(name[room..].iter().all(|byte| *byte == 0xee));
     }
     node.close();
+}
+
+#[test]
+fn the_default_flags_of_an_endpoint_can_be_read_and_changed() {
+    let world = World::of(2, &Hints::default(), BOTH | sys::FI_SELECTIVE_COMPLETION);
+    let (endpoint, queue) = (world.endpoint(0), world.queue(0));
+    let send = || endpoint.tsend(Memory::of(b"x"), world.address(0), 1, 1).unwrap();
+    assert_eq!(endpoint.flags(sys::FI_TRANSMIT), Ok(0));
+    send();
+    assert_eq!(queue.poll(), None);
+    endpoint.set_flags(sys::FI_TRANSMIT | sys::FI_COMPLETION).unwrap();
+    assert_eq!(endpoint.flags(sys::FI_TRANSMIT), Ok(sys::FI_COMPLETION));
+    assert_eq!(endpoint.flags(sys::FI_RECV), Ok(0), "receives have their own");
+    send();
+    world.success(0, 1);
+    for flags in [0, BOTH] {
+        assert_eq!(endpoint.flags(flags), Err(sys::FI_EINVAL));
+        assert_eq!(endpoint.set_flags(flags), Err(sys::FI_EINVAL));
+    }
+    world.close();
 }
