@@ -45,6 +45,8 @@ pub(crate) unsafe fn getinfo(
     if flags & !FLAGS != 0 {
         return Err(Errno::NO_DATA);
     }
+    // With this flag, hints don't count.
+    let hints = if flags & sys::FI_PROV_ATTR_ONLY == 0 { hints } else { std::ptr::null() };
     // SAFETY: the caller gives hints or null, and a name or null.
     let (hints, given, node) =
         unsafe { (read::hints(hints), read::destination(hints), read::text(node)) };
@@ -75,22 +77,14 @@ pub(crate) unsafe fn opened(settings: &Settings, info: *const sys::fi_info) -> R
     }
     // SAFETY: the caller's promise.
     let asked = unsafe { read::hints(info) };
-    let is_rdm =
-        |endpoint: &sys::fi_ep_attr| [sys::FI_EP_UNSPEC, sys::FI_EP_RDM].contains(&endpoint.r#type);
-    let flags = asked.transmit.map_or(0, |transmit| transmit.op_flags);
-    if !offer::may_have(asked.caps)
-        || !asked.endpoint.as_ref().is_none_or(is_rdm)
-        || flags & !profile::SEND_FLAGS != 0
-    {
-        return Err(Errno::INVALID);
-    }
+    offer::check_opened(&asked).map_err(|_| Errno::INVALID)?;
     Ok(Opened {
-        caps: asked.caps,
+        caps: offer::with_implied(asked.caps),
         // Where the tag names the source, a comparison of the address would keep the receive from a
         // NIC. And for the acknowledgement of a synchronous send Open MPI gives a wrong address.
         directed: asked.caps & sys::FI_DIRECTED_RECV != 0 && !settings.tags_name_source(),
         source: asked.caps & sys::FI_SOURCE != 0,
-        send_flags: flags,
+        send_flags: asked.transmit.map_or(0, |transmit| transmit.op_flags),
         receive_flags: asked.receive.map_or(0, |receive| receive.op_flags),
     })
 }

@@ -4,7 +4,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::profile::{
     ADDRESS_FORMAT, ALWAYS, CAPS, DATA_BYTES, DOMAIN_CAPS, FABRIC, INJECT_MAX, MANY, PARTS_MAX,
-    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT,
+    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT, VERSION,
 };
 
 /// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
@@ -20,6 +20,8 @@ pub(super) struct Hints {
     pub(super) domain: Option<sys::fi_domain_attr>,
     pub(super) domain_name: Option<String>,
     pub(super) fabric_name: Option<String>,
+    /// The oldest version of the provider that will do.
+    pub(super) provider_version: u32,
 }
 
 /// What a program gets. Pointers in the structures are null.
@@ -54,11 +56,20 @@ pub(super) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refus
         "addresses have a format of their own"
     );
     require!(hints.caps & !CAPS == 0, "a capability is not offered");
-    let is_own = |name: &Option<String>, own: &str| name.as_ref().is_none_or(|name| name == own);
+    // libfabric itself compares names without case.
+    let is_own = |name: &Option<String>, own: &str| {
+        name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(own))
+    };
     require!(is_own(&hints.fabric_name, FABRIC), "the fabric has another name");
     require!(is_own(&hints.domain_name, &profile.domain), "the domain has another name");
+    require!(hints.provider_version <= VERSION, "the provider is older than that");
     if let Some(asked) = &hints.endpoint {
         check_endpoint(asked)?;
+        let is_tagged = hints.caps & sys::FI_TAGGED != 0;
+        require!(
+            !is_tagged || asked.mem_tag_format.leading_zeros() >= TAG_FORMAT.leading_zeros(),
+            "tags have 63 bits"
+        );
     }
     if let Some(asked) = &hints.domain {
         check_domain(asked)?;
@@ -82,6 +93,11 @@ fn caps(profile: &Profile, asked: u64) -> u64 {
     if asked == 0 {
         return profile.unasked;
     }
+    with_implied(asked)
+}
+
+/// Capabilities with those that they imply, and with those that cost nothing.
+pub(super) fn with_implied(asked: u64) -> u64 {
     const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
     let both = if asked & DIRECTIONS == 0 { DIRECTIONS } else { 0 };
     let caps = asked | both | ALWAYS;
@@ -111,7 +127,7 @@ fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
     require!(asked.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
     require!(
         asked.data_progress != sys::FI_PROGRESS_AUTO
-            && asked.data_progress <= sys::FI_PROGRESS_MANUAL,
+            && asked.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
         "data moves while the program calls (FI_PROGRESS_MANUAL)"
     );
     // Nothing but data needs progress.
@@ -143,6 +159,7 @@ fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
     require!(asked.mr_iov_limit <= PARTS_MAX, "memory regions have at most 16 pieces");
     require!(asked.caps & !DOMAIN_CAPS == 0, "a capability of the domain is not offered");
     require!(asked.auth_key_size == 0, "there are no authorization keys");
+    require!(asked.max_err_data == 0, "errors have no data of their own");
     Ok(())
 }
 
@@ -189,11 +206,16 @@ fn receive(caps: u64, asked: Option<&sys::fi_rx_attr>) -> Result<sys::fi_rx_attr
     require!(asked.op_flags & !RECEIVE_FLAGS == 0, "a default flag of receives is not offered");
     require!(asked.msg_order & !sys::FI_ORDER_SAS == 0, "messages are ordered, nothing else is");
     require!(asked.comp_order == 0, "completions have no order");
+    require!(asked.total_buffered_recv <= BUFFERED_MAX, "no more than 64 MiB wait for a receive");
     require!(asked.size <= MANY, "no more than 65536 receives are promised");
     require!(asked.iov_limit <= PARTS_MAX, "messages have at most 16 pieces");
     given.op_flags = asked.op_flags;
+    given.total_buffered_recv = asked.total_buffered_recv;
     Ok(given)
 }
+
+/// The bytes of messages that wait for their receive: the default of `Config::unexpected_bytes`.
+const BUFFERED_MAX: usize = 64 << 20;
 
 /// The longest message, in bytes.
 const MESSAGE_MAX: usize = isize::MAX as usize;
@@ -219,7 +241,7 @@ fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
     sys::fi_domain_attr {
         threading: or(asked.threading, sys::FI_THREAD_SAFE),
         control_progress: or(asked.control_progress, sys::FI_PROGRESS_MANUAL),
-        data_progress: sys::FI_PROGRESS_MANUAL,
+        data_progress: or(asked.data_progress, sys::FI_PROGRESS_MANUAL),
         resource_mgmt: sys::FI_RM_ENABLED,
         av_type: or(asked.av_type, sys::FI_AV_TABLE),
         mr_key_size: size_of::<u64>(),
@@ -238,9 +260,19 @@ fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
     }
 }
 
-/// Whether an endpoint may have these capabilities.
-pub(super) fn may_have(caps: u64) -> bool {
-    caps & !CAPS == 0 && caps & PRIMARY != 0
+/// Checks what an endpoint is to be opened with: what a program was given, maybe changed.
+pub(super) fn check_opened(asked: &Hints) -> Result<(), Refusal> {
+    require!(asked.caps & !CAPS == 0, "a capability is not offered");
+    require!(asked.caps & PRIMARY != 0, "an endpoint without capabilities has no use");
+    if let Some(endpoint) = &asked.endpoint {
+        check_endpoint(endpoint)?;
+    }
+    let flags = |flags: Option<u64>| flags.unwrap_or_default();
+    let send = flags(asked.transmit.map(|transmit| transmit.op_flags));
+    let receive = flags(asked.receive.map(|receive| receive.op_flags));
+    require!(send & !SEND_FLAGS == 0, "a default flag of sends is not offered");
+    require!(receive & !RECEIVE_FLAGS == 0, "a default flag of receives is not offered");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -355,7 +387,7 @@ mod tests {
     #[test]
     fn each_attribute_beyond_what_there_is_is_refused() {
         type Change = (&'static str, fn(&mut Hints));
-        let changes: [Change; 34] = [
+        let changes: [Change; 39] = [
             ("remote memory access", |h| h.caps = sys::FI_TAGGED | sys::FI_RMA),
             ("atomic operations", |h| h.caps = sys::FI_ATOMIC),
             ("scalable endpoints", |h| h.caps = sys::FI_TAGGED | sys::FI_NAMED_RX_CTX),
@@ -371,6 +403,14 @@ mod tests {
             ("two sending contexts", |h| endpoint_of(h).tx_ctx_cnt = 2),
             ("a shared context", |h| endpoint_of(h).rx_ctx_cnt = sys::FI_SHARED_CONTEXT),
             ("a key", |h| endpoint_of(h).auth_key_size = 8),
+            ("tags of 64 bits", |h| {
+                h.caps = sys::FI_TAGGED;
+                endpoint_of(h).mem_tag_format = 1 << 63;
+            }),
+            ("a later provider", |h| h.provider_version = sys::FI_VERSION(9, 0)),
+            ("progress of no model", |h| domain_of(h).data_progress = 4),
+            ("data of errors", |h| domain_of(h).max_err_data = 1),
+            ("endless buffers", |h| receive_of(h).total_buffered_recv = usize::MAX),
             ("a threading model", |h| domain_of(h).threading = 6),
             ("automatic progress", |h| domain_of(h).data_progress = sys::FI_PROGRESS_AUTO),
             ("a type of vector", |h| domain_of(h).av_type = 3),
@@ -402,7 +442,49 @@ mod tests {
             let offer = ask(|hints| domain_of(hints).threading = threading).unwrap();
             assert_eq!(offer.domain.threading, threading);
         }
+        for progress in [sys::FI_PROGRESS_MANUAL, sys::FI_PROGRESS_CONTROL_UNIFIED] {
+            let offer = ask(|hints| domain_of(hints).data_progress = progress).unwrap();
+            assert_eq!(offer.domain.data_progress, progress);
+        }
+        let offer = ask(|hints| receive_of(hints).total_buffered_recv = 64 << 20).unwrap();
+        assert_eq!(offer.receive.total_buffered_recv, 64 << 20);
         let offer = ask(|hints| receive_of(hints).op_flags = sys::FI_MULTI_RECV).unwrap();
         assert_eq!(offer.receive.op_flags, sys::FI_MULTI_RECV);
+    }
+
+    #[test]
+    fn everything_up_to_what_there_is_is_taken() {
+        let most = ask(|_| {}).unwrap();
+        let again = ask(|hints| {
+            hints.caps = most.caps;
+            hints.address_format = ADDRESS_FORMAT;
+            hints.transmit = Some(sys::fi_tx_attr { op_flags: SEND_FLAGS, ..most.transmit });
+            hints.receive = Some(sys::fi_rx_attr { op_flags: RECEIVE_FLAGS, ..most.receive });
+            (hints.endpoint, hints.domain) = (Some(most.endpoint), Some(most.domain));
+            hints.fabric_name = Some("Tagmatch".into());
+            hints.domain_name = Some("AUTO".into());
+            hints.provider_version = VERSION;
+        });
+        assert_eq!(again.unwrap().caps, CAPS);
+    }
+
+    #[test]
+    fn an_endpoint_is_opened_with_what_is_offered_only() {
+        let check = |change: fn(&mut Hints)| {
+            check_opened(&hints(|hints| {
+                hints.caps = CAPS;
+                change(hints);
+            }))
+        };
+        assert_eq!(check(|_| {}), Ok(()));
+        let none = Hints { caps: sys::FI_TAGGED, ..Hints::default() };
+        assert_eq!(check_opened(&none), Ok(()));
+        assert_eq!(with_implied(sys::FI_MSG) & !ALWAYS, sys::FI_MSG | sys::FI_SEND | sys::FI_RECV);
+        assert!(check(|h| h.caps = sys::FI_SOURCE).is_err());
+        assert!(check(|h| h.caps |= sys::FI_RMA).is_err());
+        assert!(check(|h| endpoint_of(h).r#type = sys::FI_EP_MSG).is_err());
+        assert!(check(|h| endpoint_of(h).tx_ctx_cnt = sys::FI_SHARED_CONTEXT).is_err());
+        assert!(check(|h| transmit_of(h).op_flags = sys::FI_COMMIT_COMPLETE).is_err());
+        assert!(check(|h| receive_of(h).op_flags = sys::FI_INJECT).is_err());
     }
 }

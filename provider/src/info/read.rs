@@ -28,6 +28,7 @@ pub(super) unsafe fn hints(hints: *const sys::fi_info) -> Hints {
             domain: domain.copied(),
             domain_name: domain.and_then(|domain| text(domain.name)),
             fabric_name: fabric.and_then(|fabric| text(fabric.name)),
+            provider_version: fabric.map_or(0, |fabric| fabric.prov_version),
         }
     }
 }

@@ -50,6 +50,8 @@ impl Parts {
             return Err(Errno::NO_MEMORY);
         }
         self.taken.push(memory);
+        #[cfg(test)]
+        tests::fail_sometimes()?;
         Ok(memory)
     }
 
@@ -72,7 +74,7 @@ fn write(
     let receive = parts.zeroed::<sys::fi_rx_attr>()?;
     let endpoint = parts.zeroed::<sys::fi_ep_attr>()?;
     // A newer libfabric reads more of it than version 1.17 has.
-    let domain = parts.zeroed::<sys::fi_domain_attr_2>()?.cast::<sys::fi_domain_attr>();
+    let domain = parts.zeroed::<sys::fi_domain_attr_2>()?;
     let fabric = parts.zeroed::<sys::fi_fabric_attr>()?;
     let (domain_name, fabric_name) = (parts.text(&offer.domain_name)?, parts.text(FABRIC)?);
     let address = match destination {
@@ -84,7 +86,10 @@ fn write(
         *transmit = offer.transmit;
         *receive = offer.receive;
         *endpoint = offer.endpoint;
-        *domain = sys::fi_domain_attr { name: domain_name, ..offer.domain };
+        (*domain).common = sys::fi_domain_attr { name: domain_name, ..offer.domain };
+        // A counter counts to the end of its 64 bits.
+        (*domain).max_cntr_value = u64::MAX;
+        (*domain).max_err_cntr_value = u64::MAX;
         *fabric = sys::fi_fabric_attr {
             name: fabric_name,
             prov_version: VERSION,
@@ -101,8 +106,98 @@ fn write(
         (*info).tx_attr = transmit;
         (*info).rx_attr = receive;
         (*info).ep_attr = endpoint;
-        (*info).domain_attr = domain;
+        (*info).domain_attr = domain.cast();
         (*info).fabric_attr = fabric;
     }
     Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ffi::CStr;
+    use std::ptr;
+
+    use super::*;
+    use crate::info::offer::{Hints, negotiate};
+    use crate::info::profile::{CAPS, Profile};
+    use crate::info::read;
+
+    thread_local! {
+        /// How many allocations of this thread succeed before one fails.
+        static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    pub(super) fn fail_sometimes() -> Result<()> {
+        LEFT.set(LEFT.get().checked_sub(1).ok_or(Errno::NO_MEMORY)?);
+        Ok(())
+    }
+
+    fn offer() -> Offer {
+        let profile = Profile { unasked: CAPS, domain: "auto".into() };
+        negotiate(&profile, &Hints::default()).unwrap()
+    }
+
+    fn name() -> Name {
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        Name::of(&worker.address()).unwrap()
+    }
+
+    /// Frees an answer as libfabric does.
+    ///
+    /// # Safety
+    /// `info` is an answer, which has no other user and isn't freed again.
+    unsafe fn free(info: *mut sys::fi_info) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let found = &*info;
+            let names = [(*found.domain_attr).name, (*found.fabric_attr).name];
+            names.into_iter().for_each(|name| libc::free(name.cast()));
+            libc::free(found.domain_attr.cast());
+            libc::free(found.fabric_attr.cast());
+            libc::free(found.tx_attr.cast());
+            libc::free(found.rx_attr.cast());
+            libc::free(found.ep_attr.cast());
+            libc::free(found.dest_addr);
+            libc::free(info.cast());
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let (offer, name, version) = (offer(), name(), sys::FI_VERSION(1, 18));
+        let info = info(&offer, version, Some(&name)).unwrap();
+        // SAFETY: the answer is freed at the end, once.
+        unsafe {
+            let found = &*info;
+            let hints = read::hints(info);
+            assert_eq!((hints.caps, hints.address_format), (CAPS, ADDRESS_FORMAT));
+            assert_eq!(hints.domain_name.as_deref(), Some("auto"));
+            assert_eq!(hints.fabric_name.as_deref(), Some(FABRIC));
+            assert_eq!(hints.provider_version, VERSION);
+            assert_eq!(hints.endpoint.unwrap().mem_tag_format, offer.endpoint.mem_tag_format);
+            assert!(read::destination(info) == Some(name));
+            assert_eq!((found.dest_addrlen, found.src_addrlen), (Name::BYTES, 0));
+            assert!((*found.fabric_attr).prov_name.is_null() && found.next.is_null());
+            assert_eq!((*found.fabric_attr).api_version, version);
+            let later = &*found.domain_attr.cast::<sys::fi_domain_attr_2>();
+            assert_eq!(later.max_cntr_value, u64::MAX);
+            assert_eq!(CStr::from_ptr(later.common.name), c"auto");
+            free(info);
+        }
+        // SAFETY: null asks for nothing.
+        assert_eq!(unsafe { read::hints(ptr::null()) }.caps, 0);
+    }
+
+    #[test]
+    fn without_memory_there_is_no_answer() {
+        let (offer, name) = (offer(), name());
+        // The structure, five parts, two names, an address.
+        for allocations in 0..9 {
+            LEFT.set(allocations);
+            let answer = info(&offer, 0, Some(&name));
+            LEFT.set(usize::MAX);
+            assert_eq!(answer, Err(Errno::NO_MEMORY), "{allocations}");
+        }
+    }
 }
