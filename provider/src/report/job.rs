@@ -7,9 +7,10 @@ use super::table::Process;
 
 /// The job of this process.
 pub(crate) struct Job {
-    /// A name that all processes of the job have, and no other job of this user on these machines at
-    /// the time.
+    /// The job's name, which all its processes have. MPICH's launcher gives jobs no name.
     pub(crate) name: String,
+    /// A name that the job's processes on this machine have, and no other job of this user.
+    pub(crate) local_name: String,
     /// How many processes it has.
     pub(crate) size: Option<u64>,
     /// How many of them this machine has.
@@ -32,15 +33,17 @@ impl Job {
     pub(crate) fn of_environment() -> Self {
         let (rank, size) = (number(&RANKS), number(&SIZES));
         let told = NAMES.iter().find_map(|name| env::var(name).ok());
-        // MPICH's launcher names no job; its processes on one machine have one parent.
-        let parent = || match rank {
-            Some(_) => format!("{}", std::os::unix::process::parent_id()),
-            None => format!("p{}", std::process::id()),
-        };
         let is_safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '.' };
-        let name = told.unwrap_or_else(parent).chars().take(64).map(is_safe).collect();
-        let size = if rank.is_some() { size } else { Some(1) };
-        Job { name, size, local_size: number(&LOCAL_SIZES).or(size), rank }
+        let told: Option<String> = told.map(|name| name.chars().take(64).map(is_safe).collect());
+        let own = format!("process.{}", std::process::id());
+        // The processes of a job on one machine have one parent.
+        let parent = format!("parent.{}", std::os::unix::process::parent_id());
+        let (name, local_name, size) = match (rank, told) {
+            (_, Some(name)) => (name.clone(), name, size),
+            (Some(_), None) => ("unnamed".to_owned(), parent, size),
+            (None, None) => (own.clone(), own, Some(1)),
+        };
+        Job { name, local_name, size, local_size: number(&LOCAL_SIZES).or(size), rank }
     }
 
     /// This process.

@@ -44,7 +44,7 @@ fn write_row(path: &Path, row: Row) -> io::Result<()> {
     let own = job.process();
     let add = |text: &str, size: Option<u64>| {
         let mut table = Table::parse(text, &job.name);
-        table.rows.insert(own.clone(), row);
+        table.add(own.clone(), row);
         let is_last = size.is_none_or(|size| table.rows.len() as u64 >= size);
         (table.render(&job.name, size), is_last)
     };
@@ -52,7 +52,7 @@ fn write_row(path: &Path, row: Row) -> io::Result<()> {
         return file::update(path, |text| (add(text, job.size).0, true));
     }
     let mut printed = None;
-    file::update_shared(&job.name, |text| {
+    file::update_shared(&job.local_name, |text| {
         let (text, is_last) = add(text, job.local_size);
         printed = is_last.then(|| text.clone());
         (text, !is_last)

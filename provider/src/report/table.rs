@@ -49,6 +49,16 @@ impl Table {
         table
     }
 
+    /// Adds the row of a process. A row of the same rank is of an earlier job: then the report begins
+    /// anew.
+    pub(crate) fn add(&mut self, process: Process, row: Row) {
+        let is_other = |other: &Process| other.rank.is_some() && other.rank == process.rank;
+        if self.rows.keys().any(is_other) {
+            self.rows.clear();
+        }
+        self.rows.insert(process, row);
+    }
+
     /// The report. `size`: how many processes the job has, if that is known.
     pub(crate) fn render(&self, job: &str, size: Option<u64>) -> String {
         let mut lines = vec![header()];
@@ -108,6 +118,16 @@ mod tests {
         assert_eq!(Table::parse(&text, "j 1"), table());
         assert_eq!(Table::parse(&text, "another"), Table::default());
         assert_eq!(Table::parse("anything\n1 2 3 4", "j 1"), Table::default());
+    }
+
+    #[test]
+    fn a_job_whose_rank_is_there_already_begins_a_new_report() {
+        let (mut table, row) = (table(), Row::default());
+        let process = |rank, pid| Process { rank: Some(rank), host: "a".into(), pid };
+        table.add(process(1, 8), row);
+        assert_eq!(table.rows.len(), 3);
+        table.add(process(10, 9), row);
+        assert_eq!(table.rows.keys().cloned().collect::<Vec<_>>(), [process(10, 9)]);
     }
 
     #[test]
