@@ -1,7 +1,9 @@
 //! The aims: ours, divided by the best peer's figure or by another one at the same distance.
 
 use super::record::Distance;
-use super::rows::{FLOOR, OURS, OURS_BY_MPIEXEC, Ratio, Row, label};
+use super::rows::{
+    FLOOR, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row, label,
+};
 use crate::case::{Kind, Operation};
 
 const KIB: usize = 1 << 10;
@@ -11,6 +13,10 @@ const MIB: usize = 1 << 20;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum By {
     BestPeer,
+    /// Our own program, which uses the crate.
+    Crate,
+    /// Open MPI by itself, over its faster transport.
+    BestOpenMpi,
     /// The bare loop of process_vm_readv(2).
     BareRead,
     OwnDepthZero,
@@ -40,6 +46,8 @@ impl Aim {
     pub(crate) fn is_met(&self) -> Option<bool> {
         let median = self.reached.as_ref()?.ratio.median;
         let steps = if median < 10.0 { 100.0 } else { 10.0 };
+        // An aim of a hundredth is compared in full.
+        let steps = if self.at_most < 0.1 { 1e6 } else { steps };
         Some((median * steps).round() / steps <= self.at_most)
     }
 }
@@ -67,13 +75,41 @@ fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
         by: by.clone(),
         reached: reached(rows, row, program, &by),
     };
-    programs.iter().map(aim).collect()
+    let provider = provider_aims(row).into_iter().map(|(program, at_most, by)| Aim {
+        what: format!("{what}, {}", program.trim_start_matches("tagmatch-")),
+        at_most,
+        reached: reached(rows, row, program, &by),
+        by,
+    });
+    programs.iter().map(aim).chain(provider).collect()
+}
+
+/// The aims of programs over the provider for libfabric.
+fn provider_aims(row: &Row<'_>) -> Vec<(&'static str, f64, By)> {
+    match &row.case.kind {
+        Kind::Latency { size: 8, depth: 0, .. } if row.group == "latency" => {
+            vec![(OURS_BY_LIBFABRIC, 1.2, By::Crate), (OURS_BY_OPENMPI, 1.1, By::BestOpenMpi)]
+        }
+        Kind::Latency { size, depth: 0, .. }
+            if row.group == "latency" && (16 * KIB..=64 * KIB).contains(size) =>
+        {
+            vec![(OURS_BY_OPENMPI, 0.7, By::BestOpenMpi)]
+        }
+        // A rate of 0.9 is a time of 1.1.
+        Kind::Window { size: 8, window: 64 } => vec![(OURS_BY_OPENMPI, 1.1, By::BestOpenMpi)],
+        Kind::Latency { depth: 16384, any_source: true, any_filler: true, .. } => {
+            vec![(OURS_BY_OPENMPI, 0.01, By::BestOpenMpi)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn reached(rows: &[Row<'_>], row: &Row<'_>, program: &str, by: &By) -> Option<Reached> {
     let ours = row.cell(program)?;
     let other = match by {
         By::BestPeer => row.best_peer()?,
+        By::Crate => row.cell(OURS)?,
+        By::BestOpenMpi => row.best_openmpi()?,
         By::BareRead => row.cell(FLOOR)?,
         By::OwnDepthZero => {
             rows.iter().find(|other| is_depth_zero_of(other, row))?.cell(program)?

@@ -6,6 +6,10 @@ use crate::case::{Case, Kind};
 pub(crate) const OURS: &str = "tagmatch";
 /// Our program under MPICH's launcher; otherwise it is under `tagperf run`.
 pub(crate) const OURS_BY_MPIEXEC: &str = "tagmatch-mpiexec";
+/// A bare client of libfabric over our provider.
+pub(crate) const OURS_BY_LIBFABRIC: &str = "tagmatch-libfabric";
+/// Open MPI over our provider.
+pub(crate) const OURS_BY_OPENMPI: &str = "tagmatch-openmpi";
 pub(crate) const FLOOR: &str = "floor";
 
 /// Groups of cases in the order of the tables, with their titles.
@@ -96,6 +100,12 @@ impl Row<'_> {
         self.cells.iter().find(|cell| cell.program == program && cell.samples > 0)
     }
 
+    /// Open MPI by itself, over its faster transport.
+    pub(crate) fn best_openmpi(&self) -> Option<&Cell> {
+        let is_openmpi = |cell: &&Cell| cell.program.starts_with("openmpi-") && cell.samples > 0;
+        self.cells.iter().filter(is_openmpi).min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+
     /// The peer with the smallest median.
     pub(crate) fn best_peer(&self) -> Option<&Cell> {
         let peers = self.cells.iter().filter(|cell| is_peer(&cell.program) && cell.samples > 0);
@@ -104,7 +114,8 @@ impl Row<'_> {
 }
 
 pub(crate) fn is_peer(program: &str) -> bool {
-    ![OURS, OURS_BY_MPIEXEC, FLOOR].contains(&program)
+    let ours = [OURS, OURS_BY_MPIEXEC, OURS_BY_LIBFABRIC, OURS_BY_OPENMPI];
+    !ours.contains(&program) && program != FLOOR
 }
 
 /// All rows at `distance`, in the order of the groups and of the plan.

@@ -7,7 +7,8 @@ use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use super::record::{Distance, Record};
 use super::rows::{
-    Cell, FLOOR, GROUPS, OURS, OURS_BY_MPIEXEC, Ratio, Row, Stat, is_peer, label, rows,
+    Cell, FLOOR, GROUPS, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row,
+    Stat, is_peer, label, rows,
 };
 
 const LABEL_WIDTH: usize = 32;
@@ -123,9 +124,10 @@ fn columns<'a>(rows: &[&'a Row<'_>]) -> Vec<&'a str> {
     }
     let place = |program: &&str| match *program {
         OURS => 0,
-        OURS_BY_MPIEXEC => 1,
-        FLOOR => 2,
-        _ => 3,
+        OURS_BY_MPIEXEC | OURS_BY_LIBFABRIC => 1,
+        OURS_BY_OPENMPI => 2,
+        FLOOR => 3,
+        _ => 4,
     };
     columns.sort_by_key(place);
     columns
