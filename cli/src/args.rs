@@ -243,7 +243,7 @@ mod tests {
         );
         assert_eq!(
             read("replay").unwrap_err(),
-            "tagperf: the following required arguments were not provided: <TRACE>; see tagperf \
+            "tagperf: the following required arguments were not provided: <TRACE>...; see tagperf \
              --help"
         );
     }

@@ -92,7 +92,7 @@ fn several_traces_are_a_line_each_and_a_sum() {
     for (line, trace) in lines[1..4].iter().zip(&traces) {
         assert!(line.ends_with(trace) && line.contains("33.3 %"), "{output}");
     }
-    assert!(lines[4].contains("1,800") && lines[4].ends_with("in all, 3 traces"), "{output}");
+    assert!(lines[4].contains("800  33.3 %") && lines[4].ends_with("in all, 3 traces"), "{output}");
     let json = text(replay(&[&traces[..], &["--json", "-"]].concat()).stdout);
     assert_eq!(json.lines().count(), 3, "{json}");
     for option in ["--matches", "--plot"] {
