@@ -14,7 +14,7 @@ pub(crate) struct Name([u8; Name::BYTES]);
 
 /// Ends the address.
 const END: u8 = 0x80;
-/// What the text form of a name begins with, as URIs of fi_av_straddr(3) do.
+/// The beginning of a name's text form, which is a URI as those of fi_av_straddr(3).
 const SCHEME: &str = "fi_tagmatch://";
 
 impl Name {

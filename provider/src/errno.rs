@@ -105,7 +105,7 @@ impl Reason {
     }
 }
 
-/// What an error of tagmatch is in libfabric's terms.
+/// The numbers of libfabric, and our own, for an error of tagmatch.
 pub(crate) fn of_error(error: &Error) -> (Errno, Reason) {
     match error {
         Error::Cancelled => (Errno::CANCELED, Reason::Cancelled),

@@ -14,7 +14,7 @@ use super::stub::Stub;
 use crate::errno::{Errno, Reason, Result};
 use crate::state::{Output, Queue, Waiter, closed, insert};
 
-/// What the caller has of a completion queue.
+/// A completion queue as the caller has it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Object {
