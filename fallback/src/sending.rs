@@ -25,9 +25,10 @@ use crate::todo::{Operation, SendMemory, Todo};
 use crate::wire::{AppCtx, Fragment, Opcode, Rendezvous, Tmh};
 use tagmatch_device::slab::Key;
 
-/// Bytes of payload in a fragment. The receiver takes one while the sender writes the next one; a
-/// shorter one costs more for each byte.
-const FRAGMENT_BYTES: usize = 4096;
+/// Most bytes of payload in a fragment. A shorter one costs more for each byte.
+const FRAGMENT_BYTES_MAX: usize = 8192;
+/// Fewest fragments of a message. The receiver takes one while the sender writes the next one.
+const FRAGMENTS_MIN: usize = 3;
 
 /// Why the head of a backlog was not sent, and what it waits for.
 enum Blocked {
@@ -69,6 +70,15 @@ pub(crate) struct Sending {
     /// yet cleaned up.
     exposed: usize,
     scratch: Scratch,
+}
+
+/// The payload of each fragment but the last, for a message of `length` bytes to a peer that takes
+/// messages of up to `eager_max` bytes. All fragments are about equally long.
+fn fragment_bytes(length: usize, eager_max: usize) -> usize {
+    // A fragment has a longer header than an eager message.
+    let longest = eager_max.saturating_sub(Fragment::BYTES).clamp(1, FRAGMENT_BYTES_MAX);
+    let count = length.div_ceil(longest).max(FRAGMENTS_MIN);
+    length.div_ceil(count).next_multiple_of(64).min(longest)
 }
 
 impl Sending {
@@ -334,10 +344,9 @@ impl Sending {
     ) -> Sent {
         let payload = self.scratch.bytes(&send.buffer);
         let peer = core.receiver.peer_mut(id);
-        // More than the header of an eager message, as a fragment has one of 24 bytes.
-        let fragment_max = peer.eager_max.saturating_sub(Fragment::BYTES).clamp(1, FRAGMENT_BYTES);
+        let part_max = fragment_bytes(payload.len(), peer.eager_max);
         while send.sent < payload.len() {
-            let end = payload.len().min(send.sent + fragment_max);
+            let end = payload.len().min(send.sent + part_max);
             let (length, offset) = (payload.len() as u64, send.sent as u64);
             let (fragment, immediate) = match offset {
                 0 => (Fragment::First { tag: send.tag, length }, send.immediate),

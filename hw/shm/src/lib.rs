@@ -14,6 +14,7 @@
 //! | `ring` | one direction of a connection |
 //! | [`segment`] | memory that a group maps together, for collective operations |
 //! | `hints` | hints to the processor about cache lines |
+//! | `streaming` | writing a run past this core's cache, and when that is faster |
 //! | `doorbell` | how a sender says that a ring has a message |
 //! | `watcher`, `events` | the descriptors that a worker watches; the events that wait for a poll |
 //! | `name` | what is in an address |
@@ -108,6 +109,7 @@ mod reads;
 mod ring;
 pub mod segment;
 mod sleep;
+mod streaming;
 mod sync;
 mod watcher;
 

@@ -8,6 +8,7 @@ use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
 use crate::doorbell::SleepAnnounced;
+use crate::streaming::{self, Way, Writing};
 use crate::sync::{fence, light_fence};
 use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
@@ -38,6 +39,8 @@ pub(crate) struct Producer {
     refused_at: Progress,
     /// The polls of this worker when a message was last spilled.
     polls_at_spill: u32,
+    /// How the runs of spilled messages are written.
+    writing: Writing,
 }
 
 impl Producer {
@@ -48,7 +51,14 @@ impl Producer {
 
     /// The writing end of a ring at this progress. Both ends must start at the same progress.
     pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
-        Producer { ring, produced: start, consumed: start, refused_at: start, polls_at_spill: 0 }
+        Producer {
+            ring,
+            produced: start,
+            consumed: start,
+            refused_at: start,
+            polls_at_spill: 0,
+            writing: Writing::new(streaming::is_faster_here()),
+        }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -155,16 +165,18 @@ impl Producer {
                 return Err(PushError::Full);
             }
         }
+        let way = self.writing.way(spilled as usize);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
-        let is_hinted = spilled <= HINTED_BYTES_MAX;
+        let is_hinted = spilled <= HINTED_BYTES_MAX && way != Way::Streaming;
         if is_hinted {
             self.ring.prefetch_spill_to_write(offset, spilled);
         }
         let body = body(self.ring.slot(self.produced.messages));
         let spill = self.ring.writable_spill(offset, spilled);
         // SAFETY: slot and run are free, by the checks against `consumed`. The first `room` bytes
-        // go to the body, which has as many; the other `spilled` bytes go to the run.
+        // go to the body, which has as many; the other `spilled` bytes go to the run, which has
+        // whole lines to itself.
         unsafe {
             if first.len() >= room {
                 ptr::copy_nonoverlapping(first.as_ptr(), body, room);
@@ -173,9 +185,11 @@ impl Producer {
                 ptr::copy_nonoverlapping(second.as_ptr(), spill.add(rest.len()), second.len());
             } else {
                 let (inline, rest) = second.split_at(room - first.len());
+                // The run comes first: streaming waits for stores before it, and the slot's line
+                // has to come from the reader, which looks at it all the time.
+                self.writing.write(way, rest, spill);
                 ptr::copy_nonoverlapping(first.as_ptr(), body, first.len());
                 ptr::copy_nonoverlapping(inline.as_ptr(), body.add(first.len()), inline.len());
-                ptr::copy_nonoverlapping(rest.as_ptr(), spill, rest.len());
             }
         }
         self.produced.spill_bytes = after;
@@ -183,6 +197,8 @@ impl Producer {
         let is_alone = polls.is_some_and(|polls| self.is_alone(*polls));
         if is_hinted {
             self.hint(offset, spilled, is_alone);
+        } else {
+            self.ring.prefetch_slot_to_write(self.produced.messages);
         }
         Ok(())
     }
