@@ -11,9 +11,6 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 struct request {
     struct fi_context2 context;
@@ -28,7 +25,7 @@ static struct fid_ep *endpoint;
 static struct fid_cq *queue;
 static fi_addr_t peer;
 static struct request *unused;
-static char provider[64];
+static const char *provider;
 
 #define TRY(call)                                                          \
     do {                                                                   \
@@ -106,22 +103,6 @@ static inline operation start_recv(void *bytes, size_t size, int tag, bool any)
     return request;
 }
 
-static inline void send_bytes(const void *bytes, size_t size, int tag)
-{
-    wait_one(start_send(bytes, size, tag));
-}
-
-static inline void recv_bytes(void *bytes, size_t size, int tag, bool any)
-{
-    wait_one(start_recv(bytes, size, tag, any));
-}
-
-static inline void wait_all(operation *operations, int count)
-{
-    for (int i = 0; i < count; i++)
-        wait_one(operations[i]);
-}
-
 static inline void cancel_all(operation *operations, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -130,25 +111,9 @@ static inline void cancel_all(operation *operations, int count)
     }
 }
 
-#include "work.h"
+#include "pair.h"
 
-static void write_all(int fd, const void *bytes, size_t size)
-{
-    if (write(fd, bytes, size) != (ssize_t)size)
-        FAIL("write: %s", strerror(errno));
-}
-
-static void read_all(int fd, void *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t got = read(fd, (char *)bytes + done, size - done);
-        if (got <= 0)
-            FAIL("the other side is gone");
-        done += (size_t)got;
-    }
-}
-
-static void connect_to(int in, int out)
+static void connect_sides(void)
 {
     struct fi_info *hints = fi_allocinfo(), *info;
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
@@ -176,40 +141,16 @@ static void connect_to(int in, int out)
     TRY(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV));
     TRY(fi_enable(endpoint));
     TRY(fi_getname(&endpoint->fid, name, &size));
-    snprintf(provider, sizeof provider, "%s", info->fabric_attr->prov_name);
+    provider = info->fabric_attr->prov_name;
     inject_size = info->tx_attr->inject_size;
-    write_all(out, name, sizeof name);
-    read_all(in, name, sizeof name);
+    tell(name, sizeof name);
+    hear(name, sizeof name);
     if (fi_av_insert(vector, name, 1, &peer, 0, NULL) != 1)
         FAIL("fi_av_insert");
     fi_freeinfo(hints);
 }
 
-int main(int argc, char **argv)
+static void print_version(void)
 {
-    struct arguments a = parse_arguments(argc, argv);
-    int to_child[2], to_parent[2], status = 0;
-    pid_t child;
-
-    if (pipe(to_child) != 0 || pipe(to_parent) != 0 || (child = fork()) < 0)
-        FAIL("%s", strerror(errno));
-    rank = child == 0;
-    if (rank == 1)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    pin(a.core[rank]);
-    if (rank == 0)
-        connect_to(to_parent[0], to_child[1]);
-    else
-        connect_to(to_child[0], to_parent[1]);
-    if (rank == 0)
-        printf("version libfabric %u.%u, %s\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()), provider);
-    run_all(&a);
-    /* Each side keeps its memory until the other side is done with it. */
-    write_all(rank == 0 ? to_child[1] : to_parent[1], "", 1);
-    read_all(rank == 0 ? to_parent[0] : to_child[0], &(char){0}, 1);
-    if (rank == 1)
-        _exit(0);
-    if (waitpid(child, &status, 0) != child || status != 0)
-        FAIL("the other side ended with status %d", status);
-    return 0;
+    printf("version libfabric %u.%u, %s\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()), provider);
 }

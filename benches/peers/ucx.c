@@ -6,9 +6,6 @@
  * Licence: MIT or Apache-2.0, as the rest of the project. */
 #include "measure.h"
 
-#include <sys/prctl.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <ucp/api/ucp.h>
 
 typedef void *operation;
@@ -61,22 +58,6 @@ static inline operation start_recv(void *bytes, size_t size, int tag, bool any)
     return started(ucp_tag_recv_nbx(worker, bytes, size, tag_of(!rank, tag), mask, &plain));
 }
 
-static inline void send_bytes(const void *bytes, size_t size, int tag)
-{
-    wait_one(start_send(bytes, size, tag));
-}
-
-static inline void recv_bytes(void *bytes, size_t size, int tag, bool any)
-{
-    wait_one(start_recv(bytes, size, tag, any));
-}
-
-static inline void wait_all(operation *operations, int count)
-{
-    for (int i = 0; i < count; i++)
-        wait_one(operations[i]);
-}
-
 static inline void cancel_all(operation *operations, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -87,25 +68,9 @@ static inline void cancel_all(operation *operations, int count)
     }
 }
 
-#include "work.h"
+#include "pair.h"
 
-static void write_all(int fd, const void *bytes, size_t size)
-{
-    if (write(fd, bytes, size) != (ssize_t)size)
-        FAIL("write: %s", strerror(errno));
-}
-
-static void read_all(int fd, void *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t got = read(fd, (char *)bytes + done, size - done);
-        if (got <= 0)
-            FAIL("the other side is gone");
-        done += (size_t)got;
-    }
-}
-
-static void connect_to(int in, int out)
+static void connect_sides(void)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
     ucp_worker_params_t worker_params = {
@@ -123,44 +88,20 @@ static void connect_to(int in, int out)
     ucp_config_release(config);
     TRY(ucp_worker_create(context, &worker_params, &worker));
     TRY(ucp_worker_get_address(worker, &mine, &size));
-    write_all(out, &size, sizeof size);
-    write_all(out, mine, size);
+    tell(&size, sizeof size);
+    tell(mine, size);
     ucp_worker_release_address(worker, mine);
-    read_all(in, &size, sizeof size);
+    hear(&size, sizeof size);
     theirs = malloc(size);
     if (theirs == NULL)
         FAIL("no memory");
-    read_all(in, theirs, size);
+    hear(theirs, size);
     ep_params.address = theirs;
     TRY(ucp_ep_create(worker, &ep_params, &endpoint));
     free(theirs);
 }
 
-int main(int argc, char **argv)
+static void print_version(void)
 {
-    struct arguments a = parse_arguments(argc, argv);
-    int to_child[2], to_parent[2], status = 0;
-    pid_t child;
-
-    if (pipe(to_child) != 0 || pipe(to_parent) != 0 || (child = fork()) < 0)
-        FAIL("%s", strerror(errno));
-    rank = child == 0;
-    if (rank == 1)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    else
-        printf("version UCX %s\n", ucp_get_version_string());
-    pin(a.core[rank]);
-    if (rank == 0)
-        connect_to(to_parent[0], to_child[1]);
-    else
-        connect_to(to_child[0], to_parent[1]);
-    run_all(&a);
-    /* Each side keeps its memory until the other side is done with it. */
-    write_all(rank == 0 ? to_child[1] : to_parent[1], "", 1);
-    read_all(rank == 0 ? to_parent[0] : to_child[0], &(char){0}, 1);
-    if (rank == 1)
-        _exit(0);
-    if (waitpid(child, &status, 0) != child || status != 0)
-        FAIL("the other side ended with status %d", status);
-    return 0;
+    printf("version UCX %s\n", ucp_get_version_string());
 }
