@@ -1,7 +1,7 @@
 //! tagmatch as a libfabric provider: unmodified MPI libraries run on it.
 //!
 //! libfabric loads `libtagmatch_fi.so` from the folder that `FI_PROVIDER_PATH` names, and calls
-//! [`fi_prov_ini`], which describes the provider. All else goes through tables of functions.
+//! [`fi_prov_ini`], which describes the provider. All other calls go through tables of functions.
 //!
 //! | module | content |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
 //! | `memory`, `address`, `errno`, `lock` | pointers as buffers, names of endpoints, error numbers, the lock of a domain |
 //!
-//! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` turns the arguments into values,
+//! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` (both of them expand `ffi::calls`)
+//! turns the arguments into values,
 //! `ffi::transfer` makes buffers of the caller's memory, `state::send` or `state::receive` begins the
 //! operation on the endpoint's worker, and `Endpoint::progress`, called by a read of the completion
 //! queue, makes an entry of its end.

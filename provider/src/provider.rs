@@ -1,4 +1,4 @@
-//! The provider's description: fi_provider(7).
+//! The provider's description: fi_provider(3).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

@@ -47,6 +47,12 @@ pub(crate) fn enter<A: Answer>(body: impl FnOnce() -> Result<()>) -> A {
     count(|| body().map(|()| 0))
 }
 
+/// The answer of a function that refuses its arguments.
+#[inline]
+pub(crate) fn refuse<A: Answer>(errno: Errno) -> A {
+    A::of(Err(errno))
+}
+
 /// How many closed objects are remembered.
 const CLOSED_MAX: usize = 256;
 

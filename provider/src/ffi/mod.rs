@@ -2,6 +2,7 @@
 //! turns pointers into values, and hands them to the domain's objects (`crate::state`).
 
 mod av;
+mod calls;
 mod cntr;
 mod cq;
 mod domain;

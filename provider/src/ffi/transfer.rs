@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use tagmatch::Buffer;
 use tagmatch_ofi_sys as sys;
 
+use super::entry::{enter, refuse};
 use super::handle::with_endpoint;
 use crate::errno::{Errno, Result};
 use crate::info::{INJECT_MAX, PARTS_MAX};
@@ -137,13 +138,13 @@ fn immediate(data: Option<u64>) -> Option<u32> {
 /// # Safety
 /// `endpoint` is an endpoint, and the caller keeps the promises of fi_msg(3).
 #[inline]
-pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> Result<()> {
+pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> isize {
     let Outgoing { pieces, destination, tag, data, context, kind, flags } = message;
     if flags.is_some_and(|flags| flags & !SEND_FLAGS != 0) {
-        return Err(Errno::BAD_FLAGS);
+        return refuse(Errno::BAD_FLAGS);
     }
     // SAFETY: the caller's promise.
-    unsafe {
+    enter(|| unsafe {
         with_endpoint(endpoint, |endpoint, sinks| {
             let flags = flags.unwrap_or(endpoint.opened.send_flags);
             let buffer =
@@ -153,7 +154,7 @@ pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> Resu
             let send = Send { buffer, destination, tag, immediate, context, kind, flags };
             endpoint.send(sinks, send)
         })
-    }
+    })
 }
 
 /// Sends a copy of a message; there is no entry.
@@ -168,17 +169,17 @@ pub(crate) unsafe fn inject(
     destination: u64,
     tag: u64,
     data: Option<u64>,
-) -> Result<()> {
+) -> isize {
     if length > INJECT_MAX {
-        return Err(Errno::TOO_LONG);
+        return refuse(Errno::TOO_LONG);
     }
     // SAFETY: the caller's promise. The bytes are copied before the call ends.
-    unsafe {
+    enter(|| unsafe {
         let memory = Memory::new(start.cast(), length, false)?;
         with_endpoint(endpoint, |endpoint, sinks| {
             endpoint.inject(sinks, memory.bytes(), destination, tag, immediate(data))
         })
-    }
+    })
 }
 
 /// A receive, as a caller gives it.
