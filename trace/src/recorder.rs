@@ -26,9 +26,9 @@ static RECORDERS: AtomicU32 = AtomicU32::new(1);
 /// Records each change of a worker's matching lists, in a file that `tagperf replay` reads.
 ///
 /// Records are stored in mapped memory of the file, so everything recorded is in it whatever ends the
-/// process, SIGKILL included. A message takes 16 bytes there as long as the program uses the same few
-/// tags and lengths, and 80 at most; and some 20 ns in all, of which the half is not the recorder's but
-/// that of a worker that tells of its lists.
+/// process, SIGKILL included. A message and its receive take 16 bytes there as long as the program uses
+/// the same few tags, sources and lengths, and 80 at most. They take 20 to 40 ns; about half
+/// of that is the worker's, which tells of its lists.
 ///
 /// ```
 /// use tagmatch::{Config, Match, Worker};

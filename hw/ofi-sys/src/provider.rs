@@ -1,4 +1,4 @@
-//! A provider in a library of its own: `fi_provider(7)`.
+//! A provider in a library of its own: `fi_provider(3)`.
 
 use std::ffi::{c_char, c_int, c_void};
 
