@@ -4,22 +4,14 @@ use std::ffi::{c_char, c_int, c_void};
 
 use tagmatch_ofi_sys as sys;
 
-use super::entry::{copy_text, count, enter, head, retire, table};
+use super::entry::{copy_text, count, enter, head, table};
 use super::handle::{Handle, domain_of};
-use super::stub::Stub;
+use super::stub::{Stub, closable};
 use crate::address::Name;
 use crate::errno::{Errno, Result};
-use crate::state::{Vector, closed, insert};
+use crate::state::{State, Vector, closed, insert};
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = closable(close);
 
 static VECTOR: sys::fi_ops_av = sys::fi_ops_av {
     size: size_of::<sys::fi_ops_av>(),
@@ -67,14 +59,8 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    enter(|| {
-        // SAFETY: the caller closes an address vector.
-        let handle = unsafe { Handle::<sys::fid_av>::of(fid.cast()) };
-        handle.domain.lock().close_vector(handle.key)?;
-        // SAFETY: `open` made the handle, and it was not closed before.
-        unsafe { retire(fid.cast::<Handle<sys::fid_av>>()) };
-        Ok(())
-    })
+    // SAFETY: the caller closes an address vector.
+    enter(|| unsafe { Handle::<sys::fid_av>::close(fid, State::close_vector) })
 }
 
 /// `fi_av_insert`: gives the number of addresses that were inserted.

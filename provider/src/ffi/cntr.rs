@@ -5,21 +5,13 @@ use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
 
-use super::entry::{enter, head, number, retire, table};
+use super::entry::{enter, head, number, table};
 use super::handle::{Handle, domain_of};
-use super::stub::Stub;
+use super::stub::closable;
 use crate::errno::{Errno, Result};
-use crate::state::{Counter, closed, insert};
+use crate::state::{Counter, State, closed, insert};
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = closable(close);
 
 static COUNTER: sys::fi_ops_cntr = sys::fi_ops_cntr {
     size: size_of::<sys::fi_ops_cntr>(),
@@ -64,14 +56,8 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    enter(|| {
-        // SAFETY: the caller closes a counter.
-        let handle = unsafe { Handle::<sys::fid_cntr>::of(fid.cast()) };
-        handle.domain.lock().close_counter(handle.key)?;
-        // SAFETY: `open` made the handle, and it was not closed before.
-        unsafe { retire(fid.cast::<Handle<sys::fid_cntr>>()) };
-        Ok(())
-    })
+    // SAFETY: the caller closes a counter.
+    enter(|| unsafe { Handle::<sys::fid_cntr>::close(fid, State::close_counter) })
 }
 
 /// Makes progress, and looks at the counter.

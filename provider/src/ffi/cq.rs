@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
-use super::entry::{copy_text, count, enter, head, retire, table};
+use super::entry::{copy_text, count, enter, head, table};
 use super::handle::{Handle, domain_of};
-use super::stub::Stub;
+use super::stub::closable;
 use crate::errno::{Errno, Reason, Result};
-use crate::state::{Output, Queue, Waiter, closed, insert};
+use crate::state::{Output, Queue, State, Waiter, closed, insert};
 
 /// A completion queue as the caller has it.
 #[repr(C)]
@@ -27,15 +27,7 @@ pub(crate) struct Object {
 
 type QueueHandle = Handle<Object>;
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Some(control),
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = sys::fi_ops { control: Some(control), ..closable(close) };
 
 static QUEUE: sys::fi_ops_cq = sys::fi_ops_cq {
     size: size_of::<sys::fi_ops_cq>(),
@@ -105,14 +97,8 @@ pub(crate) unsafe fn of<'a>(queue: *mut sys::fid_cq) -> &'a QueueHandle {
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    enter(|| {
-        // SAFETY: the caller closes a completion queue.
-        let handle = unsafe { of(fid.cast()) };
-        handle.domain.lock().close_queue(handle.key)?;
-        // SAFETY: `open` made the handle, and it was not closed before.
-        unsafe { retire(fid.cast::<QueueHandle>()) };
-        Ok(())
-    })
+    // SAFETY: the caller closes a completion queue.
+    enter(|| unsafe { Handle::<Object>::close(fid, State::close_queue) })
 }
 
 /// `fi_control`: `FI_GETWAIT` gives the descriptor, `FI_GETWAITOBJ` the kind of object.

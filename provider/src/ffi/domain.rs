@@ -7,21 +7,13 @@ use tagmatch_ofi_sys as sys;
 
 use super::entry::{enter, head, retire, table};
 use super::handle::{DomainHandle, domain_of, fabric_of};
-use super::stub::Stub;
+use super::stub::{Stub, closable};
 use super::{av, cntr, cq, ep, mr};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = sys::fi_ops { bind: Some(bind), ..closable(close) };
 
 static DOMAIN: sys::fi_ops_domain = sys::fi_ops_domain {
     size: size_of::<sys::fi_ops_domain>(),

@@ -7,25 +7,18 @@ use tagmatch::Worker;
 use tagmatch_ofi_sys as sys;
 use tagmatch_trace::Recorder;
 
-use super::entry::{count, enter, head, retire, table};
+use super::entry::{count, enter, head, table};
 use super::handle::{EndpointHandle, Handle, domain_of, with_endpoint};
-use super::stub::{self, Stub};
+use super::stub::{self, Stub, closable};
 use super::{av, cq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;
 use crate::info;
 use crate::settings::Settings;
-use crate::state::{Endpoint, closed, insert};
+use crate::state::{Endpoint, State, closed, insert};
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Some(control),
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops =
+    sys::fi_ops { bind: Some(bind), control: Some(control), ..closable(close) };
 
 static ENDPOINT: sys::fi_ops_ep = sys::fi_ops_ep {
     size: size_of::<sys::fi_ops_ep>(),
@@ -124,15 +117,8 @@ pub(crate) unsafe extern "C" fn open2(
 /// `fi_close`: blocks until the peers have what the endpoint has accepted, for a limited time.
 /// Receives that are posted end without an entry.
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    enter(|| {
-        // SAFETY: the caller closes an endpoint.
-        let handle = unsafe { EndpointHandle::of(fid.cast()) };
-        let endpoint = handle.domain.lock().close_endpoint(handle.key)?;
-        drop(endpoint);
-        // SAFETY: `open` made the handle, and it was not closed before.
-        unsafe { retire(fid.cast::<EndpointHandle>()) };
-        Ok(())
-    })
+    // SAFETY: the caller closes an endpoint.
+    enter(|| unsafe { Handle::<sys::fid_ep>::close(fid, State::close_endpoint) })
 }
 
 /// `fi_ep_bind`: to an address vector, completion queues, counters and an event queue.

@@ -10,7 +10,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::entry::{copy_text, count, enter, head, retire, table};
 use super::handle::fabric_of;
-use super::stub::Stub;
+use super::stub::closable;
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 
@@ -36,15 +36,7 @@ struct QueueHandle {
 // is never followed.
 unsafe impl Send for QueueHandle {}
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = closable(close);
 
 static QUEUE: sys::fi_ops_eq = sys::fi_ops_eq {
     size: size_of::<sys::fi_ops_eq>(),

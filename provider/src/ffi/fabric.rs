@@ -11,20 +11,12 @@ use super::domain;
 use super::entry::{enter, head, retire, table};
 use super::eq;
 use super::handle::{FabricHandle, fabric_of};
-use super::stub::Stub;
+use super::stub::{Stub, closable};
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 use crate::settings;
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = closable(close);
 
 static FABRIC: sys::fi_ops_fabric = sys::fi_ops_fabric {
     size: size_of::<sys::fi_ops_fabric>(),

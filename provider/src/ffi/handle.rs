@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 
+use super::entry::retire;
 use crate::domain::{Domain, Fabric};
 use crate::errno::{Errno, Result};
-use crate::state::{Endpoint, Sinks};
+use crate::state::{Endpoint, Sinks, State};
 
 /// A fabric as the caller has it.
 #[repr(C)]
@@ -80,6 +81,26 @@ impl<T> Handle<T> {
     pub(crate) unsafe fn of<'a>(object: *mut T) -> &'a Self {
         // SAFETY: the handle begins with the object.
         unsafe { &*object.cast() }
+    }
+
+    /// Closes an object. What `take` gives is dropped without holding the domain's lock.
+    ///
+    /// # Safety
+    /// [`Handle::into_raw`] gave the pointer, for an object of this type that begins with its head.
+    pub(crate) unsafe fn close<R>(
+        head: *mut sys::fid,
+        take: impl FnOnce(&mut State, Key) -> Result<R>,
+    ) -> Result<()>
+    where
+        T: 'static,
+    {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { Self::of(head.cast()) };
+        let taken = take(&mut handle.domain.lock(), handle.key)?;
+        drop(taken);
+        // SAFETY: `into_raw` made the handle, and it was not closed before.
+        unsafe { retire(head.cast::<Self>()) };
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::entry::{enter, head, retire};
 use super::handle::domain_of;
-use super::stub::Stub;
+use super::stub::closable;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 
@@ -24,15 +24,7 @@ struct RegionHandle {
 // is never followed.
 unsafe impl Send for RegionHandle {}
 
-static HEAD: sys::fi_ops = sys::fi_ops {
-    size: size_of::<sys::fi_ops>(),
-    close: Some(close),
-    bind: Stub::STUB,
-    control: Stub::STUB,
-    ops_open: Stub::STUB,
-    tostr: Stub::STUB,
-    ops_set: Stub::STUB,
-};
+static HEAD: sys::fi_ops = closable(close);
 
 /// The functions that register memory.
 pub(crate) static REGISTER: sys::fi_ops_mr = sys::fi_ops_mr {

@@ -1,6 +1,8 @@
 //! Functions that this provider doesn't have. Each answers `-FI_ENOSYS`: libfabric's inline
 //! functions call through a table without asking whether the function is there.
 
+use std::ffi::c_int;
+
 use tagmatch_ofi_sys as sys;
 
 use super::entry::Answer;
@@ -32,6 +34,19 @@ stubs! {
     (A B C D E F G H I) (A B C D E F G H I J) (A B C D E F G H I J K) (A B C D E F G H I J K L)
     (A B C D E F G H I J K L M) (A B C D E F G H I J K L M N) (A B C D E F G H I J K L M N O)
     (A B C D E F G H I J K L M N O P)
+}
+
+/// The functions that all objects have, for an object that has `close` alone.
+pub(crate) const fn closable(close: unsafe extern "C" fn(*mut sys::fid) -> c_int) -> sys::fi_ops {
+    sys::fi_ops {
+        size: size_of::<sys::fi_ops>(),
+        close: Some(close),
+        bind: Stub::STUB,
+        control: Stub::STUB,
+        ops_open: Stub::STUB,
+        tostr: Stub::STUB,
+        ops_set: Stub::STUB,
+    }
 }
 
 /// The table of a kind of operations that there are none of.
