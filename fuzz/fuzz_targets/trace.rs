@@ -1,11 +1,18 @@
-//! Parses any bytes as a trace, of text or of records. An error names a line or a record; a trace is replayed through two
-//! kinds of lists, which must agree.
+//! Parses any bytes as a trace, of text or of records, and as the records of a file whose header and blocks
+//! are right. An error names a line or a record; a trace is replayed through two kinds of lists, which must
+//! agree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tagmatch_trace::fuzzing::records;
 use tagmatch_trace::{Trace, check};
 
 fuzz_target!(|data: &[u8]| {
+    read(data);
+    read(&records(data));
+});
+
+fn read(data: &[u8]) {
     match Trace::parse(data) {
         Ok(trace) => check(&trace),
         Err(error) => {
@@ -14,4 +21,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(!error.to_string().contains('\n'));
         }
     }
-});
+}

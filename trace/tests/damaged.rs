@@ -3,7 +3,7 @@
 
 use tagmatch::{Config, Match, Worker};
 use tagmatch_testkit::random::Random;
-use tagmatch_trace::{Recorder, Trace, check};
+use tagmatch_trace::{Recorder, Trace, check, fuzzing};
 
 #[test]
 fn whatever_is_damaged_nothing_panics() {
@@ -51,4 +51,22 @@ fn whatever_is_damaged_nothing_panics() {
         }
     }
     assert!(refused > 100 && replayed > 100, "{refused}, {replayed}");
+}
+
+#[test]
+fn records_in_any_order_are_refused_or_replayed() {
+    let mut random = Random::new(2);
+    let (mut refused, mut replayed) = (0, 0);
+    for _ in 0..1000 {
+        let length = 4 * random.index(6);
+        let data: Vec<u8> = (0..length).map(|_| random.bits().to_le_bytes()[0]).collect();
+        match Trace::parse(&fuzzing::records(&data)[..]) {
+            Ok(trace) => {
+                check(&trace);
+                replayed += usize::from(!trace.ops.is_empty());
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 100 && replayed > 10, "{refused}, {replayed}");
 }

@@ -22,6 +22,8 @@
 //! or a message is gone. `reader` gives each a name of its own.
 
 mod blocks;
+#[doc(hidden)]
+pub mod fuzzing;
 mod reader;
 
 pub(crate) use reader::read;
