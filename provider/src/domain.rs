@@ -55,7 +55,7 @@ impl Domain {
 pub(crate) fn close_all() {
     let domains = std::mem::take(&mut *DOMAINS.lock().unwrap_or_else(PoisonError::into_inner));
     for domain in domains.iter().filter_map(Weak::upgrade) {
-        // A thread that was stopped in a call holds the lock for ever.
+        // A call that was interrupted by a signal handler, or whose thread was stopped, never ends.
         let Some(mut state) = domain.state.try_lock() else { continue };
         let endpoints = std::mem::take(&mut state.endpoints);
         drop(state);

@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A value that one thread has at a time. If the program has promised to call from one thread at a
@@ -10,6 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 pub(crate) struct Lock<T> {
     /// `None`: the program keeps its calls apart.
     mutex: Option<Mutex<()>>,
+    /// A call has the value. Only `try_lock` asks, at the end of the process: a signal handler that
+    /// ends the process may have interrupted a call.
+    is_taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -19,13 +23,15 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 /// The value, until it is dropped.
 pub(crate) struct Guard<'a, T> {
     value: &'a mut T,
+    is_taken: &'a AtomicBool,
     _lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl<T> Lock<T> {
     /// A lock. `is_shared`: several threads may call at the same time.
     pub(crate) fn new(value: T, is_shared: bool) -> Self {
-        Lock { mutex: is_shared.then(Mutex::default), value: UnsafeCell::new(value) }
+        let mutex = is_shared.then(Mutex::default);
+        Lock { mutex, is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Takes the value. A thread has at most one guard of it at a time: no function of this library
@@ -36,19 +42,39 @@ impl<T> Lock<T> {
         let lock = lock.map(|mutex| mutex.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: the lock is held; or the program has promised that no other thread is in a call,
         // and the one call of this thread has one guard.
-        Guard { value: unsafe { &mut *self.value.get() }, _lock: lock }
+        unsafe { self.guard(lock) }
     }
 
-    /// Takes the value, unless another thread has the lock.
+    /// Takes the value, unless a call has it: of another thread, or of this one below a signal handler.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let lock = match self.mutex.as_ref().map(Mutex::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => return None,
             Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
             Some(Ok(lock)) => Some(lock),
+            None if self.is_taken.load(Ordering::Relaxed) => return None,
             None => None,
         };
-        // SAFETY: as for `lock`.
-        Some(Guard { value: unsafe { &mut *self.value.get() }, _lock: lock })
+        // SAFETY: as for `lock`; and no call of this thread has a guard.
+        Some(unsafe { self.guard(lock) })
+    }
+
+    /// # Safety
+    /// There is no other guard.
+    #[inline]
+    unsafe fn guard<'a>(&'a self, lock: Option<MutexGuard<'a, ()>>) -> Guard<'a, T> {
+        self.is_taken.store(true, Ordering::Relaxed);
+        // A signal handler on this thread must see the mark before the value changes.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the caller's promise.
+        Guard { value: unsafe { &mut *self.value.get() }, is_taken: &self.is_taken, _lock: lock }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        self.is_taken.store(false, Ordering::Relaxed);
     }
 }
 
@@ -65,5 +91,23 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_a_call_has_is_not_given_a_second_time() {
+        for is_shared in [true, false] {
+            let lock = Lock::new(1, is_shared);
+            let guard = lock.lock();
+            assert!(lock.try_lock().is_none());
+            drop(guard);
+            let guard = lock.try_lock().expect("no call has the value");
+            assert_eq!(*guard, 1);
+            assert!(lock.try_lock().is_none());
+        }
     }
 }
