@@ -1,6 +1,7 @@
 //! An address vector.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use tagmatch::Address;
 use tagmatch_device::contents::Contents;
@@ -9,12 +10,14 @@ use tagmatch_ofi_sys as sys;
 use crate::address::Name;
 use crate::errno::{Errno, Result};
 
-/// An address vector (fi_av(3)). Its addresses are numbers, for `FI_AV_MAP` as for `FI_AV_TABLE`:
-/// they count from 0 in the order of insertion, and a number is not used again. The same address may
-/// be in the vector more than once.
+/// An address vector (fi_av(3)). Its addresses are numbers, for `FI_AV_MAP` as for `FI_AV_TABLE`. An
+/// address gets the lowest number that stands for none, so numbers count from 0 in the order of
+/// insertion until an address is removed. The same address may be in the vector more than once.
 #[derive(Default)]
 pub(crate) struct Vector {
     addresses: Vec<Option<Address>>,
+    /// The numbers of addresses that were removed.
+    free: BinaryHeap<Reverse<usize>>,
     /// The first number of each address.
     numbers: HashMap<Address, u64>,
     /// How many endpoints are bound to it.
@@ -28,8 +31,15 @@ impl Vector {
         if Contents::of(&address).is_err() {
             return Err(Errno::INVALID);
         }
-        let number = self.addresses.len() as u64;
-        self.addresses.push(Some(address));
+        let index = match self.free.pop() {
+            Some(Reverse(free)) => free,
+            None => {
+                self.addresses.push(None);
+                self.addresses.len() - 1
+            }
+        };
+        self.addresses[index] = Some(address);
+        let number = index as u64;
         self.numbers.entry(address).or_insert(number);
         Ok(number)
     }
@@ -47,10 +57,9 @@ impl Vector {
 
     /// Takes an address out.
     pub(crate) fn remove(&mut self, number: u64) -> Result<()> {
-        let address = self.address(number)?;
-        if let Some(place) = usize::try_from(number).ok().and_then(|i| self.addresses.get_mut(i)) {
-            *place = None;
-        }
+        let index = usize::try_from(number).map_err(|_| Errno::INVALID)?;
+        let address = self.addresses.get_mut(index).and_then(Option::take).ok_or(Errno::INVALID)?;
+        self.free.push(Reverse(index));
         if self.numbers.get(&address) == Some(&number) {
             self.numbers.remove(&address);
             let other = self.addresses.iter().position(|other| *other == Some(address));
