@@ -340,6 +340,12 @@ impl Endpoint {
         if !self.counters.is_empty() {
             self.count(sinks, entry.flags, entry.failure.is_none());
         }
+        self.put(sinks, entry, tells);
+    }
+
+    /// Puts an entry into the completion queue of its direction, without counting it.
+    #[inline]
+    pub(crate) fn put(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
         if tells || entry.failure.is_some() {
             let is_send = entry.flags & sys::FI_SEND != 0;
             let binding = if is_send { self.transmit } else { self.receive };

@@ -110,7 +110,8 @@ impl Endpoint {
             }
             Err(error) => entry = Entry::failed(context, kind, errno::of_error(&error)),
         }
-        self.tell(sinks, entry, receive.tells);
+        // Counters count messages that were received (fi_endpoint(3)): none was, up to now.
+        self.put(sinks, entry, receive.tells);
         Ok(())
     }
 
@@ -127,7 +128,7 @@ impl Endpoint {
         if flags & sys::FI_DISCARD != 0 {
             message.discard();
             let entry = Entry::new(receive.context, receive.kind);
-            self.tell(sinks, entry, receive.tells);
+            self.put(sinks, entry, receive.tells);
             return Ok(());
         }
         let posted = message.recv_queued(buffer, key.to_bits());

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Counter, Domain, Endpoint, Memory, Node, QueueSettings, Vector, payload};
+use crate::client::{Call, Counter, Domain, Endpoint, Memory, Node, QueueSettings, Vector, payload};
 use crate::client::{sys, within_limit};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -78,6 +78,35 @@ fn counters_count_failures_apart() {
         });
         assert_eq!(receives.wait(1, 30_000), Err(sys::FI_EAVAIL));
     });
+    close(&node, &[sends, receives]);
+}
+
+#[test]
+fn probes_and_dropped_messages_are_not_counted_as_received() {
+    const CLAIM: u64 = sys::FI_PEEK | sys::FI_CLAIM;
+    let (node, sends, receives) = counted();
+    let endpoint = node.endpoint;
+    let room = Memory::new(1);
+    let call = Call { parts: &[room], tag: 1, context: 1, ..Call::default() };
+    let look = |flags| {
+        endpoint.trecvmsg(call, flags).unwrap();
+        within_limit("an entry", || node.queue.poll()).failure
+    };
+    assert_eq!(look(sys::FI_PEEK), sys::FI_ENOMSG);
+    for _ in 0..4 {
+        endpoint.tinject(b"x", 0, 1).unwrap();
+    }
+    within_limit("a message", || (look(sys::FI_PEEK) == 0).then_some(()));
+    assert_eq!(look(CLAIM), 0);
+    assert_eq!(look(sys::FI_CLAIM | sys::FI_DISCARD | sys::FI_COMPLETION), 0);
+    assert_eq!(look(sys::FI_PEEK | sys::FI_DISCARD), 0);
+    assert_eq!((receives.value(), receives.errors()), (0, 0));
+    // The receive of a claimed message counts once, as any other receive.
+    assert_eq!(look(CLAIM), 0);
+    assert_eq!(look(sys::FI_CLAIM | sys::FI_COMPLETION), 0);
+    endpoint.trecv(room, 1, 0, 1).unwrap();
+    within_limit("two receives", || (receives.value() == 2).then_some(()));
+    assert_eq!((receives.errors(), sends.value()), (0, 4));
     close(&node, &[sends, receives]);
 }
 
