@@ -123,7 +123,8 @@ impl State {
         }
         let bound = closed(self.counters.get_mut(counter))?;
         let endpoint = closed(self.endpoints.get_mut(key))?;
-        if endpoint.is_enabled {
+        // One counter for each kind of operation (fi_endpoint(3)).
+        if endpoint.is_enabled || endpoint.is_counted(flags) {
             return Err(Errno::BAD_STATE);
         }
         endpoint.counters.push(Counts { counter, flags });

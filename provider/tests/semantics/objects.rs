@@ -122,6 +122,11 @@ fn wrong_bindings_are_refused() {
     endpoint.bind_queue(node.queue, sys::FI_TRANSMIT).unwrap();
     assert_eq!(endpoint.bind_queue(node.queue, BOTH), Err(sys::FI_EOPBADSTATE));
     endpoint.bind_queue(node.queue, sys::FI_RECV).unwrap();
+    endpoint.bind_counter(counter, sys::FI_SEND | sys::FI_READ).unwrap();
+    for flags in [sys::FI_SEND, sys::FI_RECV | sys::FI_READ] {
+        assert_eq!(endpoint.bind_counter(counter, flags), Err(sys::FI_EOPBADSTATE), "{flags:x}");
+    }
+    endpoint.bind_counter(counter, sys::FI_RECV).unwrap();
     endpoint.enable().unwrap();
     // After it was enabled.
     assert_eq!(endpoint.bind_counter(counter, sys::FI_SEND), Err(sys::FI_EOPBADSTATE));
