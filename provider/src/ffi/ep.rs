@@ -174,15 +174,19 @@ unsafe extern "C" fn control(fid: *mut sys::fid, command: c_int, argument: *mut 
                 let (endpoint, _) = state.endpoint(handle.key)?;
                 // SAFETY: for these commands the argument is a number.
                 let flags = unsafe { &mut *argument.cast::<u64>() };
-                let kept = match *flags & (sys::FI_TRANSMIT | sys::FI_RECV) {
-                    sys::FI_TRANSMIT => &mut endpoint.opened.send_flags,
-                    sys::FI_RECV => &mut endpoint.opened.receive_flags,
+                let opened = &mut endpoint.opened;
+                let (kept, may) = match *flags & (sys::FI_TRANSMIT | sys::FI_RECV) {
+                    sys::FI_TRANSMIT => (&mut opened.send_flags, info::SEND_FLAGS),
+                    sys::FI_RECV => (&mut opened.receive_flags, info::RECEIVE_FLAGS),
                     _ => return Err(Errno::INVALID),
                 };
+                let wanted = *flags & !(sys::FI_TRANSMIT | sys::FI_RECV);
                 if command == sys::FI_GETOPSFLAG {
                     *flags = *kept;
+                } else if wanted & !may != 0 {
+                    return Err(Errno::BAD_FLAGS);
                 } else {
-                    *kept = *flags & !(sys::FI_TRANSMIT | sys::FI_RECV);
+                    *kept = wanted;
                 }
                 Ok(())
             }

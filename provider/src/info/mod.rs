@@ -19,7 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::settings::Settings;
 use crate::state::Opened;
 use profile::Profile;
-pub(crate) use profile::{INJECT_MAX, PARTS_MAX, VERSION};
+pub(crate) use profile::{INJECT_MAX, PARTS_MAX, RECEIVE_FLAGS, SEND_FLAGS, VERSION};
 
 /// Flags of fi_getinfo(3). None of them changes the answer: attributes don't depend on a search, and
 /// names of hosts aren't resolved.

@@ -4,7 +4,8 @@ use tagmatch_ofi_sys as sys;
 
 use super::profile::{
     ADDRESS_FORMAT, ALWAYS, CAPS, DATA_BYTES, DOMAIN_CAPS, FABRIC, INJECT_MAX, MANY, PARTS_MAX,
-    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT, VERSION,
+    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_CAPS, RECEIVE_FLAGS, SEND_FLAGS,
+    TAG_FORMAT, TRANSMIT_CAPS, VERSION,
 };
 
 /// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
@@ -116,6 +117,12 @@ fn check_endpoint(asked: &sys::fi_ep_attr) -> Result<(), Refusal> {
     require!(asked.protocol_version <= PROTOCOL_VERSION, "the protocol's version is too new");
     require!(asked.max_msg_size <= MESSAGE_MAX, "messages can't be as long");
     require!(
+        asked.max_order_raw_size == 0
+            && asked.max_order_war_size == 0
+            && asked.max_order_waw_size == 0,
+        "there is no remote memory access that could be ordered"
+    );
+    require!(
         asked.tx_ctx_cnt <= 1 && asked.rx_ctx_cnt <= 1,
         "there are neither scalable endpoints nor shared contexts"
     );
@@ -170,10 +177,8 @@ fn check_direction(caps: u64, asked: u64) -> Result<(), Refusal> {
 }
 
 fn transmit(caps: u64, asked: Option<&sys::fi_tx_attr>) -> Result<sys::fi_tx_attr, Refusal> {
-    const NOT_SENT: u64 =
-        sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE | sys::FI_MULTI_RECV;
     let mut given = sys::fi_tx_attr {
-        caps: caps & !NOT_SENT,
+        caps: caps & TRANSMIT_CAPS,
         msg_order: sys::FI_ORDER_SAS,
         inject_size: INJECT_MAX,
         size: MANY,
@@ -195,7 +200,7 @@ fn transmit(caps: u64, asked: Option<&sys::fi_tx_attr>) -> Result<sys::fi_tx_att
 
 fn receive(caps: u64, asked: Option<&sys::fi_rx_attr>) -> Result<sys::fi_rx_attr, Refusal> {
     let mut given = sys::fi_rx_attr {
-        caps: caps & !sys::FI_SEND,
+        caps: caps & RECEIVE_CAPS,
         msg_order: sys::FI_ORDER_SAS,
         size: MANY,
         iov_limit: PARTS_MAX,
@@ -349,6 +354,19 @@ mod tests {
     }
 
     #[test]
+    fn a_direction_has_the_capabilities_that_apply_to_it() {
+        // As fi_endpoint(3) lists them for each direction.
+        let both = sys::FI_MSG | sys::FI_TAGGED;
+        let receive = sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_MULTI_RECV | sys::FI_SOURCE;
+        let offer = ask(|_| {}).unwrap();
+        assert_eq!(offer.transmit.caps, both | sys::FI_SEND);
+        assert_eq!(offer.receive.caps, both | receive);
+        let offer = ask(|hints| hints.caps = sys::FI_TAGGED | sys::FI_SEND).unwrap();
+        assert_eq!(offer.transmit.caps, sys::FI_TAGGED | sys::FI_SEND);
+        assert_eq!(offer.receive.caps & receive, 0);
+    }
+
+    #[test]
     fn what_each_mpi_library_asks_for_is_there() {
         let open_mpi_4 = ask(|hints| {
             let local = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
@@ -387,7 +405,7 @@ mod tests {
     #[test]
     fn each_attribute_beyond_what_there_is_is_refused() {
         type Change = (&'static str, fn(&mut Hints));
-        let changes: [Change; 39] = [
+        let changes: [Change; 42] = [
             ("remote memory access", |h| h.caps = sys::FI_TAGGED | sys::FI_RMA),
             ("atomic operations", |h| h.caps = sys::FI_ATOMIC),
             ("scalable endpoints", |h| h.caps = sys::FI_TAGGED | sys::FI_NAMED_RX_CTX),
@@ -400,6 +418,9 @@ mod tests {
             ("another protocol", |h| endpoint_of(h).protocol = 11),
             ("a newer protocol", |h| endpoint_of(h).protocol_version = 2),
             ("endless messages", |h| endpoint_of(h).max_msg_size = usize::MAX),
+            ("reads in order", |h| endpoint_of(h).max_order_raw_size = 1),
+            ("writes behind reads", |h| endpoint_of(h).max_order_war_size = 1),
+            ("writes in order", |h| endpoint_of(h).max_order_waw_size = usize::MAX),
             ("two sending contexts", |h| endpoint_of(h).tx_ctx_cnt = 2),
             ("a shared context", |h| endpoint_of(h).rx_ctx_cnt = sys::FI_SHARED_CONTEXT),
             ("a key", |h| endpoint_of(h).auth_key_size = 8),

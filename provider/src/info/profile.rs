@@ -31,15 +31,24 @@ pub(super) const PRIMARY: u64 =
 pub(super) const ALWAYS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_MULTI_RECV;
 /// Capabilities of a domain.
 pub(super) const DOMAIN_CAPS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+/// Capabilities that apply to sends.
+pub(super) const TRANSMIT_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND;
+/// Capabilities that apply to receives.
+pub(super) const RECEIVE_CAPS: u64 = sys::FI_MSG
+    | sys::FI_TAGGED
+    | sys::FI_RECV
+    | sys::FI_DIRECTED_RECV
+    | sys::FI_MULTI_RECV
+    | sys::FI_SOURCE;
 /// Default flags of sends.
-pub(super) const SEND_FLAGS: u64 = sys::FI_COMPLETION
+pub(crate) const SEND_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_INJECT
     | sys::FI_INJECT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_MATCH_COMPLETE;
 /// Default flags of receives.
-pub(super) const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
+pub(crate) const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
 
 /// All capabilities.
 pub(super) const CAPS: u64 = PRIMARY | ALWAYS | sys::FI_SOURCE;

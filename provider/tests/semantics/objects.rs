@@ -240,5 +240,10 @@ fn the_default_flags_of_an_endpoint_can_be_read_and_changed() {
         assert_eq!(endpoint.flags(flags), Err(sys::FI_EINVAL));
         assert_eq!(endpoint.set_flags(flags), Err(sys::FI_EINVAL));
     }
+    // Flags that an endpoint can't be opened with either.
+    for flags in [sys::FI_TRANSMIT | sys::FI_FENCE, sys::FI_RECV | sys::FI_INJECT] {
+        assert_eq!(endpoint.set_flags(flags), Err(sys::FI_EBADFLAGS));
+    }
+    assert_eq!(endpoint.flags(sys::FI_TRANSMIT), Ok(sys::FI_COMPLETION));
     world.close();
 }
