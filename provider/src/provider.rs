@@ -1,6 +1,6 @@
 //! The provider's description: fi_provider(3).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use tagmatch_ofi_sys as sys;
@@ -47,17 +47,34 @@ pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
 /// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries bring
 /// a copy with another one.
 fn version_of_core() -> Option<u32> {
-    let mut version = None;
+    let mut file: Option<CString> = None;
     // SAFETY: `look` takes the pointer that is passed here, and keeps nothing.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut version).cast()) };
-    version
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut file).cast()) };
+    let file = file?;
+    // SAFETY: the name is a string. The library is loaded and stays so; its function takes nothing and
+    // gives a number.
+    unsafe {
+        let handle = libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            return None;
+        }
+        let function = libc::dlsym(handle, c"fi_version".as_ptr());
+        let version = (!function.is_null()).then(|| {
+            let function: unsafe extern "C" fn() -> u32 = std::mem::transmute(function);
+            function()
+        });
+        libc::dlclose(handle);
+        version
+    }
 }
 
-/// Stores the version if this is the library. Gives 1 to end the search.
+/// Stores the file's name if this is the library. Gives 1 to end the search. It must not call
+/// dlopen(3): the loader holds one of its locks meanwhile, and another thread that loads a library
+/// takes both locks in the other order.
 unsafe extern "C" fn look(
     library: *mut libc::dl_phdr_info,
     _size: usize,
-    version: *mut c_void,
+    found: *mut c_void,
 ) -> c_int {
     // SAFETY: the loader gives a library, whose name is a string.
     let name = unsafe {
@@ -71,20 +88,8 @@ unsafe extern "C" fn look(
     if !file.starts_with(b"libfabric") {
         return 0;
     }
-    // SAFETY: the library is loaded and stays so. Its function takes nothing and gives a number.
-    // `version` is the place that `version_of_core` passes.
-    unsafe {
-        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        if handle.is_null() {
-            return 0;
-        }
-        let function = libc::dlsym(handle, c"fi_version".as_ptr());
-        if !function.is_null() {
-            let function: unsafe extern "C" fn() -> u32 = std::mem::transmute(function);
-            *version.cast::<Option<u32>>() = Some(function());
-        }
-        libc::dlclose(handle);
-    }
+    // SAFETY: the place that `version_of_core` passes.
+    unsafe { *found.cast::<Option<CString>>() = Some(name.to_owned()) };
     1
 }
 
