@@ -23,6 +23,8 @@ pub(crate) struct Domain {
     state: Lock<State>,
     /// Memory regions that are open.
     pub(crate) regions: AtomicUsize,
+    /// Event queues that are bound to the domain. They have no events of it.
+    pub(crate) events: Mutex<Vec<Arc<()>>>,
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -36,6 +38,7 @@ impl Domain {
             fabric,
             state: Lock::new(State::default(), is_shared),
             regions: AtomicUsize::new(0),
+            events: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
         let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);

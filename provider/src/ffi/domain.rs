@@ -1,6 +1,7 @@
 //! The functions of a domain: fi_domain(3), fi_mr(3).
 
 use std::ffi::{c_int, c_void};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tagmatch_ofi_sys as sys;
@@ -8,7 +9,7 @@ use tagmatch_ofi_sys as sys;
 use super::entry::{enter, head, retire, table};
 use super::handle::{DomainHandle, domain_of, fabric_of};
 use super::stub::{Stub, closable};
-use super::{av, cntr, cq, ep, mr};
+use super::{av, cntr, cq, ep, eq, mr};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
@@ -70,6 +71,7 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
             return Err(Errno::BUSY);
         }
         domain.is_closed.store(true, Ordering::Relaxed);
+        domain.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
         domain.fabric.children.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: `open` made the handle, and it was not closed before.
         unsafe { retire(fid.cast::<DomainHandle>()) };
@@ -84,13 +86,13 @@ unsafe extern "C" fn bind(fid: *mut sys::fid, queue: *mut sys::fid, flags: u64) 
             return Err(Errno::INVALID);
         }
         // SAFETY: the caller gives a domain and an object.
-        let class = unsafe {
-            domain_of(fid.cast())?;
-            (*queue).fclass
-        };
-        match (class, flags) {
-            (sys::FI_CLASS_EQ, 0) => Ok(()),
-            _ => Err(Errno::INVALID),
+        let (domain, class) = unsafe { (domain_of(fid.cast())?, (*queue).fclass) };
+        if class != sys::FI_CLASS_EQ || flags != 0 {
+            return Err(Errno::INVALID);
         }
+        // SAFETY: the class says that it is an event queue.
+        let bound = unsafe { eq::bound_to(queue.cast(), &domain.fabric)? };
+        domain.events.lock().unwrap_or_else(PoisonError::into_inner).push(bound);
+        Ok(())
     })
 }

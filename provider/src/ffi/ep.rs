@@ -10,7 +10,7 @@ use tagmatch_trace::Recorder;
 use super::entry::{count, enter, head, table};
 use super::handle::{EndpointHandle, Handle, domain_of, with_endpoint};
 use super::stub::{self, Stub, closable};
-use super::{av, cq, msg, tagged};
+use super::{av, cq, eq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;
 use crate::info;
@@ -154,7 +154,9 @@ unsafe extern "C" fn bind(fid: *mut sys::fid, other: *mut sys::fid, flags: u64) 
                 }
                 // An endpoint has no events.
                 sys::FI_CLASS_EQ if flags == 0 => {
-                    closed(domain.lock().endpoints.get(key)).map(|_| ())
+                    let bound = eq::bound_to(other.cast(), &domain.fabric)?;
+                    closed(domain.lock().endpoints.get_mut(key))?.events.push(bound);
+                    Ok(())
                 }
                 _ => Err(Errno::INVALID),
             }

@@ -19,6 +19,9 @@ const EVENTS_MAX: usize = 1 << 16;
 /// Longest event that a program may write, in bytes.
 const EVENT_BYTES_MAX: usize = 1 << 16;
 
+/// Held by an object that an event queue is bound to, until the object is closed.
+pub(crate) type EventsBound = Arc<()>;
+
 struct Event {
     number: u32,
     content: Vec<u8>,
@@ -28,6 +31,10 @@ struct Event {
 struct QueueHandle {
     object: sys::fid_eq,
     fabric: Arc<Fabric>,
+    /// The program may write events (`FI_WRITE`).
+    is_writable: bool,
+    /// The endpoints and domains that it is bound to have copies.
+    bound: EventsBound,
     /// `None`: it is closed.
     events: Mutex<Option<VecDeque<Event>>>,
 }
@@ -76,6 +83,10 @@ pub(crate) unsafe extern "C" fn open(
         if fabric.is_closed.load(Ordering::Relaxed) {
             return Err(Errno::CLOSED);
         }
+        let flags = attributes.map_or(0, |attributes| attributes.flags);
+        if flags & !(sys::FI_WRITE | sys::FI_AFFINITY) != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
         let waits = [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_YIELD];
         if attributes.is_some_and(|attributes| !waits.contains(&attributes.wait_obj)) {
             return Err(Errno::NO_SYSTEM_CALL);
@@ -85,6 +96,8 @@ pub(crate) unsafe extern "C" fn open(
         let handle = Box::new(QueueHandle {
             object: sys::fid_eq { fid, ops: table(&QUEUE) },
             fabric: fabric.clone(),
+            is_writable: flags & sys::FI_WRITE != 0,
+            bound: EventsBound::default(),
             events: Mutex::new(Some(VecDeque::new())),
         });
         // SAFETY: the caller gives a place for the queue.
@@ -97,12 +110,37 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
     enter(|| {
         // SAFETY: the caller closes an event queue.
         let handle = unsafe { of(fid.cast()) };
-        handle.lock().take().ok_or(Errno::CLOSED)?;
+        let mut events = handle.lock();
+        if events.is_some() && Arc::strong_count(&handle.bound) > 1 {
+            return Err(Errno::BUSY);
+        }
+        events.take().ok_or(Errno::CLOSED)?;
+        drop(events);
         handle.fabric.children.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: `open` made the handle, and it was not closed before.
         unsafe { retire(fid.cast::<QueueHandle>()) };
         Ok(())
     })
+}
+
+/// What an object of this fabric keeps while the event queue is bound to it.
+///
+/// # Safety
+/// `queue` is an event queue.
+pub(crate) unsafe fn bound_to(
+    queue: *mut sys::fid_eq,
+    fabric: &Arc<Fabric>,
+) -> Result<EventsBound> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { of(queue) };
+    let events = handle.lock();
+    if events.is_none() {
+        return Err(Errno::CLOSED);
+    }
+    if !Arc::ptr_eq(&handle.fabric, fabric) {
+        return Err(Errno::INVALID);
+    }
+    Ok(handle.bound.clone())
 }
 
 /// Whether no event waits.
@@ -209,8 +247,12 @@ unsafe extern "C" fn write(
         // SAFETY: the caller gives `length` bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.cast(), content.as_mut_ptr(), length) };
         // SAFETY: the caller gives an event queue.
-        let mut events = unsafe { of(queue) }.lock();
+        let handle = unsafe { of(queue) };
+        let mut events = handle.lock();
         let events = events.as_mut().ok_or(Errno::CLOSED)?;
+        if !handle.is_writable {
+            return Err(Errno::INVALID);
+        }
         if events.len() >= EVENTS_MAX {
             return Err(Errno::AGAIN);
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
 use tagmatch_device::slab::{Key, Slab};
@@ -66,6 +67,8 @@ pub(crate) struct Endpoint {
     pub(crate) transmit: Option<Binding>,
     pub(crate) receive: Option<Binding>,
     pub(crate) counters: Vec<Counts>,
+    /// Event queues that are bound to the endpoint. They have no events of it.
+    pub(crate) events: Vec<Arc<()>>,
     pub(crate) is_enabled: bool,
     /// A thread sleeps, or may sleep, until a queue of this endpoint has an entry.
     pub(crate) is_armed: bool,
@@ -107,6 +110,7 @@ impl Endpoint {
             transmit: None,
             receive: None,
             counters: Vec::new(),
+            events: Vec::new(),
             is_enabled: false,
             is_armed: false,
             multi_min,

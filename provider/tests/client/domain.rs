@@ -127,12 +127,16 @@ impl Domain {
 
     /// An event queue of the fabric.
     pub(crate) fn events(&self) -> *mut sys::fid_eq {
-        let mut attributes = sys::fi_eq_attr::zeroed();
+        self.events_of(sys::fi_eq_attr::zeroed()).expect("an event queue opens")
+    }
+
+    /// An event queue of the fabric with these attributes.
+    pub(crate) fn events_of(&self, attributes: sys::fi_eq_attr) -> Result<*mut sys::fid_eq, i32> {
+        let mut attributes = attributes;
         let (functions, mut queue) = (self.fabric_functions(), ptr::null_mut());
         let (from, to) = (&raw mut attributes, &raw mut queue);
-        code(call!(functions, eq_open(self.fabric, from, to, ptr::null_mut())))
-            .expect("an event queue opens");
-        queue
+        code(call!(functions, eq_open(self.fabric, from, to, ptr::null_mut())))?;
+        Ok(queue)
     }
 
     /// Closes the domain alone.

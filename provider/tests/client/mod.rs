@@ -14,7 +14,7 @@ mod queue;
 mod world;
 
 pub(crate) use code::{Code, call, code};
-pub(crate) use domain::{Domain, Hints, close};
+pub(crate) use domain::{Domain, Hints, bind, close};
 pub(crate) use endpoint::{Call, Endpoint, Name};
 pub(crate) use memory::{Memory, payload};
 pub(crate) use objects::{Counter, Vector};

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Call, Counter, Domain, Endpoint, Memory, Node, QueueSettings, Vector, payload};
+use crate::client::{
+    Call, Counter, Domain, Endpoint, Memory, Node, QueueSettings, Vector, payload,
+};
 use crate::client::{sys, within_limit};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;

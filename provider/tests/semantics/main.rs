@@ -10,6 +10,7 @@ mod client;
 
 mod cancels;
 mod counters;
+mod events;
 mod matching;
 mod multi;
 mod objects;
