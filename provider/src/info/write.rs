@@ -77,6 +77,8 @@ fn write(
     let domain = parts.zeroed::<sys::fi_domain_attr_2>()?;
     let fabric = parts.zeroed::<sys::fi_fabric_attr>()?;
     let (domain_name, fabric_name) = (parts.text(&offer.domain_name)?, parts.text(FABRIC)?);
+    // Any address: an endpoint has one of its own once it is opened (fi_getname).
+    let source = parts.zeroed::<[u8; Name::BYTES]>()?;
     let address = match destination {
         Some(_) => parts.zeroed::<[u8; Name::BYTES]>()?,
         None => std::ptr::null_mut(),
@@ -101,6 +103,8 @@ fn write(
             (*info).dest_addrlen = Name::BYTES;
             (*info).dest_addr = address.cast();
         }
+        (*info).src_addrlen = Name::BYTES;
+        (*info).src_addr = source.cast();
         (*info).caps = offer.caps;
         (*info).addr_format = ADDRESS_FORMAT;
         (*info).tx_attr = transmit;
@@ -158,6 +162,7 @@ mod tests {
             libc::free(found.tx_attr.cast());
             libc::free(found.rx_attr.cast());
             libc::free(found.ep_attr.cast());
+            libc::free(found.src_addr);
             libc::free(found.dest_addr);
             libc::free(info.cast());
         }
@@ -177,7 +182,10 @@ mod tests {
             assert_eq!(hints.provider_version, VERSION);
             assert_eq!(hints.endpoint.unwrap().mem_tag_format, offer.endpoint.mem_tag_format);
             assert!(read::destination(info) == Some(name));
-            assert_eq!((found.dest_addrlen, found.src_addrlen), (Name::BYTES, 0));
+            // fi_getinfo(3) asks for a source address, though it need not be of use to a peer.
+            assert_eq!((found.dest_addrlen, found.src_addrlen), (Name::BYTES, Name::BYTES));
+            let source = *found.src_addr.cast::<[u8; Name::BYTES]>();
+            assert!(Name::from_bytes(source).address().is_none());
             assert!((*found.fabric_attr).prov_name.is_null() && found.next.is_null());
             assert_eq!((*found.fabric_attr).api_version, version);
             let later = &*found.domain_attr.cast::<sys::fi_domain_attr_2>();
@@ -192,8 +200,8 @@ mod tests {
     #[test]
     fn without_memory_there_is_no_answer() {
         let (offer, name) = (offer(), name());
-        // The structure, five parts, two names, an address.
-        for allocations in 0..9 {
+        // The structure, five parts, two names, two addresses.
+        for allocations in 0..10 {
             LEFT.set(allocations);
             let answer = info(&offer, 0, Some(&name));
             LEFT.set(usize::MAX);
