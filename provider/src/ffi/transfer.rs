@@ -224,13 +224,9 @@ impl Incoming {
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         let memory = unsafe { self.pieces.only(true)?.ok_or(Errno::INVALID)? };
-        if endpoint.opened.directed && self.pattern.source != sys::FI_ADDR_UNSPEC {
-            // Later receives of other sources could not be matched in their order.
-            return Err(Errno::NOT_SUPPORTED);
-        }
         let tells = endpoint.receive_tells(self.flags.unwrap_or(endpoint.opened.receive_flags));
         let receive = self.receive(memory.start(), memory.len(), tells);
-        endpoint.post_multi(sinks, memory, receive)
+        endpoint.post_multi(sinks, self.pattern.source, memory, receive)
     }
 
     /// Looks for a message that waits.

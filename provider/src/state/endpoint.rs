@@ -81,6 +81,12 @@ pub(crate) struct Endpoint {
     pub(crate) operations: Slab<Operation>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
+    /// How many of them name their source: as long as there is one, `sorting` matches untagged messages.
+    pub(crate) directed: usize,
+    /// Untagged messages that were taken from the worker, and that no receive has matched yet.
+    pub(crate) strays: VecDeque<Message>,
+    /// So many of the oldest strays are for none of the receives that wait.
+    pub(crate) unwanted: usize,
     /// Numbers multi-receive buffers.
     pub(crate) multis: u64,
     /// Messages that were claimed, by the context of the claim.
@@ -118,6 +124,9 @@ impl Endpoint {
             sources: Vec::new(),
             operations: Slab::default(),
             pending: VecDeque::new(),
+            directed: 0,
+            strays: VecDeque::new(),
+            unwanted: 0,
             multis: 0,
             claimed: HashMap::new(),
             depths: Depths::default(),
@@ -135,7 +144,7 @@ impl Endpoint {
     #[cold]
     pub(crate) fn keep_armed(&mut self, sinks: &mut Sinks<'_>) {
         self.progress(sinks);
-        if !self.worker.arm() {
+        if !self.worker.arm() || self.directed > 0 {
             for queue in self.queues() {
                 if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
                     queue.wake();
@@ -198,10 +207,19 @@ impl Endpoint {
         }
         let Pattern { tag, mask, source } = pattern;
         let which = Match::masked(Tag(tag), TagMask(mask));
+        Ok(match self.named(sinks, source)? {
+            None => which,
+            Some(peer) => which.from(peer),
+        })
+    }
+
+    /// The peer that a receive names as its source, if it names one that counts.
+    #[inline]
+    pub(crate) fn named(&mut self, sinks: &Sinks<'_>, source: u64) -> Result<Option<Peer>> {
         if !self.opened.directed || source == sys::FI_ADDR_UNSPEC {
-            return Ok(which);
+            return Ok(None);
         }
-        Ok(which.from(self.peer(sinks, source)?))
+        self.peer(sinks, source).map(Some)
     }
 
     /// The address of the peer that sent a message, if the endpoint is to tell it.
@@ -248,8 +266,8 @@ impl Endpoint {
                 return total;
             }
             // What waits for the next part of a multi-receive buffer ends that part at once.
-            self.settle(sinks);
-            if count == 0 || total >= PORTION {
+            let has_begun = self.settle(sinks);
+            if !(has_begun || count > 0) || total >= PORTION {
                 return total;
             }
         }

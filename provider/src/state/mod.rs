@@ -14,6 +14,7 @@ mod pending;
 mod queue;
 mod receive;
 mod send;
+mod sorting;
 mod vector;
 
 use tagmatch_device::slab::{Key, Slab};
@@ -299,9 +300,15 @@ impl State {
         if queue.len() > 0 || queue.waiter.is_none() {
             return Ok(false);
         }
+        let endpoints = queue.endpoints.clone();
+        // The worker has an event for the thread that sleeps, and none for an unexpected message that
+        // a probe has taken in.
+        let sorts = |key: &Key| self.endpoints.get(*key).is_some_and(|e| e.directed > 0);
+        if endpoints.iter().any(sorts) {
+            return Ok(false);
+        }
         queue.clear();
         queue.is_armed = true;
-        let endpoints = queue.endpoints.clone();
         let is_armed = endpoints.iter().all(|key| {
             self.endpoints.get_mut(*key).is_none_or(|endpoint| {
                 endpoint.is_armed = true;

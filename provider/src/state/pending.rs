@@ -1,6 +1,6 @@
 //! Receives of untagged messages that the worker doesn't have, or not as a whole.
 
-use tagmatch::{Buffer, Match};
+use tagmatch::{Buffer, Match, Peer};
 
 use super::operation::Receive;
 use crate::memory::Memory;
@@ -11,6 +11,8 @@ pub(crate) enum Pending {
     Plain {
         /// What it takes.
         which: Match,
+        /// The only peer whose messages it takes, if it names one.
+        source: Option<Peer>,
         /// Its buffer.
         buffer: Buffer,
         /// Its entry.
@@ -20,11 +22,11 @@ pub(crate) enum Pending {
     Multi {
         /// What remains of the buffer.
         rest: Memory,
-        /// The entries of its messages.
+        /// The only peer whose messages it takes, if it names one.
+        source: Option<Peer>,
+        /// The entries of its messages. `multi` is the buffer's number on this endpoint.
         receive: Receive,
-        /// Its number on this endpoint.
-        number: u64,
-        /// The worker has a part of it.
+        /// The worker has a part of it: a message may be on its way into the buffer.
         is_posted: bool,
         /// It was cancelled: it ends with its part.
         is_cancelled: bool,
@@ -37,5 +39,17 @@ impl Pending {
         match self {
             Pending::Plain { receive, .. } | Pending::Multi { receive, .. } => receive,
         }
+    }
+
+    /// The only peer whose messages it takes, if it names one.
+    pub(crate) fn source(&self) -> Option<Peer> {
+        match self {
+            Pending::Plain { source, .. } | Pending::Multi { source, .. } => *source,
+        }
+    }
+
+    /// Whether the worker has a part of it.
+    pub(crate) fn is_posted(&self) -> bool {
+        matches!(self, Pending::Multi { is_posted: true, .. })
     }
 }

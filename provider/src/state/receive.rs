@@ -27,14 +27,16 @@ impl Endpoint {
         receive: Receive,
     ) -> Result<()> {
         let which = self.which(sinks, pattern)?;
-        if !self.pending.is_empty() && pattern.is_untagged() {
-            self.pending.push_back(Pending::Plain { which, buffer, receive });
+        if pattern.is_untagged() && !(self.pending.is_empty() && self.strays.is_empty()) {
+            let source = self.named(sinks, pattern.source)?;
+            self.push_pending(Pending::Plain { which, source, buffer, receive });
+            self.settle(sinks);
             return Ok(());
         }
-        self.begin(sinks, which, buffer, receive)
+        self.begin(sinks, which, buffer, receive).map(|_| ())
     }
 
-    /// Hands a receive to the worker.
+    /// Hands a receive to the worker. `false`: the worker has refused it.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -42,33 +44,42 @@ impl Endpoint {
         which: Match,
         buffer: Buffer,
         receive: Receive,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let key = self.vacant()?;
         let posted = self.worker.recv_queued(which, buffer, key.to_bits());
-        self.begun(sinks, key, receive, posted);
-        Ok(())
+        Ok(self.begun(sinks, key, receive, posted))
     }
 
     /// The worker has a receive, or has refused it. A receive whose source is down ends with an
     /// error entry, as if the source had gone down afterwards.
     #[inline]
-    fn begun(
+    pub(crate) fn begun(
         &mut self,
         sinks: &mut Sinks<'_>,
         key: Key,
         receive: Receive,
         posted: std::result::Result<QueuedRequest, Failed>,
-    ) {
+    ) -> bool {
         match posted {
             Ok(request) => {
                 self.operations.fill(key, Operation::of_receive(&receive, request));
                 self.depths.posted();
+                true
             }
             Err(Failed { error, .. }) => {
-                let entry = Entry::failed(receive.context, receive.kind, errno::of_error(&error));
-                self.tell(sinks, entry, true);
+                self.fail(sinks, &receive, errno::of_error(&error));
+                false
             }
         }
+    }
+
+    /// Ends a receive that the worker doesn't have with an error entry. It gives a multi-receive buffer
+    /// back.
+    #[cold]
+    pub(crate) fn fail(&self, sinks: &mut Sinks<'_>, receive: &Receive, numbers: (Errno, Reason)) {
+        let gives_back = if receive.multi.is_some() { sys::FI_MULTI_RECV } else { 0 };
+        let entry = Entry::failed(receive.context, receive.kind | gives_back, numbers);
+        self.tell(sinks, entry, true);
     }
 
     /// Looks for a message that waits, as `FI_PEEK` does, and adds the entry that says what was

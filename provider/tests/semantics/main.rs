@@ -13,6 +13,7 @@ mod counters;
 mod events;
 mod matching;
 mod multi;
+mod multi_from;
 mod objects;
 mod offload;
 mod orders;
