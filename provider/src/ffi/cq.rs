@@ -189,6 +189,9 @@ unsafe extern "C" fn sread(
 /// Reads without result before the thread sleeps.
 const LOOKS: u32 = 2000;
 
+/// The longest sleep, after which a thread looks again.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
 unsafe extern "C" fn sreadfrom(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
@@ -211,6 +214,7 @@ unsafe extern "C" fn sreadfrom(
         let least = least.clamp(1, wanted.max(1));
         let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
         let began = Instant::now();
+        let mut is_interrupted = false;
         for look in 0u32.. {
             let waiter = {
                 let mut state = handle.domain.lock();
@@ -218,7 +222,7 @@ unsafe extern "C" fn sreadfrom(
                 let queue = closed(state.queues.get_mut(handle.key))?;
                 let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
                 let is_over = left.is_some_and(|left| left.is_zero());
-                let is_signalled = std::mem::take(&mut queue.is_signalled);
+                let is_signalled = std::mem::take(&mut queue.is_signalled) || is_interrupted;
                 let has_failed = queue.first().is_some_and(|first| first.failure.is_some());
                 if queue.len() >= least || has_failed || is_over || is_signalled {
                     queue.take(&mut output);
@@ -234,9 +238,12 @@ unsafe extern "C" fn sreadfrom(
             match waiter {
                 None => std::hint::spin_loop(),
                 Some((waiter, left)) => {
-                    let left = left.unwrap_or(Duration::from_secs(3600));
+                    let left = left.unwrap_or(SLEEP_MAX);
+                    let slept = Instant::now();
                     // A failed sleep is a short one: the loop looks again.
-                    let _ = sleep_until_readable(&[waiter.as_fd()], left);
+                    let woken = sleep_until_readable(&[waiter.as_fd()], left);
+                    // A signal handler ends the call (fi_cq(3)).
+                    is_interrupted = woken.is_ok_and(|woken| !woken) && slept.elapsed() < left;
                     handle.domain.lock().end_sleep(handle.key);
                 }
             }

@@ -296,7 +296,8 @@ fn random_receives_and_messages_meet_as_in_plain_lists() {
                 .map(|_| world.entry(2))
                 .map(|entry| (entry.context, entry.length, entry.flags, entry.failure))
                 .collect();
-            (expected.sort_unstable(), told.sort_unstable());
+            expected.sort_unstable();
+            told.sort_unstable();
             assert_eq!(told, expected, "seed {seed}, step {context}");
             assert_eq!(world.queue(2).poll(), None, "seed {seed}, step {context}");
         }

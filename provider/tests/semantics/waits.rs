@@ -318,3 +318,33 @@ fn a_blocking_read_is_woken_while_another_queue_of_the_endpoint_is_read() {
     receives.close().unwrap();
     world.close();
 }
+
+#[test]
+fn a_signal_handler_ends_a_wait() {
+    extern "C" fn handler(_signal: i32) {}
+    // SAFETY: the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let world = world(sys::FI_WAIT_UNSPEC);
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            // SAFETY: the call has no pointers.
+            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            world.queue(1).sread(-1)
+        });
+        let thread = told.recv().unwrap();
+        // The first ones may come before the thread sleeps.
+        within_limit("an end of the wait", || {
+            thread::sleep(Duration::from_millis(5));
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+            waiting.is_finished().then_some(())
+        });
+        assert_eq!(waiting.join().unwrap(), Err(sys::FI_EAGAIN));
+    });
+    world.close();
+}
