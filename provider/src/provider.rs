@@ -2,9 +2,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use tagmatch_ofi_sys as sys;
 
+use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::info;
 use crate::report;
@@ -17,12 +19,15 @@ pub(crate) const NAME: &CStr = c"tagmatch";
 /// that are older than what a program asks for.
 const VERSION: u32 = sys::FI_VERSION(2, 6);
 
+/// The oldest libfabric whose structures are as large as those that this provider reads.
+const OLDEST: u32 = sys::FI_VERSION(1, 17);
+
 struct Provider(sys::fi_provider);
 
 // SAFETY: libfabric alone uses the description, after `fi_prov_ini` has given it.
 unsafe impl Sync for Provider {}
 
-static PROVIDER: std::sync::OnceLock<Box<Provider>> = std::sync::OnceLock::new();
+static PROVIDER: OnceLock<Box<Provider>> = OnceLock::new();
 
 // SAFETY: as for `Sync`.
 unsafe impl Send for Provider {}
@@ -93,6 +98,29 @@ unsafe extern "C" fn look(
     1
 }
 
+/// What is wrong with a libfabric of this version.
+fn fault_of_core(version: u32) -> Option<String> {
+    let numbers = |version: u32| format!("{}.{}", version >> 16, version & 0xffff);
+    (version < OLDEST).then(|| {
+        let (version, oldest) = (numbers(version), numbers(OLDEST));
+        format!("libfabric {version} is too old; {oldest} or a later one is needed")
+    })
+}
+
+/// Whether libfabric is new enough. If it isn't, that is said on standard error once.
+fn check_core() -> Result<()> {
+    static CHECKED: OnceLock<bool> = OnceLock::new();
+    let check = || {
+        let version = PROVIDER.get().map_or(VERSION, |provider| provider.0.fi_version);
+        let fault = fault_of_core(version);
+        if let Some(fault) = &fault {
+            eprintln!("tagmatch: {fault}");
+        }
+        fault.is_none()
+    };
+    if *CHECKED.get_or_init(check) { Ok(()) } else { Err(Errno::NO_DATA) }
+}
+
 unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
@@ -102,7 +130,8 @@ unsafe extern "C" fn getinfo(
     found: *mut *mut sys::fi_info,
 ) -> c_int {
     ffi::enter(|| {
-        let settings = settings::of_environment().ok_or(crate::errno::Errno::NO_DATA)?;
+        check_core()?;
+        let settings = settings::of_environment().ok_or(Errno::NO_DATA)?;
         // SAFETY: libfabric passes on what its caller gives.
         unsafe { info::getinfo(&settings, version, node, flags, hints, found) }
     })
@@ -118,4 +147,18 @@ unsafe extern "C" fn cleanup() {
         }
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_libfabric_with_smaller_structures_is_refused_in_words() {
+        for (major, minor) in [(1, 17), (1, 22), (2, 0), (2, 6)] {
+            assert_eq!(fault_of_core(sys::FI_VERSION(major, minor)), None);
+        }
+        let fault = fault_of_core(sys::FI_VERSION(1, 16)).unwrap();
+        assert_eq!(fault, "libfabric 1.16 is too old; 1.17 or a later one is needed");
+    }
 }
