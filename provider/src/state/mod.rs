@@ -294,10 +294,16 @@ impl State {
 
     /// Makes the descriptor of a completion queue readable at the next event. `false`: there is
     /// something to read, or to do, already.
+    ///
+    /// # Errors
+    /// The queue has no descriptor (`FI_WAIT_NONE`).
     pub(crate) fn arm(&mut self, key: Key) -> Result<bool> {
         self.progress_queue(key, None)?;
         let queue = closed(self.queues.get_mut(key))?;
-        if queue.len() > 0 || queue.waiter.is_none() {
+        if queue.waiter.is_none() {
+            return Err(Errno::INVALID);
+        }
+        if queue.len() > 0 {
             return Ok(false);
         }
         let endpoints = queue.endpoints.clone();

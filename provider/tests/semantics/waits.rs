@@ -140,6 +140,9 @@ fn a_blocking_read_ends_with_the_time_limit() {
 fn a_queue_without_a_wait_object_has_no_blocking_reads() {
     let world = world(sys::FI_WAIT_NONE);
     assert_eq!(world.queue(0).sread(0), Err(sys::FI_ENOSYS));
+    // Nor does it ever become safe to sleep on it.
+    let mut objects = [world.queue(0).queue.cast()];
+    assert_eq!(world.node(0).domain.trywait(&mut objects), Err(sys::FI_EINVAL));
     world.close();
 }
 
