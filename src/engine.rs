@@ -294,6 +294,17 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
+    pub(crate) fn send_at_once(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> bool {
+        on!(self, engine => engine.inject_at_once(peer, tag, immediate, payload), _engine => false)
+    }
+
+    #[inline(always)]
     pub(crate) fn receive(
         &mut self,
         pattern: &Pattern,

@@ -307,6 +307,25 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(inject).map_err(|fault| self.error(*fault))
     }
 
+    /// Sends a message if it can leave at once: it is short, and nothing waits for the peer. `true`:
+    /// it has been sent, in order with other sends, and counts as complete. `false`: nothing was done,
+    /// and another function has to send it. Copies nothing, and waits for nothing. Over UCX no message
+    /// leaves so.
+    ///
+    /// # Errors
+    /// The peer is one of another worker.
+    #[inline]
+    pub fn send_at_once(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<bool, Error> {
+        let (id, tag) = (self.own(peer)?, tag.into());
+        Ok(self.access.with(|state| state.engine.send_at_once(id, tag, immediate, payload)))
+    }
+
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received; a longer message is truncated.
     #[inline]

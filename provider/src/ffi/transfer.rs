@@ -147,12 +147,18 @@ pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> isiz
     enter(|| unsafe {
         with_endpoint(endpoint, |endpoint, sinks| {
             let flags = flags.unwrap_or(endpoint.opened.send_flags);
-            let buffer =
-                if flags & sys::FI_INJECT != 0 { pieces.copy()? } else { pieces.buffer(false)?.1 };
             let (immediate, kind, context) =
                 (immediate(data), sys::FI_SEND | kind, context as usize);
-            let send = Send { buffer, destination, tag, immediate, context, kind, flags };
-            endpoint.send(sinks, send)
+            let send = Send { destination, tag, immediate, context, kind, flags };
+            if let Some(memory) = pieces.only(false)?
+                && memory.len() <= INJECT_MAX
+                && endpoint.send_short(sinks, &send, memory.bytes())?
+            {
+                return Ok(());
+            }
+            let buffer =
+                if flags & sys::FI_INJECT != 0 { pieces.copy()? } else { pieces.buffer(false)?.1 };
+            endpoint.send(sinks, &send, buffer)
         })
     })
 }

@@ -8,9 +8,8 @@ use super::entry::Entry;
 use super::operation::Operation;
 use crate::errno::{self, Errno, Result};
 
-/// A message to send.
+/// A message to send, without its bytes.
 pub(crate) struct Send {
-    pub(crate) buffer: Buffer,
     /// The address in the endpoint's vector.
     pub(crate) destination: u64,
     /// The worker's tag.
@@ -24,14 +23,44 @@ pub(crate) struct Send {
 }
 
 impl Endpoint {
+    /// Sends a short message that can leave at once. `false`: nothing was done.
+    #[inline]
+    pub(crate) fn send_short(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        send: &Send,
+        payload: &[u8],
+    ) -> Result<bool> {
+        if send.flags & (sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE) != 0 {
+            return Ok(false);
+        }
+        let peer = self.peer_of_send(sinks, send.destination)?;
+        let sent = self.worker.send_at_once(peer, send.tag, payload, send.immediate);
+        let is_sent = sent.map_err(|error| errno::of_error(&error).0)?;
+        if is_sent {
+            self.tell(sinks, Entry::new(send.context, send.kind), self.send_tells(send.flags));
+        }
+        Ok(is_sent)
+    }
+
+    /// Whether the success of a send with these flags is an entry.
+    #[inline]
+    fn send_tells(&self, flags: u64) -> bool {
+        self.transmit.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
+    }
+
     /// Sends a message. A send that is complete at once has its entry at once. A send to a peer that
     /// is down ends with an error entry, as if the peer had gone down afterwards.
-    #[inline]
-    pub(crate) fn send(&mut self, sinks: &mut Sinks<'_>, send: Send) -> Result<()> {
-        let Send { buffer, destination, tag, immediate, context, kind, flags } = send;
+    #[cold]
+    pub(crate) fn send(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        send: &Send,
+        buffer: Buffer,
+    ) -> Result<()> {
+        let Send { destination, tag, immediate, context, kind, flags } = *send;
         let peer = self.peer_of_send(sinks, destination)?;
-        let tells = self.transmit.is_some_and(|binding| !binding.selective)
-            || flags & sys::FI_COMPLETION != 0;
+        let tells = self.send_tells(flags);
         let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {
             SendMode::Delivered
         } else if flags & sys::FI_MATCH_COMPLETE != 0 {
