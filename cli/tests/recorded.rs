@@ -118,3 +118,30 @@ fn a_damaged_trace_is_refused_with_the_byte() {
     let said = text(replay(&[&short]).stderr);
     assert!(said.starts_with(&format!("{short}: at byte 0: the header must be")), "{said}");
 }
+
+#[test]
+fn a_match_that_differs_from_the_programs_own_is_told() {
+    let scratch = Scratch::new("differing");
+    let file = scratch.0.join("rank-0.trace");
+    let worker = Worker::new(Config::default()).unwrap();
+    let recorder = Recorder::create(&file, "", Recorder::BYTES_MAX).unwrap();
+    worker.observe(Box::new(recorder)).unwrap();
+    let receives = [100, 200].map(|tag| worker.recv(Match::tag(tag), vec![0; 8]));
+    for tag in [100, 200] {
+        worker.send(worker.oneself(), tag, vec![0; 8]).wait().unwrap();
+    }
+    receives.into_iter().for_each(|receive| drop(receive.wait().unwrap()));
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The records behind the block's number that say "matched": their last four bytes name the receive.
+    let matches: Vec<_> =
+        (4096 + 16..bytes.len()).step_by(8).filter(|at| bytes[*at] == 3).collect();
+    let &[first, second] = &matches[..] else { panic!("{matches:?}") };
+    for byte in 4..8 {
+        bytes.swap(first + byte, second + byte);
+    }
+    let swapped = scratch.file("swapped.trace", &bytes);
+    for nic in ["off", "model"] {
+        let output = text(replay(&[&swapped, "--hw-tags", nic]).stdout);
+        assert!(output.contains("recorded   2 of 4 outcomes are not those"), "{output}");
+    }
+}
