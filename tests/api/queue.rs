@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::config;
+use crate::common::{Ability, config, has};
 use crate::pair::{Pair, bytes, pair, pair_with};
 use tagmatch::{
     Config, End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions,
@@ -77,6 +77,35 @@ fn every_queued_operation_has_one_end() {
         assert_eq!(buffer, bytes(size(i - 1000)));
     }
     assert!(has_no_end(&p.a) && has_no_end(&p.b));
+}
+
+#[test]
+fn acknowledged_short_messages_among_long_ones_end_each_once() {
+    let p = pair();
+    const COUNT: u64 = 40;
+    // The long ones take longer, so acknowledgements of later short ones come before their own.
+    let size = |i: u64| if i.is_multiple_of(5) { 1 << 20 } else { 8 };
+    let mode = if has(Ability::Delivered) { SendMode::Delivered } else { SendMode::Synchronous };
+    let options = SendOptions { mode, ..SendOptions::default() };
+    for round in 0..3 {
+        for i in 0..COUNT {
+            p.b.recv_queued(Match::tag(i), vec![0; size(i)], i).unwrap();
+        }
+        // A NIC may take the receives up before the messages come.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            p.progress();
+        }
+        let send = |i: u64| p.a.send_queued_with(p.to_b, i, bytes(size(i)), options, i).unwrap();
+        let sent = (0..COUNT).filter_map(|i| under_way(send(i))).count();
+        for (i, (result, buffer)) in ended(&p, &p.b, COUNT as usize) {
+            assert_eq!((result.unwrap().tag.0, buffer), (i, bytes(size(i))), "round {round}");
+        }
+        for (i, (result, _)) in ended(&p, &p.a, sent) {
+            assert!(result.is_ok(), "round {round}, message {i}: {result:?}");
+        }
+    }
+    assert_eq!(p.a.counters().peer_faults + p.b.counters().peer_faults, 0);
 }
 
 #[test]

@@ -25,6 +25,8 @@ struct Exposed {
     // buffer.
     region: Option<Region>,
     buffer: Buffer,
+    /// A place for a FIN is kept until the buffer is withdrawn.
+    awaits_fin: bool,
 }
 
 /// The table of exposed buffers. A buffer in the user's own memory is registered for exactly as
@@ -46,6 +48,7 @@ impl Exposures {
         &mut self,
         pd: &Arc<Pd>,
         buffer: Buffer,
+        awaits_fin: bool,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
         let Some(key) = self.entries.vacant(Key::SHORT_MAX) else {
             return Err((buffer, DeviceError::too_many_exposed()));
@@ -67,15 +70,15 @@ impl Exposures {
         if region.is_some() {
             self.spans.insert((span.key, span.address, id));
         }
-        self.entries.fill(key, Exposed { region, buffer });
+        self.entries.fill(key, Exposed { region, buffer, awaits_fin });
         Ok(Exposure { id, span })
     }
 
     /// Returns an exposed buffer. It is unregistered; or, with `lingers`, stays registered until
-    /// [`Exposures::unregister_expired`].
-    pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
+    /// [`Exposures::unregister_expired`]. Also returns whether a place for a FIN was kept for it.
+    pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<(Buffer, bool)> {
         let key = self.entries.key_of_short(id.0)?;
-        let Exposed { region, buffer } = self.entries.remove(key)?;
+        let Exposed { region, buffer, awaits_fin } = self.entries.remove(key)?;
         if let Some(region) = region {
             let span = RemoteSpan::of(&buffer, region.rkey);
             self.spans.remove(&(span.key, span.address, id));
@@ -85,7 +88,7 @@ impl Exposures {
                 self.withdrawn.push_back((Instant::now(), region));
             }
         }
-        Some(buffer)
+        Some((buffer, awaits_fin))
     }
 
     /// Unregisters the regions that have lingered for the linger time.
@@ -126,7 +129,7 @@ mod tests {
         let withdraw = |exposures: &mut Exposures, rkey, lingers| {
             // A region of memory that stays registered needs no device.
             let region = Some(Region::kept(rkey, rkey));
-            let exposed = Exposed { region, buffer: Buffer::zeroed(1) };
+            let exposed = Exposed { region, buffer: Buffer::zeroed(1), awaits_fin: false };
             let key = exposures.entries.insert(exposed, 1).ok().unwrap();
             assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
         };

@@ -66,6 +66,7 @@ mod credits;
 mod datagrams;
 mod ending;
 mod event_fds;
+mod exposing;
 mod exposure;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -387,12 +388,16 @@ impl Device for Verbs {
         register(&self.pd, memory).map_err(registration_error)
     }
 
-    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.exposures.expose(&self.pd, buffer)
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.expose_to(reader, buffer)
     }
 
-    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.exposures.withdraw(id, !self.config.linger.is_zero())
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.withdraw_from(reader, id)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {

@@ -51,8 +51,8 @@ pub(super) struct Link {
     /// A second queue pair that receives, present if either side's NIC matches tags: such a NIC
     /// owns the send queue of the queue pair on which it receives.
     pub(super) receive_qp: Option<Qp>,
-    /// Rendezvous requests whose FIN the peer's NIC may send. A NIC sends FINs without a credit, so
-    /// a small buffer is posted for each.
+    /// Buffers that are exposed to the peer, whose NIC may send a FIN for each. A NIC sends FINs
+    /// without a credit, so a small receive buffer is posted for each.
     pub(super) fins: usize,
     pub(super) grant: Grant,
     pub(super) allowance: Allowance,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::tm::{Opcode, TMH_BYTES};
+use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, Refused};
 use tagmatch_rdma_core_sys as sys;
 
@@ -65,19 +65,8 @@ impl Verbs {
             self.receives.need(1).map_err(|_| Refused::Full)?;
             link.allowance.has_reserved = true;
         }
-        let awaits_fin = link.receive_qp.is_some()
-            && message.header.first() == Some(&(Opcode::Rendezvous as u8));
-        if awaits_fin {
-            self.fins.need(1).map_err(|_| Refused::Full)?;
-        }
-        let sent = link.send(peer, message, &mut self.outbox);
-        if awaits_fin {
-            match sent {
-                Ok(Ok(())) => link.fins += 1,
-                _ => self.fins.spare(1),
-            }
-        }
-        sent?.map_err(|error| {
+        let sent = link.send(peer, message, &mut self.outbox)?;
+        sent.map_err(|error| {
             self.lose_peer(peer, errno(&error));
             Refused::Down
         })
@@ -245,7 +234,6 @@ impl Verbs {
             _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::code_of(head),
             _ => None,
         };
-        let is_fin = head.first() == Some(&(Opcode::Fin as u8));
         if let Some(code) = signal {
             self.receives.give_back(at);
             self.on_signal(peer, code);
@@ -255,10 +243,6 @@ impl Verbs {
             self.receives.give_back(at);
             return Outcome::Internal;
         }
-        if is_fin {
-            // The peer's software has sent this FIN, so its NIC won't send one.
-            self.count_fin(peer);
-        }
         let has_immediate = wc.wc_flags & sys::IBV_WC_WITH_IMM != 0;
         let immediate = has_immediate.then_some(immediate);
         let through_list = wc.opcode == sys::IBV_WC_TM_RECV;
@@ -267,17 +251,13 @@ impl Verbs {
 
     /// Whether the connection has two queue pairs. Its signals are messages then.
     fn has_two_pairs(&self, peer: PeerId) -> bool {
-        match &self.peers[peer.index()].state {
-            PeerState::Up(link) => link.receive_qp.is_some(),
-            PeerState::Ending(ending) => ending.link.receive_qp.is_some(),
-            _ => false,
-        }
+        self.link(peer).is_some_and(|link| link.receive_qp.is_some())
     }
 
     /// Handles a FIN that the peer's NIC has sent.
     fn on_fin(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
         let Some(at) = self.fins.received(wc.wr_id) else { return Outcome::Internal };
-        if !self.count_fin(peer) {
+        if self.link(peer).is_none_or(|link| link.fins == 0) {
             self.fins.give_back(at);
             self.end_for_violation(peer, "a FIN without a rendezvous");
             return Outcome::Internal;
@@ -285,22 +265,6 @@ impl Verbs {
         let length = wc.byte_len as usize;
         let place = Place::Fin(at);
         Outcome::Message { peer, place, length, immediate: None, through_list: false }
-    }
-
-    /// One of our rendezvous has ended, so no buffer is needed for its FIN any more. Returns
-    /// `false` if no rendezvous was under way.
-    fn count_fin(&mut self, peer: PeerId) -> bool {
-        let link = match &mut self.peers[peer.index()].state {
-            PeerState::Up(link) => link,
-            PeerState::Ending(ending) => &mut ending.link,
-            _ => return false,
-        };
-        let was_due = link.fins > 0;
-        if was_due {
-            link.fins -= 1;
-            self.fins.spare(1);
-        }
-        was_due
     }
 
     /// The NIC's list has matched a message, or has received its data.

@@ -1,0 +1,66 @@
+//! Exposing buffers to a peer, whose NIC may answer each with a FIN.
+
+use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, PeerId};
+
+use super::Verbs;
+use super::exposure::registration_error;
+use super::link::Link;
+use super::peer::PeerState;
+
+impl Verbs {
+    /// See [`Device::expose`](tagmatch_device::Device::expose).
+    pub(super) fn expose_to(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        let awaits_fin = self.link(reader).is_some_and(|link| link.receive_qp.is_some());
+        if awaits_fin && let Err(source) = self.fins.need(1) {
+            let error = match source.raw_os_error() {
+                Some(libc::ENOBUFS) => DeviceError::too_many_exposed(),
+                _ => registration_error(source),
+            };
+            return Err((buffer, error));
+        }
+        let exposed = self.exposures.expose(&self.pd, buffer, awaits_fin);
+        if awaits_fin {
+            match (&exposed, self.link_mut(reader)) {
+                (Ok(_), Some(link)) => link.fins += 1,
+                _ => self.fins.spare(1),
+            }
+        }
+        exposed
+    }
+
+    /// See [`Device::withdraw`](tagmatch_device::Device::withdraw). The reader has answered by now,
+    /// or will not: its NIC sends no FIN for the buffer any more.
+    ///
+    /// The arrival of a FIN doesn't end the wait for one: a FIN that the peer's software sends may
+    /// be for a message that was sent eagerly and asked for an acknowledgement.
+    pub(super) fn withdraw_from(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        let (buffer, awaits_fin) = self.exposures.withdraw(id, !self.config.linger.is_zero())?;
+        // A connection that has ended waits for no FINs.
+        if awaits_fin && let Some(link) = self.link_mut(reader) {
+            link.fins -= 1;
+            self.fins.spare(1);
+        }
+        Some(buffer)
+    }
+
+    /// The connection to a peer, if it is up or ending.
+    pub(super) fn link(&self, peer: PeerId) -> Option<&Link> {
+        match &self.peers.get(peer.index())?.state {
+            PeerState::Up(link) => Some(link),
+            PeerState::Ending(ending) => Some(&ending.link),
+            _ => None,
+        }
+    }
+
+    fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
+        match &mut self.peers.get_mut(peer.index())?.state {
+            PeerState::Up(link) => Some(link),
+            PeerState::Ending(ending) => Some(&mut ending.link),
+            _ => None,
+        }
+    }
+}
