@@ -9,7 +9,10 @@ use tagmatch_trace::{Trace, check};
 
 fuzz_target!(|data: &[u8]| {
     read(data);
-    read(&records(data));
+    // A file of records takes a hundred times as long as a short text.
+    if !data.starts_with(b"tagtrace") {
+        read(&records(data));
+    }
 });
 
 fn read(data: &[u8]) {
