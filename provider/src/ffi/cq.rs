@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
@@ -16,13 +17,14 @@ use crate::state::{Output, Queue, State, Waiter, closed, insert};
 
 /// A completion queue as the caller has it.
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub(crate) struct Object {
     cq: sys::fid_cq,
     format: sys::fi_cq_format,
     wait: sys::fi_wait_obj,
     /// `FI_CQ_COND_THRESHOLD`: blocking reads wait for as many entries as they are told.
     by_threshold: bool,
+    /// Reads in a row that gave no entry.
+    idle_reads: AtomicU32,
 }
 
 type QueueHandle = Handle<Object>;
@@ -79,6 +81,7 @@ pub(crate) unsafe extern "C" fn open(
             format,
             wait: attributes.wait_obj,
             by_threshold: attributes.wait_cond == sys::FI_CQ_COND_THRESHOLD,
+            idle_reads: AtomicU32::new(0),
         };
         // SAFETY: the caller gives a place for the queue.
         unsafe { *queue = Handle::into_raw(object, domain, key).cast() };
@@ -161,6 +164,26 @@ unsafe extern "C" fn read(queue: *mut sys::fid_cq, to: *mut c_void, wanted: usiz
     unsafe { readfrom(queue, to, wanted, std::ptr::null_mut()) }
 }
 
+/// Reads in a row that give no entry before each further one gives the processor to other threads.
+/// Programs read in a loop until a peer has answered. Where processes outnumber processors, the peer
+/// may need the processor of the thread that reads. So many reads take some 30 µs: more than most
+/// answers take from a peer that has a processor.
+const READS_BEFORE_YIELD: u32 = 1000;
+
+impl Object {
+    /// Counts a read that gave no entry. The domain's lock is not held.
+    #[inline]
+    fn has_waited(&self) {
+        // Threads that read at once may lose each other's counts, and yield later.
+        let reads = self.idle_reads.load(Ordering::Relaxed);
+        if reads < READS_BEFORE_YIELD {
+            self.idle_reads.store(reads + 1, Ordering::Relaxed);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
 unsafe extern "C" fn readfrom(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
@@ -171,7 +194,13 @@ unsafe extern "C" fn readfrom(
     count(|| unsafe {
         let handle = of(queue);
         let output = output(handle, to, wanted, sources)?;
-        handle.domain.lock().read(handle.key, output)
+        let result = handle.domain.lock().read(handle.key, output);
+        match result {
+            Ok(_) => handle.object.idle_reads.store(0, Ordering::Relaxed),
+            // An error entry counts as none: programs that probe in a loop read one for each probe.
+            Err(_) => handle.object.has_waited(),
+        }
+        result
     })
 }
 

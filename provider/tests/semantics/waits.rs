@@ -1,9 +1,12 @@
 //! Waiting for entries: fi_cq(3), fi_poll(3). No test measures a time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Domain, Hints, Memory, Node, Queue, QueueSettings, World, sys, within_limit};
+use crate::client::{
+    Call, Domain, Hints, Memory, Node, Queue, QueueSettings, World, sys, within_limit,
+};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 /// Much more than any wait of a test takes.
@@ -16,6 +19,20 @@ fn world(wait: sys::fi_wait_obj) -> World {
     let settings = QueueSettings { wait, ..QueueSettings::default() };
     let node = || Node::of(&Hints::default(), settings, BOTH);
     World::with(vec![node(), node()])
+}
+
+/// Leaves this thread one processor: the first one that it may use.
+fn use_one_processor() {
+    // SAFETY: a set of processors is plain data, and both calls are given one and its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &raw mut set), 0);
+        let may_use = |number: &usize| libc::CPU_ISSET(*number, &set);
+        let first = (0..libc::CPU_SETSIZE as usize).find(may_use).expect("a processor");
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(first, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
+    }
 }
 
 /// Whether the descriptor becomes readable in this time.
@@ -103,7 +120,7 @@ fn a_descriptor_wakes_for_an_entry_that_another_thread_made() {
         scope.spawn(|| {
             thread::sleep(A_WHILE);
             world.endpoint(1).cancel(1).unwrap();
-            world.endpoint(1).trecvmsg(crate::client::Call::default(), sys::FI_PEEK).unwrap();
+            world.endpoint(1).trecvmsg(Call::default(), sys::FI_PEEK).unwrap();
         });
         let mut failures = [poll_for_entry(&world).failure, poll_for_entry(&world).failure];
         failures.sort_unstable();
@@ -350,4 +367,59 @@ fn a_signal_handler_ends_a_wait() {
         assert_eq!(waiting.join().unwrap(), Err(sys::FI_EAGAIN));
     });
     world.close();
+}
+
+/// Two threads on one processor that answer each other. `look` looks for the answer once. Without
+/// help of the reads, a thread that waits keeps the processor for some milliseconds, in which it
+/// looks tens of thousands of times.
+fn expect_to_give_way(look: impl Fn(&World, usize) -> bool + Sync) {
+    const ROUNDS: usize = 100;
+    let world = World::new(2);
+    let looks = AtomicUsize::new(0);
+    let answer = |node: usize| {
+        use_one_processor();
+        for round in 0..2 * ROUNDS {
+            if round % 2 == node {
+                world.endpoint(node).tinject(b"x", world.address(1 - node), 1).unwrap();
+                continue;
+            }
+            world.endpoint(node).trecv(Memory::new(4), 1, 0, 1).unwrap();
+            // `within_limit` would give way by itself.
+            let began = Instant::now();
+            while !look(&world, node) {
+                looks.fetch_add(1, Ordering::Relaxed);
+                assert!(began.elapsed() < Duration::from_secs(30), "no answer");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let answer = &answer;
+        for node in [0, 1] {
+            scope.spawn(move || answer(node));
+        }
+    });
+    world.close();
+    let count = looks.into_inner() / (2 * ROUNDS);
+    assert!(count < 5000, "{count} looks for each answer");
+}
+
+#[test]
+fn a_program_that_reads_in_a_loop_gives_way_to_its_peer() {
+    expect_to_give_way(|world, node| world.queue(node).poll().is_some());
+}
+
+#[test]
+fn a_program_that_probes_in_a_loop_gives_way_to_its_peer() {
+    expect_to_give_way(|world, node| {
+        // No message has this tag.
+        let probe = Call { tag: 2, context: 2, ..Default::default() };
+        world.endpoint(node).trecvmsg(probe, sys::FI_PEEK).unwrap();
+        let next = || within_limit("an entry of the probe", || world.queue(node).poll());
+        let mut entry = next();
+        let has_come = entry.context == 1;
+        while entry.context != 2 {
+            entry = next();
+        }
+        has_come
+    });
 }
