@@ -164,6 +164,44 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
 }
 
 #[test]
+fn a_message_that_leaves_at_once_overtakes_none_and_one_that_cannot_does_nothing() {
+    let (a, b) = (Worker::new(config()).unwrap(), Worker::new(config()).unwrap());
+    let to_b = a.connect(&b.address()).unwrap();
+    assert!(!a.send_at_once(to_b, 1, b"early", None).unwrap(), "not connected yet");
+    a.inject(to_b, 1, b"first").unwrap();
+    assert!(!a.send_at_once(to_b, 1, b"overtaking", None).unwrap(), "a message waits");
+    let receive = || {
+        let mut request = b.recv(Match::tag(1), vec![0; 16]);
+        let start = Instant::now();
+        loop {
+            a.progress();
+            if let Some(received) = request.test() {
+                break received.unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "hangs");
+        }
+    };
+    assert_eq!(receive().data(), b"first");
+    assert!(!a.send_at_once(to_b, 1, &bytes(1 << 20), None).unwrap(), "too long");
+    // UCX sends nothing at once. Other devices may have to hear first that there is room.
+    if has(Ability::Bounds) {
+        let start = Instant::now();
+        while !a.send_at_once(to_b, 1, b"second", Some(2)).unwrap() {
+            a.progress();
+            b.progress();
+            assert!(start.elapsed() < Duration::from_secs(20), "hangs");
+        }
+    }
+    a.inject(to_b, 1, b"third").unwrap();
+    if has(Ability::Bounds) {
+        let second = receive();
+        assert_eq!((second.data(), second.status.immediate), (&b"second"[..], Some(2)));
+    }
+    assert_eq!(receive().data(), b"third");
+    assert!(matches!(a.send_at_once(b.oneself(), 1, &[], None), Err(Error::ForeignPeer { .. })));
+}
+
+#[test]
 fn what_a_device_does_not_carry_is_refused_at_the_call() {
     let p = pair();
     if has(Ability::AllTags) {
