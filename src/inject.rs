@@ -1,0 +1,76 @@
+//! Sends of slices, without a request.
+
+use tagmatch_soft::Tag;
+
+use crate::access::{Access, State};
+use crate::envelope::Peer;
+use crate::error::Error;
+use crate::worker::WorkerOf;
+
+impl<A: Access> WorkerOf<A> {
+    /// Sends a copy of `payload` and is done: the slice may be used again, and there is nothing to
+    /// wait for. The fastest way for small messages. A message that can't go out at once waits in a
+    /// copy; [`inject_with`](Self::inject_with) bounds the memory that such copies take.
+    ///
+    /// # Errors
+    /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that
+    /// goes down later is not reported here.
+    #[inline]
+    pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
+        let (id, tag) = (self.own(peer)?, tag.into());
+        let sent = self.access.with(|state| state.engine.inject(id, tag, payload));
+        sent.map_err(|fault| self.error(*fault))
+    }
+
+    /// As [`inject`](Self::inject), with immediate data if wanted, and with a bound on the copies
+    /// that wait: `Ok(false)` means that nothing was done, since the message can't go out at once
+    /// and its copy would exceed [`Config::inject_bytes_max`](crate::Config::inject_bytes_max).
+    /// Make progress, and try again.
+    ///
+    /// ```
+    /// use tagmatch::{Config, Match, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// let me = worker.oneself();
+    /// while !worker.inject_with(me, 7, b"hello", Some(42))? {
+    ///     worker.progress();
+    /// }
+    /// let received = worker.recv(Match::tag(7), vec![0; 5]).wait()?;
+    /// assert_eq!((received.data(), received.status.immediate), (&b"hello"[..], Some(42)));
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`inject`](Self::inject). The device can't carry immediate data.
+    #[inline]
+    pub fn inject_with(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<bool, Error> {
+        let (id, tag, max) = (self.own(peer)?, tag.into(), self.access.fixed().inject_bytes_max);
+        let inject = |state: &mut State| state.engine.inject_with(id, tag, immediate, payload, max);
+        self.access.with(inject).map_err(|fault| self.error(*fault))
+    }
+
+    /// Sends a message if it can leave at once: it is short, and nothing waits for the peer. `true`:
+    /// it has been sent, in order with other sends, and counts as complete. `false`: nothing was done,
+    /// and another function has to send it. Copies nothing, and waits for nothing. Over UCX no message
+    /// leaves so.
+    ///
+    /// # Errors
+    /// The peer is one of another worker.
+    #[inline]
+    pub fn send_at_once(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<bool, Error> {
+        let (id, tag) = (self.own(peer)?, tag.into());
+        Ok(self.access.with(|state| state.engine.send_at_once(id, tag, immediate, payload)))
+    }
+}
