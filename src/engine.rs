@@ -294,7 +294,7 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn send_at_once(
+    pub(crate) fn inject_at_once(
         &mut self,
         peer: PeerId,
         tag: Tag,

@@ -55,15 +55,15 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(inject).map_err(|fault| self.error(*fault))
     }
 
-    /// Sends a message if it can leave at once: it is short, and nothing waits for the peer. `true`:
-    /// it has been sent, in order with other sends, and counts as complete. `false`: nothing was done,
-    /// and another function has to send it. Copies nothing, and waits for nothing. Over UCX no message
-    /// leaves so.
+    /// Sends a message if it can leave at once: if it is short, nothing waits for the peer, and there is
+    /// room. `true`: the message is sent, in order with other sends, and the slice may be used again.
+    /// `false`: nothing was done; [`inject_with`](Self::inject_with) or another function has to send
+    /// the message. Doesn't block, and keeps no copy. Over UCX the answer is always `false`.
     ///
     /// # Errors
     /// The peer is one of another worker.
     #[inline]
-    pub fn send_at_once(
+    pub fn inject_at_once(
         &self,
         peer: Peer,
         tag: impl Into<Tag>,
@@ -71,6 +71,6 @@ impl<A: Access> WorkerOf<A> {
         immediate: Option<u32>,
     ) -> Result<bool, Error> {
         let (id, tag) = (self.own(peer)?, tag.into());
-        Ok(self.access.with(|state| state.engine.send_at_once(id, tag, immediate, payload)))
+        Ok(self.access.with(|state| state.engine.inject_at_once(id, tag, immediate, payload)))
     }
 }

@@ -30,7 +30,7 @@
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
 //! | send a copy, with nothing to wait for | [`WorkerOf::inject`]; [`WorkerOf::inject_with`] with immediate data and a bound |
-//! | send a slice if it can leave now, or do nothing | [`WorkerOf::send_at_once`] |
+//! | send a slice if it can leave now, or do nothing | [`WorkerOf::inject_at_once`] |
 //! | send and receive numbers | [`Buffer::from_elements`] and [`Buffer::into_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
 //! | send or receive several slices as one message | [`Buffer::from_slices`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |

@@ -98,7 +98,7 @@ unsafe extern "C" fn look(
     1
 }
 
-/// What is wrong with a libfabric of this version.
+/// The error message for a libfabric of this version, if the version is too old.
 fn fault_of_core(version: u32) -> Option<String> {
     let numbers = |version: u32| format!("{}.{}", version >> 16, version & 0xffff);
     (version < OLDEST).then(|| {

@@ -167,9 +167,9 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
 fn a_message_that_leaves_at_once_overtakes_none_and_one_that_cannot_does_nothing() {
     let (a, b) = (Worker::new(config()).unwrap(), Worker::new(config()).unwrap());
     let to_b = a.connect(&b.address()).unwrap();
-    assert!(!a.send_at_once(to_b, 1, b"early", None).unwrap(), "not connected yet");
+    assert!(!a.inject_at_once(to_b, 1, b"early", None).unwrap(), "not connected yet");
     a.inject(to_b, 1, b"first").unwrap();
-    assert!(!a.send_at_once(to_b, 1, b"overtaking", None).unwrap(), "a message waits");
+    assert!(!a.inject_at_once(to_b, 1, b"overtaking", None).unwrap(), "a message waits");
     let receive = || {
         let mut request = b.recv(Match::tag(1), vec![0; 16]);
         let start = Instant::now();
@@ -182,11 +182,11 @@ fn a_message_that_leaves_at_once_overtakes_none_and_one_that_cannot_does_nothing
         }
     };
     assert_eq!(receive().data(), b"first");
-    assert!(!a.send_at_once(to_b, 1, &bytes(1 << 20), None).unwrap(), "too long");
+    assert!(!a.inject_at_once(to_b, 1, &bytes(1 << 20), None).unwrap(), "too long");
     // UCX sends nothing at once. Other devices may have to hear first that there is room.
     if has(Ability::Bounds) {
         let start = Instant::now();
-        while !a.send_at_once(to_b, 1, b"second", Some(2)).unwrap() {
+        while !a.inject_at_once(to_b, 1, b"second", Some(2)).unwrap() {
             a.progress();
             b.progress();
             assert!(start.elapsed() < Duration::from_secs(20), "hangs");
@@ -198,7 +198,7 @@ fn a_message_that_leaves_at_once_overtakes_none_and_one_that_cannot_does_nothing
         assert_eq!((second.data(), second.status.immediate), (&b"second"[..], Some(2)));
     }
     assert_eq!(receive().data(), b"third");
-    assert!(matches!(a.send_at_once(b.oneself(), 1, &[], None), Err(Error::ForeignPeer { .. })));
+    assert!(matches!(a.inject_at_once(b.oneself(), 1, &[], None), Err(Error::ForeignPeer { .. })));
 }
 
 #[test]

@@ -123,7 +123,7 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
     })
 }
 
-/// What an object of this fabric keeps while the event queue is bound to it.
+/// A mark that an object of this fabric holds while the event queue is bound to the object.
 ///
 /// # Safety
 /// `queue` is an event queue.

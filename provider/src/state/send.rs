@@ -35,7 +35,7 @@ impl Endpoint {
             return Ok(false);
         }
         let peer = self.peer_of_send(sinks, send.destination)?;
-        let sent = self.worker.send_at_once(peer, send.tag, payload, send.immediate);
+        let sent = self.worker.inject_at_once(peer, send.tag, payload, send.immediate);
         let is_sent = sent.map_err(|error| errno::of_error(&error).0)?;
         if is_sent {
             self.tell(sinks, Entry::new(send.context, send.kind), self.send_tells(send.flags));

@@ -47,8 +47,8 @@ impl Endpoint {
                 self.unwanted += 1;
                 continue;
             };
-            // What room this message leaves in a buffer is known when it has ended. Until then, no
-            // later message may take a receive that the next one of this sender may need.
+            // A message is on its way into this buffer, and its length is known when it has arrived.
+            // If the buffer has room left then, it takes the next message of the sender.
             if self.pending[index].is_posted() {
                 break;
             }

@@ -70,7 +70,7 @@ fn a_buffer_takes_the_messages_of_its_source_and_later_receives_those_of_others(
         let mut found = entries::<4>(&world);
         found.sort_unstable();
         assert_eq!(found, [(7, 2, PLAIN), (7, 3, LAST), (8, 1, PLAIN), (9, 4, PLAIN)]);
-        // What no receive took waits for the next one.
+        // A message that no receive took waits for the next receive.
         world.settle();
         assert_eq!(world.queue(2).poll(), None);
         world.endpoint(2).recv(Memory::new(10), 10).unwrap();
@@ -215,7 +215,7 @@ struct Posted {
     room: usize,
 }
 
-/// What an entry has to tell: the context, the length, the flags and the error number.
+/// The facts of an entry that the test compares: context, length, flags and error number.
 type Told = (usize, usize, u64, i32);
 
 /// Plain lists, searched from the front.

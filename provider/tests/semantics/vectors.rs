@@ -97,7 +97,7 @@ fn a_number_that_is_used_again_stands_for_the_new_address_alone() {
     world.success(1, 1);
     sender.vector.remove(&[1, 2]).unwrap();
     assert_eq!(sender.vector.add(world.node(2).name), 1);
-    // What goes to the number, and what comes from the new and the old owner of it.
+    // Messages to the number reach its new owner. Messages of the old owner have no number.
     sender.endpoint.tinject(b"x", 1, 2).unwrap();
     world.endpoint(2).trecv(Memory::new(1), 2, 0, 2).unwrap();
     world.success(2, 2);
