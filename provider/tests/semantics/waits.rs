@@ -400,7 +400,7 @@ fn expect_to_give_way(look: impl Fn(&World, usize) -> bool + Sync) {
     });
     world.close();
     let count = looks.into_inner() / (2 * ROUNDS);
-    assert!(count < 1500, "{count} looks for each answer");
+    assert!(count < 1200, "{count} looks for each answer");
 }
 
 #[test]
