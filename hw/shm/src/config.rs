@@ -71,6 +71,12 @@ pub struct ShmConfig {
     /// `vm.overcommit_memory=2`, there is no device memory. A process that locks its memory
     /// (mlockall(2)) should set 0, since all of it would be taken at once. Core dumps leave it out.
     pub device_memory_bytes: u64,
+    /// A peer, or another process of the same user, can clear the doorbell bit that says that a
+    /// ring has a message, and the word that says that this worker sleeps. So all rings are looked
+    /// at without their bits after this time at the latest, whether the worker polls or sleeps: no
+    /// message waits longer. A sleeping worker wakes for each such look. Above zero, up to one hour.
+    /// Default: 1 s.
+    pub sweep_interval: Duration,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     /// Default: `true`.
     pub membarrier: bool,
@@ -89,6 +95,7 @@ impl Default for ShmConfig {
             peers_max: 4095,
             process_peers_max: 1024,
             device_memory_bytes: 256 << 20,
+            sweep_interval: Duration::from_secs(1),
             membarrier: true,
         }
     }
@@ -123,9 +130,15 @@ impl ShmConfig {
             return Err(bad("device_memory_bytes", self.device_memory_bytes, range));
         }
         let longest = Duration::from_secs(3600);
-        if self.connect_timeout.is_zero() || self.connect_timeout > longest {
-            let ms = u64::try_from(self.connect_timeout.as_millis()).unwrap_or(u64::MAX);
-            return Err(bad("connect_timeout_ms", ms, "above 0, up to one hour"));
+        let times = [
+            ("connect_timeout_ms", self.connect_timeout),
+            ("sweep_interval_ms", self.sweep_interval),
+        ];
+        for (setting, time) in times {
+            if time.is_zero() || time > longest {
+                let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                return Err(bad(setting, ms, "above 0, up to one hour"));
+            }
         }
         Ok(geometry)
     }
@@ -156,5 +169,7 @@ mod tests {
         }
         let never = ShmConfig { connect_timeout: Duration::ZERO, ..good() };
         assert_eq!(wrong(never), "connect_timeout_ms");
+        let rarely = Duration::from_secs(3601);
+        assert_eq!(wrong(ShmConfig { sweep_interval: rarely, ..good() }), "sweep_interval_ms");
     }
 }

@@ -44,6 +44,8 @@ pub struct Shm {
     pub(crate) idle_polls: u32,
     /// When the kernel was last asked for ready descriptors.
     pub(crate) last_look: Instant,
+    /// When all rings were last looked at without their doorbell bits.
+    pub(crate) last_sweep: Instant,
     /// A peer is to be connected to again later, so that polls have to look at the clock.
     pub(crate) has_retries: bool,
     pub(crate) is_armed: bool,
@@ -71,6 +73,7 @@ impl Shm {
             polls: 0,
             idle_polls: 0,
             last_look: Instant::now(),
+            last_sweep: Instant::now(),
             has_retries: false,
             is_armed: false,
         };

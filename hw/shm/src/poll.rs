@@ -140,10 +140,8 @@ impl Shm {
         for ready in connections.watcher.ready() {
             match ready {
                 Watched::Listener => self.acceptor.accept(local, connections, now),
-                Watched::Timer => {
-                    connections.watcher.clear_timer();
-                    connections.inboxes.sweep_all();
-                }
+                // What is due by the clock follows.
+                Watched::Timer => connections.watcher.clear_timer(),
                 Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id),
                 Watched::Socket(peer) => receive_from_socket(local, connections, peer, now),
                 Watched::OwnEventFd => self.eventfd.clear(),
@@ -154,6 +152,10 @@ impl Shm {
                     connections.drain(peer, DownReason::Gone);
                 }
             }
+        }
+        if now.duration_since(self.last_sweep) >= local.config.sweep_interval {
+            self.last_sweep = now;
+            connections.inboxes.sweep_all();
         }
         self.acceptor.keep_time(&connections.watcher, now);
         self.has_retries = connect::keep_time(local, connections, now);

@@ -1,16 +1,12 @@
 //! Sleeping until there is something to do, without polling.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::device::Shm;
 use super::doorbell::SleepAnnounced;
 use super::handshake::connect;
 use super::ring::PushError;
 use tagmatch_device::{DownReason, PeerId};
-
-/// The longest sleep of a worker that has, or had, a peer. A peer can clear the doorbell bit that
-/// another peer, or a message to oneself, has set; then the rings are looked at after this time.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Shm {
     /// See [`Device::arm`](tagmatch_device::Device::arm).
@@ -39,12 +35,13 @@ impl Shm {
         if !sleeps {
             return false;
         }
-        // The first peer is the worker itself.
-        let shared = (connections.peers.len() > 1).then_some(SLEEP_MAX);
+        // Counted from the last sweep: a sleep that ends early doesn't put the next sweep off. The
+        // first peer is the worker itself.
+        let has_peers = connections.peers.len() > 1;
+        let sweep = has_peers.then(|| self.last_sweep + self.local.config.sweep_interval);
         let deadlines = [self.acceptor.next_deadline(), connect::next_deadline(&connections.peers)];
-        let deadline = deadlines.into_iter().flatten().min();
-        let deadline = deadline.map(|at| at.saturating_duration_since(now));
-        connections.watcher.set_timer(shared.into_iter().chain(deadline).min());
+        let deadline = deadlines.into_iter().chain([sweep]).flatten().min();
+        connections.watcher.set_timer(deadline.map(|at| at.saturating_duration_since(now)));
         self.is_armed = true;
         true
     }

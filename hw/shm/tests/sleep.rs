@@ -44,7 +44,8 @@ fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
 
 #[test]
 fn an_idle_worker_is_not_woken() {
-    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let config = ShmConfig { sweep_interval: Duration::from_secs(3600), ..ShmConfig::default() };
+    let (mut a, mut b) = (shm(config.clone()), shm(config));
     connect(&mut a, &mut b);
     while !a.arm(&[]) {
         poll(&mut a);
@@ -223,13 +224,14 @@ fn a_connection_waits_for_a_peer_that_does_not_poll() {
 }
 
 /// Rings become hot and cold again all the time in this test. If a doorbell is missed, only the
-/// device's own sweep ends the sleep, which takes too long.
+/// device's own sweep would end the sleep, and it comes too late.
 #[test]
 fn many_senders_wake_one_sleeping_worker() {
     const SENDERS: usize = 12;
     const COUNT: u32 = 3000;
     for membarrier in [true, false] {
-        let config = ShmConfig { membarrier, ..ShmConfig::default() };
+        let sweep_interval = Duration::from_secs(3600);
+        let config = ShmConfig { membarrier, sweep_interval, ..ShmConfig::default() };
         let mut receiver = shm(config.clone());
         let address = receiver.address();
         let (done, ends) = std::sync::mpsc::channel::<()>();
@@ -277,10 +279,7 @@ fn many_senders_wake_one_sleeping_worker() {
                 Some(other) => panic!("{other:?}"),
                 None => {
                     if receiver.arm(&[]) {
-                        assert!(
-                            sleep(&receiver, Duration::from_millis(900)),
-                            "a doorbell was missed"
-                        );
+                        assert!(sleep(&receiver, common::PATIENCE), "a doorbell was missed");
                         receiver.disarm();
                     }
                 }
@@ -317,6 +316,24 @@ fn a_message_whose_doorbell_bit_was_cleared_is_found_by_the_timer() {
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
     assert!(bystanders.exchange().is_empty());
+}
+
+/// A program's sleeps are often shorter than the time between two sweeps.
+#[test]
+fn sleeps_that_end_early_put_no_sweep_off() {
+    let sweep_interval = Duration::from_millis(400);
+    let mut bystanders = Bystanders::new(ShmConfig { sweep_interval, ..ShmConfig::default() });
+    let mut hostile = HostilePeer::connect(&mut bystanders, 24);
+    let victim = &mut bystanders.victim;
+    // Asleep, so that no poll looks at the ring by itself.
+    fall_asleep(victim);
+    hostile.write_quietly(5, b"quiet");
+    let heard = (0..200).find_map(|_| {
+        sleep(victim, Duration::from_millis(20));
+        victim.disarm();
+        poll(victim).or_else(|| (!victim.arm(&[])).then(|| poll(victim)).flatten())
+    });
+    assert!(matches!(&heard, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{heard:?}");
 }
 
 #[test]
