@@ -1,6 +1,6 @@
 //! Why operations fail, and why peers are down.
 
-use tagmatch_device::{DownReason, PeerId};
+use tagmatch_device::{DownReason, PeerId, Shortage};
 
 use crate::wire::WireError;
 
@@ -22,6 +22,10 @@ pub enum PeerFault {
         /// Error number of the last attempt, 0 if there was none.
         errno: i32,
     },
+    /// This worker lacked what a connection to it needs, for as long as connecting may take. The
+    /// peer may live, and may be reached by others.
+    #[error("no connection could be made: {0}")]
+    Shortage(Shortage),
     /// What it sent can't be a message of this protocol.
     #[error("it broke the protocol: {0}")]
     Protocol(WireError),
@@ -50,6 +54,7 @@ impl From<DownReason> for PeerFault {
             DownReason::Gone => PeerFault::Gone,
             DownReason::Left => PeerFault::Left,
             DownReason::Unreachable { errno } => PeerFault::Unreachable { errno },
+            DownReason::Shortage(shortage) => PeerFault::Shortage(shortage),
             DownReason::Misbehaved { what } => PeerFault::Device { what },
             DownReason::Disconnected => PeerFault::Disconnected,
         }

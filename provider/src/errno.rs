@@ -61,6 +61,7 @@ pub(crate) enum Reason {
     PeerGone,
     PeerLeft,
     PeerUnreachable,
+    Shortage,
     PeerBrokeRules,
     NotRead,
     Device,
@@ -68,7 +69,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    const ALL: [Reason; 11] = [
+    const ALL: [Reason; 12] = [
         Reason::None,
         Reason::Cancelled,
         Reason::Truncated,
@@ -76,6 +77,7 @@ impl Reason {
         Reason::PeerGone,
         Reason::PeerLeft,
         Reason::PeerUnreachable,
+        Reason::Shortage,
         Reason::PeerBrokeRules,
         Reason::NotRead,
         Reason::Device,
@@ -96,6 +98,9 @@ impl Reason {
             Some(Reason::PeerUnreachable) => {
                 c"the peer can't be reached: is its endpoint open, and on a network that both have?"
             }
+            Some(Reason::Shortage) => {
+                c"this process lacks descriptors or memory for a connection (ulimit -n, -l, -v)"
+            }
             Some(Reason::PeerBrokeRules) => c"the peer sent what can't be a message",
             Some(Reason::NotRead) => c"the message was matched, but could not be read",
             Some(Reason::Device) => c"the device refused or failed",
@@ -111,6 +116,7 @@ pub(crate) fn of_error(error: &Error) -> (Errno, Reason) {
         Error::PeerDown { fault, .. } => match fault {
             PeerFault::Left | PeerFault::Disconnected => (Errno::NOT_CONNECTED, Reason::PeerLeft),
             PeerFault::Unreachable { .. } => (Errno::HOST_UNREACHABLE, Reason::PeerUnreachable),
+            PeerFault::Shortage(_) => (Errno::NO_MEMORY, Reason::Shortage),
             PeerFault::Protocol(_) | PeerFault::Device { .. } => {
                 (Errno::CONNECTION_ABORTED, Reason::PeerBrokeRules)
             }

@@ -18,7 +18,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::network::{Network, Networks};
 use crate::slab::Key;
-use crate::{Address, Buffer, Bytes, Flush, PeerId, RawMemory, Registered, TagEvent, TagList};
+use crate::{
+    Address, Buffer, Bytes, Flush, PeerId, RawMemory, Registered, Shortage, TagEvent, TagList,
+};
 
 /// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,10 @@ pub enum DownReason {
         /// `errno` of the last attempt; 0 if there is none.
         errno: i32,
     },
+    /// This worker could not make the connection, since its process or its machine has run out of
+    /// something. It tried for as long as a connection may take. The peer may live, and may be
+    /// reached by others.
+    Shortage(Shortage),
     /// It broke a rule of the device's protocol.
     Misbehaved {
         /// The rule that was broken.
