@@ -32,8 +32,11 @@ pub struct Packet {
     pub length: usize,
     /// The descriptors that were sent with it.
     pub fds: UncheckedDescriptors,
-    /// Whether bytes or descriptors were cut off.
+    /// Whether bytes were cut off.
     pub truncated: bool,
+    /// Whether descriptors were cut off, since this process may not open so many. There was room
+    /// for those of any packet, so the limit is the process' own (unix(7), `SCM_RIGHTS`).
+    pub lacks_descriptors: bool,
 }
 
 /// The process at the other end of a socket, as the kernel tells it.
@@ -132,6 +135,23 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 
 /// Receives one packet with its descriptors; `WouldBlock` if there is none.
 pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
+    receive_with(socket, into, 0)
+}
+
+/// Gives a packet with duplicates of its descriptors, and leaves it in the socket. So a process that
+/// lacks descriptors loses none. `WouldBlock` if there is no packet.
+pub fn peek(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
+    receive_with(socket, into, libc::MSG_PEEK)
+}
+
+/// Takes out the packet that [`peek`] has given. This call closes the packet's descriptors, so the
+/// caller has checked that closing them can't block.
+pub fn take(socket: BorrowedFd<'_>) {
+    // SAFETY: no byte is stored.
+    unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+}
+
+fn receive_with(socket: BorrowedFd<'_>, into: &mut [u8], peek: libc::c_int) -> io::Result<Packet> {
     let mut control = MaybeUninit::<Control>::uninit();
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all zeros is a valid `msghdr`.
@@ -140,7 +160,7 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | peek;
     // SAFETY: every pointer in `message` is to a local that lives through the call, with its length
     // beside it.
     let length =
@@ -163,8 +183,12 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
             header = libc::CMSG_NXTHDR(&raw const message, header);
         }
     }
-    let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
-    Ok(Packet { length, truncated: message.msg_flags & cut != 0, fds: UncheckedDescriptors(fds) })
+    Ok(Packet {
+        length,
+        fds: UncheckedDescriptors(fds),
+        truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+        lacks_descriptors: message.msg_flags & libc::MSG_CTRUNC != 0,
+    })
 }
 
 /// Takes the packets that are left in a socket that was shut down. `true` if all of them were taken
@@ -249,6 +273,39 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> [OwnedFd; 2] {
+        let mut ends = [-1; 2];
+        // SAFETY: `ends` has room for two descriptors, which are new.
+        unsafe {
+            let made = libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr());
+            assert_eq!(made, 0);
+            ends.map(|fd| OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    #[test]
+    fn a_packet_that_was_peeked_at_stays_until_it_is_taken() {
+        let [one, other] = pair();
+        send(one.as_fd(), b"first", &[one.as_fd(), other.as_fd()]).unwrap();
+        send(one.as_fd(), b"second", &[]).unwrap();
+        for _ in 0..2 {
+            let mut bytes = [0; 8];
+            let packet = peek(other.as_fd(), &mut bytes).unwrap();
+            assert_eq!((&bytes[..packet.length], packet.fds.0.len()), (&b"first"[..], 2));
+            assert!(!packet.truncated);
+        }
+        assert!(peek(other.as_fd(), &mut [0; 2]).unwrap().truncated);
+        take(other.as_fd());
+        let mut bytes = [0; 8];
+        let packet = peek(other.as_fd(), &mut bytes).unwrap();
+        assert_eq!((&bytes[..packet.length], packet.fds.0.len()), (&b"second"[..], 0));
+        take(other.as_fd());
+        assert_eq!(
+            peek(other.as_fd(), &mut bytes).err().unwrap().kind(),
+            io::ErrorKind::WouldBlock
+        );
+    }
 
     #[test]
     fn a_socket_of_tcp_is_closed_without_a_thread() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::ring::Ring;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId, PeerNumbers};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId, PeerNumbers, Shortage};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
 
@@ -36,8 +36,13 @@ pub(crate) struct Connecting {
     pub(crate) retry_at: Instant,
     /// The error number of the last attempt, for the report; 0 if there is none.
     pub(crate) errno: i32,
+    /// What this process lacked at the last attempt.
+    pub(crate) shortage: Option<Shortage>,
     /// The attempt whose answer is still to come.
     pub(crate) attempt: Option<Attempt>,
+    /// The answer to the attempt is there, and this process lacks what it takes to accept the
+    /// answer: when to look again.
+    pub(crate) answer_at: Option<Instant>,
     /// The peer has refused this worker's hello because its own hello is under way.
     pub(crate) crossed: bool,
 }

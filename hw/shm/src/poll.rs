@@ -142,7 +142,7 @@ impl Shm {
                 Watched::Listener => self.acceptor.accept(local, connections, now),
                 // What is due by the clock follows.
                 Watched::Timer => connections.watcher.clear_timer(),
-                Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id),
+                Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id, now),
                 Watched::Socket(peer) => receive_from_socket(local, connections, peer, now),
                 Watched::OwnEventFd => self.eventfd.clear(),
                 Watched::Process(peer) => {

@@ -1,25 +1,28 @@
 //! The listening side of the handshake: the listener and pending connections.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::establish::{VerifiedHello, check_user, establish, verify};
+use super::establish::{VerifiedHello, check_user, establish, shortage_of, verify};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::peers::{Attempt, OfferedRing, PeerState};
 use crate::watcher::{Watched, Watcher};
-use tagmatch_device::{DeviceError, InCall, PeerId};
-use tagmatch_os::background_close::{self, UncheckedDescriptors};
+use tagmatch_device::{Address, DeviceError, DownReason, Event, InCall, PeerId, Shortage};
+use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
-use tagmatch_os::socket;
+use tagmatch_os::socket::{self, Packet};
 
 /// How long the listener is not watched when a connection can't be accepted, for want of
 /// descriptors for instance.
 const MUTE_DELAY: Duration = Duration::from_millis(20);
 /// Most pending connections. One more, and the oldest is closed.
 const PENDING_MAX: usize = 64;
+/// Most peers that wait until this process has what a connection needs. No worker has more peers at
+/// a time.
+const WAITING_MAX: usize = 4096;
 /// Most connections that are accepted at a time.
 const ACCEPTS_MAX: usize = 64;
 
@@ -30,12 +33,66 @@ struct PendingConnection {
     deadline: Instant,
 }
 
+/// Why a hello is not answered by a hello.
+enum NoAnswer {
+    /// The peer is refused.
+    Refused(Refusal),
+    /// This process lacks something that a connection needs.
+    Shortage(Shortage),
+}
+
+impl From<Refusal> for NoAnswer {
+    fn from(refusal: Refusal) -> Self {
+        NoAnswer::Refused(refusal)
+    }
+}
+
+/// A peer that could not be accepted, since this process lacks something.
+struct Waiting {
+    address: Address,
+    /// When its first hello came, and its last one.
+    first: Instant,
+    last: Instant,
+}
+
+/// The peers that could not be accepted for want of something, and try again.
+#[derive(Default)]
+struct WaitingPeers(Vec<Waiting>);
+
+impl WaitingPeers {
+    /// Notes a hello that can't be accepted. Returns whether the peer has waited for `time`; it is
+    /// forgotten then. A peer that didn't try again for so long is forgotten, too.
+    fn note(&mut self, address: Address, now: Instant, time: Duration) -> bool {
+        self.0.retain(|peer| now.duration_since(peer.last) < time);
+        let Some(at) = self.0.iter().position(|peer| peer.address == address) else {
+            if self.0.len() < WAITING_MAX {
+                self.0.push(Waiting { address, first: now, last: now });
+            }
+            return false;
+        };
+        self.0[at].last = now;
+        let has_waited = now.duration_since(self.0[at].first) >= time;
+        if has_waited {
+            self.0.swap_remove(at);
+        }
+        has_waited
+    }
+
+    fn forget(&mut self, address: &Address) {
+        self.0.retain(|peer| peer.address != *address);
+    }
+}
+
 /// The listener with its pending connections.
 pub(crate) struct Acceptor {
     listener: Listener,
+    /// A descriptor that is closed when no other is left, so that the next connection can still be
+    /// accepted: only its hello tells which peer this worker lacks descriptors for.
+    spare: Option<OwnedFd>,
     /// When to watch the listener again.
     muted_until: Option<Instant>,
     pending: Vec<PendingConnection>,
+    waiting: WaitingPeers,
     next_id: u32,
 }
 
@@ -46,7 +103,9 @@ impl Acceptor {
             .map(Listener::new)
             .in_call("listen on an abstract socket")?;
         watcher.watch(listener.as_fd(), Watched::Listener).in_call("epoll_ctl")?;
-        Ok(Acceptor { listener, muted_until: None, pending: Vec::new(), next_id: 0 })
+        let spare = Some(listener.as_fd().try_clone_to_owned().in_call("dup")?);
+        let (pending, waiting) = (Vec::new(), WaitingPeers::default());
+        Ok(Acceptor { listener, spare, muted_until: None, pending, waiting, next_id: 0 })
     }
 
     /// Refuses further connections.
@@ -76,6 +135,9 @@ impl Acceptor {
                 // The process that has connected is gone.
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if shortage_of(&error).is_some() && self.spare.take().is_some() => {
+                    continue;
+                }
                 Err(_) => return self.mute(&connections.watcher, now),
             };
             // The user is checked before anything is received.
@@ -95,7 +157,14 @@ impl Acceptor {
             self.pending.push(PendingConnection { id, socket, deadline });
             connections.needs_attention = true;
             // In most cases the hello is there already.
-            self.receive_hello(local, connections, id);
+            self.receive_hello(local, connections, id, now);
+            self.restore_spare();
+        }
+    }
+
+    fn restore_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = self.listener.as_fd().try_clone_to_owned().ok();
         }
     }
 
@@ -110,6 +179,7 @@ impl Acceptor {
         local: &LocalEnd,
         connections: &mut Connections,
         id: u32,
+        now: Instant,
     ) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else { return };
         let mut bytes = [0; PACKET_MAX];
@@ -126,8 +196,37 @@ impl Acceptor {
             && let Ok(HandshakePacket::Hello(hello)) =
                 HandshakePacket::parse(&bytes[..packet.length])
         {
-            answer(local, connections, socket, &hello, packet.fds);
+            self.answer(local, connections, socket, &hello, packet, now);
         }
+    }
+
+    /// Accepts a hello, or refuses it.
+    fn answer(
+        &mut self,
+        local: &LocalEnd,
+        connections: &mut Connections,
+        socket: PeerSocket,
+        hello: &Hello,
+        packet: Packet,
+        now: Instant,
+    ) {
+        let refusal = match try_answer(local, connections, &socket, hello, packet) {
+            Ok((peer, offer, verified)) => {
+                self.waiting.forget(&hello.address);
+                return establish(local, connections, peer, Attempt { socket, offer }, verified);
+            }
+            Err(NoAnswer::Refused(refusal)) => refusal,
+            Err(NoAnswer::Shortage(shortage)) => {
+                if self.waiting.note(hello.address, now, local.config.connect_timeout) {
+                    report(connections, hello.address, shortage);
+                    Refusal::Full
+                } else {
+                    Refusal::Busy
+                }
+            }
+        };
+        // If it can't be sent, the peer sees that the socket was closed.
+        let _ = socket::send(socket.as_fd(), &refusal.emit(), &[]);
     }
 
     /// Watches the listener again when it is time, and closes pending connections whose time is
@@ -138,6 +237,7 @@ impl Acceptor {
         {
             watcher.mute(self.listener.as_fd(), Watched::Listener, false);
             self.muted_until = None;
+            self.restore_spare();
         }
         self.pending.retain(|pending| {
             let stays = now < pending.deadline;
@@ -159,21 +259,16 @@ impl Acceptor {
     }
 }
 
-/// Accepts a hello, or refuses it.
-fn answer(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    socket: PeerSocket,
-    hello: &Hello,
-    fds: UncheckedDescriptors,
-) {
-    match try_answer(local, connections, &socket, hello, fds) {
-        Ok((peer, offer, hello)) => {
-            establish(local, connections, peer, Attempt { socket, offer }, hello);
-        }
-        Err(refusal) => {
-            // If it can't be sent, the peer sees that the socket was closed.
-            let _ = socket::send(socket.as_fd(), &refusal.emit(), &[]);
+/// Reports a peer that this worker could not accept for want of something.
+fn report(connections: &mut Connections, address: Address, shortage: Shortage) {
+    let reason = DownReason::Shortage(shortage);
+    match connections.peers.find(&address) {
+        Some(peer) => connections.finish(peer, reason),
+        None => {
+            if let Ok(peer) = connections.peers.add(address, PeerState::Down) {
+                connections.events.push_back(Event::PeerDown { peer, reason });
+                connections.needs_attention = true;
+            }
         }
     }
 }
@@ -183,20 +278,24 @@ fn try_answer(
     connections: &mut Connections,
     socket: &PeerSocket,
     hello: &Hello,
-    fds: UncheckedDescriptors,
-) -> Result<(PeerId, OfferedRing, VerifiedHello), Refusal> {
+    packet: Packet,
+) -> Result<(PeerId, OfferedRing, VerifiedHello), NoAnswer> {
     let known = connections.peers.find(&hello.address);
     match known.and_then(|peer| connections.peers.state(peer)) {
         Some(PeerState::Connecting(connecting))
             if connecting.attempt.is_some() && local.address < hello.address =>
         {
-            return Err(Refusal::Crossed);
+            return Err(Refusal::Crossed.into());
         }
         None | Some(PeerState::Connecting(_)) => {}
         // Includes the address of this worker itself.
-        Some(_) => return Err(Refusal::Known),
+        Some(_) => return Err(Refusal::Known.into()),
     }
-    let mut verified = verify(local, socket, hello, fds).map_err(|rejection| rejection.answer)?;
+    let mut verified =
+        verify(local, socket, hello, packet).map_err(|rejection| match rejection.reason {
+            DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
+            _ => rejection.answer.into(),
+        })?;
     // This worker's own attempt is withdrawn only now that the peer's hello is known to be good.
     if let Some(peer) = known
         && let Some(connecting) = connections.peers.connecting_mut(peer)
@@ -205,19 +304,19 @@ fn try_answer(
         connections.withdraw(attempt);
     }
     if connections.inboxes.free_count() == 0 || connections.peers.is_full() {
-        return Err(Refusal::Full);
+        return Err(Refusal::Full.into());
     }
     // A peer that this worker wants to reach is not counted.
     verified.counted_for = verified.counted_for.filter(|_| known.is_none());
     if let Some(process) = verified.counted_for
         && !connections.quota.add(process)
     {
-        return Err(Refusal::Full);
+        return Err(Refusal::Full.into());
     }
-    let Ok(offer) = offer_on(local, connections, socket) else {
+    let offer = offer_on(local, connections, socket).map_err(|error| {
         verified.counted_for.into_iter().for_each(|process| connections.quota.remove(process));
-        return Err(Refusal::Busy);
-    };
+        shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
+    })?;
     let peer = match known {
         Some(peer) => peer,
         None => {

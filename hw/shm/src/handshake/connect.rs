@@ -4,19 +4,21 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::establish::{check_user, establish, verify};
+use super::establish::{Rejection, check_user, establish, shortage_of, verify};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::name::ShmName;
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
 use crate::watcher::Watched;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::socket;
 
 /// Time until the next attempt, after one that may succeed later.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
+/// Time until the next try at what this process, or the peer's, lacks descriptors or memory for.
+const SHORTAGE_DELAY: Duration = Duration::from_millis(5);
 
 /// See [`Device::connect`](tagmatch_device::Device::connect).
 pub(crate) fn start(
@@ -33,7 +35,9 @@ pub(crate) fn start(
         deadline: now + local.config.connect_timeout,
         retry_at: now,
         errno: 0,
+        shortage: None,
         attempt: None,
+        answer_at: None,
         crossed: false,
     }));
     if connections.inboxes.free_count() == 0 {
@@ -56,13 +60,14 @@ fn attempt(
 ) {
     let result = try_attempt(local, connections, peer, &address);
     let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+    connecting.shortage = result.as_ref().err().and_then(shortage_of);
     match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(attempt) => connecting.attempt = Some(attempt),
         Err(errno @ (libc::ECONNREFUSED | libc::EPERM)) => {
             connections.finish(peer, DownReason::Unreachable { errno });
         }
         Err(errno) => {
-            // Such as a full queue (EAGAIN), or no free descriptors: that may change.
+            // Such as a full queue (EAGAIN), or a shortage of this process: that may change.
             connecting.errno = errno;
             connecting.retry_at = now + RETRY_DELAY;
         }
@@ -107,11 +112,14 @@ pub(crate) fn receive_answer(
     let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
     let Some(attempt) = &connecting.attempt else { return };
     let mut bytes = [0; PACKET_MAX];
-    let packet = match socket::receive(attempt.socket.as_fd(), &mut bytes) {
+    // The answer stays in the socket until it is accepted, since this process may lack what that
+    // takes. The peer counts the connection as made.
+    let packet = match socket::peek(attempt.socket.as_fd(), &mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
         Err(_) => None,
         Ok(packet) => (packet.length > 0).then_some(packet),
     };
+    connecting.answer_at = None;
     let Some(attempt) = connecting.attempt.take() else { return };
     let Some(packet) = packet else {
         // The peer closed the socket without an answer: it was busy, or is closed. The next attempt
@@ -126,10 +134,15 @@ pub(crate) fn receive_answer(
     };
     let reason = match answer {
         Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
-            match verify(local, &attempt.socket, &hello, packet.fds) {
+            match verify(local, &attempt.socket, &hello, packet) {
                 Ok(mut hello) => {
                     hello.counted_for = None;
+                    connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), false);
+                    socket::take(attempt.socket.as_fd());
                     return establish(local, connections, peer, attempt, hello);
+                }
+                Err(Rejection { reason: DownReason::Shortage(shortage), .. }) => {
+                    return postpone(local, connections, peer, attempt, shortage, now);
                 }
                 Err(rejection) => rejection.reason,
             }
@@ -138,7 +151,9 @@ pub(crate) fn receive_answer(
             DownReason::Misbehaved { what: "a hello with the address of another worker" }
         }
         Ok(HandshakePacket::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
-            connecting.retry_at = now + RETRY_DELAY;
+            // A busy peer lives, and says when it gives up.
+            connecting.retry_at = now + SHORTAGE_DELAY;
+            connecting.deadline = now + local.config.connect_timeout;
             connecting.crossed = refusal == Refusal::Crossed;
             return connections.withdraw(attempt);
         }
@@ -155,6 +170,24 @@ pub(crate) fn receive_answer(
     connections.finish(peer, reason);
 }
 
+/// Leaves an answer in the socket until this process has what it takes to accept the answer.
+fn postpone(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    attempt: Attempt,
+    shortage: Shortage,
+    now: Instant,
+) {
+    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+    if connecting.shortage.replace(shortage).is_none() {
+        connecting.deadline = now + local.config.connect_timeout;
+    }
+    connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), true);
+    connecting.answer_at = Some(now + SHORTAGE_DELAY);
+    connecting.attempt = Some(attempt);
+}
+
 /// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a
 /// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
@@ -164,14 +197,21 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
         let Some(address) = connections.peers.address(peer) else { continue };
         let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         // A hello that waits for its answer has no deadline: the peer's process is there, and may
-        // not poll for minutes. When it ends, its socket is closed.
-        if connecting.attempt.is_some() {
+        // not poll for minutes. When it ends, its socket is closed. An answer that can't be accepted
+        // has one.
+        if connecting.attempt.is_some() && connecting.answer_at.is_none() {
             continue;
         }
         has_retries = true;
         if now >= connecting.deadline {
             let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
-            connections.finish(peer, DownReason::Unreachable { errno });
+            let unreachable = DownReason::Unreachable { errno };
+            let reason = connecting.shortage.map_or(unreachable, DownReason::Shortage);
+            connections.finish(peer, reason);
+        } else if let Some(at) = connecting.answer_at {
+            if now >= at {
+                receive_answer(local, connections, peer, now);
+            }
         } else if !connecting.crossed && now >= connecting.retry_at {
             attempt(local, connections, peer, address, now);
         }
@@ -183,7 +223,9 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
 pub(crate) fn next_deadline(peers: &Peers) -> Option<Instant> {
     let deadline = |peer: &PeerId| match peers.state(*peer)? {
         PeerState::Connecting(connecting) => match &**connecting {
-            Connecting { attempt: Some(_), .. } => None,
+            Connecting { attempt: Some(_), answer_at, deadline, .. } => {
+                answer_at.map(|at| at.min(*deadline))
+            }
             Connecting { crossed: true, .. } => Some(connecting.deadline),
             _ => Some(connecting.retry_at.min(connecting.deadline)),
         },

@@ -19,10 +19,10 @@ use crate::processes::{PeerProcess, ProcessId};
 use crate::ring::{Consumer, Producer, Ring};
 use crate::streaming;
 use crate::watcher::Watched;
-use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode};
-use tagmatch_os::background_close::UncheckedDescriptors;
+use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode, Shortage};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::socket::{Credentials, Packet};
 use tagmatch_os::{process, socket};
 
 /// Reads of a nonce that are timed. The shortest one counts, since others may be interrupted.
@@ -50,6 +50,21 @@ impl Rejection {
     fn unreachable(errno: i32) -> Self {
         Rejection { answer: Refusal::Busy, reason: DownReason::Unreachable { errno } }
     }
+
+    /// A system call failed.
+    fn failed(error: &io::Error) -> Self {
+        let unreachable = || Rejection::unreachable(error.raw_os_error().unwrap_or(0));
+        shortage_of(error).map_or_else(unreachable, Rejection::shortage)
+    }
+
+    fn shortage(shortage: Shortage) -> Self {
+        Rejection { answer: Refusal::Busy, reason: DownReason::Shortage(shortage) }
+    }
+}
+
+/// What this process lacks, if that is why a system call failed.
+pub(super) fn shortage_of(error: &io::Error) -> Option<Shortage> {
+    Shortage::of_errno(error.raw_os_error()?)
 }
 
 /// What a hello has brought, after everything in it was checked.
@@ -73,26 +88,45 @@ pub(super) fn check_user(socket: &PeerSocket) -> io::Result<()> {
     if process::is_own_user(uid) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
 }
 
-/// Checks everything that a hello claims, and the descriptors that were sent with it.
+/// Checks that the process at the other end is the one that a hello's address names.
+fn verify_sender(
+    local: &LocalEnd,
+    socket: &PeerSocket,
+    hello: &Hello,
+) -> Result<Credentials, Rejection> {
+    let misbehaved = Rejection::misbehaved;
+    let name = local.check_route(&hello.address).and_then(|()| ShmName::parse(&hello.address));
+    let name = name.map_err(|_| misbehaved("a hello with an unusable address"))?;
+    let credentials = socket::credentials(socket.as_fd());
+    let credentials = credentials.map_err(|error| Rejection::failed(&error))?;
+    if !name.is_process(&local.name, credentials.pid) {
+        return Err(misbehaved("a process claims the address of another process"));
+    }
+    Ok(credentials)
+}
+
+/// Checks everything that a hello claims, and the descriptors of the packet that brought it. The
+/// sender is checked first: a shortage is that of a connection to this sender.
 pub(super) fn verify(
     local: &LocalEnd,
     socket: &PeerSocket,
     hello: &Hello,
-    fds: UncheckedDescriptors,
+    packet: Packet,
 ) -> Result<VerifiedHello, Rejection> {
     let misbehaved = Rejection::misbehaved;
-    let name = local.check_route(&hello.address).and_then(|()| ShmName::parse(&hello.address));
-    let name = name.map_err(|_| misbehaved("a hello with an unusable address"))?;
-    let system = |error: io::Error| Rejection::unreachable(error.raw_os_error().unwrap_or(0));
-    let credentials = socket::credentials(socket.as_fd()).map_err(system)?;
-    if !name.is_process(&local.name, credentials.pid) {
-        return Err(misbehaved("a process claims the address of another process"));
+    let system = |error: io::Error| Rejection::failed(&error);
+    let credentials = verify_sender(local, socket, hello)?;
+    if packet.lacks_descriptors {
+        return Err(Rejection::shortage(Shortage::Descriptors));
     }
+    let fds = packet.fds;
     let lengths = [hello.geometry.length_bytes(), doorbell::LENGTH_BYTES];
+    // Mapped memory needs no descriptor, so the descriptors are closed here: the process may have
+    // few.
     let (ring, doorbell, memory) = match hello.memory {
         None => {
             let [ring, doorbell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
-            (ring, doorbell, None)
+            (ring.map().map_err(system)?, doorbell.map().map_err(system)?, None)
         }
         Some(offered) => {
             let length = usize::try_from(offered.length).unwrap_or(0);
@@ -102,16 +136,21 @@ pub(super) fn verify(
             if !memory.is_for_readers() {
                 return Err(misbehaved("memory of a device that others could write"));
             }
-            (ring, doorbell, map_memory(local, &memory, offered, hello))
+            let memory = map_memory(local, &memory, offered, hello);
+            (ring.map().map_err(system)?, doorbell.map().map_err(system)?, memory)
         }
     };
-    let ring = Ring::new(ring.map().map_err(system)?, hello.geometry);
-    let doorbell = Doorbell::new(doorbell.map().map_err(system)?);
+    let (ring, doorbell) = (Ring::new(ring, hello.geometry), Doorbell::new(doorbell));
     let (Some(ring), Some(doorbell)) = (ring, doorbell) else {
         return Err(Rejection::unreachable(libc::EINVAL));
     };
     let pid = credentials.pid;
-    let pidfd = socket::peer_pidfd(socket.as_fd(), credentials).ok();
+    let pidfd = match socket::peer_pidfd(socket.as_fd(), credentials) {
+        Ok(pidfd) => Some(pidfd),
+        Err(error) if shortage_of(&error).is_some() => return Err(system(error)),
+        // The process isn't in this pid namespace, or the kernel forbids it.
+        Err(_) => None,
+    };
     let process = pidfd.map(|pidfd| PeerProcess { pid, pidfd });
     let (read_mode, fragmented_max) = choose_read_mode(local.config.read, hello, process.as_ref());
     if local.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {

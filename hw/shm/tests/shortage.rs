@@ -1,0 +1,190 @@
+//! A process that runs out of descriptors: connections are made once there are some again, and what
+//! is lacking is reported, and not taken for a fault of the peer.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{Owned, connect, poll, shm, wait_for};
+use tagmatch_device::{Device, DownReason, Shortage};
+use tagmatch_shm::{Shm, ShmConfig};
+
+/// No other limit would be met before this one.
+const DESCRIPTORS_MAX: u64 = 200;
+/// A worker needs fewer descriptors for a connection.
+const NEEDED_MAX: usize = 8;
+
+/// The tests of this program share the descriptors of the process, so they run one by one.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = libc::rlimit { rlim_cur: DESCRIPTORS_MAX, rlim_max: DESCRIPTORS_MAX };
+    // SAFETY: `limit` lives through the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    alone
+}
+
+/// Opens descriptors until only `free` can be opened.
+fn leave(free: usize) -> Vec<OwnedFd> {
+    let any = File::open("/proc/self/exe").unwrap();
+    let mut open = vec![OwnedFd::from(any)];
+    let duplicate = |open: &[OwnedFd]| open[0].as_fd().try_clone_to_owned();
+    while let Ok(another) = duplicate(&open) {
+        assert!(another.as_raw_fd() < i32::try_from(DESCRIPTORS_MAX).unwrap());
+        open.push(another);
+    }
+    open.truncate(open.len() - free);
+    open
+}
+
+fn impatient() -> ShmConfig {
+    ShmConfig { connect_timeout: Duration::from_millis(200), ..ShmConfig::default() }
+}
+
+/// Polls both for a while in which neither reports anything.
+fn stay_silent(a: &mut Shm, b: &mut Shm) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(60) {
+        assert!(poll(a).is_none() && poll(b).is_none());
+    }
+}
+
+#[test]
+fn a_worker_without_descriptors_connects_once_it_has_some() {
+    let _alone = alone();
+    for free in 0..NEEDED_MAX {
+        let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+        let held = leave(free);
+        let to_b = a.connect(&b.address()).unwrap();
+        let start = Instant::now();
+        let mut ups = 0;
+        while ups < 2 && start.elapsed() < Duration::from_millis(60) {
+            for device in [&mut a, &mut b] {
+                match poll(device) {
+                    None => {}
+                    Some(Owned::Up(..)) => ups += 1,
+                    other => panic!("{free} free: {other:?}"),
+                }
+            }
+        }
+        assert!(ups == 0 || free >= 2, "{free} descriptors were enough for {ups} ends");
+        drop(held);
+        if ups < 2 {
+            wait_for(&mut [&mut a, &mut b], "the connection", |_, event| match event {
+                Owned::Up(..) => {
+                    ups += 1;
+                    (ups == 2).then_some(())
+                }
+                other => panic!("{free} free: {other:?}"),
+            });
+        }
+        a.send(to_b, common::message(b"there")).unwrap();
+        wait_for(&mut [&mut b], "the message", |_, event| {
+            matches!(event, Owned::Message(..)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_answer_waits_for_the_descriptors_to_accept_it() {
+    let _alone = alone();
+    for free in 0..3 {
+        let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+        let to_b = a.connect(&b.address()).unwrap();
+        let to_a = wait_for(&mut [&mut b], "the hello", |_, event| match event {
+            Owned::Up(peer, _) => Some(peer),
+            other => panic!("{other:?}"),
+        });
+        // The peer counts the connection as made, and may send.
+        b.send(to_a, common::message(b"early")).unwrap();
+        let held = leave(free);
+        stay_silent(&mut a, &mut b);
+        drop(held);
+        wait_for(&mut [&mut a, &mut b], "the message", |index, event| match (index, event) {
+            (0, Owned::Up(peer, _)) if peer == to_b => None,
+            (0, Owned::Message(_, _, bytes)) => {
+                assert_eq!(bytes, b"early");
+                Some(())
+            }
+            other => panic!("{free} free: {other:?}"),
+        });
+    }
+}
+
+#[test]
+fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
+    let _alone = alone();
+    // Without a descriptor for a socket, and without those for the answer.
+    for is_answered in [false, true] {
+        let (mut a, mut b) = (shm(impatient()), shm(impatient()));
+        let address = b.address();
+        let (to_b, held);
+        if is_answered {
+            to_b = a.connect(&address).unwrap();
+            wait_for(&mut [&mut b], "the hello", |_, event| {
+                matches!(event, Owned::Up(..)).then_some(())
+            });
+            held = leave(0);
+        } else {
+            held = leave(0);
+            to_b = a.connect(&address).unwrap();
+        }
+        let down = wait_for(&mut [&mut a], "the report", |_, event| Some(event));
+        let shortage = DownReason::Shortage(Shortage::Descriptors);
+        assert!(
+            matches!(&down, Owned::Down(peer, reason) if (*peer, *reason) == (to_b, shortage)),
+            "{down:?}"
+        );
+        drop(held);
+        if is_answered {
+            wait_for(&mut [&mut b], "the end", |_, event| {
+                matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
+            });
+        }
+        connect(&mut shm(impatient()), &mut b);
+    }
+}
+
+#[test]
+fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
+    let _alone = alone();
+    let (mut a, mut b) = (shm(impatient()), shm(impatient()));
+    let (address_a, address_b) = (a.address(), b.address());
+    let to_b = a.connect(&address_b).unwrap();
+    // The process has what `a` needs in order to try again, and not what `b` needs in order to
+    // accept.
+    let _held = leave(2);
+    let (mut of_a, mut of_b) = (None, None);
+    wait_for(&mut [&mut a, &mut b], "both reports", |index, event| {
+        match (index, event) {
+            (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
+            (1, Owned::Down(peer, reason)) => of_b = Some((peer, reason)),
+            other => panic!("{other:?}"),
+        }
+        (of_a.is_some() && of_b.is_some()).then_some(())
+    });
+    let (peer, reason) = of_b.unwrap();
+    assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
+    assert_eq!(b.peer_address(peer), Some(address_a));
+    assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
+}
+
+#[test]
+fn the_numbers_of_shortages_are_those_of_the_system() {
+    let all = [
+        (libc::EMFILE, Shortage::Descriptors),
+        (libc::ENFILE, Shortage::DescriptorsOfMachine),
+        (libc::ENOMEM, Shortage::Memory),
+        (libc::ENOBUFS, Shortage::Memory),
+        (libc::ENOSPC, Shortage::Space),
+        (libc::EADDRNOTAVAIL, Shortage::Ports),
+    ];
+    for (errno, shortage) in all {
+        assert_eq!(Shortage::of_errno(errno), Some(shortage));
+    }
+    assert_eq!(Shortage::of_errno(libc::ECONNREFUSED), None);
+    assert!(Shortage::Descriptors.to_string().contains("ulimit -n"));
+}
