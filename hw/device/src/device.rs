@@ -170,6 +170,14 @@ pub enum DownReason {
     Disconnected,
 }
 
+impl DownReason {
+    /// Why a system call of this process that was to reach the peer failed: what the process lacks,
+    /// or that the peer can't be reached.
+    pub fn of_failed_call(errno: i32) -> Self {
+        Shortage::of_errno(errno).map_or(DownReason::Unreachable { errno }, DownReason::Shortage)
+    }
+}
+
 /// How reads from a peer are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {

@@ -125,7 +125,7 @@ impl Tcp {
         let reason = match attempt.wrong {
             Some(what) => DownReason::Misbehaved { what },
             None if attempt.errno == 0 => DownReason::Unreachable { errno: libc::ETIMEDOUT },
-            None => DownReason::Unreachable { errno: attempt.errno },
+            None => DownReason::of_failed_call(attempt.errno),
         };
         self.finish(peer, reason);
     }

@@ -19,8 +19,9 @@ impl Tcp {
             .epoll
             .watch_room(socket.as_fd(), number, false)
             .or_else(|_| self.epoll.watch(socket.as_fd(), number));
-        if watched.is_err() {
-            return self.finish(peer, DownReason::Unreachable { errno: libc::ENOSPC });
+        if let Err(error) = watched {
+            let errno = error.raw_os_error().unwrap_or(0);
+            return self.finish(peer, DownReason::of_failed_call(errno));
         }
         let message_max = message_max as usize;
         let connection = Connection::new(socket, message_max);

@@ -74,7 +74,7 @@ impl Ucx {
                     None => {
                         let reason = match attempt.errno {
                             libc::EACCES => DownReason::Misbehaved { what: NO_PROOF },
-                            errno => DownReason::Unreachable { errno },
+                            errno => DownReason::of_failed_call(errno),
                         };
                         return self.break_with(peer, reason);
                     }
@@ -94,6 +94,7 @@ impl Ucx {
                 // The peer's backlog is full, or no descriptors are left: the next attempt may
                 // succeed.
                 Err(error) if is_passing(&error) => {
+                    attempt.errno = error.raw_os_error().unwrap_or(0);
                     attempt.next_at = now + RETRY_DELAY;
                     return self.save_attempt(peer, attempt);
                 }
@@ -233,7 +234,7 @@ impl Ucx {
         let Some(attempt) = &mut entry.attempt else { return };
         if attempt.deadline <= now {
             let errno = if attempt.errno == 0 { libc::ETIMEDOUT } else { attempt.errno };
-            return self.break_with(peer, DownReason::Unreachable { errno });
+            return self.break_with(peer, DownReason::of_failed_call(errno));
         }
         if attempt.next_at > now || attempt.is_crossed {
             return;

@@ -319,8 +319,7 @@ impl Verbs {
                 .and_then(|()| connect(receive_qp, remote_end.qp_num)),
         };
         if let Err(error) = connected {
-            let errno = errno(&error);
-            self.fail_connecting(peer, DownReason::Unreachable { errno });
+            self.fail_connecting(peer, DownReason::of_failed_call(errno(&error)));
             return false;
         }
         link.message_max = remote_end.message_max as usize;
