@@ -372,7 +372,7 @@ pub trait Device {
     }
 
     /// Lets a peer read `buffer` until [`Device::withdraw`]. A device that cannot tell its readers
-    /// apart lets all peers read the buffer.
+    /// apart, because a NIC or the kernel answers them, lets all peers read the buffer.
     ///
     /// # Errors
     /// Returns the buffer with the reason.

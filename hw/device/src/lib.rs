@@ -51,7 +51,7 @@ pub use device::{
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use elements::{Element, as_bytes, as_bytes_mut};
-pub use exposures::Exposures;
+pub use exposures::{Exposures, Readable};
 pub use finding::Finding;
 pub use flush::Flush;
 pub use integer_map::{IntegerHasher, IntegerMap};

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::read_message::ReadMessage;
 use super::ring::{Producer, PushError};
-use tagmatch_device::{Buffer, Bytes, Exposures, ReadError, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, ReadError, Readable, RemoteSpan};
 
 /// Most reads that a peer is asked for at a time. Further reads wait in the reader.
 const REQUESTS_MAX: usize = 64;
@@ -69,9 +69,14 @@ impl CopiedReads {
     ///
     /// # Errors
     /// The rule that the peer broke.
-    pub(crate) fn receive(&mut self, bytes: &Bytes<'_>) -> Result<Option<EndedRead>, &'static str> {
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &Bytes<'_>,
+        readable: Readable<'_>,
+    ) -> Result<Option<EndedRead>, &'static str> {
         match ReadMessage::parse(bytes)? {
             ReadMessage::Request { id, span } => {
+                readable.check(span)?;
                 if self.peer_reads.len() >= REQUESTS_MAX {
                     return Err("a peer requests more reads at a time than allowed");
                 }
@@ -120,7 +125,7 @@ impl CopiedReads {
     pub(crate) fn push(
         &mut self,
         producer: &mut Producer,
-        exposures: &Exposures,
+        readable: Readable<'_>,
     ) -> Result<(), PushError> {
         while self.requested < REQUESTS_MAX
             && let Some(read) = self.own_reads.get(self.requested)
@@ -135,7 +140,7 @@ impl CopiedReads {
             && may_push(producer, &mut self.waited)?
         {
             let id = read.id;
-            let bytes = exposures.bytes(read.span);
+            let bytes = readable.bytes(read.span);
             let rest = bytes.map(|all| {
                 // `sent` counts bytes of this span.
                 all.get(usize::try_from(read.sent).unwrap_or(usize::MAX)..).unwrap_or(&[])
@@ -177,14 +182,18 @@ fn may_push(producer: &mut Producer, waited: &mut u32) -> Result<bool, PushError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tagmatch_device::{Exposures, PeerId};
 
     #[test]
     fn a_peer_requests_64_reads_at_a_time_and_no_more() {
-        let mut copied = CopiedReads::default();
+        let (mut copied, exposures) = (CopiedReads::default(), Exposures::default());
         let span = RemoteSpan { address: 1, key: 2, length: 3 };
         let mut ask = |id| {
             let request = ReadMessage::Request { id, span }.emit();
-            copied.receive(&Bytes::from_slice(&request)).map(|ended| assert!(ended.is_none()))
+            let readable = exposures.readable_by(PeerId(1));
+            copied
+                .receive(&Bytes::from_slice(&request), readable)
+                .map(|ended| assert!(ended.is_none()))
         };
         for id in 0..64 {
             assert_eq!(ask(id), Ok(()));

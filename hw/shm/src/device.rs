@@ -210,12 +210,16 @@ impl Device for Shm {
         arena.and_then(|arena| arena.allocate(length)).or_else(|| Buffer::try_zeroed(length))
     }
 
-    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.connections.reads.exposures.expose(buffer)
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.connections.reads.exposures.expose(reader, buffer)
     }
 
-    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.connections.reads.exposures.withdraw(id)
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.connections.reads.exposures.withdraw(reader, id)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {

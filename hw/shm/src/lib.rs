@@ -58,7 +58,9 @@
 //! block this process. Memory of a peer's device is read from a mapping of this process, whatever
 //! the policy is: the peer can't withhold a page of another process' mapping.
 //!
-//! All connected peers can read all memory of this device at any time, also what earlier buffers
+//! Where the kernel lets peers read this process's memory, no key protects it. A copied read takes
+//! the bytes of a buffer only for the peer that the buffer was exposed to; a peer that asks for
+//! another peer's buffer goes down. All connected peers can read all memory of this device at any time, also what earlier buffers
 //! have left there. A page that a peer has offered and never written is taken when it is read. So a
 //! hostile peer can have this process use as much memory as it maps of that peer, which
 //! [`ShmConfig::device_memory_bytes`] bounds. That memory is given back with the connection.

@@ -147,7 +147,7 @@ impl Reads {
         }
         let Some(process) = &connection.process else {
             // The peer is this worker itself: the buffer is in the table of exposed buffers.
-            let Some(bytes) = self.exposures.bytes(read.remote) else {
+            let Some(bytes) = self.exposures.readable_by(read.peer).bytes(read.remote) else {
                 return Err(ReadError::BadSpan);
             };
             into.fill(bytes);
@@ -201,7 +201,8 @@ impl Reads {
                 self.copying.swap_remove(*at);
                 continue;
             };
-            let result = connection.copied.push(&mut connection.producer, &self.exposures);
+            let readable = self.exposures.readable_by(peer);
+            let result = connection.copied.push(&mut connection.producer, readable);
             connection.notify();
             if let Err(PushError::Broken(what)) = result {
                 return Some((peer, what));
@@ -226,7 +227,8 @@ impl Reads {
         bytes: &Bytes<'_>,
         events: &mut VecDeque<Event<'static>>,
     ) -> Result<(), &'static str> {
-        if let Some((token, into, result)) = connection.copied.receive(bytes)? {
+        let readable = self.exposures.readable_by(peer);
+        if let Some((token, into, result)) = connection.copied.receive(bytes, readable)? {
             events.push_back(Event::ReadDone { token, into, result });
         }
         if connection.copied.has_to_send() {

@@ -305,6 +305,33 @@ fn nonsense_on_the_socket() {
     });
 }
 
+/// A peer that knows the whole span of what was exposed to another, since it was told or has guessed
+/// it, gets none of the bytes through its ring and loses its connection. The other one reads on.
+#[test]
+fn memory_that_is_exposed_to_another_peer_is_not_copied() {
+    let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let mut bystanders = Bystanders::new(config);
+    let to_friend = bystanders.to_friend;
+    let exposure = bystanders.victim.expose(to_friend, Buffer::from(vec![7; 5000])).unwrap();
+    let mut hostile = HostilePeer::connect(&mut bystanders, 1);
+    let request = ReadMessage::Request { id: 0, span: exposure.span }.emit();
+    hostile.write_slot(INTERNAL | request.len() as u32, &request);
+    let reason = bystanders.wait_down();
+    assert!(
+        matches!(reason, DownReason::Misbehaved { what } if what.contains("another peer")),
+        "{reason:?}"
+    );
+    let Bystanders { victim, friend, to_victim, .. } = &mut bystanders;
+    let (remote, into) = (exposure.span, Buffer::zeroed(5000));
+    friend.read(ReadRequest { peer: *to_victim, remote, into, token: 1 }).unwrap();
+    let into = wait_for(&mut [victim, friend], "the read", |_, event| match event {
+        Owned::ReadDone(1, into, Ok(())) => Some(into),
+        other => panic!("{other:?}"),
+    });
+    assert!(into[..] == [7; 5000]);
+    assert!(bystanders.exchange().is_empty());
+}
+
 /// A peer writes random words into all memory that it can write, while the worker sends, reads and
 /// sleeps.
 #[test]

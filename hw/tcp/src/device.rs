@@ -233,12 +233,16 @@ impl Device for Tcp {
         Ok(())
     }
 
-    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.exposures.expose(buffer)
+    fn expose(
+        &mut self,
+        reader: PeerId,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.exposures.expose(reader, buffer)
     }
 
-    fn withdraw(&mut self, _: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.exposures.withdraw(id)
+    fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
+        self.exposures.withdraw(reader, id)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {

@@ -47,7 +47,7 @@ impl Tcp {
                 Ok(())
             }
             Some(PeerState::Oneself) => {
-                let result = match (self.exposures.bytes(remote), into.room()) {
+                let result = match (self.exposures.readable_by(peer).bytes(remote), into.room()) {
                     (Some(bytes), Some(room)) => {
                         room.fill(bytes);
                         Ok(())
@@ -70,7 +70,8 @@ impl Tcp {
         if connection.is_broken {
             return;
         }
-        let result = connection.out.push(connection.socket.as_fd(), &self.exposures);
+        let readable = self.exposures.readable_by(peer);
+        let result = connection.out.push(connection.socket.as_fd(), readable);
         if result.is_err() {
             connection.note_broken();
         }

@@ -59,7 +59,7 @@ impl Leaving {
 
     /// Sends what waits, and drops what has come.
     pub(crate) fn advance(&mut self, exposures: &Exposures) -> State {
-        match self.out.push(self.socket.as_fd(), exposures) {
+        match self.out.push(self.socket.as_fd(), exposures.readable_by(self.peer)) {
             Err(_) => return State::Ended,
             Ok(false) => {}
             Ok(true) if !self.has_ended_sending => {

@@ -47,7 +47,8 @@
 //!   pending connection ends after [`TcpConfig::connect_timeout`], which counts only time in which
 //!   this worker polls or sleeps. The first refusal of each machine is logged.
 //! - A peer: one partial frame, 64 requested reads, and the outbox. A peer that breaks a rule goes
-//!   down. Other peers are not affected.
+//!   down. Other peers are not affected. Exposed memory is read by the peer that it was exposed to: a
+//!   peer that asks with another's key, which it may have guessed, has broken a rule.
 //!
 //! # How a death is noticed
 //! - A peer that ends in order says so. The end of a process closes its connections, even by a

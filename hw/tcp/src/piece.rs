@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use super::frame::{Frame, HEADER_BYTES};
-use tagmatch_device::{Exposures, RemoteSpan};
+use tagmatch_device::{Readable, RemoteSpan};
 
 /// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
 static BLANK: [u8; 4096] = [0; 4096];
@@ -70,8 +70,8 @@ impl Piece {
     }
 
     /// The bytes of this piece; `None` if they are not exposed any more.
-    pub(crate) fn bytes<'a>(&self, exposures: &'a Exposures) -> Option<&'a [u8]> {
-        exposures.bytes(self.span)?.get(self.start..self.start + self.length)
+    pub(crate) fn bytes<'a>(&self, readable: Readable<'a>) -> Option<&'a [u8]> {
+        readable.bytes(self.span)?.get(self.start..self.start + self.length)
     }
 
     /// The buffer is gone: the peer has said that it needs the buffer no more, or this worker is

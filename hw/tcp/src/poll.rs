@@ -236,7 +236,9 @@ impl Tcp {
                     self.keep_rest(peer);
                     return Ok(());
                 };
-                connection.out.take_request(id, parse_span(span))?;
+                let span = parse_span(span);
+                self.exposures.readable_by(peer).check(span)?;
+                connection.out.take_request(id, span)?;
                 self.inbox.take(HEADER_BYTES + REQUEST_BYTES);
                 self.push(peer);
             }

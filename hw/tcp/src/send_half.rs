@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{PeerRead, Piece};
 use super::unsent::UnsentLimit;
-use tagmatch_device::{Exposures, RemoteSpan};
+use tagmatch_device::{Readable, RemoteSpan};
 use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
@@ -158,14 +158,14 @@ impl SendHalf {
     pub(crate) fn push(
         &mut self,
         socket: BorrowedFd<'_>,
-        exposures: &Exposures,
+        readable: Readable<'_>,
     ) -> io::Result<bool> {
         self.unsent.follow(socket, self.taken);
         for _ in 0..RUNS_PER_PUSH {
-            if !self.end_piece(socket, exposures)? || !self.push_outbox(socket)? {
+            if !self.end_piece(socket, readable)? || !self.push_outbox(socket)? {
                 return Ok(false);
             }
-            self.send_run(socket, exposures)?;
+            self.send_run(socket, readable)?;
             if !self.has_to_send() {
                 return Ok(true);
             }
@@ -189,9 +189,9 @@ impl SendHalf {
     }
 
     /// Completes the piece that was begun. `true` if none is left.
-    fn end_piece(&mut self, socket: BorrowedFd<'_>, exposures: &Exposures) -> io::Result<bool> {
+    fn end_piece(&mut self, socket: BorrowedFd<'_>, readable: Readable<'_>) -> io::Result<bool> {
         while let Some(piece) = &mut self.begun {
-            let bytes = piece.bytes(exposures);
+            let bytes = piece.bytes(readable);
             if bytes.is_none() && piece.blank() {
                 self.requested.retain(|read| read.id != piece.id);
             }
@@ -209,10 +209,10 @@ impl SendHalf {
 
     /// Sends the next pieces by one call, as far as the socket has room. Reads whose bytes are gone
     /// end in a frame that says so, which the outbox has then.
-    fn send_run(&mut self, socket: BorrowedFd<'_>, exposures: &Exposures) -> io::Result<()> {
+    fn send_run(&mut self, socket: BorrowedFd<'_>, readable: Readable<'_>) -> io::Result<()> {
         let outbox = &mut self.outbox;
         self.requested.retain(|read| {
-            let is_there = exposures.bytes(read.span).is_some();
+            let is_there = readable.bytes(read.span).is_some();
             if !is_there {
                 outbox.extend(Frame::ReadFailed { id: read.id }.emit());
             }
@@ -224,7 +224,7 @@ impl SendHalf {
             return Ok(());
         }
         let slices: Vec<_> =
-            pieces.iter().flat_map(|piece| piece.rest(piece.bytes(exposures))).collect();
+            pieces.iter().flat_map(|piece| piece.rest(piece.bytes(readable))).collect();
         let Some(mut sent) = retrying(|| tcp::send_parts(socket, &slices))? else { return Ok(()) };
         self.taken += sent as u64;
         for mut piece in pieces {
@@ -297,10 +297,16 @@ mod tests {
 
     use super::super::frame::PIECE_BYTES;
     use super::*;
-    use tagmatch_device::Buffer;
+    use tagmatch_device::{Buffer, Exposures, PeerId};
+
+    const READER: PeerId = PeerId(1);
 
     /// What the other end has got, and whether everything was sent.
-    fn pass(out: &mut SendHalf, sockets: &mut (UnixStream, UnixStream), x: &Exposures) -> Vec<u8> {
+    fn pass(
+        out: &mut SendHalf,
+        sockets: &mut (UnixStream, UnixStream),
+        x: Readable<'_>,
+    ) -> Vec<u8> {
         let (mut got, mut piece) = (Vec::new(), [0; 777]);
         loop {
             let is_done = out.push(sockets.0.as_fd(), x).unwrap();
@@ -333,14 +339,16 @@ mod tests {
     fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
-        let other = exposures.expose(Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
+        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+        let other = exposures.expose(READER, Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
         out.take_request(1, long.span).unwrap();
         out.take_request(2, other.span).unwrap();
         // The socket takes a part of a piece.
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
+        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
+            || out.begun.is_none()
+        {}
         assert!(out.send(sockets.0.as_fd(), [b"message", b""], Some(5), 1 << 20).is_ok());
-        let got = frames(&pass(&mut out, &mut sockets, &exposures));
+        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
         let data = |id| Frame::ReadData { id, length: PIECE_BYTES };
         let message = Frame::Message { length: 7, immediate: Some(5) };
         let at = got.iter().position(|frame| *frame == message).unwrap();
@@ -356,16 +364,18 @@ mod tests {
     fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
+        let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
-        drop(exposures.withdraw(long.id).unwrap());
-        exposures.expose(Buffer::from(vec![9; 8 * PIECE_BYTES])).unwrap();
-        let bytes = pass(&mut out, &mut sockets, &exposures);
+        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
+            || out.begun.is_none()
+        {}
+        drop(exposures.withdraw(READER, long.id).unwrap());
+        exposures.expose(READER, Buffer::from(vec![9; 8 * PIECE_BYTES])).unwrap();
+        let bytes = pass(&mut out, &mut sockets, exposures.readable_by(READER));
         assert_eq!(frames(&bytes).last(), Some(&Frame::ReadFailed { id: 1 }));
         assert!(!bytes.contains(&9));
         out.take_request(2, long.span).unwrap();
-        let bytes = pass(&mut out, &mut sockets, &exposures);
+        let bytes = pass(&mut out, &mut sockets, exposures.readable_by(READER));
         assert_eq!(frames(&bytes), [Frame::ReadFailed { id: 2 }]);
     }
 
@@ -377,7 +387,7 @@ mod tests {
             sent += 1;
         }
         assert!(out.outbox.len() <= 5000 && !out.has_room(1003, 5000));
-        let got = frames(&pass(&mut out, &mut sockets, &Exposures::default()));
+        let got = frames(&pass(&mut out, &mut sockets, Exposures::default().readable_by(READER)));
         assert_eq!(got.len(), sent);
         assert!(out.has_room(1003, 5000) && out.accepted() == out.taken());
     }
@@ -386,12 +396,14 @@ mod tests {
     fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
+        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
+            || out.begun.is_none()
+        {}
         assert!(out.send(sockets.0.as_fd(), [&[7; 9000], b""], None, 5000).is_ok());
         assert!(!out.has_room(1, 5000));
-        let got = frames(&pass(&mut out, &mut sockets, &exposures));
+        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
         let message = Frame::Message { length: 9000, immediate: None };
         let at = got.iter().position(|frame| *frame == message).unwrap();
         assert!(at < got.len() - 20, "{got:?}");
@@ -405,7 +417,7 @@ mod tests {
             (0..3).for_each(|_| out.ask_for_acknowledgement());
         }
         let message = Frame::Message { length: 7, immediate: None };
-        let got = frames(&pass(&mut out, &mut sockets, &Exposures::default()));
+        let got = frames(&pass(&mut out, &mut sockets, Exposures::default().readable_by(READER)));
         assert_eq!(got, [message, Frame::Flush, message, Frame::Flush]);
     }
 
@@ -423,12 +435,14 @@ mod tests {
     fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
         let (mut sockets, mut out) = (stream(), SendHalf::default());
         let mut exposures = Exposures::default();
-        let long = exposures.expose(Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
+        let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
         out.take_request(2, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), &exposures).unwrap() || out.begun.is_none() {}
+        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
+            || out.begun.is_none()
+        {}
         out.leave();
-        let got = frames(&pass(&mut out, &mut sockets, &exposures));
+        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
         assert_eq!(got.last(), Some(&Frame::Bye));
         assert!(!got.contains(&Frame::ReadEnd { id: 1 }), "{got:?}");
     }

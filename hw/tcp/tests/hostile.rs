@@ -78,6 +78,29 @@ fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
     exchange(&mut a, to_b, &mut b);
 }
 
+/// A peer that knows the whole span of what was exposed to another, since it was told or has guessed
+/// it, gets none of the bytes and loses its connection. The other one reads on.
+#[test]
+fn memory_that_is_exposed_to_another_peer_is_not_read() {
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let Exposure { span, .. } = a.expose(to_b, Buffer::from(vec![7; 5000])).unwrap();
+    let (raw, peer) = hostile(&mut a, 1);
+    raw.say(&request(0, span));
+    let reason = wait_down(&mut a, peer);
+    assert!(
+        matches!(reason, DownReason::Misbehaved { what } if what.contains("another peer")),
+        "{reason:?}"
+    );
+    assert!(raw.is_closed_by(&mut a), "not a byte has come");
+    b.read(ReadRequest { peer: to_a, remote: span, into: Buffer::zeroed(5000), token: 1 }).unwrap();
+    let into = wait_for(&mut [&mut a, &mut b], "the read", |_, event| match event {
+        Owned::ReadDone(1, into, Ok(())) => Some(into),
+        other => panic!("{other:?}"),
+    });
+    assert!(into[..] == [7; 5000]);
+}
+
 /// A peer that answers a read with more or fewer bytes than were asked for, or asks for more reads at
 /// a time than it may.
 #[test]

@@ -38,7 +38,12 @@
 //! RDMA trusts the network: anyone who can send packets with the right queue pair number and
 //! sequence number can inject data into a connection. Everything that a peer sends is checked all
 //! the same. No peer can make this worker panic, block, or access memory that isn't exposed to it.
-//! A peer that breaks a rule goes down; other peers are not affected. Datagrams, which anyone can
+//! A peer that breaks a rule goes down; other peers are not affected. The NIC checks the key of a
+//! READ request, but not who asks: all queue pairs are in one protection domain. So a peer that
+//! learns or guesses the key and the address of memory that is exposed to another peer can read it.
+//! NICs may give keys that are easy to guess. Memory is exposed from the rendezvous request to its
+//! FIN, and as long as it stays registered ([`Device::register`](tagmatch_device::Device::register)).
+//! Datagrams, which anyone can
 //! send, are checked against the port and queue pair that they came from. Where the job has a secret
 //! ([`VerbsConfig::secret`]), each datagram carries a proof that its sender knows it, and nobody else
 //! gets a connection; messages carry no proof.
