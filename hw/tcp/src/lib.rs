@@ -66,6 +66,15 @@
 //! acknowledged, for up to [`TcpConfig::leave_timeout`]. Acknowledged bytes are in the peer's
 //! kernel: a peer that lives will receive them.
 //!
+//! # What a worker's name proves
+//! Nothing, among holders of the secret: they trust each other to use their own addresses. The proof
+//! of a greeting is one of the job's secret, which all workers have, so a hostile worker of the job
+//! can connect with the address of another worker, as long as the two aren't connected. It gets what
+//! is sent to that worker then, its messages count as that worker's, and the worker itself is
+//! refused. What holds all the same: an address whose peer is up, and this worker's own, can't be
+//! taken over; the peer's connection isn't harmed by the attempt; and a process without the secret
+//! gets in under no name.
+//!
 //! # What is not protected
 //! Only the beginning of a connection is protected. Whoever can read the packets of the network can
 //! read the messages. Whoever can change packets can change messages. The proofs don't tell the

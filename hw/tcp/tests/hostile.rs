@@ -101,6 +101,23 @@ fn memory_that_is_exposed_to_another_peer_is_not_read() {
     assert!(into[..] == [7; 5000]);
 }
 
+/// Nobody proves that a name is its own, but a name that is in use can't be taken over: not from a
+/// peer that is up, not from the worker itself.
+#[test]
+fn a_name_that_is_in_use_is_refused_and_its_connection_goes_on() {
+    const KNOWN: u8 = 3;
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    for name in [b.address(), a.address()] {
+        let raw = Raw::greet(&mut a, &secret(7), &name);
+        assert_eq!(raw.hear(&mut a, ANSWER).unwrap()[0], KNOWN);
+        assert!(raw.is_closed_by(&mut a));
+        exchange(&mut a, to_b, &mut b);
+        exchange(&mut b, to_a, &mut a);
+    }
+    assert_eq!(a.peer_address(to_b), Some(b.address()));
+}
+
 /// A peer that answers a read with more or fewer bytes than were asked for, or asks for more reads at
 /// a time than it may.
 #[test]
