@@ -20,6 +20,17 @@ pub(crate) struct Reason {
     pub(crate) count: fn(&NotOffloaded) -> u64,
 }
 
+/// Two reasons that one counter has. NICs compare tags only, so they can't tell sources apart.
+pub(crate) const NAMES_SOURCE: &str = "it names its source apart from its tag";
+/// Messages to oneself, and those over another device than the NIC's, pass the NIC by. Once there is
+/// one, a receive is offered only if its tag names a source of which none has.
+pub(crate) const PASSED_BY: &str = "messages that pass the NIC by could match it, as far as its tag \
+                                    tells, as those to oneself do";
+/// What helps against both.
+const SOURCE_IN_TAG: &str = "the source in the tag, in a program as Config::layout has it, with \
+                             Match::sent_only_by; with an MPI library Open MPI's ofi_tag_1 or MPICH's \
+                             ENABLE_DATA=0, and TAGMATCH_FI_TAG_SOURCE (docs/provider.md)";
+
 /// All reasons, in the order of the counters.
 pub(crate) fn reasons() -> [Reason; 8] {
     let threshold = show_size(threshold());
@@ -33,7 +44,7 @@ pub(crate) fn reasons() -> [Reason; 8] {
         reason(
             "too_small",
             &format!("its buffer is below {threshold}: not worth a NIC"),
-            "longer receives; in a program Config::hw_tags_threshold",
+            "nothing: below that size software is faster",
             |why| why.too_small,
         ),
         reason(
@@ -48,12 +59,9 @@ pub(crate) fn reasons() -> [Reason; 8] {
             "small and any-source receives on other tags than large ones",
             |why| why.order,
         ),
-        reason(
-            "source",
-            "it names a source apart from its tag, or the NIC may miss its source's messages",
-            "the source in the tag, as Config::layout has it, and Match::sent_only_by",
-            |why| why.source,
-        ),
+        reason("source", &format!("{NAMES_SOURCE}, or {PASSED_BY}"), SOURCE_IN_TAG, |why| {
+            why.source
+        }),
         reason(
             "memory",
             "its buffer is longer than the NIC can fill, or the NIC refused it",

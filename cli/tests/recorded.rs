@@ -112,7 +112,7 @@ fn a_damaged_trace_is_refused_with_the_byte() {
     let output = replay(&[&damaged]);
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
     let said = text(output.stderr);
-    let wanted = format!("{damaged}: at byte 4112: 255 is not a kind of record; it must be 1..17");
+    let wanted = format!("{damaged}: at byte 4112: 255 is not a kind of record; it must be 1..18");
     assert!(said.starts_with(&wanted), "{said}");
     let short = scratch.file("short.trace", &whole[..4000]);
     let said = text(replay(&[&short]).stderr);

@@ -174,7 +174,7 @@ fn each_advice_has_its_cause() {
     let messages = (0..90).map(|tag| format!("msg {{id}} 0 3 {tag} 9"));
     let advice = json(&trace(probes.chain(wildcards).chain(messages)))["advice"].to_string();
     for cause in [
-        "probe less: 100 % of 100 probes",
+        "100 % of 100 probes found nothing",
         "name the source and tag where they are known",
         "90 messages were truncated",
         "10 receives were still posted",

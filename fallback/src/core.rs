@@ -3,7 +3,7 @@
 
 use tagmatch_device::{Buffer, Bytes, Event, Incoming, Limits, PeerId, ReadError};
 use tagmatch_shadow::Cancel;
-use tagmatch_soft::{Pattern, SourceId};
+use tagmatch_soft::{Pattern, SourceId, TagMask};
 
 use crate::config::EngineConfig;
 use crate::credit::{Amount, Grant};
@@ -33,13 +33,16 @@ pub(crate) struct Core {
     pub(crate) offload: Option<Box<Offload>>,
     /// No message and no posted receive takes the short way: there is a NIC's list or an observer.
     pub(crate) leaves_short_way: bool,
+    /// The bits of a tag that name its sender.
+    pub(crate) source_bits: TagMask,
 }
 
 impl Core {
     pub(crate) fn new(config: &EngineConfig, offload: Option<Box<Offload>>) -> Self {
         let leaves_short_way = offload.is_some();
         let receiver = Receiver::new(config);
-        Core { receiver, operations: Slab::default(), offload, leaves_short_way }
+        let source_bits = config.source_bits;
+        Core { receiver, operations: Slab::default(), offload, leaves_short_way, source_bits }
     }
 
     /// Takes in any event of the device.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 
-use tagmatch_soft::Pattern;
+use tagmatch_soft::{Pattern, TagMask};
 
 use crate::request::Status;
 
@@ -17,6 +17,10 @@ use crate::request::Status;
 /// unexpected messages have. Both are used again. The observer is called with the engine locked, so
 /// it must not call the engine.
 pub trait ListObserver: Send {
+    /// The bits of a tag that name its sender; zero if tags don't name it. Told once, before anything
+    /// else. Which receives a NIC may have depends on it.
+    fn source_bits(&mut self, bits: TagMask);
+
     /// No unexpected message matched a receive, so it joined the posted list. `length`: of its
     /// buffer in bytes. `is_sole`: only the source that the pattern names sends such messages.
     fn posted(&mut self, receive: u32, pattern: &Pattern, length: u64, is_sole: bool);

@@ -13,6 +13,7 @@ use crate::unexpected::UnexpectedMessage;
 impl Core {
     /// See [`Engine::observe`](crate::Engine::observe).
     pub(crate) fn observe(&mut self, mut observer: Box<dyn ListObserver>) {
+        observer.source_bits(self.source_bits);
         let rx = &mut self.receiver;
         for (_, pattern, receive) in rx.posted.iter_in_order() {
             let line = rx.requests.matched(receive).map(|matched| &*matched.line);

@@ -71,7 +71,7 @@ pub enum RecordMistake {
     #[error("a block must begin with its number here, and nowhere else")]
     Block,
     /// The kind of record.
-    #[error("{0} is not a kind of record; it must be 1..17")]
+    #[error("{0} is not a kind of record; it must be 1..18")]
     Kind(u8),
     /// Bits that have no meaning.
     #[error("{value:#018x} begins no record of kind {kind}; other bits must be 0")]
@@ -96,6 +96,9 @@ pub enum RecordMistake {
     /// The reason of the last record.
     #[error("{0} is not a reason to stop; it must be 1 or 2")]
     Stop(u64),
+    /// Bits of a tag that no source can have.
+    #[error("{0:#018x} are not the bits of a source; bits side by side would be right")]
+    SourceBits(u64),
     /// A number that is used twice at a time.
     #[error("number {number} is still a {what}; its end must come first")]
     Twice {

@@ -5,6 +5,9 @@ use tagmatch_soft::{Pattern, SourceId, Tag};
 /// The header of the text format, which is all of line 1.
 pub const HEADER: &str = "tagtrace 1";
 
+/// The source of messages that a process sends to itself, in `tagtrace 2`.
+pub const ONESELF: SourceId = SourceId(0);
+
 /// A message, a receive or a matched probe of a trace: ids of the file in order of definition,
 /// from 0 on without gaps. [`Trace::names`](crate::Trace::names) has the file's own ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -52,7 +52,7 @@ pub use cost::Cost;
 pub use depth::{DepthCounter, DepthSummary, MatchCounts};
 pub use error::{IdKind, Mistake, RecordMistake, TraceError};
 pub use fidelity::{Fidelity, FidelityCounter};
-pub use format::{HEADER, Id, TraceOp};
+pub use format::{HEADER, Id, ONESELF, TraceOp};
 pub use matcher::{IndexedLists, Leftover, Matcher};
 pub use matches::{write_leftover, write_result};
 pub use plain::{PlainHandle, PlainLists, PlainQueue};

@@ -11,6 +11,8 @@
 
 use std::io::BufRead;
 
+use tagmatch_soft::TagLayout;
+
 use crate::error::{Mistake, TraceError};
 use crate::format::HEADER;
 use crate::ids::Ids;
@@ -41,7 +43,16 @@ impl Trace {
             let op = line::parse(text, &mut ids);
             ops.extend(op.map_err(|mistake| TraceError::at(lines.number, mistake))?);
         }
-        Ok(Self { ops, names: ids.names, lens: ids.lens, ..Self::default() })
+        Ok(Self {
+            ops,
+            names: ids.names,
+            lens: ids.lens,
+            recorded: None,
+            about: String::new(),
+            repeated_probes: 0,
+            layout: TagLayout::MPI,
+            stop: None,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tagmatch::observe::{Envelope, ListObserver};
-use tagmatch::soft::Pattern;
+use tagmatch::soft::{Pattern, TagMask};
 use tagmatch_os::journal::{self, Journal};
 
 use crate::records::{
@@ -221,6 +221,10 @@ impl Recorder {
 }
 
 impl ListObserver for Recorder {
+    fn source_bits(&mut self, bits: TagMask) {
+        self.value(Kind::SourceBits, 0, bits.0);
+    }
+
     fn posted(&mut self, receive: u32, pattern: &Pattern, length: u64, is_sole: bool) {
         let slot = self.pattern(pattern, length, is_sole);
         self.append([Kind::Posted as u64 | slot | u64::from(receive) << 32]);

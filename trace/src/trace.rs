@@ -1,9 +1,11 @@
 //! A trace that was read, whatever its format.
 
+use tagmatch_soft::TagLayout;
+
 use crate::format::{Id, TraceOp};
 
 /// A whole trace without mistakes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// The operations, in order.
     pub ops: Vec<TraceOp>,
@@ -19,6 +21,11 @@ pub struct Trace {
     /// Probes that repeated one that had found nothing, with nothing in between. They are not among
     /// the operations: a program that polls has millions of them.
     pub repeated_probes: u64,
+    /// Where tags name their sender. A NIC that matches may be given a receive only if no message
+    /// that passes it by can match, and tags tell that as far as they name their sender. So a replay
+    /// with a NIC needs what the program's worker had as `Config::layout`. In `tagtrace 1` it is
+    /// [`TagLayout::MPI`].
+    pub layout: TagLayout,
     /// Why the recorder stopped before the program did, if it did.
     pub stop: Option<Stop>,
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tagmatch::model::{Knobs, ModelConfig};
+use tagmatch::soft::TagLayout;
 use tagmatch::{
-    Config, End, Error, HwTags, Match, Message, Peer, QueuedRequest, SendOptions, Tag, TagMask,
-    Worker,
+    Config, Counters, End, Error, HwTags, Match, Message, Peer, QueuedRequest, SendOptions, Tag,
+    TagMask, Worker,
 };
 use tagmatch_testkit::random::Random;
 use tagmatch_trace::workers::{Agreement, replay};
@@ -255,6 +256,55 @@ fn a_replay_matches_as_a_nic_did() {
     let file = folder("record-nic").join("program.trace");
     let hardware: u64 = (0..100).map(|seed| agree(seed, nic(8, seed), &file)).sum();
     assert!(hardware > 500, "{hardware}");
+    std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
+}
+
+/// A program that sends itself a message, and then receives from another worker, whose number is in
+/// the tags where `layout` has it. Gives the counters of its worker.
+fn with_a_message_to_itself(layout: TagLayout, any_source: bool, file: &Path) -> Counters {
+    let hw_tags = HwTags::Model(ModelConfig::default());
+    let receiver = Worker::new(Config { hw_tags, layout, ..Config::default() }).unwrap();
+    receiver.observe(Box::new(Recorder::create(file, "", u64::MAX).unwrap())).unwrap();
+    let sender = Worker::new(Config::default()).unwrap();
+    let to = sender.connect(&receiver.address()).unwrap();
+    let settle = || (0..2000).map(|_| sender.progress() + receiver.progress()).sum::<usize>();
+    let source = |source: u64| source << layout.tag_bits();
+    let all = if any_source { !layout.source_mask().0 } else { u64::MAX };
+    let receive = |from, tag| {
+        let which = Match::masked(Tag(source(from) | tag), TagMask(all));
+        let receive = receiver.recv(which, vec![0; 4096]);
+        settle();
+        receive
+    };
+    let own = receive(1, 1);
+    receiver.send(receiver.oneself(), source(1) | 1, vec![0; 5]).wait().unwrap();
+    own.wait().unwrap();
+    for tag in 2..20 {
+        let next = receive(2, tag);
+        sender.inject(to, source(2) | tag, &[0; 5]).unwrap();
+        settle();
+        next.wait().unwrap();
+    }
+    receiver.counters()
+}
+
+#[test]
+fn a_replay_gives_a_nic_the_receives_that_the_program_gave_it() {
+    let file = folder("record-layout").join("program.trace");
+    // Where the tags of Open MPI and MPICH have their source; and tags without one.
+    let layouts = [(16, 24, 24), (11, 18, 34), (16, 23, 19), (64, 0, 0)];
+    for (context, source, tag) in layouts {
+        let layout = TagLayout::new(context, source, tag).unwrap();
+        for any_source in [false, true] {
+            let live = with_a_message_to_itself(layout, any_source, &file);
+            let pinned = source > 0 && !any_source;
+            assert_eq!(live.hardware > 10, pinned, "{layout:?}: {live:?}");
+            let trace = read(&file);
+            let again = replay(&trace, HwTags::Model(ModelConfig::default()), None).unwrap();
+            let counts = |c: &Counters| (c.hardware, c.posted, c.unexpected, c.not_offloaded);
+            assert_eq!(counts(&again.counters), counts(&live), "{layout:?}");
+        }
+    }
     std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
 }
 

@@ -11,7 +11,7 @@ use tagmatch_trace::{
 };
 
 use super::facts::TraceFacts;
-use super::nic::NicReport;
+use super::nic::{NicReport, SourceReasons};
 use super::recording::Recording;
 use super::report::ReplayReport;
 use super::several::Sum;
@@ -114,7 +114,9 @@ fn replay(
     }
     let walks = walks.walks();
     let cost = Cost::measure(trace, &pass, &walks);
-    let nic = by_nic.map(|(run, slots)| NicReport::new(slots, args.seed, &run.counters));
+    let nic = by_nic.map(|(run, slots)| {
+        NicReport::new(slots, args.seed, &run.counters, SourceReasons::new(trace))
+    });
     let facts = TraceFacts::new(&Census::new(trace), counter, walks, cost);
     let recording = Recording::new(trace, fidelity.fidelity());
     Ok(ReplayReport::new(name(path), facts, nic, recording))

@@ -2,11 +2,15 @@
 
 use serde::Serialize;
 use tagmatch::Counters;
+use tagmatch_trace::{ONESELF, Trace, TraceOp};
 
 use super::wording::percent;
-use crate::reasons::{Reason, reasons};
+use crate::reasons::{NAMES_SOURCE, PASSED_BY, Reason, reasons};
 use crate::result::Matching;
 use crate::units::show_count;
+
+/// The reason for which no advice is given: software is faster for these receives.
+const TOO_SMALL: &str = "too_small";
 
 /// The part of the report about a replay with a NIC.
 #[derive(Clone, Debug, Serialize)]
@@ -37,13 +41,19 @@ struct NotByNic {
 }
 
 impl NicReport {
-    pub(super) fn new(slots: u32, seed: Option<u64>, counters: &Counters) -> Self {
+    pub(super) fn new(
+        slots: u32,
+        seed: Option<u64>,
+        counters: &Counters,
+        sources: SourceReasons,
+    ) -> Self {
         let matching = Matching::from(*counters);
         let hardware = matching.hardware;
         let received = hardware + matching.posted + matching.unexpected;
-        let stopped = stops(&matching, received);
+        let stopped = stops(&matching, received, sources);
         let hardware_percent = percent(hardware, received);
-        let advice = match stopped.first() {
+        let advice = match stopped.iter().find(|stop| stop.reason != TOO_SMALL) {
+            None if !stopped.is_empty() => "a NIC would gain nothing more here".into(),
             None if received == 0 => "nothing was received".into(),
             None => "a NIC that matches takes all of this application".into(),
             Some(NotByNic { remedy, .. }) => format!("what would help most: {remedy}"),
@@ -75,8 +85,41 @@ impl NicReport {
     }
 }
 
+/// Which of the reasons that the counter `source` has a trace can have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SourceReasons {
+    names_source: bool,
+    passed_by: bool,
+}
+
+impl SourceReasons {
+    pub(super) fn new(trace: &Trace) -> Self {
+        let mut reasons = Self::default();
+        for op in &trace.ops {
+            match op {
+                TraceOp::Recv { pattern, is_sole: false, .. } => {
+                    reasons.names_source |= pattern.source().is_some();
+                }
+                // In a replay, messages to oneself alone pass the NIC by.
+                TraceOp::Msg { source, .. } => reasons.passed_by |= *source == ONESELF,
+                _ => {}
+            }
+        }
+        reasons
+    }
+
+    /// The one reason, if there is only one.
+    fn meaning(self) -> Option<String> {
+        match (self.names_source, self.passed_by) {
+            (true, false) => Some(NAMES_SOURCE.into()),
+            (false, true) => Some(PASSED_BY.into()),
+            _ => None,
+        }
+    }
+}
+
 /// The reasons that occurred, the most frequent first.
-fn stops(matching: &Matching, received: u64) -> Vec<NotByNic> {
+fn stops(matching: &Matching, received: u64, sources: SourceReasons) -> Vec<NotByNic> {
     let mut stops = vec![NotByNic {
         reason: "unexpected",
         receives: matching.unexpected,
@@ -86,6 +129,7 @@ fn stops(matching: &Matching, received: u64) -> Vec<NotByNic> {
     }];
     stops.extend(reasons().map(|Reason { name, meaning, remedy, count }| {
         let receives = count(&matching.not_offloaded);
+        let meaning = sources.meaning().filter(|_| name == "source").unwrap_or(meaning);
         NotByNic { reason: name, receives, percent: 0.0, meaning, remedy }
     }));
     stops.retain(|stop| stop.receives > 0);
@@ -105,7 +149,7 @@ mod tests {
         let mut counters = Counters::default();
         (counters.hardware, counters.posted, counters.unexpected) = (50, 30, 20);
         (counters.not_offloaded.order, counters.not_offloaded.phase) = (29, 1);
-        let report = NicReport::new(127, Some(4), &counters);
+        let report = NicReport::new(127, Some(4), &counters, SourceReasons::default());
         let told: Vec<_> = report.stopped.iter().map(|stop| (stop.reason, stop.receives)).collect();
         assert_eq!(told, [("order", 29), ("unexpected", 20), ("phase", 1)]);
         assert!(report.advice.contains("any-source receives"), "{}", report.advice);
@@ -118,9 +162,28 @@ mod tests {
     #[test]
     fn without_a_reason_there_is_no_remedy() {
         let mut counters = Counters::default();
-        assert_eq!(NicReport::new(1, None, &counters).advice, "nothing was received");
+        let report = |counters| NicReport::new(1, None, &counters, SourceReasons::default());
+        assert_eq!(report(counters).advice, "nothing was received");
         counters.hardware = 3;
-        let all = NicReport::new(1, None, &counters);
+        let all = report(counters);
         assert!(all.stopped.is_empty() && all.advice.contains("all of this application"));
+        (counters.posted, counters.not_offloaded.too_small) = (9, 9);
+        assert!(report(counters).advice.contains("nothing more"));
+    }
+
+    #[test]
+    fn the_source_reason_is_one_that_the_trace_has() {
+        // In this format no receive names a source apart from its tag, and no message is to oneself.
+        let trace = "tagtrace 1\nrecv 1 0 0 0 0\nmsg 2 0 0 0 0\n";
+        let none = SourceReasons::new(&Trace::parse(trace.as_bytes()).unwrap());
+        assert!(!none.names_source && !none.passed_by && none.meaning().is_none());
+        let to_oneself = SourceReasons { passed_by: true, ..none };
+        assert_eq!(to_oneself.meaning().as_deref(), Some(PASSED_BY));
+        let named = SourceReasons { names_source: true, ..none };
+        assert_eq!(named.meaning().as_deref(), Some(NAMES_SOURCE));
+        let mut counters = Counters::default();
+        (counters.posted, counters.not_offloaded.source) = (5, 5);
+        let text = NicReport::new(1, None, &counters, to_oneself).text();
+        assert!(!text.contains("names its source") && text.contains("to oneself"), "{text}");
     }
 }

@@ -112,8 +112,9 @@ impl TraceFacts {
         let missed = percent(self.probes_missed, self.probes);
         if missed >= MISSED_PERCENT && self.probes > SHALLOW {
             advice.push(format!(
-                "probe less: {missed:.0} % of {} probes found nothing, and each of them searched \
-                 the whole list; a posted receive learns of its message without a search",
+                "{missed:.0} % of {} probes found nothing, and each of them searched the whole list: \
+                 where the program probes, post a receive, which learns of its message without a \
+                 search; an MPI library's own probes cost this, too",
                 show_count(self.probes),
             ));
         }
@@ -155,7 +156,7 @@ impl TraceFacts {
             ),
             (
                 (walks.entries_by_probes, self.probes),
-                "probe less, or receive what waits first: a probe",
+                "receive what waits before the program probes: a probe",
                 (unexpected, "unexpected messages"),
             ),
             (

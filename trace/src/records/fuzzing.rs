@@ -46,7 +46,7 @@ fn block(number: u64) -> Vec<u64> {
 /// A record of some kind that has no bits but those it may have, or now and then any first word.
 fn record([what, slot, number, value]: [u8; 4]) -> Vec<u64> {
     let any = u64::from_le_bytes([slot, number, value, 0, 0, 0, 0, 0]);
-    let Some(kind) = Kind::of(u64::from(what % 20)) else { return vec![any] };
+    let Some(kind) = Kind::of(u64::from(what % 21)) else { return vec![any] };
     let (value, flags) = (u64::from(value), u64::from(slot / FLAGGED_SOURCE) * flag::SOURCE);
     let first = flags | u64::from(slot % SLOTS_USED) << 16 | u64::from(number % 4) << 32;
     let (count, bits) = kind.layout(first);
@@ -54,6 +54,7 @@ fn record([what, slot, number, value]: [u8; 4]) -> Vec<u64> {
     let mut words = match kind {
         Kind::Shape => vec![first, value % 4, value, u64::MAX << (1 + value % 8)],
         Kind::Stopped => vec![first, FULL + value % 2],
+        Kind::SourceBits => vec![first, value << 20],
         _ => vec![first, value],
     };
     words.truncate(count);

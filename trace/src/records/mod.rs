@@ -77,10 +77,12 @@ pub(crate) enum Kind {
     Block = 16,
     /// The recorder stopped here; word 1 says why.
     Stopped = 17,
+    /// The bits of a tag that name its sender are those of word 1. Without this record there are none.
+    SourceBits = 18,
 }
 
 impl Kind {
-    const ALL: [Kind; 17] = [
+    const ALL: [Kind; 18] = [
         Kind::Posted,
         Kind::Found,
         Kind::Matched,
@@ -98,6 +100,7 @@ impl Kind {
         Kind::Repeated,
         Kind::Block,
         Kind::Stopped,
+        Kind::SourceBits,
     ];
 
     /// The kind of a record, by its first word.
@@ -121,7 +124,7 @@ impl Kind {
                 let words = if first & flag::MASKED == 0 { 3 } else { 4 };
                 (words, SLOT | NUMBER | flag::SOURCE | flag::SOLE | flag::MASKED)
             }
-            Kind::Repeated | Kind::Block | Kind::Stopped => (2, 0),
+            Kind::Repeated | Kind::Block | Kind::Stopped | Kind::SourceBits => (2, 0),
         };
         (words, 0xff | bits)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
-use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagLayout, TagMask};
 
 use super::blocks::Blocks;
 use super::{FULL, Kind, NO_SPACE, SLOTS, flag};
@@ -19,9 +19,21 @@ pub(crate) fn read(input: impl BufRead) -> Result<Trace, TraceError> {
     while let Some(block) = blocks.next()? {
         block.each_record(|words| history.take(words))?;
     }
-    let History { ops, recorded, ids, stop, repeated_probes, .. } = history;
-    let names = (1..=ids.lens.len() as u64).collect();
-    Ok(Trace { ops, names, lens: ids.lens, recorded: Some(recorded), about, stop, repeated_probes })
+    let History { ops, recorded, ids, stop, repeated_probes, layout, .. } = history;
+    let (names, lens) = ((1..=ids.lens.len() as u64).collect(), ids.lens);
+    let recorded = Some(recorded);
+    Ok(Trace { ops, names, lens, recorded, about, repeated_probes, layout, stop })
+}
+
+/// Tags that have their source in these bits. Which of the bits above and below are the context and
+/// which the tag doesn't matter to a NIC.
+fn layout(source_bits: u64) -> Option<TagLayout> {
+    if source_bits == 0 {
+        return TagLayout::new(64, 0, 0).ok();
+    }
+    let (above, below) = (source_bits.leading_zeros(), source_bits.trailing_zeros());
+    let layout = TagLayout::new(above, 64 - above - below, below).ok()?;
+    (layout.source_mask().0 == source_bits).then_some(layout)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the other half stands for something else")]
@@ -83,6 +95,7 @@ struct History {
     /// The record before was a probe that found nothing.
     was_idle_probe: bool,
     repeated_probes: u64,
+    layout: TagLayout,
     stop: Option<Stop>,
 }
 
@@ -98,6 +111,7 @@ impl History {
             shapes: [None; SLOTS],
             was_idle_probe: false,
             repeated_probes: 0,
+            layout: layout(0).unwrap_or(TagLayout::MPI),
             stop: None,
         }
     }
@@ -138,6 +152,9 @@ impl History {
                 self.repeated_probes = self.repeated_probes.saturating_add(*times);
             }
             (Kind::Repeated, _) => return Err(RecordMistake::StrayRepeat),
+            (Kind::SourceBits, [bits]) => {
+                self.layout = layout(*bits).ok_or(RecordMistake::SourceBits(*bits))?;
+            }
             (Kind::Stopped, [FULL]) => self.stop = Some(Stop::Full),
             (Kind::Stopped, [NO_SPACE]) => self.stop = Some(Stop::NoSpace),
             (Kind::Stopped, [other, ..]) => return Err(RecordMistake::Stop(*other)),
@@ -151,7 +168,15 @@ impl History {
             (Kind::Discarded | Kind::Lost, _) => self.unexpected(kind, number, 0)?,
             (Kind::Received, [length]) => self.unexpected(kind, number, *length)?,
             // The layout gives all others the words that they need.
-            (Kind::Block | Kind::Shape | Kind::Landed | Kind::Received | Kind::Stopped, _) => {
+            (
+                Kind::Block
+                | Kind::Shape
+                | Kind::Landed
+                | Kind::Received
+                | Kind::Stopped
+                | Kind::SourceBits,
+                _,
+            ) => {
                 return Err(RecordMistake::Block);
             }
         }

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use tagmatch::{Config, Match, Peer, Request, SendOptions, Sent, Tag, Worker};
 use tagmatch_soft::{Pattern, SourceId};
 
-use crate::format::TraceOp;
+use crate::format::{ONESELF, TraceOp};
 use crate::trace::Trace;
 use crate::workers::error::WorkersError;
 
 /// The most sources of a trace that is run through workers. Each takes some shared memory.
 const SENDERS_MAX: usize = 256;
-/// The source of messages that a process sends to itself.
-const ONESELF: SourceId = SourceId(0);
 
 /// A worker that sends.
 struct Sender {

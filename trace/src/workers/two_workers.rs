@@ -64,6 +64,7 @@ impl<'a> TwoWorkers<'a> {
             unexpected_bytes: bytes.max(defaults.unexpected_bytes),
             unexpected_peer_percent: 100,
             hw_tags,
+            layout: trace.layout,
             ..defaults
         };
         let receiver = Worker::new(config).map_err(WorkersError::setup)?;
