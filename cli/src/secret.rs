@@ -92,11 +92,6 @@ pub(crate) enum Unproved {
     )]
     ClientWithout,
     #[error(
-        "the client has a secret, and there is none here; the client without {SECRET} and \
-             {SECRET_FILE}, or both ends with the same secret, would be right"
-    )]
-    ServerWithout,
-    #[error(
         "the client knows another secret; the same {SECRET} or {SECRET_FILE} at both ends would be right"
     )]
     AnotherSecret,
@@ -132,23 +127,15 @@ pub(crate) fn prove(
     Err(refused(stream, deadline, &proof, refusal))
 }
 
-/// Lets a client in that proves to know the secret; where there is none here, one that has none
-/// either. Nothing that the client sends after its proof is read.
-pub(crate) fn admit(
-    stream: &TcpStream,
-    secret: Option<&Secret>,
-    time: Duration,
-) -> Result<(), Unproved> {
+/// Lets a client in that proves to know the secret. Nothing that the client sends after its proof
+/// is read.
+pub(crate) fn admit(stream: &TcpStream, secret: &Secret, time: Duration) -> Result<(), Unproved> {
     let deadline = Instant::now() + time;
     let mut first = [0];
     stream.set_read_timeout(Some(time))?;
     let begins_with_magic = match stream.peek(&mut first)? {
-        0 if secret.is_some() => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         read => read == 1 && first == MAGIC[..1],
-    };
-    let Some(secret) = secret else {
-        stream.set_read_timeout(None)?;
-        return if begins_with_magic { Err(Unproved::ServerWithout) } else { Ok(()) };
     };
     if !begins_with_magic {
         return Err(Unproved::ClientWithout);
@@ -244,7 +231,7 @@ mod tests {
     /// How both ends of a connection end, with these secrets.
     fn meet(
         client: impl FnOnce(&TcpStream) -> Result<(), Unproved> + Send,
-        server: Option<&Secret>,
+        server: &Secret,
         time: Duration,
     ) -> [Result<(), Unproved>; 2] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -270,22 +257,18 @@ mod tests {
 
     #[test]
     fn both_ends_with_one_secret_meet() {
-        let [client, server] = meet(knows(&secret(1)), Some(&secret(1)), SOON);
+        let [client, server] = meet(knows(&secret(1)), &secret(1), SOON);
         assert!(client.is_ok() && server.is_ok(), "{client:?} {server:?}");
     }
 
     #[test]
     fn both_ends_are_told_what_is_wrong() {
-        let [client, server] = meet(knows(&secret(2)), Some(&secret(1)), SOON);
+        let [client, server] = meet(knows(&secret(2)), &secret(1), SOON);
         assert!(matches!(server, Err(Unproved::AnotherSecret)), "{server:?}");
         assert!(client.unwrap_err().to_string().contains("another secret"));
-        let [client, server] = meet(knows(&secret(1)), None, SOON);
-        assert!(matches!(server, Err(Unproved::ServerWithout)), "{server:?}");
-        assert!(client.unwrap_err().to_string().contains("there is none here"));
         let hello = |mut stream: &TcpStream| Ok(stream.write_all(b"{\"hello\":{}}\n")?);
-        let [_, server] = meet(hello, Some(&secret(1)), SOON);
+        let [_, server] = meet(hello, &secret(1), SOON);
         assert!(matches!(server, Err(Unproved::ClientWithout)), "{server:?}");
-        assert!(meet(hello, None, SOON)[1].is_ok(), "no secret at either end");
     }
 
     #[test]
@@ -300,7 +283,7 @@ mod tests {
             }
             Ok(())
         };
-        let [_, server] = meet(reflect, Some(&secret(1)), SOON);
+        let [_, server] = meet(reflect, &secret(1), SOON);
         assert!(matches!(server, Err(Unproved::AnotherSecret)), "{server:?}");
     }
 
@@ -308,7 +291,7 @@ mod tests {
     fn garbage_and_silence_end_soon() {
         let garbage =
             |mut stream: &TcpStream| Ok(stream.write_all(b"\x01garbage that is long enough")?);
-        let [_, server] = meet(garbage, Some(&secret(1)), SOON);
+        let [_, server] = meet(garbage, &secret(1), SOON);
         assert!(matches!(server, Err(Unproved::Garbage)), "{server:?}");
         let slow = |mut stream: &TcpStream| {
             for byte in MAGIC {
@@ -320,7 +303,7 @@ mod tests {
             Ok(())
         };
         let begin = Instant::now();
-        let [_, server] = meet(slow, Some(&secret(1)), Duration::from_millis(300));
+        let [_, server] = meet(slow, &secret(1), Duration::from_millis(300));
         assert!(matches!(server, Err(Unproved::Broken(_))), "{server:?}");
         assert!(begin.elapsed() < Duration::from_secs(5));
     }

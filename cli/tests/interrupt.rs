@@ -11,7 +11,10 @@ use common::{Server, children, command, eventually, lives, text};
 use serde_json::Value;
 
 fn start(line: &str) -> Child {
-    let mut command = command(line);
+    start_command(command(line))
+}
+
+fn start_command(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // In a process group of its own, which a terminal's ^C would reach.
     command.process_group(0).spawn().unwrap()
@@ -104,7 +107,7 @@ fn the_tour_keeps_the_tests_so_far() {
 #[test]
 fn a_server_goes_on() {
     let mut server = Server::start("");
-    let mut child = start(&format!("lat 127.0.0.1:{} --sizes 8 --duration 60s", server.port));
+    let mut child = start_command(server.client_command("lat --sizes 8 --duration 60s"));
     let out = child.stdout.take().unwrap();
     assert!(eventually(|| children(server.child.id()).len() == 1));
     std::thread::sleep(Duration::from_millis(500));
@@ -124,8 +127,8 @@ fn a_server_goes_on() {
 fn a_server_is_told_good_bye_in_a_set_up_too() {
     let mut server = Server::start("--once");
     // A million messages are under way for seconds before the measurement begins.
-    let deep = "--sizes 8 --unexpected-depth 1M --posted-depth 1M";
-    let mut child = start(&format!("lat 127.0.0.1:{} {deep}", server.port));
+    let deep = "lat --sizes 8 --unexpected-depth 1M --posted-depth 1M";
+    let mut child = start_command(server.client_command(deep));
     let out = child.stdout.take().unwrap();
     assert!(eventually(|| children(server.child.id()).len() == 1));
     std::thread::sleep(Duration::from_millis(700));

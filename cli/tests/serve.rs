@@ -7,10 +7,10 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Server, children, command, eventually, lives, text};
+use common::{Server, children, eventually, lives, text};
 
 fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let stream = server.proved();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
@@ -76,6 +76,18 @@ fn once_is_once() {
     }
     drop(refused);
     assert!(server.logged().contains(": refused after 0 measurements: window 0"));
+    // Nor does one that fails within a measurement.
+    let mut failed = server
+        .client_command("lat --sizes 8 --duration 60s")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(eventually(|| children(server.child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(300));
+    failed.kill().unwrap();
+    failed.wait().unwrap();
+    let line = server.logged();
+    assert!(line.contains("during a measurement") || line.contains("is down"), "{line}");
     let output = server.client("lat --sizes 8 --iters 50 --json -");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("{\"schema\":1,"));
@@ -158,9 +170,29 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
 }
 
 #[test]
+fn connections_that_never_prove_themselves_keep_no_client_out() {
+    let server = Server::start("");
+    let connect = || TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    // One byte of a message, one byte of a proof, and none at all.
+    let strangers: Vec<_> = (0..60)
+        .map(|number| {
+            let mut stranger = connect();
+            stranger.write_all(&[b"{", &b"\x01"[..], b""][number % 3]).unwrap();
+            stranger
+        })
+        .collect();
+    for _ in 0..3 {
+        let output = server.client("lat --sizes 8 --iters 5");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    drop(strangers);
+}
+
+#[test]
 fn one_client_at_a_time() {
     let mut server = Server::start("");
-    let mut first = command(&format!("lat 127.0.0.1:{} --duration 60s --sizes 8", server.port))
+    let mut first = server
+        .client_command("lat --duration 60s --sizes 8")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -185,7 +217,8 @@ fn one_client_at_a_time() {
 fn neither_side_outlives_the_other() {
     let mut server = Server::start("");
     let measure = |server: &Server| {
-        let client = command(&format!("lat 127.0.0.1:{} --duration 60s --sizes 8", server.port))
+        let client = server
+            .client_command("lat --duration 60s --sizes 8")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -11,7 +11,7 @@ Examples:
   tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
   tagperf depth                                   does depth cost anything?
   tagperf serve --once                            one side ...
-  tagperf bw 127.0.0.1                            ... and the other
+  TAGMATCH_SECRET=... tagperf bw 127.0.0.1        ... and the other, with the secret printed
   tagperf replay app.trace --matches -            your application's own matching";
 
 pub(super) const MEASURE_EXAMPLES: &str = "\

@@ -15,14 +15,14 @@ pub(crate) struct Serve {
     /// TCP port for control messages (0: any free one, printed)
     #[arg(long, value_name = "N", default_value_t = PORT)]
     pub(crate) port: u16,
-    /// Address to listen on; beyond loopback clients must know the secret, which is printed if it is new
+    /// Address to listen on. Clients must know the secret, which is printed if it is new
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
     /// Device that carries messages on this side: shm, verbs (RDMA), tcp or ucx [any but ucx, as the
     /// client asks]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
-    /// End after the first client that was served
+    /// End after the first client whose measurements were completed
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -127,7 +127,7 @@ fn accept(listener: &TcpListener, secret: &Secret) -> Result<TcpStream, Failure>
         match listener.accept() {
             Ok((stream, _)) => {
                 let proved = stream.set_nonblocking(false).is_ok()
-                    && secret::admit(&stream, Some(secret), PROOF_TIME).is_ok();
+                    && secret::admit(&stream, secret, PROOF_TIME).is_ok();
                 if proved && prepare(&stream).is_ok() {
                     return Ok(stream);
                 }

@@ -1,7 +1,7 @@
 //! `tagperf serve`: accepts clients, and starts a process for each.
 //!
-//! Where there is a secret, only a client that proves to know it is let in. Beyond loopback there
-//! always is one. Connections prove themselves beside each other, before they wait for a turn; of
+//! Only a client that proves to know the secret is let in, on loopback, too: other users of the
+//! machine can connect there. Connections prove themselves beside each other, before they wait for a turn; of
 //! what a client sends after that the server itself reads no byte. It serves one client at a time,
 //! since two measurements would disturb each other. The process of the last client may still be
 //! ending when the next client arrives, so that one waits a moment for its turn. Then it is told
@@ -103,16 +103,10 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
         Failure::usage(format!("cannot listen on {wanted}: {error}"), right)
     })?;
     let address = listener.local_addr().unwrap_or(wanted);
-    let needs_secret =
-        !address.ip().is_loopback() || matches!(args.device, Some(DeviceArg::Tcp { .. }));
-    if needs_secret {
-        secret::known_or_new().map_err(Failure::Usage)?;
-    }
-    let secret = secret::known().map_err(Failure::Usage)?;
-    let asked = match (&secret, secret::source()) {
-        (None, _) => String::new(),
-        (Some(_), Some(source)) => format!("; clients need the secret of {source} here"),
-        (Some(_), None) => "; clients need the secret that follows".into(),
+    let (secret, _) = secret::known_or_new().map_err(Failure::Usage)?;
+    let asked = match secret::source() {
+        Some(source) => format!("; clients need the secret of {source} here"),
+        None => "; clients need the secret that follows".into(),
     };
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{asked}"));
     let next = client(address, args.device.as_ref());
@@ -138,7 +132,7 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
         let (line, args, secret) = (Arc::clone(&turns), args.clone(), secret.clone());
         let (at, theirs) = (Arc::clone(&entrance), Arc::clone(&stream));
         let turn = move || {
-            if let Some(stream) = let_in(theirs, client, secret.as_ref(), &at) {
+            if let Some(stream) = let_in(theirs, client, &secret, &at) {
                 take_turn(stream, client, &args, &line);
             }
         };
@@ -171,7 +165,7 @@ fn make_output_private() -> Result<(), Failure> {
 fn let_in(
     stream: Arc<TcpStream>,
     client: SocketAddr,
-    secret: Option<&Secret>,
+    secret: &Secret,
     entrance: &Entrance,
 ) -> Option<TcpStream> {
     let prepared = prepare(&stream).map_err(Unproved::from);
@@ -218,8 +212,7 @@ fn take_turn(stream: TcpStream, client: SocketAddr, args: &args::Serve, turns: &
         return turn_away(&stream, client);
     }
     match serve(stream, client, args.device.as_ref()) {
-        Ok(Some(UNSERVED)) => {}
-        Ok(status) if args.once => std::process::exit(status.unwrap_or(FAILED).into()),
+        Ok(Some(SERVED)) if args.once => std::process::exit(0),
         Ok(_) => {}
         Err(error) => log(&format!("{client}: cannot start a process for it: {error}")),
     }

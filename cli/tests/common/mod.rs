@@ -3,11 +3,13 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tagmatch_secret::{End, Greeting, Role, Secret};
 
 pub(crate) fn command(args: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tagperf"));
@@ -77,22 +79,29 @@ pub(crate) fn kill(pid: u32) {
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) port: u16,
+    /// The secret that it has made and printed.
+    pub(crate) secret: String,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
     pub(crate) fn start(args: &str) -> Self {
         let mut child = command(&format!("serve --port 0 {args}"))
+            .env_remove("TAGMATCH_SECRET")
+            .env_remove("TAGMATCH_SECRET_FILE")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("tagperf serve: listening on 127.0.0.1:");
-        let port = address.unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let [first, next] = [(); 2].map(|()| lines.next().unwrap());
+        let address = first.strip_prefix("tagperf serve: listening on 127.0.0.1:");
+        let (port, _) = address.and_then(|rest| rest.split_once(';')).unwrap();
+        let secret = next.strip_prefix("next: TAGMATCH_SECRET=").unwrap();
+        let (secret, _) = secret.split_once(' ').unwrap();
+        let (port, secret) = (port.parse().unwrap(), secret.to_owned());
         let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, port, log }
+        Self { child, port, secret, log }
     }
 
     /// The next line that it logs.
@@ -103,8 +112,30 @@ impl Server {
     }
 
     pub(crate) fn client(&self, args: &str) -> Output {
+        self.client_command(args).output().unwrap()
+    }
+
+    pub(crate) fn client_command(&self, args: &str) -> Command {
         let (test, rest) = args.split_once(' ').unwrap_or((args, ""));
-        tagperf(&format!("{test} 127.0.0.1:{} {rest}", self.port))
+        let mut command = command(&format!("{test} 127.0.0.1:{} {rest}", self.port));
+        command.env("TAGMATCH_SECRET", &self.secret);
+        command
+    }
+
+    /// A connection that has proved to know the secret.
+    pub(crate) fn proved(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let own = *b"\x01tagperf0123456789abcdef";
+        stream.write_all(&own).unwrap();
+        let mut theirs = [0; 24];
+        stream.read_exact(&mut theirs).unwrap();
+        let [caller, listener] =
+            [&own, &theirs].map(|hello| End { nonce: hello.last_chunk().unwrap(), address: b"" });
+        let greeting = Greeting { protocol: b"tagperf control 1", caller, listener };
+        let secret = Secret::from_bytes(self.secret.as_bytes()).unwrap();
+        stream.write_all(&greeting.proof(&secret, Role::Caller)).unwrap();
+        stream.read_exact(&mut [0; 32]).unwrap();
+        stream
     }
 }
 
