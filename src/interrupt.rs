@@ -11,18 +11,35 @@ use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 ///
 /// The calls that can be interrupted are those with a time limit: [`Request::wait_timeout`],
 /// [`WorkerOf::ends_timeout`], [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An
-/// interrupted call returns what it returns when its time is over. A caller that wants no time
-/// limit passes [`Duration::MAX`].
+/// interrupted call returns what it returns when its time is over: `None`, or 0 ends. A caller that
+/// wants no time limit passes [`Duration::MAX`].
+///
+/// **A call that has a result returns the result, also if it was interrupted.** The interrupt is
+/// then not used up: the next call that would block returns nothing, at once. So no call blocks
+/// after an interrupt before one has returned nothing. But calls that always have a result never
+/// return nothing. A runtime whose threads are interrupted for new work therefore looks for work
+/// after each return, not only after one of nothing:
 ///
 /// ```
+/// use std::sync::mpsc::channel;
 /// use std::time::Duration;
-/// use tagmatch::{Config, Match, Worker};
+/// use tagmatch::{Config, Worker};
 ///
 /// let worker = Worker::new(Config::default())?;
+/// let (orders, work) = channel();
 /// let interrupter = worker.interrupter();
-/// let other = std::thread::spawn(move || interrupter.interrupt());
-/// let mut receive = worker.recv(Match::tag(7), vec![0; 8]);
-/// assert!(receive.wait_timeout(Duration::MAX).is_none());
+/// let other = std::thread::spawn(move || {
+///     for order in 0..100 {
+///         orders.send(order).unwrap();
+///         interrupter.interrupt(); // after the order is there
+///     }
+/// });
+/// let (mut ends, mut done) = (Vec::new(), 0);
+/// while done < 100 {
+///     worker.ends_timeout(&mut ends, 64, Duration::MAX);
+///     for end in ends.drain(..) { /* ... */ }
+///     done += work.try_iter().count(); // whatever the call has returned
+/// }
 /// other.join().unwrap();
 /// # Ok::<(), tagmatch::Error>(())
 /// ```
@@ -41,8 +58,8 @@ impl Interrupter {
     }
 
     /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call
-    /// is blocked, the next call that would block returns at once; several interrupts before that
-    /// call count as one. To stop several threads, of which some may not be blocked, each thread
+    /// is blocked, or one of them returns a result all the same, the next call that would block
+    /// returns nothing, at once; several interrupts before that call count as one. To stop several threads, of which some may not be blocked, each thread
     /// that stops interrupts once more. Does not block.
     pub fn interrupt(&self) {
         let mut calls = self.lock();
@@ -61,7 +78,7 @@ impl Interrupter {
         let is_interrupted = AtomicBool::new(std::mem::take(&mut calls.is_pending));
         let call = Arc::new(Call { is_interrupted, eventfd });
         calls.blocked.push(Arc::clone(&call));
-        Blocked { interrupter: self, call }
+        Blocked { interrupter: self, call, returns_nothing: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {
@@ -85,9 +102,15 @@ struct Call {
 pub(crate) struct Blocked<'a> {
     interrupter: &'a Interrupter,
     call: Arc<Call>,
+    returns_nothing: bool,
 }
 
 impl Blocked<'_> {
+    /// The call returns nothing, which uses up an interrupt.
+    pub(crate) fn returns_nothing(mut self) {
+        self.returns_nothing = true;
+    }
+
     pub(crate) fn is_interrupted(&self) -> bool {
         self.call.is_interrupted.load(Ordering::Acquire)
     }
@@ -95,7 +118,10 @@ impl Blocked<'_> {
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
-        self.interrupter.lock().blocked.retain(|call| !Arc::ptr_eq(call, &self.call));
+        let mut calls = self.interrupter.lock();
+        calls.blocked.retain(|call| !Arc::ptr_eq(call, &self.call));
+        // With the lock held, so no interrupt can come between this look and the removal.
+        calls.is_pending |= self.is_interrupted() && !self.returns_nothing;
     }
 }
 
@@ -112,7 +138,33 @@ mod tests {
     use std::time::Duration;
 
     use crate::access::Access;
+    use crate::awaited::Awaited;
+    use crate::wait::{Limit, wait_within};
     use crate::{Config, Match, SharedWorker, WaitPolicy};
+
+    #[test]
+    fn an_interrupt_that_meets_a_result_ends_the_next_call() {
+        let worker = SharedWorker::new(Config::default()).unwrap();
+        let interrupter = worker.interrupter();
+        let limit = Limit::of_call(Duration::from_secs(20), &interrupter);
+        let mut looks = 0;
+        let mut call = |found: Option<u8>, interrupts: bool| {
+            wait_within(&worker.access, Awaited::Nothing, &limit, |_| {
+                looks += 1;
+                if interrupts {
+                    interrupter.interrupt();
+                }
+                (0, found)
+            })
+        };
+        assert_eq!(call(Some(1), true), Some(1), "a result comes first");
+        assert_eq!(call(Some(2), false), Some(2), "also in the next call");
+        assert!(interrupter.lock().is_pending, "the interrupt is not lost");
+        assert_eq!(call(None, false), None);
+        assert!(!interrupter.lock().is_pending, "it was seen");
+        assert_eq!(call(None, true), None);
+        assert!(!interrupter.lock().is_pending, "it was seen");
+    }
 
     #[test]
     fn a_thread_that_sleeps_is_woken() {

@@ -218,7 +218,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// As [`ends_blocking`](Self::ends_blocking), for a limited time. 0: there was no end when the
-    /// time was over, or when the worker was interrupted ([`crate::Interrupter`]).
+    /// time was over, or when the worker was interrupted ([`crate::Interrupter`]). If there are
+    /// ends, an interrupted call returns them, and the next call that would block returns 0.
     pub fn ends_timeout(&self, ends: &mut Vec<End>, max: usize, timeout: Duration) -> usize {
         match self.ends(ends, max) {
             0 => self.ends_within(ends, max, &self.limit(timeout)),

@@ -85,7 +85,7 @@ pub(crate) fn wait_within<A: Access, R>(
     access: &A,
     awaited: Awaited<'_>,
     limit: &Limit<'_>,
-    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
+    look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending,
     // and drops a worker of its thread-local storage, may have lost its own.
@@ -97,7 +97,22 @@ pub(crate) fn wait_within<A: Access, R>(
         eventfd.ok().flatten()
     };
     let blocked = limit.interrupter.map(|interrupter| interrupter.enter(own_eventfd()));
-    let is_over = || limit.is_over() || blocked.as_ref().is_some_and(Blocked::is_interrupted);
+    let found = wait_blocked(access, awaited, limit, blocked.as_ref(), own_eventfd, look);
+    if let (Some(blocked), None) = (blocked, &found) {
+        blocked.returns_nothing();
+    }
+    found
+}
+
+fn wait_blocked<A: Access, R>(
+    access: &A,
+    awaited: Awaited<'_>,
+    limit: &Limit<'_>,
+    blocked: Option<&Blocked<'_>>,
+    own_eventfd: impl Fn() -> Option<Arc<EventFd>>,
+    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
+) -> Option<R> {
+    let is_over = || limit.is_over() || blocked.is_some_and(Blocked::is_interrupted);
     if let Some(found) = poll_for_a_while(access, &is_over, &mut look) {
         return Some(found);
     }

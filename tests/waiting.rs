@@ -2,9 +2,10 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tagmatch::{Cancel, Config, Error, Match, SharedWorker, WaitPolicy, Worker};
 
@@ -89,6 +90,47 @@ fn a_blocked_thread_is_woken_from_another() {
         assert!(told.recv_timeout(PATIENCE).expect("never woken").is_none());
         blocked.join().unwrap();
     }
+}
+
+#[test]
+fn each_interrupt_is_seen_as_a_return_of_nothing_also_beside_ends() {
+    let worker = SharedWorker::new(Config::default()).unwrap();
+    let (seen, all) = (AtomicU64::new(0), 2000);
+    let is_seen = |number| {
+        let begin = Instant::now();
+        while seen.load(Ordering::Acquire) < number {
+            if begin.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for number in 1..=all {
+                worker.inject(worker.oneself(), 1, &[7; 8]).unwrap();
+                worker.interrupter().interrupt();
+                if !is_seen(number) {
+                    return number;
+                }
+            }
+            0
+        });
+        let mut ends = Vec::new();
+        for _ in 0..all {
+            worker.recv_queued(Match::tag(1), vec![0; 8], 1).unwrap();
+            // Not for ever, so that a lost interrupt fails the test.
+            while worker.ends_timeout(&mut ends, 16, 2 * PATIENCE) > 0 {
+                ends.clear();
+            }
+            if other.is_finished() {
+                break;
+            }
+            seen.fetch_add(1, Ordering::Release);
+        }
+        assert_eq!(other.join().unwrap(), 0, "an interrupt was lost");
+    });
 }
 
 #[test]
