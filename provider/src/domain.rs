@@ -1,9 +1,10 @@
 //! Fabrics and domains.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::{Guard, Lock};
+use crate::per_process::PerProcess;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -29,7 +30,7 @@ pub(crate) struct Domain {
 }
 
 /// The domains that are open, for the end of the process.
-static DOMAINS: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+static DOMAINS: PerProcess<Vec<Weak<Domain>>> = PerProcess::new(Vec::new());
 
 impl Domain {
     /// A domain without objects. `is_shared`: several threads may call at the same time.
@@ -41,9 +42,10 @@ impl Domain {
             events: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
-        domains.retain(|domain| domain.strong_count() > 0);
-        domains.push(Arc::downgrade(&domain));
+        DOMAINS.change(|domains| {
+            domains.retain(|domain| domain.strong_count() > 0);
+            domains.push(Arc::downgrade(&domain));
+        });
         domain
     }
 
@@ -54,9 +56,10 @@ impl Domain {
     }
 }
 
-/// Delivers what the endpoints that are still open have accepted, at the end of the process.
+/// Delivers what the endpoints that are still open have accepted, at the end of the process that has
+/// opened them.
 pub(crate) fn close_all() {
-    let domains = std::mem::take(&mut *DOMAINS.lock().unwrap_or_else(PoisonError::into_inner));
+    let domains = DOMAINS.take().unwrap_or_default();
     for domain in domains.iter().filter_map(Weak::upgrade) {
         // A call that was interrupted by a signal handler, or whose thread was stopped, never ends.
         let Some(mut state) = domain.state.try_lock() else { continue };

@@ -10,7 +10,7 @@
 //! | `ffi` | the functions that a program enters, and their tables |
 //! | `domain`, `state` | a domain's objects: endpoints with their workers, queues, counters, address vectors |
 //! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
-//! | `memory`, `address`, `errno`, `lock` | pointers as buffers, names of endpoints, error numbers, the lock of a domain |
+//! | `memory`, `address`, `errno`, `lock`, `per_process` | pointers as buffers, names of endpoints, error numbers, the lock of a domain, what a forked child must leave alone |
 //!
 //! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` (both of them expand `ffi::calls`)
 //! turns the arguments into values,
@@ -26,6 +26,7 @@ mod ffi;
 mod info;
 mod lock;
 mod memory;
+mod per_process;
 mod provider;
 mod report;
 mod settings;

@@ -137,7 +137,7 @@ unsafe extern "C" fn getinfo(
     })
 }
 
-/// libfabric calls it at the end of the process.
+/// libfabric calls it at the end of the process, and in each forked child that calls exit(3).
 unsafe extern "C" fn cleanup() {
     let _: c_int = ffi::enter(|| {
         crate::domain::close_all();

@@ -13,26 +13,26 @@ mod table;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use job::Job;
 use row::Row;
 use table::Table;
 
+use crate::per_process::PerProcess;
+
 /// The numbers of this process's endpoints that were closed.
-static CLOSED: Mutex<Option<Row>> = Mutex::new(None);
+static CLOSED: PerProcess<Option<Row>> = PerProcess::new(None);
 
 /// Adds the numbers of an endpoint that is closed: see [`Row::of`].
 pub(crate) fn add(counters: &tagmatch::Counters, posted: u64, unexpected: u64) {
-    let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
-    closed.get_or_insert_default().add(&Row::of(counters, posted, unexpected));
+    let row = Row::of(counters, posted, unexpected);
+    CLOSED.change(|closed| closed.get_or_insert_default().add(&row));
 }
 
 /// Adds this process's row to the report at `path`; `-` means standard error. A process that opened
-/// no endpoint has no row.
+/// no endpoint has no row; a forked child doesn't write its parent's.
 pub(crate) fn write(path: &Path) {
-    let row = CLOSED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(row) = row
+    if let Some(row) = CLOSED.take().flatten()
         && let Err(error) = write_row(path, row)
     {
         eprintln!("tagmatch: TAGMATCH_FI_REPORT={}: {error}", path.display());

@@ -61,6 +61,8 @@ pub(crate) struct Counts {
 
 /// An endpoint.
 pub(crate) struct Endpoint {
+    /// The process that has opened the endpoint.
+    process: u32,
     pub(crate) worker: Rc<Worker>,
     pub(crate) opened: Opened,
     pub(crate) vector: Option<Key>,
@@ -110,6 +112,7 @@ impl Endpoint {
     /// An endpoint that is bound to nothing yet.
     pub(crate) fn new(worker: Worker, opened: Opened, multi_min: usize) -> Self {
         Endpoint {
+            process: std::process::id(),
             worker: Rc::new(worker),
             opened,
             vector: None,
@@ -132,6 +135,11 @@ impl Endpoint {
             depths: Depths::default(),
             ends: Vec::with_capacity(PORTION),
         }
+    }
+
+    /// Whether this process is a forked child of the one that has opened the endpoint.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// The completion queues of both directions.
@@ -416,8 +424,11 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// The report counts what the endpoint did.
+    /// The report counts what the endpoint did, once: a forked child that drops its copy adds nothing.
     fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
         let Depths { posted_max, unexpected_max, .. } = self.depths;
         report::add(&self.worker.counters(), posted_max, unexpected_max);
     }

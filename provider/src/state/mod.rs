@@ -167,7 +167,8 @@ impl State {
         for binding in [endpoint.transmit, endpoint.receive].into_iter().flatten() {
             if let Some(queue) = self.queues.get_mut(binding.queue) {
                 queue.endpoints.retain(|bound| *bound != key);
-                if let Some(waiter) = &queue.waiter {
+                // A forked child has its parent's descriptors: what it removes is gone there, too.
+                if let Some(waiter) = queue.waiter.as_ref().filter(|_| !endpoint.is_forked()) {
                     waiter.forget(endpoint.worker.event_descriptor());
                 }
             }

@@ -9,6 +9,7 @@
 mod client;
 
 mod cancels;
+mod children;
 mod counters;
 mod events;
 mod matching;
