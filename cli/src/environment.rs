@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::cpus;
 use crate::distance::Distance;
 use crate::spec::PinChoice;
 
@@ -89,6 +90,9 @@ impl Environment {
             ));
         }
         match self.pin.as_deref() {
+            None if cpus::is_pinning_refused() => {
+                warnings.push("not pinned: the system refuses sched_setaffinity(2)".into());
+            }
             None if self.cores > 1 && self.cores >= processes => {
                 warnings.push("not pinned: --pin CPU,CPU makes the tail steadier".into())
             }

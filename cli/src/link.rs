@@ -67,7 +67,7 @@ impl<A: Access> UnlinkedOf<A> {
             hw_tags: hw_tags.config(None),
             layout: tags.layout,
             device: device.config(),
-            secret: secret::known().map_err(LinkError::Tagmatch)?,
+            secret: secret::for_workers(device).map_err(LinkError::Tagmatch)?,
             ..default
         })?;
         let device = device.clone();
@@ -129,7 +129,7 @@ impl<A: Access> Link<A> {
         let (tag, layout) = (self.tags.tag(tag), self.tags.layout);
         let meet = |_| {
             let device = self.device.idle_config();
-            let secret = secret::known().map_err(LinkError::Tagmatch)?;
+            let secret = secret::for_workers(&self.device).map_err(LinkError::Tagmatch)?;
             let idle = Worker::new(Config { device, layout, secret, ..Config::default() })?;
             let peer = idle.connect(&self.worker.address())?;
             let hello = idle.send(peer, tag, Buffer::default());

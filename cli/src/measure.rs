@@ -47,10 +47,10 @@ pub(crate) use collective::{Operation, command as collective, shrink};
 pub(crate) use peer::command as peer;
 pub(crate) use serve::command as serve;
 
-use crate::args;
 use crate::failure::Failure;
 use crate::report::Report;
 use crate::spec::{DeviceArg, Host, PinChoice};
+use crate::{args, cpus};
 pub(crate) use plan::Test;
 
 use interrupt::Interrupt;
@@ -95,7 +95,7 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
             let mut plan = plan.clone();
             plan.common = plan.common.for_ranks(places.is_one_network());
             if !matches!(plan.common.pin, Some(PinChoice::Free | PinChoice::Wanted(_))) {
-                plan.common.pin = places.pair();
+                plan.common.pin = cpus::possible(places.pair(), cpus::is_pinning_refused);
             }
             measure(&plan, PeerLocation::OtherRank(&stream, &places))
         }

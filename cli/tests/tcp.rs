@@ -223,6 +223,21 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 }
 
 #[test]
+fn shared_memory_is_usable_beside_a_secret_that_is_not() {
+    let output = with(Some("short"), "info").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("\nshm     yes ") && said.contains("\nmodel   yes "), "{said}");
+    for more in ["", "--idle-peers 2", "--hw-tags model"] {
+        let lat = with(Some("short"), &format!("lat --sizes 8 {FEW} --device shm {more}"));
+        let output = { lat }.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{more}: {}", text(&output.stderr));
+    }
+    // A device that takes the secret of all others takes no wrong one.
+    let auto = with(Some("short"), &format!("lat --sizes 8 {FEW} --device auto")).output().unwrap();
+    assert!(text(&auto.stderr).contains("16 to 1024 bytes"), "{}", text(&auto.stderr));
+}
+
+#[test]
 #[ignore = "needs root: ci/test tcp"]
 fn between_two_machines_as_serve_says() {
     let machines = Machines::new();

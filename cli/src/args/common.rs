@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::report::ReportOptions;
-use crate::cpus::two_cpus;
+use crate::cpus::{is_pinning_refused, possible, two_cpus};
 use crate::spec::{DeviceArg, HwTagsArg, Pin, PinChoice};
 
 /// Options of all measuring commands.
@@ -56,6 +56,7 @@ impl Common {
     /// These options with CPUs chosen, unless the user did, for two sides that both run here.
     pub(crate) fn with_pin(&self) -> Self {
         let ours = || two_cpus().map(PinChoice::Ours);
-        Self { pin: self.pin.or_else(ours), ..self.clone() }
+        let pin = possible(self.pin.or_else(ours), is_pinning_refused);
+        Self { pin, ..self.clone() }
     }
 }

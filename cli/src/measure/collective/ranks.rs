@@ -132,7 +132,7 @@ impl Ranks {
                 format!("the ranks are not all in one network namespace of one machine; {right}");
             return Err(refused(job.rank(), why));
         }
-        let cpu = places.own_cpu(common.pin);
+        let cpu = places.own_cpu(cpus::possible(common.pin, cpus::is_pinning_refused));
         if let Some(cpu) = cpu {
             cpus::pin(cpu)?;
         }
