@@ -56,13 +56,19 @@ pub enum PmixError {
         reason: String,
     },
     /// A call failed.
-    #[error("{call} failed with PMIx status {status}")]
+    #[error("{call} failed with PMIx status {status}{}", meaning(*status))]
     Failed {
         /// The name of the call.
         call: &'static str,
         /// The status, `PMIX_ERR_...` in `pmix_common.h`.
         status: i32,
     },
+    /// The server can't start jobs for a process.
+    #[error(
+        "this launcher's PMIx server starts no jobs for a process (PMIX_ERR_NOT_SUPPORTED); `tagperf \
+         run`, MPICH's mpiexec or Open MPI 4's mpirun would be right"
+    )]
+    NoSpawn,
     /// A value has the wrong type, or is out of range.
     #[error("PMIx has no valid value for {key}")]
     Value {
@@ -257,7 +263,7 @@ impl Pmix {
     /// Asks the server to start a job (`PMIx_Spawn`), and waits for the answer.
     ///
     /// # Errors
-    /// The server refuses or can't spawn (`PMIX_ERR_NOT_SUPPORTED`, -47), the connection to it is
+    /// The server refuses or can't spawn ([`NoSpawn`](PmixError::NoSpawn)), the connection to it is
     /// lost, or a word of the command has a zero byte.
     pub(crate) fn spawn(
         &mut self,
@@ -283,7 +289,7 @@ impl Pmix {
         // means that the new job's name isn't wanted.
         let status =
             unsafe { (self.functions.spawn)(ptr::null(), 0, &raw const app, 1, ptr::null_mut()) };
-        checked("PMIx_Spawn", status)
+        spawned(status)
     }
 
     fn value(&self, rank: u32, key: &str, how: &[pmix_info_t]) -> Result<OwnedValue, PmixError> {
@@ -359,6 +365,24 @@ impl Drop for OwnedValue {
     }
 }
 
+/// The statuses that a user meets, in words (pmix_common.h).
+fn meaning(status: c_int) -> &'static str {
+    match status {
+        -24 => " (PMIX_ERR_TIMEOUT: the server didn't answer in time)",
+        -25 => " (PMIX_ERR_UNREACH: there is no server at the place that the environment names)",
+        -46 => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
+        NOT_SUPPORTED => " (PMIX_ERR_NOT_SUPPORTED: the server doesn't do this)",
+        -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        _ => "",
+    }
+}
+
+const NOT_SUPPORTED: c_int = -47;
+
+fn spawned(status: c_int) -> Result<(), PmixError> {
+    if status == NOT_SUPPORTED { Err(PmixError::NoSpawn) } else { checked("PMIx_Spawn", status) }
+}
+
 fn checked(call: &'static str, status: c_int) -> Result<(), PmixError> {
     if status == PMIX_SUCCESS { Ok(()) } else { Err(PmixError::Failed { call, status }) }
 }
@@ -388,6 +412,16 @@ mod tests {
         for line in [missing, other] {
             assert_eq!(line.lines().count(), 1, "{line}");
         }
+    }
+
+    #[test]
+    fn a_status_is_told_in_words() {
+        let refused = spawned(-47).unwrap_err().to_string();
+        assert!(refused.contains("starts no jobs") && refused.contains("tagperf run"), "{refused}");
+        let lost = checked("PMIx_Fence", -101).unwrap_err().to_string();
+        assert!(lost.contains("-101 (PMIX_ERR_LOST_CONNECTION: "), "{lost}");
+        assert!(checked("PMIx_Fence", -9999).unwrap_err().to_string().ends_with("-9999"));
+        assert!(spawned(0).is_ok() && matches!(spawned(-1), Err(PmixError::Failed { .. })));
     }
 
     #[test]
