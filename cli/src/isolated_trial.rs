@@ -30,6 +30,7 @@ pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     for variable in ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"] {
         command.env_remove(variable);
     }
+    command.env("TAGMATCH_ALONE", "1");
     run(command, PATIENCE).and_then(|printed| {
         // A library may print other lines.
         let parsed = |line| serde_json::from_str::<Value>(line).ok();

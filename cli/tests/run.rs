@@ -88,6 +88,24 @@ fn two_ranks_measure_between_each_other() {
     assert!(text(&three.stderr).contains("of 3: two processes measure; -n 2"));
 }
 
+#[test]
+fn processes_of_a_step_without_a_pmi_are_told_what_to_type() {
+    for test in ["lat --sizes 8 --iters 5", "barrier -n 2 --iters 5"] {
+        let mut step = command(test);
+        let output = step.env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_STEP_ID", "0");
+        let output = output.output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{test}");
+        let said = text(&output.stderr);
+        assert!(said.contains("--mpi=pmi2") && said.contains("TAGMATCH_ALONE"), "{test}: {said}");
+        let alone = step.env("TAGMATCH_ALONE", "1").output().unwrap();
+        assert_eq!(alone.status.code(), Some(0), "{test}: {}", text(&alone.stderr));
+        // The shell of `salloc`.
+        let mut shell = command(test);
+        let shell = shell.env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_STEP_ID", "4294967290");
+        assert_eq!(shell.output().unwrap().status.code(), Some(0), "{test}");
+    }
+}
+
 fn example(name: &str) -> PathBuf {
     PathBuf::from(TAGPERF).with_file_name("examples").join(name)
 }

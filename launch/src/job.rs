@@ -10,6 +10,7 @@ use crate::pmi1::Pmi1;
 use crate::pmix::Pmix;
 use crate::secret::{self, JobSecretError, Secret};
 use crate::spawn::{self, PARENT_SECRET_KEY, Spawn, SpawnError};
+use crate::step::{self, Lonely};
 pub use error::{BYTES_MAX, Error};
 use pieces::{get_pieces, parse, put_pieces, text_of};
 
@@ -60,18 +61,26 @@ impl Job {
     /// environment names. If the environment names neither, the job is this process alone. Talks to
     /// the launcher, and doesn't wait for other processes.
     ///
+    /// If the environment names neither, but shows that a launcher has started several processes
+    /// together (`srun` without `--mpi`, for example), that is an error: each process would take
+    /// itself for the whole job. [`alone`](Self::alone), or `TAGMATCH_ALONE=1` in the environment,
+    /// says that this is meant.
+    ///
     /// With PMI-1, MPICH's `mpiexec -disable-auto-cleanup` sends SIGUSR1 to the remaining processes
     /// when one fails. A process that wants to survive this must handle the signal. If a process is
     /// killed by a signal, `mpiexec` ends all others in any case. To hide the signal from
     /// `mpiexec`, start the process from a shell that exits with 0.
     ///
     /// # Errors
-    /// The launcher named by the environment can't be reached or understood, or this process has
-    /// already joined.
+    /// The launcher named by the environment can't be reached or understood, it gives its processes
+    /// no PMI ([`NoPmi`](Error::NoPmi)), or this process has already joined.
     pub fn join() -> Result<Self, Error> {
         static JOINED: AtomicBool = AtomicBool::new(false);
         if !Self::is_launched() {
-            return Ok(Self::alone());
+            let lonely = step::lonely(|name| std::env::var_os(name));
+            return lonely.map_or(Ok(Self::alone()), |Lonely { launcher, size, remedy }| {
+                Err(Error::NoPmi { launcher, size, remedy })
+            });
         }
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(Error::JoinedBefore);
@@ -95,7 +104,8 @@ impl Job {
         ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
     }
 
-    /// A job of this process alone, whatever the environment says.
+    /// A job of this process alone, whatever the environment says: also where a launcher has started
+    /// several processes, which [`join`](Self::join) would refuse without a PMI.
     pub fn alone() -> Self {
         Job {
             connection: LauncherConnection::None,

@@ -41,6 +41,7 @@ pub mod pmix;
 pub mod secret;
 pub mod server;
 pub mod spawn;
+mod step;
 pub mod wire;
 
 pub use job::{Error, Job, Launcher};

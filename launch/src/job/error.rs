@@ -23,6 +23,20 @@ pub enum Error {
     /// The processes can't agree on a secret.
     #[error(transparent)]
     Secret(#[from] JobSecretError),
+    /// A launcher has started this process with others, and gives them no PMI or PMIx, so each of
+    /// them would be a job of its own.
+    #[error(
+        "{launcher} has started {size} processes without PMI or PMIx, so each would be a job of its \
+         own; {remedy} would be right, or TAGMATCH_ALONE=1 if each is to be alone"
+    )]
+    NoPmi {
+        /// The name of the launcher.
+        launcher: &'static str,
+        /// The number of processes.
+        size: u32,
+        /// What gives them PMI or PMIx.
+        remedy: &'static str,
+    },
     /// A process can join its job only once.
     #[error("this process has already joined its job")]
     JoinedBefore,

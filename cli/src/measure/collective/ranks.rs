@@ -49,6 +49,8 @@ pub(super) fn start(
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
     if !Job::is_launched() {
+        // An error if a launcher has started several processes, each of which would do this.
+        Job::join().map_err(|error| failed(&error))?;
         look(&common.device())?;
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
