@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use tagmatch_launch::launcher::{self, Hosts, Launch, LaunchError, Member};
+use tagmatch_launch::launcher::{self, GuardedEnd, Hosts, Launch, LaunchError, Member};
 
 use crate::args;
 use crate::failure::{Failure, one_line};
@@ -16,6 +16,9 @@ const TELL_TIME: Duration = Duration::from_secs(1);
 
 /// The command. Its exit status is that of the first process that failed.
 pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
+    if let Some(end) = launcher::guarded().map_err(|error| refused(&error))? {
+        return ended(end, true);
+    }
     let launch = Launch {
         command: args.command.clone(),
         size: args.n,
@@ -38,7 +41,29 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
             Err(Failure::Launched(128 + 13))
         }
         Err(error @ LaunchError::Output(_)) => Err(Failure::Measurement(format!("run: {error}"))),
-        Err(error) => Err(Failure::Usage(format!("run: {error}"))),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+fn refused(error: &LaunchError) -> Failure {
+    Failure::Usage(format!("run: {error}"))
+}
+
+/// Ends as the guardian did, and says so if it was killed.
+fn ended(end: GuardedEnd, is_told: bool) -> Result<(), Failure> {
+    match end {
+        GuardedEnd::Exited(0) => Ok(()),
+        GuardedEnd::Exited(status) => Err(Failure::Launched(status)),
+        GuardedEnd::Killed(signal) => {
+            if is_told {
+                let line = format!(
+                    "tagperf run: the process that runs the job was killed by signal {signal}; all \
+                     processes of the job were killed\n"
+                );
+                let _ = std::io::stderr().write_all(line.as_bytes());
+            }
+            Err(Failure::Launched(u8::try_from(128 + signal).unwrap_or(1)))
+        }
     }
 }
 
@@ -58,6 +83,9 @@ fn tell() -> (Sender<String>, Receiver<()>) {
 /// The helper of `run --hosts` on another machine.
 pub(crate) fn help() -> Result<(), Failure> {
     let failed = |error: LaunchError| Failure::Measurement(format!("run: {error}"));
+    if let Some(end) = launcher::guarded().map_err(failed)? {
+        return ended(end, false);
+    }
     launcher::help().map_err(failed)
 }
 

@@ -1,11 +1,14 @@
 //! `tagperf run`, and tagperf as ranks of a job, under its own launcher and under foreign ones.
 
+#[path = "common/agents.rs"]
+mod agents;
 mod common;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use common::{children, command, eventually, lives, outliving, refused, tagperf, text};
+use agents::{HERE, Place, are_gone};
+use common::{children, command, eventually, guardian, lives, outliving, refused, tagperf, text};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
@@ -51,8 +54,75 @@ fn standard_input_is_of_rank_0() {
 
 /// The launcher's processes, when there are `count`.
 fn ranks(launcher: u32, count: usize) -> Vec<u32> {
-    assert!(eventually(|| children(launcher).len() == count));
-    children(launcher)
+    let guardian = guardian(launcher);
+    assert!(eventually(|| children(guardian).len() == count));
+    children(guardian)
+}
+
+/// Ranks that start processes, in their process groups and in sessions of their own, and leave their
+/// numbers in the folder.
+const FAMILY: &str = "sleep 600 & one=$!; setsid sleep 600 & two=$!
+    echo $$ $one $two > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; wait";
+
+#[test]
+fn what_ranks_have_started_ends_with_either_process_of_the_launcher() {
+    for killed in ["front", "guardian"] {
+        for hosts in ["", "--hosts one,two"] {
+            let place = Place::new(&format!("family-{killed}-{}", hosts.len()), HERE);
+            let mut run = match hosts {
+                "" => command("run -n 2"),
+                hosts => place.run(&format!("-n 2 {hosts}")),
+            };
+            let run = run.args(["--", "sh", "-c", FAMILY]).arg(&place.0).stderr(Stdio::null());
+            let mut run = run.spawn().unwrap();
+            let files = [0, 1].map(|rank| place.0.join(rank.to_string()));
+            assert!(eventually(|| files.iter().all(|file| file.exists())), "{killed} {hosts}");
+            let text = files.map(|file| std::fs::read_to_string(file).unwrap()).concat();
+            let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            assert!(pids.len() == 6 && pids.iter().all(|&pid| lives(pid)));
+            let guardian = guardian(run.id());
+            common::kill(if killed == "front" { run.id() } else { guardian });
+            let code = run.wait().unwrap().code();
+            assert_eq!(code, if killed == "front" { None } else { Some(137) });
+            assert!(are_gone(&[&pids[..], &[guardian]].concat()), "{killed} {hosts}");
+        }
+    }
+}
+
+#[test]
+fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
+    for is_front in [true, false] {
+        let place = Place::new(&format!("helper-{is_front}"), HERE);
+        let mut run = place.run("-n 2 --hosts one,two");
+        let run = run.args(["--", "sh", "-c", FAMILY]).arg(&place.0);
+        let mut run = run.stderr(Stdio::null()).spawn().unwrap();
+        let files = [0, 1].map(|rank| place.0.join(rank.to_string()));
+        assert!(eventually(|| files.iter().all(|file| file.exists())));
+        let text = files.map(|file| std::fs::read_to_string(file).unwrap()).concat();
+        let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        // The agent becomes the shell, and that the front of the helper.
+        let front = children(guardian(run.id()))[0];
+        common::kill(if is_front { front } else { guardian(front) });
+        assert_eq!(run.wait().unwrap().code(), Some(1), "{is_front}");
+        // The other machine's job ends in order, which a process of another session outlives.
+        assert!(are_gone(&pids[..5]), "{is_front}");
+        common::kill(pids[5]);
+    }
+}
+
+#[test]
+fn the_guardian_leaves_no_zombies_of_processes_that_it_has_inherited() {
+    let mut run = command("run -n 2 -- sh -c");
+    let script = "for i in 1 2 3 4 5; do sh -c 'setsid sleep 0.1 &'; done; exec sleep 600";
+    let mut run = run.arg(script).spawn().unwrap();
+    let guardian = guardian(run.id());
+    let names = || -> Vec<String> {
+        let name = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        children(guardian).into_iter().map(name).collect()
+    };
+    assert!(eventually(|| names() == ["sleep\n", "sleep\n"]), "{:?}", names());
+    Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(143));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use agents::{HERE, Place, are_gone};
-use common::{children, eventually, kill, lives, refused, text};
+use common::{children, eventually, guardian, kill, lives, refused, text};
 
 fn sorted(output: &[u8]) -> Vec<&str> {
     let mut lines: Vec<_> = text(output).lines().collect();
@@ -149,7 +149,7 @@ fn an_interrupt_ends_a_launcher_that_waits_for_a_machine() {
     let place = Place::new("waits", "touch $0.began; exec sleep 600");
     let mut run = place.run("-n 2 --hosts one -- true").spawn().unwrap();
     assert!(eventually(|| place.0.join("agent.began").exists()));
-    let agents = children(run.id());
+    let agents = children(guardian(run.id()));
     Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(130));
     assert!(are_gone(&agents));
@@ -164,7 +164,7 @@ fn an_interrupt_of_the_start_leaves_nothing_behind_where_ranks_run_already() {
     assert!(eventually(|| place.0.join("pids").exists()));
     let pids = fs::read_to_string(place.0.join("pids")).unwrap();
     let mut pids: Vec<_> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    pids.extend(children(run.id()));
+    pids.extend(children(guardian(run.id())));
     Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
@@ -180,7 +180,7 @@ fn nothing_is_left_behind_when_an_agent_or_a_helper_is_killed() {
     for is_agent in [true, false] {
         let place = Place::new(&format!("agent{is_agent}"), BETWEEN);
         let (mut run, pids) = place.waiting("");
-        kill(if is_agent { children(run.id())[1] } else { pids[5] });
+        kill(if is_agent { children(guardian(run.id()))[1] } else { pids[5] });
         assert_eq!(run.wait().unwrap().code(), Some(1), "agent: {is_agent}");
         assert!(are_gone(&pids), "agent: {is_agent}");
     }
@@ -227,8 +227,9 @@ fn the_secret_is_in_no_command_line_and_nobody_listens() {
         .into_iter()
         .flatten()
         .collect();
-    let helpers = children(run.id());
-    for pid in helpers.iter().copied().chain([run.id()]) {
+    let guardian = guardian(run.id());
+    let helpers = children(guardian);
+    for pid in helpers.iter().copied().chain([run.id(), guardian]) {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         assert!(!String::from_utf8_lossy(&line).contains(secret));
         for descriptor in fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {

@@ -28,15 +28,22 @@ pub(crate) fn take(number: RawFd) -> io::Result<File> {
 }
 
 /// Lets the process that `command` starts inherit `descriptor` under its current number. The
-/// process is also killed when the thread that starts it ends, even by SIGKILL. The descriptor has
-/// to stay open until the process has started.
-pub(crate) fn give(command: &mut Command, descriptor: &OwnedFd) {
+/// descriptor has to stay open until the process has started.
+pub(crate) fn pass(command: &mut Command, descriptor: &OwnedFd) {
     let number = descriptor.as_raw_fd();
+    // SAFETY: a system call whose arguments are plain numbers.
+    let prepare = move || checked(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }).map(drop);
+    // SAFETY: between fork and exec the closure only makes a system call, and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// As [`pass`]. The process is also killed when the thread that starts it ends, even by SIGKILL.
+pub(crate) fn give(command: &mut Command, descriptor: &OwnedFd) {
+    pass(command, descriptor);
     let parent = std::process::id();
     let prepare = move || {
         // SAFETY: system calls whose arguments are plain numbers.
         unsafe {
-            checked(libc::fcntl(number, libc::F_SETFD, 0))?;
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
             // The parent may have ended before the prctl call.
             if u32::try_from(libc::getppid()) != Ok(parent) {

@@ -14,13 +14,15 @@
 //!    and otherwise agree on one when they need it ([`Job::secret`](crate::Job::secret)).
 //! 8. Threads copy output of other machines and output with labels. When standard output can't be
 //!    written, for instance because its reader has gone, all jobs end.
-//! 9. If the launcher itself is killed, the kernel kills the processes.
+//! 9. If the launcher itself is killed, the kernel kills the processes. With [`guarded`], all that
+//!    they have started is killed as well.
 
 mod event;
 mod failure;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod guard;
 mod helper;
 mod hosts;
 mod job;
@@ -40,6 +42,7 @@ use std::sync::mpsc::sync_channel;
 use crate::spawn::{SIZE_MAX, Spawn};
 use event::SignalWatch;
 pub use failure::{Failure, Member};
+pub use guard::{GuardedEnd, guarded};
 pub use helper::help;
 pub use hosts::{Host, Hosts, HostsError, parse_hosts};
 pub use launch::{Launch, LaunchError};

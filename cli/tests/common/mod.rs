@@ -70,6 +70,12 @@ pub(crate) fn lives(pid: u32) -> bool {
     !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
+/// The process that runs the jobs of a `tagperf run`: the one process that this one has started.
+pub(crate) fn guardian(run: u32) -> u32 {
+    assert!(eventually(|| children(run).len() == 1));
+    children(run)[0]
+}
+
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(status.success());

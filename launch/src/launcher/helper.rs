@@ -5,9 +5,9 @@
 //!    its processes' output.
 //! 2. The end of standard input means that the launcher has gone: the helper kills its processes,
 //!    and ends.
-//! 3. If the helper itself is killed, the kernel kills the processes.
+//! 3. If the helper itself is killed, the kernel kills the processes. A helper has a guardian, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use signal_hook::consts::SIGCHLD;
 use super::event::{LauncherEvent, SignalWatch, is_request_to_end, next};
 use super::failure::Member;
 use super::frame::{self, FromHelper, GREETING, ToHelper};
+use super::guard;
 use super::launch::LaunchError;
 use super::outbox::Outbox;
 use super::output::{Outputs, Sink};
@@ -138,7 +139,11 @@ impl Helper {
                         self.reap();
                     }
                 }
-                LauncherEvent::Signal(SIGCHLD) => self.reap(),
+                LauncherEvent::Signal(SIGCHLD) => {
+                    self.reap();
+                    let own: HashSet<_> = self.processes.values().map(Process::pid).collect();
+                    guard::reap_orphans(|pid| own.contains(&pid));
+                }
                 LauncherEvent::OutputEnded => self.outputs.ended(),
                 LauncherEvent::Frame(ToHelper::Finish) => {
                     is_finished = true;

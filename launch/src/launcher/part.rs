@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use tagmatch_secret::{SECRET, SECRET_FILE, Secret};
 
 use super::failure::Member;
+use super::guard::GUARD;
 use super::launch::LaunchError;
 
 /// Prefixes of the variables by which another launcher may have started this process. They are not
@@ -55,7 +56,7 @@ pub(super) fn environment(has_several_machines: bool) -> Result<Environment, Lau
     let is_passed = |name: &OsString| {
         let is_foreign =
             FOREIGN_VARIABLES.iter().any(|start| name.to_string_lossy().starts_with(start));
-        !is_foreign && name != SECRET && name != SECRET_FILE
+        !is_foreign && name != SECRET && name != SECRET_FILE && name != GUARD
     };
     let mut all: Environment = env::vars_os().filter(|(name, _)| is_passed(name)).collect();
     if let Some(secret) = secret {

@@ -94,6 +94,11 @@ impl Process {
         }
     }
 
+    /// The number of the process.
+    pub(super) fn pid(&self) -> Pid {
+        self.group
+    }
+
     /// Signals the process group.
     pub(super) fn signal(&self, signal: Signal) {
         if self.is_running {

@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::process::Process;
 use super::remote::RemoteProcess;
@@ -50,6 +50,14 @@ impl Rank {
         match self {
             Self::Here(process) => process.ended(),
             Self::There(process) => process.ended(),
+        }
+    }
+
+    /// The number of the process, if it is on this machine.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Here(process) => Some(process.pid()),
+            Self::There(_) => None,
         }
     }
 

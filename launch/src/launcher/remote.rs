@@ -4,17 +4,21 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::event::LauncherEvent;
 use super::failure::Member;
 use super::frame::{self, FromHelper, GREETING, ToHelper};
+use super::guard::GUARD;
 use super::hosts::Hosts;
 use super::launch::LaunchError;
 use super::link::Link;
@@ -25,6 +29,8 @@ use super::printer::{PrintSource, Printer};
 const AGENT: &str = "ssh -x -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
 /// The most bytes that an agent or a shell may print before the helper's first line.
 const PRELUDE_BYTES_MAX: u64 = 64 << 10;
+/// How long an agent and a machine may take until the helper there has greeted.
+const GREETING_TIME: Duration = Duration::from_secs(60);
 /// How long an agent may take to end after its connection has.
 const AGENT_TIME: Duration = Duration::from_millis(200);
 
@@ -51,7 +57,7 @@ impl RemoteHost {
         let mut words = agent(name, hosts);
         let program = words.remove(0);
         let mut command = Command::new(&program);
-        command.args(words).arg(&hosts.helper);
+        command.args(words).arg(&hosts.helper).env_remove(GUARD);
         // In a process group of its own, the agent doesn't get the terminal's ^C: the processes
         // get it through the launcher.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -78,7 +84,7 @@ impl RemoteHost {
         let (events, link) = (events.clone(), host.link.clone());
         let source = printer.source(link.clone());
         let read = move || {
-            let why = receive(number, output, &link, &source, &events);
+            let why = receive(number, output, GREETING_TIME, &link, &source, &events);
             let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
             let _ = events.send(LauncherEvent::HostLost(number, why));
         };
@@ -103,6 +109,11 @@ impl RemoteHost {
             Ok(status) => format!("its agent has closed the connection ({status})"),
             Err(error) => error.to_string(),
         }
+    }
+
+    /// The agent's number.
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Kills the agent, unless it was waited for.
@@ -149,14 +160,17 @@ fn is_here(name: &str) -> bool {
 fn receive(
     host: usize,
     from: ChildStdout,
+    greeting_time: Duration,
     link: &Link,
     source: &PrintSource,
     events: &SyncSender<LauncherEvent>,
 ) -> io::Result<()> {
-    let mut from = BufReader::new(from);
+    let until = Instant::now() + greeting_time;
+    let mut from = BufReader::new(ReadUntil { from, until: Some(until) });
     if !greet(&mut from, &mut io::stderr())? {
         return Ok(());
     }
+    from.get_mut().until = None;
     link.open();
     while let Some(frame) = frame::read(&mut from)? {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "its helper is garbled");
@@ -182,6 +196,32 @@ fn receive(
         }
     }
     Ok(())
+}
+
+/// A pipe that is read until some time, or without a limit.
+struct ReadUntil<R> {
+    from: R,
+    until: Option<Instant>,
+}
+
+impl<R: Read + AsFd> Read for ReadUntil<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            let time = Timespec::try_from(left).ok();
+            let mut polled = [PollFd::new(&self.from, PollFlags::IN)];
+            match poll(&mut polled, time.as_ref()) {
+                Ok(0) => {
+                    let why = "no helper has greeted in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => break,
+            }
+        }
+        self.from.read(into)
+    }
 }
 
 /// Reads until the helper's first line. False if the connection ends before. Text before it, which
@@ -271,6 +311,22 @@ mod tests {
         assert_eq!((done, &*other, left), (Ok(true), &b"a\n\x1b]0;b\x07"[..], 4));
         let (done, other, _) = greeted(b"no\nhelper");
         assert_eq!((done, &*other), (Ok(false), &b"no\nhelper"[..]));
+    }
+
+    #[test]
+    fn a_helper_that_never_greets_is_waited_for_with_a_limit() {
+        let time = Duration::from_millis(20);
+        for words in [&["sleep", "600"][..], &["sh", "-c", "while printf x; do sleep 0.01; done"]] {
+            let mut agent = Command::new(words[0]);
+            let mut agent = agent.args(&words[1..]).stdout(Stdio::piped()).spawn().unwrap();
+            let until = Some(Instant::now() + time);
+            let from = agent.stdout.take().unwrap();
+            let mut from = BufReader::new(ReadUntil { from, until });
+            let error = greet(&mut from, &mut io::sink()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+        }
     }
 
     #[test]

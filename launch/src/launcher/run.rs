@@ -4,7 +4,7 @@ mod ends;
 mod machines;
 mod requests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,14 @@ use signal_hook::consts::SIGCHLD;
 use super::event::{LauncherEvent, is_request_to_end, next};
 use super::failure::{Failure, Member};
 use super::frame::ToHelper;
+use super::guard;
 use super::hosts::{Hosts, HostsError, evenly, mapping};
 use super::job::RunningJob;
 use super::launch::{Launch, LaunchError};
 use super::output::Outputs;
 use super::part::{Environment, Part};
 use super::printer::Printer;
+use super::rank::Rank;
 use super::remote::RemoteHost;
 use crate::spawn::Spawn;
 
@@ -186,6 +188,10 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
             LauncherEvent::Signal(SIGCHLD) => {
                 self.hosts.iter_mut().for_each(RemoteHost::check);
                 self.reap();
+                let ranks = self.jobs.values().flat_map(|job| &job.processes);
+                let ranks = ranks.filter_map(Rank::pid);
+                let own: HashSet<_> = ranks.chain(self.hosts.iter().map(RemoteHost::pid)).collect();
+                guard::reap_orphans(|pid| own.contains(&pid));
             }
             LauncherEvent::Signal(signal) => self.forward(signal),
             LauncherEvent::OutputEnded => self.outputs.ended(),
