@@ -8,9 +8,6 @@ pub(crate) const GROUP: usize = 8;
 /// lower bit is significant.
 pub(crate) const LANE_BITS: u32 = 2;
 
-/// The significant bit of every lane of a group.
-const LOWER_BITS: u64 = 0x5555;
-
 pub(crate) use arch::{equal_bytes, equal_halves, equal_words, equal_words_under};
 
 /// The comparisons with SSE2, which is part of x86-64. `unsafe` is needed only to call the
@@ -18,12 +15,15 @@ pub(crate) use arch::{equal_bytes, equal_halves, equal_words, equal_words_under}
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[allow(unsafe_code, reason = "with plain loops a pair takes two thirds longer at four classes")]
 mod arch {
-    use super::{GROUP, LOWER_BITS};
+    use super::GROUP;
     use std::arch::x86_64::{
         __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cmpeq_epi32, _mm_loadu_si128,
         _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_set1_epi64x,
         _mm_setzero_si128, _mm_xor_si128,
     };
+
+    /// The significant bit of every lane of a group.
+    const LOWER_BITS: u64 = 0x5555;
 
     /// Compares bytes: bit `i` of the result is set if byte `i` equals `byte`.
     #[inline]
@@ -135,7 +135,7 @@ mod plain {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64", target_feature = "sse2"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -33,7 +33,7 @@ impl SocketAddress {
         // The first byte of an abstract name is zero.
         let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
         for (to, from) in room.iter_mut().zip(name) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([*from]);
         }
         let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
         let length = libc::socklen_t::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -45,7 +45,7 @@ impl RawSocket {
         let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
         for (to, from) in address.sun_path.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         (address, (2 + name.len()) as u32)
     }
