@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tagmatch::shm::{ReadPolicy, ShmConfig};
 use tagmatch::{Address, Config, DeviceConfig, Error, Match, Output, Peer, PeerFault, Request};
 use tagmatch::{SendMode, SendOptions, WaitPolicy, Worker};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
@@ -434,7 +435,8 @@ fn a_death_leaves_the_other_peers_of_this_machine_and_of_others_alone() {
 
 #[test]
 fn a_worker_can_be_dropped_while_its_peer_is_stopped_or_killed() {
-    for (signal, drain_timeout) in [("-STOP", Duration::from_millis(300)), ("-KILL", Duration::MAX)]
+    for (signal, drain_timeout) in
+        [(Signal::STOP, Duration::from_millis(300)), (Signal::KILL, Duration::MAX)]
     {
         let worker = Worker::new(Config { drain_timeout, ..Config::default() }).unwrap();
         let mut other = Other::start("silent", &worker.address());
@@ -444,10 +446,10 @@ fn a_worker_can_be_dropped_while_its_peer_is_stopped_or_killed() {
             worker.inject(peer, 1, &[0; 1000]).unwrap();
         }
         drop(worker.send(peer, 2, vec![0; 1 << 20]));
-        let pid = other.process.id().to_string();
+        let pid = other.process.id();
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
-            Command::new("kill").args([signal, &pid]).status().unwrap();
+            send_signal(pid, signal);
         });
         drop(worker);
         killer.join().unwrap();

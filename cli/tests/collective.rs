@@ -7,6 +7,7 @@ use common::{children, command, eventually, json, outliving, refused, tagperf, t
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
@@ -204,7 +205,7 @@ fn interrupted_it_tells_what_it_has() {
         names.any(|name| name.is_ok_and(|name| name == "interrupt\n"))
     };
     assert!(eventually(|| children(pid).into_iter().any(watches)));
-    Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap();
+    send_signal(pid, Signal::INT);
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Server, children, command, eventually, lives, text};
+use rustix::process::{Pid, kill_process_group};
 use serde_json::Value;
+use tagmatch_testkit::process::{Signal, send_signal};
 
 fn start(line: &str) -> Child {
     start_command(command(line))
@@ -22,8 +24,7 @@ fn start_command(mut command: Command) -> Child {
 
 /// Sends the signals that ^C at a terminal sends.
 fn interrupt(child: &Child) {
-    let group = format!("-{}", child.id());
-    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    kill_process_group(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 /// How the command ended: status, standard output, standard error.
@@ -149,18 +150,15 @@ fn a_second_one_ends_at_once() {
     let second = children(child.id())[0];
     std::thread::sleep(Duration::from_millis(300));
     // The other side does not answer any more, so the first ^C has no effect.
-    let signal = |name: &str, pid: u32| {
-        Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
-    };
-    signal("-STOP", second);
+    send_signal(second, Signal::STOP);
     std::thread::sleep(Duration::from_millis(100));
-    signal("-INT", child.id());
+    send_signal(child.id(), Signal::INT);
     std::thread::sleep(Duration::from_millis(50));
     // timeout(1) sends one ^C twice: to the process and to its group.
-    signal("-INT", child.id());
+    send_signal(child.id(), Signal::INT);
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "it waits for the other side");
-    signal("-INT", child.id());
+    send_signal(child.id(), Signal::INT);
     let (status, _, errors) = end(child, out);
     assert_eq!(status, Some(130), "{errors}");
     assert!(eventually(|| !lives(second)), "nobody is left, not even one that is stopped");

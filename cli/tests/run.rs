@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use agents::{HERE, Place, are_gone};
 use common::{children, command, eventually, guardian, lives, outliving, refused, tagperf, text};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
@@ -121,22 +122,24 @@ fn the_guardian_leaves_no_zombies_of_processes_that_it_has_inherited() {
         children(guardian).into_iter().map(name).collect()
     };
     assert!(eventually(|| names() == ["sleep\n", "sleep\n"]), "{:?}", names());
-    Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
+    send_signal(run.id(), Signal::TERM);
     assert_eq!(run.wait().unwrap().code(), Some(143));
 }
 
 #[test]
 fn signals_are_handed_on_and_nothing_outlives_the_launcher() {
-    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)] {
+    for (signal, code) in
+        [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)]
+    {
         let mut launcher = command("run -n 2 -- sleep 600").stderr(Stdio::null()).spawn().unwrap();
         let ranks = ranks(launcher.id(), 2);
         let is_sleep = |rank: &u32| {
             std::fs::read_to_string(format!("/proc/{rank}/comm")).is_ok_and(|c| c == "sleep\n")
         };
         assert!(eventually(|| ranks.iter().all(is_sleep)));
-        Command::new("kill").args([signal, &launcher.id().to_string()]).status().unwrap();
-        assert_eq!(launcher.wait().unwrap().code(), code, "{signal}");
-        assert!(eventually(|| !ranks.iter().any(|&rank| lives(rank))), "{signal}");
+        send_signal(launcher.id(), signal);
+        assert_eq!(launcher.wait().unwrap().code(), code, "{signal:?}");
+        assert!(eventually(|| !ranks.iter().any(|&rank| lives(rank))), "{signal:?}");
     }
 }
 

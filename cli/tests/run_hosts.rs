@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use agents::{HERE, Place, are_gone};
 use common::{children, eventually, guardian, kill, lives, refused, text};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 fn sorted(output: &[u8]) -> Vec<&str> {
     let mut lines: Vec<_> = text(output).lines().collect();
@@ -135,12 +136,14 @@ fn machines_that_cannot_be_used_are_told() {
 
 #[test]
 fn signals_reach_all_machines_and_nothing_is_left_behind() {
-    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)] {
-        let place = Place::new(&format!("signals{signal}"), HERE);
+    for (signal, code) in
+        [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)]
+    {
+        let place = Place::new(&format!("signal{}", signal.as_raw()), HERE);
         let (mut run, pids) = place.waiting("");
-        Command::new("kill").args([signal, &run.id().to_string()]).status().unwrap();
-        assert_eq!(run.wait().unwrap().code(), code, "{signal}");
-        assert!(are_gone(&pids), "{signal}");
+        send_signal(run.id(), signal);
+        assert_eq!(run.wait().unwrap().code(), code, "{signal:?}");
+        assert!(are_gone(&pids), "{signal:?}");
     }
 }
 
@@ -150,7 +153,7 @@ fn an_interrupt_ends_a_launcher_that_waits_for_a_machine() {
     let mut run = place.run("-n 2 --hosts one -- true").spawn().unwrap();
     assert!(eventually(|| place.0.join("agent.began").exists()));
     let agents = children(guardian(run.id()));
-    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    send_signal(run.id(), Signal::INT);
     assert_eq!(run.wait().unwrap().code(), Some(130));
     assert!(are_gone(&agents));
 }
@@ -165,7 +168,7 @@ fn an_interrupt_of_the_start_leaves_nothing_behind_where_ranks_run_already() {
     let pids = fs::read_to_string(place.0.join("pids")).unwrap();
     let mut pids: Vec<_> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
     pids.extend(children(guardian(run.id())));
-    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    send_signal(run.id(), Signal::INT);
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(text(&output.stderr), "");

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agents::{HERE, Place, are_gone};
 use common::{command, eventually, text};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 /// Waits for the end of a launcher.
 fn ended(run: &mut Child) -> ExitStatus {
@@ -71,7 +72,7 @@ fn a_run_ends_when_nobody_reads_its_output_any_more() {
 #[test]
 fn a_run_whose_output_is_not_read_can_be_ended() {
     let place = Place::new("blocked", HERE);
-    for signal in ["-INT", "-TERM"] {
+    for signal in [Signal::INT, Signal::TERM] {
         // Output and errors are one pipe, as with `2>&1 | less`.
         let (read, write) = std::io::pipe().unwrap();
         let mut run = place.run("--hosts one,two");
@@ -79,7 +80,7 @@ fn a_run_whose_output_is_not_read_can_be_ended() {
         let (mut run, pids) = place.printing(run);
         // Until the pipe is full.
         std::thread::sleep(Duration::from_millis(500));
-        Command::new("kill").args([signal, &run.id().to_string()]).status().unwrap();
+        send_signal(run.id(), signal);
         ended(&mut run);
         assert!(are_gone(&pids));
         drop(read);

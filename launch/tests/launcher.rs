@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs, process, thread};
 
+use rustix::process::{Signal, getpid, kill_process};
 use tagmatch_launch::launcher::{self, Failure, Launch, LaunchError};
 use tagmatch_launch::{Error, Job, Launcher};
 
@@ -87,8 +88,7 @@ fn agree_on_a_secret(mut job: Job) {
 }
 
 fn kill_this_process() {
-    let pid = process::id().to_string();
-    process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    kill_process(getpid(), Signal::KILL).unwrap();
     thread::sleep(Duration::from_secs(600));
 }
 

@@ -3,11 +3,13 @@
 //!
 //! - [`device`] is for the tests of devices: owned events, and other processes.
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
+//! - [`process`] sends signals, and raises the limit on descriptors.
 //! - [`random`] is the random number generator: the same seed gives the same numbers.
 //! - [`tagtrace`] has random matching histories, and the record that their replay must write.
 #![forbid(unsafe_code)]
 
 pub mod device;
 pub mod oracle;
+pub mod process;
 pub mod random;
 pub mod tagtrace;

@@ -233,6 +233,18 @@ fn unsafe_stays_in_its_rooms() {
     assert_none(&found);
 }
 
+/// kill(1) is in procps, which minimal systems lack. A shell's `kill` is built in.
+#[test]
+fn tests_send_signals_without_a_program() {
+    let program = concat!("Command::new(", "\"kill\")");
+    let files = files();
+    let users = files.iter().filter(|(path, text)| is_rust(path) && text.contains(program));
+    let instead = "use tagmatch_testkit::process::send_signal";
+    assert_none(
+        &users.map(|(path, _)| format!("{path}: {program}; {instead}")).collect::<Vec<_>>(),
+    );
+}
+
 /// Items that are `pub` and undocumented. rustc's `missing_docs` covers fields and other details.
 fn undocumented_public(path: &str, text: &str) -> Vec<String> {
     const ITEMS: [&str; 9] =

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tagmatch_secret::{End, Greeting, Role, Secret};
+use tagmatch_testkit::process::{Signal, send_signal};
 
 pub(crate) fn command(args: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tagperf"));
@@ -77,8 +78,7 @@ pub(crate) fn guardian(run: u32) -> u32 {
 }
 
 pub(crate) fn kill(pid: u32) {
-    let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
-    assert!(status.success());
+    send_signal(pid, Signal::KILL);
 }
 
 /// A `tagperf serve` on a port of its own.
