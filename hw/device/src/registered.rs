@@ -140,6 +140,7 @@ impl fmt::Debug for Registered {
 #[cfg(test)]
 mod tests {
     use std::mem::MaybeUninit;
+    use std::ptr;
 
     use super::*;
 
@@ -216,8 +217,7 @@ mod tests {
     #[test]
     fn no_bytes_and_more_than_there_can_be_are_refused() {
         for length in [0, 6, isize::MAX.unsigned_abs(), usize::MAX] {
-            let start =
-                NonNull::without_provenance(std::num::NonZero::new(usize::MAX - 5).unwrap());
+            let start = NonNull::new(ptr::without_provenance_mut(usize::MAX - 5)).unwrap();
             // SAFETY: nothing is made of it.
             let refused = unsafe { RawMemory::new(start, length) };
             assert!(refused.is_none(), "{length}");
