@@ -53,6 +53,10 @@
     allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
 )]
 
+// First, so that the page of `Worker` begins with `new`, `connect`, `send` and `recv`: rustdoc shows
+// the `impl` blocks of a type in the order of their modules.
+mod worker;
+
 mod access;
 #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 mod auto;
@@ -82,7 +86,6 @@ mod route;
 mod several;
 mod sync;
 mod wait;
-mod worker;
 
 #[doc(hidden)]
 pub use access::wake_all;

@@ -138,55 +138,6 @@ impl<A: Access> WorkerOf<A> {
         self.peer(PeerId::ONESELF)
     }
 
-    /// The address of a peer.
-    ///
-    /// # Errors
-    /// The peer belongs to another worker.
-    pub fn peer_address(&self, peer: Peer) -> Result<Address, Error> {
-        let id = self.own(peer)?;
-        let address = self.access.with(|state| state.engine.peer_address(id));
-        address.ok_or_else(|| self.error(Fault::NoSuchPeer { peer: id }))
-    }
-
-    /// Why a peer is down, if it is.
-    ///
-    /// # Errors
-    /// The peer belongs to another worker.
-    pub fn peer_fault(&self, peer: Peer) -> Result<Option<PeerFault>, Error> {
-        let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.peer_fault(id)))
-    }
-
-    /// How large messages are read from a peer: straight out of its memory, or copied twice.
-    ///
-    /// # Errors
-    /// The peer belongs to another worker.
-    pub fn read_mode(&self, peer: Peer) -> Result<ReadMode, Error> {
-        let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.read_mode(id)))
-    }
-
-    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and
-    /// while the peer is not connected.
-    ///
-    /// # Errors
-    /// The peer belongs to another worker.
-    pub fn transports(&self, peer: Peer) -> Result<Vec<String>, Error> {
-        let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.transports(id)))
-    }
-
-    /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on
-    /// the peer end with an error here, and the two workers can't connect again.
-    ///
-    /// # Errors
-    /// The peer belongs to another worker.
-    pub fn disconnect(&self, peer: Peer) -> Result<(), Error> {
-        let id = self.own(peer)?;
-        self.access.with(|state| state.engine.disconnect(id));
-        Ok(())
-    }
-
     /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, a buffer for
     /// a message too long to be sent eagerly is registered with the NIC and stays registered, which
     /// saves each operation a registration; one costs as much as moving some ten KiB. Over shared
@@ -307,6 +258,55 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn progress(&self) -> usize {
         self.access.with(State::progress)
+    }
+
+    /// The address of a peer.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn peer_address(&self, peer: Peer) -> Result<Address, Error> {
+        let id = self.own(peer)?;
+        let address = self.access.with(|state| state.engine.peer_address(id));
+        address.ok_or_else(|| self.error(Fault::NoSuchPeer { peer: id }))
+    }
+
+    /// Why a peer is down, if it is.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn peer_fault(&self, peer: Peer) -> Result<Option<PeerFault>, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.peer_fault(id)))
+    }
+
+    /// How large messages are read from a peer: straight out of its memory, or copied twice.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn read_mode(&self, peer: Peer) -> Result<ReadMode, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.read_mode(id)))
+    }
+
+    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and
+    /// while the peer is not connected.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn transports(&self, peer: Peer) -> Result<Vec<String>, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.transports(id)))
+    }
+
+    /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on
+    /// the peer end with an error here, and the two workers can't connect again.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn disconnect(&self, peer: Peer) -> Result<(), Error> {
+        let id = self.own(peer)?;
+        self.access.with(|state| state.engine.disconnect(id));
+        Ok(())
     }
 
     /// The counters since the worker was made.
