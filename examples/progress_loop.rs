@@ -51,6 +51,7 @@ fn serve(worker: &Worker) -> Result<(), Error> {
                         under_way.insert(number, receive(number, buffer)?);
                     }
                 }
+                _ => {} // news of a later version
             }
         }
     }

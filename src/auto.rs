@@ -8,6 +8,8 @@ use tagmatch_verbs::VerbsConfig;
 
 /// Settings of [`DeviceConfig::Auto`](crate::DeviceConfig::Auto): those of its devices.
 ///
+/// Fields may be added: end the expression with `..AutoConfig::default()`.
+///
 /// ```
 /// use tagmatch::{AutoConfig, Config, Network};
 /// for (network, found) in AutoConfig::default().probe(&Config::default()) {

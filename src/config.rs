@@ -27,6 +27,8 @@ use tagmatch_verbs::{TagMatching, VerbsConfig};
 /// thread per core. A worker doesn't know how many processes share its processors. Where more
 /// threads wait than there are processors, 4 for `spin` and 64 for `yields` suit; the communicators
 /// of `tagmatch-comm` choose these themselves.
+///
+/// Fields may be added: end the expression with `..WaitPolicy::default()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
     /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine
@@ -160,6 +162,8 @@ impl Default for DeviceConfig {
 /// | `peer_events` | | | `false` |
 /// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
 /// | `device` | | [`DeviceConfig`] | shared memory, with the networks that can be opened |
+///
+/// Fields may be added: end the expression with `..Config::default()`.
 ///
 /// ```
 /// use tagmatch::{Config, Worker};

@@ -10,6 +10,7 @@ use crate::error::{Error, Failed};
 /// An entry of the completion queue: the end of an operation, or news of a peer. See
 /// [`WorkerOf::ends`](crate::WorkerOf::ends).
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum End {
     /// A queued operation is over.
     Operation {

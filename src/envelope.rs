@@ -190,6 +190,8 @@ pub struct Sent {
 }
 
 /// How a message is sent: see [`crate::WorkerOf::send_with`].
+///
+/// Fields may be added: end the expression with `..SendOptions::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// When the send is complete.

@@ -100,6 +100,7 @@ pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[S
         }
         (_, ReadMode::Direct) => "read by RDMA from the sender's memory into the receiver's",
         (_, ReadMode::Copied) => "copied through the device, two copies",
+        (_, mode) => return format!("{mode:?}"),
     };
     how.to_owned()
 }

@@ -20,6 +20,8 @@ const TAG_BITS_MIN: u32 = 10;
 
 /// Settings of a [`Runtime`], the same in all processes of a job. A setting that is out of its range
 /// makes [`Runtime::new`] fail with [`Error::BadSetting`], which names it.
+///
+/// Fields may be added: end the expression with `..Config::default()`.
 pub struct Config<N: Net> {
     /// The fields of context ids: as many bits as the context has in `tags`, or fewer. Default:
     /// [`IdLayout::BITS_16`].

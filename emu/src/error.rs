@@ -10,6 +10,7 @@ use crate::settings::BadSetting;
 
 /// Why a device can't be emulated.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnableError {
     /// libibverbs can't be loaded.
     #[error(transparent)]

@@ -30,6 +30,7 @@ pub struct Unsent {
 
 /// Why messages have not left this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WhyUnsent {
     /// The peer is not connected yet.
     #[error("not connected yet")]

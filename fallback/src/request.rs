@@ -154,6 +154,7 @@ impl From<Posted> for Started {
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SendMode {
     /// When its buffer may be used again.
     #[default]

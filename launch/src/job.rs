@@ -16,6 +16,7 @@ use pieces::{get_pieces, parse, put_pieces, text_of};
 
 /// The kind of launcher that has started a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Launcher {
     /// No launcher: the job is this process alone.
     Nobody,

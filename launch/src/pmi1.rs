@@ -18,6 +18,7 @@ use crate::wire::{self, PmiLine, WireError};
 
 /// Errors of the PMI-1 client.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Pmi1Error {
     /// An environment variable has a value that no launcher would set.
     #[error("environment variable {name}=`{value}`: expected {wanted}")]

@@ -45,6 +45,7 @@ const IDENTITY: &str = "tagmatch-process";
 
 /// Errors of PMIx.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PmixError {
     /// The library can't be loaded.
     #[error(

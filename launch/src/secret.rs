@@ -17,6 +17,7 @@ const IN_ENVIRONMENT: &str = "in-environment";
 
 /// Why the processes of a job have no secret.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JobSecretError {
     /// The environment gives a secret that can't be used.
     #[error(transparent)]

@@ -40,6 +40,7 @@ pub enum Action {
 
 /// How a process has broken the protocol. The launcher kills it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Violation {
     /// The answer or the request is not a line of PMI-1.
     #[error(transparent)]

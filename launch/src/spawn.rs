@@ -30,8 +30,10 @@ pub(crate) const PARENT_SECRET_KEY: &str = "TAGMATCH_PARENT_SECRET";
 /// The last line of a spawn request.
 const END: &str = "endcmd";
 
-/// A job to start.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A job to start. The default has no command and no process, which is an error.
+///
+/// Fields may be added: end the expression with `..Spawn::default()`.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Spawn {
     /// The command and its arguments: 1 to [`COMMAND_WORDS_MAX`] words. A command without `/` is
     /// searched in `PATH`.
@@ -42,6 +44,7 @@ pub struct Spawn {
 
 /// Why a job can't be spawned.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpawnError {
     /// This process was not started by a launcher.
     #[error(

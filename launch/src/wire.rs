@@ -12,6 +12,7 @@ pub const READ_BYTES_MAX: usize = 4096;
 
 /// Why a line of PMI-1 can't be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The other side has closed the connection.
     #[error("the peer has closed the PMI connection")]

@@ -275,7 +275,7 @@ fn a_peer_that_was_disconnected_or_never_reached_is_told_down() {
             match end {
                 End::PeerUp { peer } => assert_eq!(peer, p.to_b),
                 End::PeerDown { peer, fault } => down.push((peer, fault)),
-                End::Operation { .. } => panic!("{end:?}"),
+                _ => panic!("{end:?}"),
             }
         }
         assert!(start.elapsed() < PATIENCE, "{down:?}");

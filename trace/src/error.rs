@@ -7,6 +7,7 @@ use crate::format::HEADER;
 
 /// A trace that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TraceError {
     /// The file does not follow the format.
     #[error("{mistake}")]
@@ -61,6 +62,7 @@ impl TraceError {
 /// What is wrong with a record of `tagtrace 2`. A recorder writes no such record, so the file was
 /// damaged after it was written, or is no trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordMistake {
     /// The header.
     #[error(
@@ -125,6 +127,7 @@ pub enum RecordMistake {
 
 /// What is wrong on a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Mistake {
     /// The file is empty.
     #[error("the file is empty; line 1 must be `{HEADER}` or `tagtrace 2`")]

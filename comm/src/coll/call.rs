@@ -4,6 +4,7 @@ use super::op::Op;
 
 /// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Coll {
     /// Waits until all members have called it.
     Barrier,

@@ -60,6 +60,7 @@ pub enum WireError {
 
 /// Kinds of messages, as errors name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MessageKind {
     /// Not known yet: too short for a header.
     Message,

@@ -15,6 +15,7 @@ pub struct Address {
 
 /// Why bytes, or a text, are not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// An address has at least one byte and at most [`Address::MAX`].
     #[error("an address has 1 to {max} bytes, not {length}", max = Address::MAX)]

@@ -180,6 +180,7 @@ impl DownReason {
 
 /// How reads from a peer are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadMode {
     /// Straight from the peer's memory: one copy, without the peer's processor.
     Direct,

@@ -176,6 +176,8 @@ impl Knobs {
 }
 
 /// Settings of the NIC.
+///
+/// Fields may be added: end the expression with `..ModelConfig::default()`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
     /// Entries in the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.

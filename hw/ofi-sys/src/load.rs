@@ -23,6 +23,7 @@ pub const INSTALL: &str = "apt-get install libfabric1  (Fedora, RHEL: dnf instal
 
 /// Why libfabric can't be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The library wasn't found, or couldn't be loaded. The reason names its path.
     #[error("libfabric can't be loaded: {reason}; try: {INSTALL}")]

@@ -22,6 +22,7 @@ const LIBRARY: &CStr = c"libibverbs.so.1";
 
 /// Why libibverbs can't be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The library wasn't found, or couldn't be loaded. The reason names its path.
     #[error("libibverbs can't be loaded: {reason}")]

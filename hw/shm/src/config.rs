@@ -9,6 +9,7 @@ use tagmatch_device::DeviceError;
 
 /// How to read a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ReadPolicy {
     /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct
     /// read waits inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE):
@@ -22,6 +23,8 @@ pub enum ReadPolicy {
 }
 
 /// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
+///
+/// Fields may be added: end the expression with `..ShmConfig::default()`.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_shm as shm; }

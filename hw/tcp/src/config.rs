@@ -10,6 +10,8 @@ use tagmatch_secret::Secret;
 /// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there is a
 /// secret.
 ///
+/// Fields may be added: end the expression with `..TcpConfig::default()`.
+///
 /// ```
 /// # mod tagmatch { pub use tagmatch_tcp as tcp; }
 /// use tagmatch::tcp::{Secret, Tcp, TcpConfig};

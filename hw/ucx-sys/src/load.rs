@@ -28,6 +28,7 @@ pub const INSTALL: &str = "apt-get install libucx0  (Fedora, RHEL: dnf install u
 
 /// Why libucp can't be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The library wasn't found, or couldn't be loaded. The reason names its path.
     #[error("libucp can't be loaded: {reason}; try: {INSTALL}")]

@@ -9,6 +9,8 @@ use tagmatch_secret::Secret;
 
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///
+/// Fields may be added: end the expression with `..UcxConfig::default()`.
+///
 /// ```
 /// # mod tagmatch { pub use tagmatch_ucx as ucx; }
 /// use tagmatch::ucx::UcxConfig;

@@ -15,6 +15,8 @@ pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 
 /// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of
 /// peers of which some are busy.
+///
+/// Fields may be added: end the expression with `..VerbsConfig::default()`.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
     /// The secret that all workers of the job share. Where there is one, workers connect only if

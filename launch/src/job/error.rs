@@ -10,6 +10,7 @@ pub const BYTES_MAX: usize = 64 << 10;
 
 /// Errors of a [`Job`](crate::Job).
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// PMI-1 failed.
     #[error(transparent)]

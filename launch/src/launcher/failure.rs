@@ -26,6 +26,7 @@ impl Display for Member {
 
 /// How a process failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// It exited with a status other than 0.
     Exited(u8),

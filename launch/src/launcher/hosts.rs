@@ -14,6 +14,7 @@ pub struct Host {
 
 /// Why the machines of a job can't be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostsError {
     /// This is not the name of a machine.
     #[error("`{text}` is no host; `name` or `name:slots` would be right")]

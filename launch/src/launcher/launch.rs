@@ -9,8 +9,10 @@ use tagmatch_secret::{SECRET_FILE, SecretError};
 use super::hosts::HostsError;
 use crate::spawn::SIZE_MAX;
 
-/// A job to launch.
-#[derive(Clone, Debug)]
+/// A job to launch. The default has no command and no process, which is an error.
+///
+/// Fields may be added: end the expression with `..Launch::default()`.
+#[derive(Clone, Default, Debug)]
 pub struct Launch {
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -25,6 +27,7 @@ pub struct Launch {
 
 /// Why a job can't be started, or was ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// The size is out of range, or the command is empty.
     #[error(

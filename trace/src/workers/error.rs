@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 /// Why a replay through workers failed. Ids are those of the file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WorkersError {
     /// A worker could not be made or connected, which the system may refuse.
     #[error("the workers of the replay: {0}")]

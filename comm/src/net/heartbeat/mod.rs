@@ -55,6 +55,8 @@ const BEAT_TAG: u64 = 1;
 const LOOKS: u32 = 16;
 
 /// How heartbeats are timed, the same in all processes of a job.
+///
+/// Fields may be added: end the expression with `..HeartbeatConfig::default()`.
 #[derive(Clone, Copy, Debug)]
 pub struct HeartbeatConfig {
     /// Time between two beats: above zero. Default: 3 s, as Open MPI's.
