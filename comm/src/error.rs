@@ -1,6 +1,6 @@
 //! The errors of this crate, and their classes.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, BorrowMut};
 
 use tagmatch::Buffer;
 
@@ -57,6 +57,18 @@ pub enum Error {
         min: u64,
         /// The largest.
         max: u64,
+    },
+    /// Two processes that communicate have different values of a setting.
+    #[error(
+        "{setting} is {own} here and {other} in another process: processes that communicate need equal settings"
+    )]
+    UnequalSetting {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The value in this process; 0 and 1 stand for `false` and `true`.
+        own: u64,
+        /// The value in another process.
+        other: u64,
     },
     /// A process that the operation depends on is down.
     #[error("{}", failed(*.rank))]
@@ -269,6 +281,12 @@ impl From<Failed> for Error {
 impl Borrow<Error> for Failed {
     fn borrow(&self) -> &Error {
         &self.error
+    }
+}
+
+impl BorrowMut<Error> for Failed {
+    fn borrow_mut(&mut self) -> &mut Error {
+        &mut self.error
     }
 }
 

@@ -54,6 +54,7 @@
 pub mod alloc;
 pub mod coll;
 mod comm;
+mod common_settings;
 mod driver;
 mod error;
 pub mod ft;

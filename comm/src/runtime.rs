@@ -7,6 +7,7 @@ use tagmatch::{ProgressThread, TagLayout};
 use crate::alloc::Allocator;
 use crate::coll::{Algorithms, CollLayer, SharedLayer, Tables};
 use crate::comm::{Comm, CommInfo};
+use crate::common_settings::CommonSettings;
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
 use crate::error::{Error, in_range};
 use crate::ft::{Life, Service};
@@ -18,8 +19,13 @@ use crate::net::{Net, ProcessId};
 /// Fewest bits that a tag can have: two marks, and a number that tells operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
 
-/// Settings of a [`Runtime`], the same in all processes of a job. A setting that is out of its range
-/// makes [`Runtime::new`] fail with [`Error::BadSetting`], which names it.
+/// Settings of a [`Runtime`], the same in all processes of a job, and in jobs that meet. Only the
+/// layers may differ, if they don't change the messages of an operation.
+///
+/// A setting that is out of its range makes [`Runtime::new`] fail with [`Error::BadSetting`], which
+/// names it. Processes compare their settings before they use each other's messages. If a setting
+/// differs between two processes of a job, operations end with [`Error::UnequalSetting`], which
+/// names it, at all processes that communicate. Between two jobs, calls at ports end so.
 ///
 /// Fields may be added: end the expression with `..Config::default()`.
 pub struct Config<N: Net> {
@@ -100,7 +106,8 @@ impl<N: Net> Runtime<N> {
         let tables = Arc::new(Tables::new(shared, layers, start, run)?);
         let allocator = Allocator::new(ids, eager_words)?;
         let mailboxes = Arc::new(Mailboxes::new(net.sleeper()));
-        let ft = Service::new(own, ids, tags, &allocator, &mailboxes);
+        let common = CommonSettings::new(ids, eager_words, tags, &algorithms, shared_memory);
+        let ft = Service::new(&net, common, (ids, tags), &allocator, &mailboxes);
         let settings = Settings { ids, tags, algorithms };
         let driver = Arc::new(Driver::new(net, ft, allocator, mailboxes, settings));
         let predefined = |id: ContextId, group: Group, name: &str| {

@@ -1,12 +1,13 @@
 //! A communicator, and the state that its handles share.
 
-use std::borrow::Borrow;
+use std::borrow::BorrowMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::alloc::OwnedId;
 use crate::coll::{Bound, Repeats, SharedMembers};
-use crate::driver::{Channel, Driver, Machine, Numbers, Part, Pending, Request, ResultSlot, Turn};
+use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Part, Pending, Request};
+use crate::driver::{ResultSlot, Turn};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
@@ -265,15 +266,23 @@ impl<N: Net> Comm<N> {
 
     /// Passes an error to the error handler, and returns the result. The handler is not called for
     /// a cancelled operation.
-    pub(crate) fn raise<T, E: Borrow<Error>>(&self, result: Result<T, E>) -> Result<T, E> {
-        if let Err(error) = &result {
-            self.handle(error.borrow());
-        }
-        result
+    pub(crate) fn raise<T, E: BorrowMut<Error>>(&self, result: Result<T, E>) -> Result<T, E> {
+        result.map_err(|mut error| {
+            self.handle(error.borrow_mut());
+            error
+        })
     }
 
     #[cold]
-    fn handle(&self, error: &Error) {
+    fn handle(&self, error: &mut Error) {
+        {
+            // Another process may have told, before it failed here, that settings differ.
+            let DriverState { net, ft, .. } = &mut *self.driver().lock();
+            ft.look(net);
+            if let Some(fault) = ft.fault() {
+                error.clone_from(fault);
+            }
+        }
         if *error != Error::Cancelled {
             let handler = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner).clone();
             handler.hear(self, error);

@@ -1,6 +1,6 @@
 //! Probes.
 
-use crate::driver::Waiting;
+use crate::driver::{DriverState, Waiting};
 use crate::error::Error;
 use crate::net::{Envelope, Net, Pattern};
 
@@ -97,9 +97,13 @@ impl<N: Net> Comm<N> {
         };
         self.driver().progress();
         self.usable()?;
-        let net = &mut self.driver().lock().net;
+        let DriverState { net, ft, .. } = &mut *self.driver().lock();
         self.watch(net, &pattern);
+        if let Some(from) = pattern.from {
+            ft.greet(net, from);
+        }
         if let Some((found, envelope)) = take(net, pattern) {
+            ft.compare(net, envelope.from)?;
             let status = self.status(&envelope)?;
             return Ok(Some((Some(found), status)));
         }

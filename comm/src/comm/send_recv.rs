@@ -60,8 +60,9 @@ impl<N: Net> Comm<N> {
     fn buffer(&self, to: Destination, tag: u32, data: &[u8]) -> Result<(), Error> {
         let Some((process, tag)) = self.address(to, tag)? else { return Ok(()) };
         let mut state = self.driver().lock();
-        let DriverState { net, buffered, .. } = &mut *state;
+        let DriverState { net, ft, buffered, .. } = &mut *state;
         let reserved = buffered.reserve(data.len())?;
+        ft.greet(net, process);
         let send = net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
         buffered.keep(send, reserved);
         Ok(())
@@ -70,7 +71,9 @@ impl<N: Net> Comm<N> {
     fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
         let under_way = match self.address(to, tag) {
             Ok(Some((to, tag))) => {
-                UnderWay::Net(self.driver().lock().net.send(to, tag, data, mode))
+                let DriverState { net, ft, .. } = &mut *self.driver().lock();
+                ft.greet(net, to);
+                UnderWay::Net(net.send(to, tag, data, mode))
             }
             Ok(None) => UnderWay::Over(Ok(data)),
             Err(error) => UnderWay::Over(Err(Failed { error, buffer: data })),
@@ -110,8 +113,11 @@ impl<N: Net> Comm<N> {
     }
 
     fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {
-        let net = &mut self.driver().lock().net;
+        let DriverState { net, ft, .. } = &mut *self.driver().lock();
         self.watch(net, &pattern);
+        if let Some(from) = pattern.from {
+            ft.greet(net, from);
+        }
         // The tag has the rank, and processes that send in this context have different ranks.
         net.receive_by_tag(pattern, room)
     }

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use tagmatch::Buffer;
 
-use crate::driver::{Driver, Pending, Request, in_group};
+use crate::driver::{Driver, DriverState, Pending, Request, in_group};
 use crate::error::{Error, Failed};
 use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 
@@ -159,6 +159,10 @@ impl<N: Net> Receiving<N> {
                     return Some(Err(Failed { error, buffer }));
                 }
             };
+            let DriverState { net, ft, .. } = &mut *comm.driver().lock();
+            if let Err(error) = ft.compare(net, envelope.from) {
+                return Some(Err(Failed { error, buffer }));
+            }
             let room = buffer.total_len();
             Some(match comm.status(&envelope) {
                 Err(error) => Err(Failed { error, buffer }),

@@ -19,6 +19,26 @@ pub(crate) trait Machine<N: Net>: Send {
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Self::Output, Error>>;
 }
 
+/// Steps a machine, until the settings of two processes of the job turn out to differ. From then on
+/// the machine is not stepped. It ends with that error, once this process has told others.
+pub(super) fn step<N: Net, M: Machine<N>>(
+    machine: &mut M,
+    io: &mut MachineIo<'_, N>,
+) -> Option<Result<M::Output, Error>> {
+    if io.ft.fault().is_none() {
+        let ended = machine.step(io)?;
+        if ended.is_err() {
+            // The reason of the failure may have arrived before the failure.
+            io.ft.look(io.net);
+        }
+        if io.ft.fault().is_none() {
+            return Some(ended);
+        }
+    }
+    io.ft.expect();
+    io.ft.told_fault(io.net).map(Err)
+}
+
 /// The place where a machine leaves its result for its request.
 pub(crate) struct ResultSlot<T>(Mutex<Option<Result<T, Error>>>);
 
@@ -59,7 +79,7 @@ impl<N: Net> RunningMachine<N> {
     {
         let slot = Arc::clone(slot);
         let drive = Box::new(move |io: &mut MachineIo<'_, N>| {
-            let result = machine.step(io);
+            let result = step(&mut machine, io);
             result.map(|result| slot.put(result)).is_some()
         });
         RunningMachine { drive, operations }

@@ -65,6 +65,7 @@ impl<N: Net> MachineIo<'_, N> {
         }
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
+        self.ft.greet(self.net, process);
         let sent = self.net.inject(process, tag, data);
         sent.map(|()| None).map_err(|error| channel.error(error))
     }
@@ -83,6 +84,7 @@ impl<N: Net> MachineIo<'_, N> {
     ) -> Result<Handle, Error> {
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
+        self.ft.greet(self.net, process);
         let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
         Ok(self.keep(Operation::Send(send)))
     }
@@ -113,6 +115,9 @@ impl<N: Net> MachineIo<'_, N> {
     ) -> Result<Handle, Error> {
         channel.check()?;
         let (pattern, room) = (channel.pattern(from)?, Buffer::from(room));
+        if let Some(from) = pattern.from {
+            self.ft.greet(self.net, from);
+        }
         let receive = if channel.tags_name_senders() {
             self.net.receive_by_tag(pattern, room)
         } else {
@@ -142,6 +147,7 @@ impl<N: Net> MachineIo<'_, N> {
         let Some(slot) = slot.filter(|slot| slot.is_some()) else {
             return Some(Err(Error::AlreadyTaken));
         };
+        let mut sender = None;
         let ended = match slot.as_mut()? {
             Operation::Send(send) => self.net.test_send(send).map(|ended| {
                 ended.map(|buffer| Ended { data: buffer.into_vec(), length: 0, marked: false })
@@ -150,6 +156,7 @@ impl<N: Net> MachineIo<'_, N> {
                 ended.map(|arrived| {
                     let marked = channel.is_marked(arrived.envelope.tag);
                     let length = arrived.envelope.length;
+                    sender = arrived.envelope.from;
                     Ended { data: arrived.buffer.into_vec(), length, marked }
                 })
             }),
@@ -161,6 +168,9 @@ impl<N: Net> MachineIo<'_, N> {
         }
         let ended = ended?;
         *slot = None;
+        if let Some(Err(error)) = sender.map(|from| self.ft.compare(self.net, Some(from))) {
+            return Some(Err(error));
+        }
         Some(ended.map_err(|failed| channel.error(failed.error)))
     }
 

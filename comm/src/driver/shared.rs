@@ -13,7 +13,7 @@ use crate::mailbox::Mailboxes;
 use crate::net::{Net, Sleeper};
 
 use super::buffered::BufferedSends;
-use super::machine::{Machine, ResultSlot, RunningMachine};
+use super::machine::{Machine, ResultSlot, RunningMachine, step};
 use super::machine_io::{MachineIo, Operations};
 
 /// The state that all communicators of a process share.
@@ -160,7 +160,7 @@ impl<N: Net> Driver<N> {
         let mut operations = Operations::default();
         let mut state = self.lock();
         let DriverState { net, ft, .. } = &mut *state;
-        let first = machine.step(&mut MachineIo { net, ft, operations: &mut operations });
+        let first = step(&mut machine, &mut MachineIo { net, ft, operations: &mut operations });
         let is_over = first.is_some();
         let slot = ResultSlot::new(first);
         if is_over {

@@ -19,7 +19,7 @@ use tagmatch::{ProgressThread, WaitPolicy};
 use crate::error::Error;
 use crate::net::{Net, Sleeper};
 
-use super::machine::Machine;
+use super::machine::{Machine, step};
 use super::machine_io::{MachineIo, Operations};
 use super::shared::{Driver, DriverState};
 
@@ -157,7 +157,7 @@ impl<N: Net> Driver<N> {
     ) -> Result<M::Output, Error> {
         wait(self, |looks| {
             let DriverState { net, ft, .. } = &mut *self.lock();
-            (0..looks).find_map(|_| machine.step(&mut MachineIo { net, ft, operations }))
+            (0..looks).find_map(|_| step(machine, &mut MachineIo { net, ft, operations }))
         })
     }
 

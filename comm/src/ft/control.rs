@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::common_settings::Difference;
 use crate::group::Group;
 use crate::mailbox::Letter;
 
@@ -25,6 +26,10 @@ pub(crate) enum Control {
     Answer { number: u64, done: Vec<u64> },
     /// A letter to a mailbox of the receiver.
     Letter(Letter),
+    /// The sender's settings that must be equal in all processes.
+    Settings(Vec<u64>),
+    /// Two processes of the job have different settings.
+    Unequal(Difference),
 }
 
 /// A context id of the process that asks.

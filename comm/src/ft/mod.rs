@@ -24,6 +24,7 @@ mod agreeing;
 mod agreements;
 mod attempts;
 mod calls;
+mod comparison;
 mod control;
 mod control_context;
 mod departures;

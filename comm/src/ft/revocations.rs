@@ -63,8 +63,7 @@ impl Revocations {
     }
 }
 
-/// Tells the nearest living members on both sides, and `everywhere`: the members at distances of
-/// powers of two as well.
+/// Tells the [`neighbours`].
 fn tell<N: Net>(
     net: &mut N,
     (context, registry): (&ControlContext<N>, &Registry),
@@ -72,7 +71,14 @@ fn tell<N: Net>(
     group: &Group,
     everywhere: bool,
 ) {
-    let (size, Some(own)) = (group.size(), group.rank(registry.own)) else { return };
+    let to = neighbours(registry, group, everywhere);
+    context.send_all(net, to, &Control::Revoke { key, group: group.clone() });
+}
+
+/// The nearest living members on both sides of this process, and `everywhere`: the members at
+/// distances of powers of two as well.
+pub(super) fn neighbours(registry: &Registry, group: &Group, everywhere: bool) -> Vec<ProcessId> {
+    let (size, Some(own)) = (group.size(), group.rank(registry.own)) else { return Vec::new() };
     let powers = (0..u32::BITS).map(|power| 1 << power).take_while(|by| *by < size);
     let mut to: Vec<u32> = powers
         .filter(|_| everywhere)
@@ -84,6 +90,5 @@ fn tell<N: Net>(
     to.extend((1..size).map(|by| (own + size - by) % size).find(is_alive));
     to.sort_unstable();
     to.dedup();
-    let to = to.iter().filter(|rank| is_alive(rank)).filter_map(|rank| group.process(*rank));
-    context.send_all(net, to, &Control::Revoke { key, group: group.clone() });
+    to.iter().filter(|rank| is_alive(rank)).filter_map(|rank| group.process(*rank)).collect()
 }

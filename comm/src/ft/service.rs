@@ -10,6 +10,8 @@ use std::sync::Arc;
 use tagmatch::TagLayout;
 
 use crate::alloc::Allocator;
+use crate::common_settings::CommonSettings;
+use crate::error::Error;
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::mailbox::Mailboxes;
@@ -18,6 +20,7 @@ use crate::net::{Net, ProcessId};
 use super::agree::{AgreeMessage, Value};
 use super::agreements::{AgreementName, Agreements};
 use super::attempts::{Attempts, InvitationAnswer};
+use super::comparison::Comparison;
 use super::control::{Control, Invitation};
 use super::control_context::ControlContext;
 use super::departures::Departures;
@@ -38,6 +41,7 @@ pub(crate) struct Service<N: Net> {
     agreements: Agreements,
     attempts: Attempts,
     revocations: Revocations,
+    comparison: Comparison<N>,
     departures: Departures,
     resting: RestingIds,
     early: EarlyMessages,
@@ -54,18 +58,19 @@ pub(crate) struct Service<N: Net> {
 
 impl<N: Net> Service<N> {
     pub(crate) fn new(
-        own: ProcessId,
-        ids: IdLayout,
-        tags: TagLayout,
+        net: &N,
+        settings: CommonSettings,
+        (ids, tags): (IdLayout, TagLayout),
         allocator: &Allocator,
         mailboxes: &Arc<Mailboxes>,
     ) -> Self {
         Service {
-            context: ControlContext::new(own, ids, tags),
-            registry: Registry::new(own),
+            context: ControlContext::new(),
+            registry: Registry::new(net.own()),
             agreements: Agreements::default(),
             attempts: Attempts::default(),
             revocations: Revocations::default(),
+            comparison: Comparison::new(settings, net),
             departures: Departures::default(),
             resting: RestingIds::new(allocator.clone(), ids, tags),
             early: EarlyMessages::default(),
@@ -117,11 +122,63 @@ impl<N: Net> Service<N> {
             self.deliver(net, from, control);
         }
         self.resting.look(net, &self.context, &self.registry);
+        if self.fault().is_some() {
+            self.end_all(net);
+        }
+    }
+
+    /// Ends all operations on communicators, once others were told of the fault.
+    #[cold]
+    fn end_all(&mut self, net: &mut N) {
+        match self.comparison.told_fault(net) {
+            Some(_) => self.registry.lives().for_each(|life| life.revoke()),
+            None => self.is_awaited = true,
+        }
+    }
+
+    /// Sends this process's settings to another process, once. To be called before a message to the
+    /// process, and before a receive from it.
+    #[inline]
+    pub(crate) fn greet(&mut self, net: &mut N, process: ProcessId) {
+        if !self.comparison.is_sent(process) {
+            self.comparison.send(net, &self.context, process);
+        }
+    }
+
+    /// Compares settings with the sender of a message. To be called before the message is used.
+    ///
+    /// # Errors
+    /// The settings of two processes of the job differ.
+    #[inline]
+    pub(crate) fn compare(&mut self, net: &mut N, from: Option<ProcessId>) -> Result<(), Error> {
+        if let Some(from) = from
+            && !self.comparison.is_received(from)
+        {
+            self.look(net);
+        }
+        self.fault().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The difference between the settings of two processes of the job, if one is known.
+    #[inline]
+    pub(crate) fn fault(&self) -> Option<&Error> {
+        self.comparison.fault()
+    }
+
+    /// The same, once this process has told the others: then its operations may end.
+    pub(crate) fn told_fault(&mut self, net: &mut N) -> Option<Error> {
+        self.comparison.told_fault(net).cloned()
+    }
+
+    /// The difference between the settings of this process and one of another job.
+    pub(crate) fn unequal(&self, process: ProcessId) -> Option<Error> {
+        self.comparison.unequal(process).cloned()
     }
 
     /// Sends the letters of this turn of progress.
-    pub(crate) fn post(&self, net: &mut N) {
+    pub(crate) fn post(&mut self, net: &mut N) {
         for (to, letter) in self.mailboxes.take_outgoing() {
+            self.greet(net, to);
             self.context.send(net, to, &Control::Letter(letter));
         }
     }
@@ -133,6 +190,14 @@ impl<N: Net> Service<N> {
                 self.departures.hear(net, &self.context, from, (key, rounds));
             }
             Control::Letter(letter) => self.mailboxes.hear(from, letter),
+            Control::Settings(values) => {
+                let of = (&self.context, &self.registry);
+                self.comparison.hear(net, of, from, &values);
+            }
+            Control::Unequal(difference) if from.0 < net.processes() => {
+                self.comparison.fail(net, (&self.context, &self.registry), difference);
+            }
+            Control::Unequal(_) => {}
             Control::Agree { key, number, message } => {
                 self.hear_agreement(net, from, (key, number), message);
             }
@@ -156,6 +221,10 @@ impl<N: Net> Service<N> {
     /// Adds a communicator of this process.
     pub(crate) fn register(&mut self, net: &mut N, life: &Arc<Life>) {
         self.registry.register(life);
+        self.comparison.give_up_in(net, &life.group);
+        if self.fault().is_some() {
+            self.end_all(net);
+        }
         if self.revocations.contains(life) {
             life.revoke();
             self.resting.revoke(life);
@@ -171,6 +240,7 @@ impl<N: Net> Service<N> {
         if self.registry.learn(process) {
             self.agreements.die(net, &self.context, process);
             self.revocations.die(net, &self.context, &self.registry, process);
+            self.comparison.die(net, (&self.context, &self.registry));
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::common_settings::Difference;
 use crate::group::Group;
 use crate::mailbox::{Body, Letter};
 use crate::names::{self, NAME_BYTES};
@@ -40,6 +41,13 @@ const CALL: u32 = 0;
 const SAID: u32 = 1;
 const OVER: u32 = 2;
 
+const SETTINGS: u32 = 33;
+/// The most settings that a message may have.
+const SETTINGS_MAX: usize = 256;
+/// Two processes have different settings. The setting is in the place of the context, its first
+/// value in the place of the epoch.
+const UNEQUAL: u32 = 34;
+
 /// Most messages have no more bytes than this.
 const SHORT: usize = 128;
 
@@ -47,7 +55,7 @@ const SHORT: usize = 128;
 pub(crate) fn length_max(processes: u32) -> u64 {
     let all = u64::from(processes) + u64::from(FOREIGN_MAX);
     let of_members = all * NAME_BYTES as u64 + all.div_ceil(64) * 32;
-    96 + of_members.max((ASK_MAX * ASKED_BYTES) as u64)
+    96 + of_members.max((ASK_MAX * ASKED_BYTES).max(SETTINGS_MAX * 8) as u64)
 }
 
 impl Control {
@@ -96,6 +104,14 @@ impl Control {
                 bytes.extend(from.to_le_bytes());
                 bytes.extend(said);
             }
+            Control::Settings(values) => {
+                put_head(&mut bytes, SETTINGS, Key { context: 0, epoch: 0 });
+                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            }
+            Control::Unequal(Difference { setting, values: [one, other] }) => {
+                put_head(&mut bytes, UNEQUAL, Key { context: *setting, epoch: *one });
+                bytes.extend(other.to_le_bytes());
+            }
         }
         bytes
     }
@@ -113,6 +129,18 @@ impl Control {
                 _ => return None,
             };
             return Some(Control::Letter(Letter { to: key.epoch, from, body }));
+        }
+        if code == SETTINGS {
+            let count = rest.len() / 8;
+            let is_whole = rest.len() == 8 * count && (1..=SETTINGS_MAX).contains(&count);
+            let values = (0..count).map_while(|_| take_u64(&mut rest)).collect();
+            let is_valid = is_whole && key == Key { context: 0, epoch: 0 };
+            return is_valid.then_some(Control::Settings(values));
+        }
+        if code == UNEQUAL {
+            let values = [key.epoch, take_u64(&mut rest)?];
+            let difference = Difference { setting: key.context, values };
+            return rest.is_empty().then_some(Control::Unequal(difference));
         }
         let (is_named, code) = (code & NAMED != 0, code & !NAMED);
         if code == REVOKE {

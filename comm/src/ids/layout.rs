@@ -178,8 +178,8 @@ impl IdLayout {
         Ok(ContextId(id.0 | 1 << (self.bits() - 1)))
     }
 
-    /// The last id of processes that met at run time. No communicator has it: it is the context of
-    /// control messages.
+    /// The last id of processes that met at run time. No communicator has it: heartbeats have it,
+    /// and an id that is derived from it is the context of control messages.
     pub(crate) fn control(&self) -> ContextId {
         ContextId((self.ids() - 1) << self.shift() | 1 << (self.bits() - 1))
     }

@@ -93,13 +93,14 @@ impl<N: Net> Comm<N> {
     /// `leader` is the same rank at all members. The leader has opened the port, and gives it.
     /// Calls are accepted in the order in which they arrived. A call whose process has given up is
     /// skipped; if the process has died, this call fails. The other group may belong to another job
-    /// with the same layouts of ids and tags.
+    /// with the same [`Config`](crate::Config).
     ///
     /// Revoking this communicator ends the wait at all members. So a program that may have to give
     /// up should accept on a duplicate.
     ///
     /// # Errors
-    /// As for [`create_inter`](Self::create_inter).
+    /// As for [`create_inter`](Self::create_inter). [`Error::UnequalSetting`], at all members of both
+    /// groups: a group that has called is of a job with other settings.
     pub fn accept(
         &self,
         uniformity: Uniformity,
@@ -136,7 +137,8 @@ impl<N: Net> Comm<N> {
     /// As for [`create_inter`](Self::create_inter). The process in the port's name is down,
     /// or does not exist. [`Error::Port`]: that process has no such port, or has closed it; it has
     /// to make progress to answer so. [`Error::Members`]: both groups together have more processes
-    /// than the source field of a tag can name.
+    /// than the source field of a tag can name. [`Error::UnequalSetting`], as for
+    /// [`accept`](Self::accept).
     pub fn connect(
         &self,
         uniformity: Uniformity,

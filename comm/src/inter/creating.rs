@@ -323,8 +323,11 @@ impl<N: Net> Machine<N> for Creating {
                     }
                     // If the other leader has sent a reason, its group does not use the id that it
                     // was told.
-                    let is_refused =
-                        swapped.as_ref().is_ok_and(|head| description::is_refusal(head));
+                    // No process with other settings can use it.
+                    let is_refused = match &swapped {
+                        Ok(head) => description::is_refusal(head),
+                        Err(error) => matches!(error, Error::UnequalSetting { .. }),
+                    };
                     let described = self.check(swapped, io.net);
                     self.told = description::to_bytes(described.as_ref(), self.plan.ids, io.net);
                     if is_refused {

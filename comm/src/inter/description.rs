@@ -1,6 +1,7 @@
 //! The description of a group that its leader sends to the other leader, which sends it to its own
 //! group.
 
+use crate::common_settings::{CommonSettings, NAMES};
 use crate::error::Error;
 use crate::ft::Key;
 use crate::group::Group;
@@ -44,6 +45,10 @@ fn refusals(layout: IdLayout) -> [Error; 10] {
     ]
 }
 
+/// The number of the reason that settings differ. The setting's place among [`NAMES`] is above
+/// the mark of [`put_untold`]; the own value and the other one take two words each.
+const UNEQUAL: u32 = 100;
+
 /// A description, or the reason why there is none, as bytes.
 pub(super) fn to_bytes<N: Directory>(
     description: Result<&GroupDescription, &Error>,
@@ -58,6 +63,13 @@ pub(super) fn to_bytes<N: Directory>(
             let length = u32::try_from(named.len()).unwrap_or(0);
             let (low, high) = ((epoch << 32 >> 32) as u32, (epoch >> 32) as u32);
             [0, id.bits(), context, low, high, (*is_first).into(), length]
+        }
+        Err(Error::UnequalSetting { setting, own, other }) => {
+            let at = (0..).zip(NAMES).find(|(_, name)| name == setting);
+            let halves = |value: &u64| [(value << 32 >> 32) as u32, (value >> 32) as u32];
+            let ([own, own_high], [other, other_high]) = (halves(own), halves(other));
+            let place = at.map_or(0, |(at, _)| at << 8);
+            [UNEQUAL, place, own, own_high, other, other_high, 0]
         }
         Err(error) => {
             let error = match error {
@@ -107,6 +119,12 @@ pub(super) fn parse<N: Directory>(
     let [status, id, context, low, high, is_first, length] = words[..] else {
         return Err(Error::Leader);
     };
+    if status == UNEQUAL {
+        let both = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let values = [both(context, low), both(high, is_first)];
+        let known = CommonSettings::error(id >> 8, values);
+        return Err(known.unwrap_or(Error::Leader));
+    }
     if let Some(refusal) = status.checked_sub(1) {
         let known = refusals(layout).into_iter().nth(refusal as usize);
         return Err(known.unwrap_or(Error::Leader));
@@ -167,6 +185,12 @@ mod tests {
             assert_eq!((bytes.len(), names_length(&bytes)), (HEAD, 0));
             assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Err(refusal));
         }
+        let setting = NAMES[NAMES.len() - 1];
+        let unequal = Error::UnequalSetting { setting, own: u64::MAX - 7, other: 1 << 32 };
+        let mut bytes = to_bytes(Err(&unequal), LAYOUT, &ours);
+        put_untold(&mut bytes);
+        assert!(is_refusal(&bytes) && is_untold(&bytes) && names_length(&bytes) == 0);
+        assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Err(unequal));
         let named = to_bytes(Err(&Error::ProcessFailed { rank: Some(3) }), LAYOUT, &ours);
         let heard = parse(&named, LAYOUT, &mut theirs);
         assert_eq!(heard, Err(Error::ProcessFailed { rank: None }));

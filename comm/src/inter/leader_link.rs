@@ -51,6 +51,9 @@ impl PortLine {
         if self.life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
+        if let Some(error) = io.ft.unequal(self.with) {
+            return Some(Err(error));
+        }
         let is_down = io.net.is_down(self.with);
         if is_down {
             // Its last messages may have arrived.

@@ -7,6 +7,7 @@ pub(crate) mod inter;
 pub(crate) mod inter_coll;
 pub(crate) mod jobs;
 pub(crate) mod resting;
+pub(crate) mod settings;
 pub(crate) mod transport;
 
 use std::cell::Cell;

@@ -5,7 +5,7 @@ use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::net::{Directory, Net, NetError, Pattern, ProcessId, ProcessName};
-use tagmatch_comm::{Comm, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
+use tagmatch_comm::{Comm, Error, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
 
 use crate::job::{Job, join, say, told};
 
@@ -15,9 +15,10 @@ type Inter = InterComm<WorkerNet<Local>>;
 pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
     match role {
-        "accepts" => everything(&runtime, |uniformity| accept(&runtime, uniformity)),
+        "accepts" => everything(&runtime, |uniformity| accept(&runtime, uniformity).unwrap()),
+        "accepts once" => say("error", accept(&runtime, Uniformity::None).unwrap_err()),
         "connects" => everything(&runtime, |uniformity| connect(&runtime, uniformity)),
-        "survives accepting" => survive(&accept(&runtime, Uniformity::Strict)),
+        "survives accepting" => survive(&accept(&runtime, Uniformity::Strict).unwrap()),
         "survives connecting" => survive(&connect(&runtime, Uniformity::Strict)),
         "spawns" => spawn(&runtime),
         "is spawned" => child(&runtime),
@@ -25,14 +26,14 @@ pub(crate) fn play(role: &str) {
     }
 }
 
-fn accept(runtime: &Process, uniformity: Uniformity) -> Inter {
+fn accept(runtime: &Process, uniformity: Uniformity) -> Result<Inter, Error> {
     let world = runtime.world();
     let leader = world.size() - 1;
     let port = (world.rank() == leader).then(|| runtime.open_port().unwrap());
     if let Some(port) = &port {
         say("port", port.name());
     }
-    world.accept(uniformity, leader, port.as_ref()).wait().unwrap()
+    world.accept(uniformity, leader, port.as_ref()).wait()
 }
 
 fn connect(runtime: &Process, uniformity: Uniformity) -> Inter {

@@ -14,6 +14,7 @@ mod job;
 mod jobs;
 mod nic;
 mod segments;
+mod settings;
 
 /// Runs the code of this process's role, if it has one. A role is the name of a module, and the
 /// name of the role in that module.
@@ -28,6 +29,7 @@ fn role() {
         "inter" => inter::play(role),
         "jobs" => jobs::play(role),
         "segments" => segments::play(role),
+        "settings" => settings::play(role),
         other => panic!("no roles of {other}"),
     }
 }

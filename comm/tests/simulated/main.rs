@@ -21,4 +21,5 @@ mod long;
 mod machines;
 mod p2p;
 mod resting;
+mod settings;
 mod shared;

@@ -207,6 +207,7 @@ fn a_receive_can_be_cancelled_until_it_is_matched() {
         receive.cancel();
         let failed = receive.await.unwrap_err();
         assert_eq!((failed.error, failed.buffer.len()), (Error::Cancelled, 4));
+        world.barrier().await.unwrap();
         let mut receive = world.recv(other, 1, vec![0; 4]);
         world.send(other, 1, vec![1]).await.unwrap();
         world.barrier().await.unwrap();

@@ -128,3 +128,19 @@ fn a_list_of_members_without_sender_and_receiver_is_refused() {
     // The refused messages have admitted no process.
     assert_eq!(receiver.name(ProcessId(3)), None);
 }
+
+#[test]
+fn settings_and_their_difference_parse_as_they_were_built() {
+    let [sender, mut receiver] = nets([0, 4]);
+    let settings = Control::Settings(vec![u64::MAX - 1; SETTINGS_MAX]);
+    let unequal = Control::Unequal(Difference { setting: 3, values: [u64::MAX, 1 << 40] });
+    for control in [settings, unequal] {
+        let bytes = control.to_bytes(&sender);
+        let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
+        assert_eq!(parse(&bytes), Some(control));
+        assert!(bytes.len() as u64 <= length_max(2));
+        assert!((1..8).all(|less| parse(&bytes[..bytes.len() - less]).is_none()));
+        assert!((1..9).all(|more| parse(&[&bytes[..], &vec![0; more]].concat()).is_none()));
+        assert_eq!(parse(&bytes[..16]), None);
+    }
+}
