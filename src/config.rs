@@ -159,6 +159,7 @@ impl Default for DeviceConfig {
 /// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
 /// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
 /// | `drain_timeout` | time | any | 5 s |
+/// | `departed_max` | peers | at least 1 | 1,024 |
 /// | `peer_events` | | | `false` |
 /// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
 /// | `device` | | [`DeviceConfig`] | shared memory, with the networks that can be opened |
@@ -221,6 +222,17 @@ pub struct Config {
     /// accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all;
     /// `Duration::MAX`: for ever. Default: 5 s.
     pub drain_timeout: Duration,
+    /// How many peers that went down the worker remembers. With twice as many, it forgets those that
+    /// went down first, down to this number, so a server can meet any number of clients. A peer of
+    /// which something is left is not forgotten: a message that waits or that a matched probe took, or
+    /// a result or an end that was not taken.
+    ///
+    /// A [`Peer`](crate::Peer) that was forgotten stays down, for
+    /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any more. A
+    /// later connection with that address is one to another peer. Peers that are reached over verbs
+    /// or UCX, or through the model of a NIC, are not forgotten: a worker meets at most 2^20 of them
+    /// in its life. At least 1; default: 1,024.
+    pub departed_max: usize,
     /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
     /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
     /// taken: until then each peer holds up to two requests. Default: `false`.
@@ -252,6 +264,7 @@ impl Default for Config {
             layout: TagLayout::MPI,
             wait: WaitPolicy::default(),
             drain_timeout: Duration::from_secs(5),
+            departed_max: 1024,
             peer_events: false,
             #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
             secret: None,
@@ -305,6 +318,7 @@ impl Config {
                 (1..=100).contains(&percent),
                 "from 1 to 100",
             ),
+            ("departed_max", self.departed_max as u64, self.departed_max > 0, "at least 1"),
         ];
         match settings.into_iter().find(|(.., is_right, _)| !is_right) {
             Some((setting, value, _, range)) => {
@@ -332,6 +346,7 @@ impl Config {
             credit: CreditConfig { pool, first, peer_max },
             nic_threshold: self.hw_tags_threshold,
             source_bits: self.layout.source_mask(),
+            departed_max: self.departed_max,
             seed,
         }
     }
@@ -359,6 +374,7 @@ mod tests {
         for unexpected_bytes in [0, UNEXPECTED_BYTES_MIN - 1] {
             assert_eq!(wrong(Config { unexpected_bytes, ..good() }), Some("unexpected_bytes"));
         }
+        assert_eq!(wrong(Config { departed_max: 0, ..good() }), Some("departed_max"));
         for unexpected_messages in [0, UNEXPECTED_MESSAGES_MAX + 1] {
             let config = Config { unexpected_messages, ..good() };
             assert_eq!(wrong(config), Some("unexpected_messages"));

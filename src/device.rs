@@ -267,6 +267,10 @@ impl Device for WorkerDevice {
         on!(self, device => device.flush(peer, mark))
     }
 
+    fn forget(&mut self, peer: PeerId) -> bool {
+        on!(self, device => device.forget(peer))
+    }
+
     fn disconnect(&mut self, peer: PeerId) {
         on!(self, device => device.disconnect(peer));
     }

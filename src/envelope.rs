@@ -4,8 +4,8 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback as fallback;
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
-/// A peer, as one worker knows it. Numbers count from 0, which is the worker itself, in the order
-/// of meeting; they are never used again.
+/// A peer, as one worker knows it. No two peers of a worker ever are the same, also if one was
+/// forgotten ([`Config::departed_max`](crate::Config::departed_max)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: PeerId,
@@ -13,9 +13,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer's number on its worker.
+    /// The peer's number on its worker, which no other peer of it ever has. The worker itself has 0.
+    /// The numbers have gaps.
     pub fn number(self) -> u32 {
         self.id.0
+    }
+
+    /// An index for tables of peers: below twice the most peers that the worker has had at a time,
+    /// with those that it remembers. A later peer may have the place of one that was forgotten, so a
+    /// table keeps the peer beside what it says of it.
+    #[inline]
+    pub fn place(self) -> usize {
+        self.id.index()
     }
 }
 

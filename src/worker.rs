@@ -123,8 +123,9 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// The worker at an address. Returns at once; the connection is made while the worker makes
-    /// progress, and a failure ends the operations that depend on the peer. The same address always
-    /// gives the same peer, also if it connected first; our own gives [`oneself`](Self::oneself).
+    /// progress, and a failure ends the operations that depend on the peer. The same address gives
+    /// the same peer, also if it connected first or is down, until that peer is forgotten
+    /// ([`Config::departed_max`]); our own gives [`oneself`](Self::oneself).
     ///
     /// # Errors
     /// The bytes can't be an address of a device that this worker has.
@@ -263,11 +264,15 @@ impl<A: Access> WorkerOf<A> {
     /// The address of a peer.
     ///
     /// # Errors
-    /// The peer belongs to another worker.
+    /// The peer belongs to another worker, or was forgotten ([`Config::departed_max`]).
     pub fn peer_address(&self, peer: Peer) -> Result<Address, Error> {
         let id = self.own(peer)?;
-        let address = self.access.with(|state| state.engine.peer_address(id));
-        address.ok_or_else(|| self.error(Fault::NoSuchPeer { peer: id }))
+        let (address, fault) =
+            self.access.with(|state| (state.engine.peer_address(id), state.engine.peer_fault(id)));
+        address.ok_or_else(|| {
+            let down = |fault| Fault::PeerDown { peer: id, fault };
+            self.error(fault.map_or(Fault::NoSuchPeer { peer: id }, down))
+        })
     }
 
     /// Why a peer is down, if it is.
@@ -299,7 +304,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on
-    /// the peer end with an error here, and the two workers can't connect again.
+    /// the peer end with an error here, and the two workers can't connect again before this one has
+    /// forgotten the peer ([`Config::departed_max`]).
     ///
     /// # Errors
     /// The peer belongs to another worker.

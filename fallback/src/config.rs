@@ -25,6 +25,13 @@ pub struct EngineConfig {
     pub nic_threshold: u64,
     /// The bits of a tag that name its source; none if tags don't.
     pub source_bits: TagMask,
+    /// How many peers that went down are remembered, 1 or more: their numbers, addresses, and why
+    /// they went down. With more, those that went down first are forgotten, once nothing of them is
+    /// left: no message that waits or that a matched probe took, no result or end that was not taken.
+    /// A peer whose messages were lost is kept until [`Engine::take_lost`](crate::Engine::take_lost)
+    /// has told of it, if no more than that many are. A device may keep all numbers
+    /// ([`Device::forget`](tagmatch_device::Device::forget)): then nobody is forgotten.
+    pub departed_max: usize,
     /// Seed of the hashes. It must come from outside and be secret: a peer that knew it could
     /// choose tags that make matching slow.
     pub seed: u64,
@@ -34,7 +41,11 @@ impl EngineConfig {
     /// Checks the ranges.
     pub(crate) fn check(&self) -> Result<(), DeviceError> {
         if (1..=AppCtx::OPERATIONS_MAX).contains(&self.operations_max) {
-            return Ok(());
+            if self.departed_max > 0 {
+                return Ok(());
+            }
+            let (setting, range) = ("departed_max", "1 or more");
+            return Err(DeviceError::BadSetting { setting, value: 0, range });
         }
         let (setting, value) = ("operations_max", self.operations_max.into());
         Err(DeviceError::BadSetting { setting, value, range: "from 1 to 1048576" })
@@ -56,6 +67,7 @@ mod tests {
             credit: CreditConfig { pool: plenty, first: plenty, peer_max: plenty },
             nic_threshold: 0,
             source_bits: TagMask::ANY,
+            departed_max: 1,
             seed: 0,
         };
         assert!(of(1).check().is_ok() && of(AppCtx::OPERATIONS_MAX).check().is_ok());

@@ -12,7 +12,7 @@ use crate::error::{Fault, PeerFault};
 use crate::fragments;
 use crate::line::Owner;
 use crate::offload::Offload;
-use crate::peer::PeerState;
+use crate::peer::{Peer, PeerState};
 use crate::receiver::Receiver;
 use crate::request::{Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
@@ -350,10 +350,9 @@ impl Core {
         buffer: Buffer,
     ) -> Result<(RequestId, Buffer), Box<Refused>> {
         let rx = &mut self.receiver;
-        let fault = match rx.peers.get(id.index()) {
-            None => Fault::NoSuchPeer { peer: id },
-            Some(peer) if peer.fault().is_some() => rx.down(id),
-            Some(_) => match rx.requests.begin() {
+        let fault = match rx.fault_of(id) {
+            Some(fault) => fault,
+            None => match rx.requests.begin() {
                 Some(request) => return Ok((request, buffer)),
                 None => Fault::TooMany { limit: REQUESTS_MAX },
             },
@@ -406,6 +405,7 @@ impl Core {
         if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
             // Done last, since the last thing to do is done first.
             rx.todo.push(Todo::TellDown(id, fault));
+            rx.departed.push(id);
         }
         peer.grant.close(pool);
         peer.controls = Default::default();
@@ -443,7 +443,8 @@ impl Core {
             offload.close();
         }
         self.end_posted(None, Fault::Closed);
-        for peer in (0..).map(PeerId).take(self.receiver.peers.len()) {
+        let peers: Vec<_> = self.receiver.peers.iter().map(|peer| peer.id).collect();
+        for peer in peers {
             fragments::lose(&mut self.receiver, peer, Fault::Closed);
         }
     }
@@ -536,12 +537,11 @@ impl Core {
         }
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
-            match rx.peers.get(peer.index()).map(|p| &p.state) {
-                None => return refuse(Fault::NoSuchPeer { peer }, buffer),
-                Some(&PeerState::Down(fault)) => {
-                    return refuse(Fault::PeerDown { peer, fault }, buffer);
-                }
-                Some(_) => {}
+            let lives = |p: &Peer| p.id == peer && !matches!(p.state, PeerState::Down(_));
+            if !rx.peers.get(peer.index()).is_some_and(lives)
+                && let Some(fault) = rx.fault_of(peer)
+            {
+                return refuse(fault, buffer);
             }
         }
         let handle = rx.posted.post(*pattern, index);

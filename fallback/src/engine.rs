@@ -15,6 +15,7 @@ use crate::credit::CreditConfig;
 use crate::credit::CreditNow;
 use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
+use crate::forget;
 use crate::observer::ListObserver;
 use crate::offload::{self, Offload};
 use crate::peer::{Peer, PeerState, Queued};
@@ -77,26 +78,19 @@ impl<D: Device> Engine<D> {
 
     /// Why a peer is down, if it is.
     pub fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
-        self.core.receiver.peers.get(peer.index())?.fault()
+        self.core.receiver.fault(peer)
     }
 
     /// Why no further message of the peer that a pattern names will come, if none will.
     pub fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
-        self.fault_of(PeerId(pattern.source()?.0))
-    }
-
-    /// Why an operation with a peer fails, if it does.
-    fn fault_of(&self, peer: PeerId) -> Option<Fault> {
-        match self.core.receiver.peers.get(peer.index()) {
-            None => Some(Fault::NoSuchPeer { peer }),
-            Some(known) => known.fault().map(|fault| Fault::PeerDown { peer, fault }),
-        }
+        self.core.receiver.fault_of(PeerId(pattern.source()?.0))
     }
 
     /// Whether messages of a peer that is down were dropped, to make room for others, before
     /// anybody received them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {
-        self.core.receiver.peers.get(peer.index()).is_some_and(|peer| peer.lost_messages)
+        let known = self.core.receiver.peers.get(peer.index());
+        known.is_some_and(|known| known.id == peer && known.lost_messages)
     }
 
     /// How messages are read from a peer.
@@ -119,7 +113,7 @@ impl<D: Device> Engine<D> {
         // Twice: events that were waiting may name further peers.
         for _ in 0..2 {
             for index in 0..self.core.receiver.peers.len() {
-                let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+                let peer = self.core.receiver.peers[index].id;
                 self.break_with(peer, PeerFault::Disconnected);
             }
             self.drain();
@@ -333,7 +327,7 @@ impl<D: Device> Engine<D> {
         copies_max: u64,
     ) -> Result<bool, Fault> {
         if !self.core.receiver.requests.allow_copy(payload.len(), copies_max) {
-            return self.fault_of(peer).map_or(Ok(false), Err);
+            return self.core.receiver.fault_of(peer).map_or(Ok(false), Err);
         }
         let buffer = Buffer::from(payload.to_vec());
         match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
@@ -439,7 +433,12 @@ impl<D: Device> Engine<D> {
                 self.core.message(incoming, ends);
                 std::mem::forget(event);
             }
-            Some(_) => self.core.take_rare(event),
+            Some(_) => {
+                self.core.take_rare(event);
+                if self.core.receiver.departed.are_many() {
+                    self.forget_departed();
+                }
+            }
             None => {
                 std::mem::forget(event);
                 return false;
@@ -449,6 +448,16 @@ impl<D: Device> Engine<D> {
             self.settle();
         }
         true
+    }
+
+    /// Forgets peers that went down long ago, and of which nothing is left.
+    #[cold]
+    #[inline(never)]
+    fn forget_departed(&mut self) {
+        self.settle();
+        let Engine { device, core, sending } = self;
+        let forgotten = forget::forget(core, device);
+        sending.forget(&forgotten);
     }
 
     #[cold]
@@ -521,13 +530,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self
-            .core
-            .receiver
-            .peers
-            .get(peer.index())
-            .is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
-        {
+        if self.core.receiver.fault_of(peer).is_none() {
             // Reads come back from the device before its own word that the peer is down.
             self.core.receiver.peer_mut(peer).state = PeerState::Down(fault);
             self.core.receiver.counters.peer_faults += u64::from(fault.is_counted());

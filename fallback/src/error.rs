@@ -38,6 +38,10 @@ pub enum PeerFault {
     /// This worker broke with it.
     #[error("this worker disconnected it")]
     Disconnected,
+    /// It went down so long ago that the reason is forgotten: see
+    /// [`EngineConfig::departed_max`](crate::EngineConfig::departed_max).
+    #[error("it went down, and so many have since that the reason is forgotten")]
+    Forgotten,
 }
 
 impl PeerFault {
@@ -66,6 +70,30 @@ impl Fault {
     /// known.
     pub(crate) fn of_down(peer: PeerId, fault: Option<PeerFault>) -> Fault {
         Fault::PeerDown { peer, fault: fault.unwrap_or(PeerFault::Gone) }
+    }
+}
+
+impl Fault {
+    /// The peers that it names.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
+        let (one, other) = match *self {
+            Fault::PeerDown { peer, .. }
+            | Fault::ReadFailed { peer, .. }
+            | Fault::NotRead { peer, .. }
+            | Fault::NotExposed { peer }
+            | Fault::NoSuchPeer { peer } => (Some(peer), None),
+            Fault::WrongSender { named, sender } => (Some(named), Some(sender)),
+            Fault::Cancelled
+            | Fault::Closed
+            | Fault::ReadOnlyBuffer
+            | Fault::NoSuchMessage
+            | Fault::NotCarried { .. }
+            | Fault::DeviceFailed { .. }
+            | Fault::NoMemory { .. }
+            | Fault::DeviceFull
+            | Fault::TooMany { .. } => (None, None),
+        };
+        one.into_iter().chain(other)
     }
 }
 

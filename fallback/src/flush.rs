@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::delegated::Delegated;
 use crate::engine::Engine;
 use crate::error::PeerFault;
+use crate::peer::Peer;
 
 /// Messages to one peer that have not left this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,21 +74,21 @@ impl Core {
     }
 }
 
-fn others(peers: usize) -> impl Iterator<Item = PeerId> {
-    (1..peers).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
+/// All peers, oneself aside.
+fn others(peers: &[Peer]) -> Vec<PeerId> {
+    peers.iter().skip(1).map(|peer| peer.id).collect()
 }
 
 impl<D: Device> Engine<D> {
     /// Begins a flush of everything that was accepted by now.
     pub fn begin_flush(&mut self) -> Flushing {
-        let peers = &self.core.receiver.peers;
-        let begin = |peer: PeerId| {
-            let waiting = peers.get(peer.index())?;
+        let begin = |waiting: &Peer| {
             let departed = waiting.departed + waiting.backlog.len() as u64;
             let operations = waiting.backlog.is_empty().then(Vec::new);
-            Some(PeerFlush { peer, departed, operations, mark: None })
+            PeerFlush { peer: waiting.id, departed, operations, mark: None }
         };
-        let mut flushing = Flushing { peers: others(peers.len()).filter_map(begin).collect() };
+        let others = self.core.receiver.peers.iter().skip(1);
+        let mut flushing = Flushing { peers: others.map(begin).collect() };
         for key in self.core.unread(None) {
             let Some(operation) = self.core.operations.get(key) else { continue };
             // Number 0 is oneself, which is not in this list.
@@ -107,7 +108,9 @@ impl<D: Device> Engine<D> {
 
     fn has_left(&mut self, flush: &mut PeerFlush) -> bool {
         let Engine { device, core, .. } = self;
-        let Some(peer) = core.receiver.peers.get(flush.peer.index()) else { return true };
+        let known = core.receiver.peers.get(flush.peer.index());
+        // A peer that was forgotten meanwhile has taken its messages, or they are lost.
+        let Some(peer) = known.filter(|known| known.id == flush.peer) else { return true };
         if peer.departed < flush.departed || !peer.controls.is_empty() {
             return false;
         }
@@ -128,7 +131,7 @@ impl<D: Device> Engine<D> {
                 *count += 1;
             }
         }
-        let peers = others(unread.len()).map(|id| {
+        let peers = others(&core.receiver.peers).into_iter().map(|id| {
             let peer = core.receiver.peer_mut(id);
             let why = match peer.fault() {
                 Some(fault) => WhyUnsent::Down(fault),
@@ -149,8 +152,8 @@ impl<D: Device> Engine<D> {
     pub fn take_lost(&mut self) -> Vec<Unsent> {
         let Engine { device, core, .. } = self;
         let peers = &mut core.receiver.peers;
-        let lost = others(peers.len()).filter_map(|id| {
-            let peer = peers.get_mut(id.index())?;
+        let lost = peers.iter_mut().skip(1).filter_map(|peer| {
+            let id = peer.id;
             let fault = peer.fault()?;
             let messages = peer.lost_sends + device.flush(id, &mut None).lost();
             let is_news = messages > 0 && !std::mem::replace(&mut peer.is_loss_told, true);
@@ -163,7 +166,7 @@ impl<D: Device> Engine<D> {
 impl<D: MatchingDevice> Delegated<D> {
     fn others(&self) -> Vec<PeerId> {
         let is_known = |peer: &PeerId| self.device.peer_address(*peer).is_some();
-        others(usize::MAX).take_while(is_known).collect()
+        (1..).map(PeerId).take_while(is_known).collect()
     }
 
     /// Begins a flush of everything that was accepted by now.

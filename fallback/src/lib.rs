@@ -22,6 +22,8 @@
 //! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
 //! | `slices` | what is rare about messages of several slices | whose they are |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
+//! | `departed` | which peers are down and not forgotten | what is left of them |
+//! | `forget` | what may be left of a peer, and giving its number back | why it is down |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
 //! # A message comes
@@ -46,7 +48,8 @@
 //! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per
 //! peer. What peers that are down have left is received as any other message, until the pool runs
 //! short and they keep half of it. Operations: 2^20. Control messages that wait for room: each
-//! answers something that came in on a credit. Sends that wait are the caller's own memory.
+//! answers something that came in on a credit. Sends that wait are the caller's own memory. Peers
+//! that are down: [`EngineConfig::departed_max`], and those of which something is left.
 #![forbid(unsafe_code)]
 
 mod arriving;
@@ -56,10 +59,12 @@ mod core;
 mod counters;
 mod credit;
 mod delegated;
+mod departed;
 mod ends;
 mod engine;
 mod error;
 mod flush;
+mod forget;
 mod fragments;
 mod line;
 mod observer;

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::Buffer;
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
 use crate::arriving::Arriving;
@@ -26,6 +26,11 @@ pub(crate) enum PeerState {
     Down(PeerFault),
 }
 
+/// What stands in the table at the index of a peer that was forgotten.
+pub(crate) fn forgotten(id: PeerId) -> Peer {
+    Peer { state: PeerState::Down(PeerFault::Forgotten), ..Peer::new(id) }
+}
+
 /// A send that waits its turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
@@ -39,8 +44,9 @@ pub(crate) struct Queued {
 }
 
 /// One peer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
+    pub(crate) id: PeerId,
     pub(crate) state: PeerState,
     /// The largest eager payload that it takes.
     pub(crate) eager_max: usize,
@@ -83,10 +89,36 @@ pub(crate) struct FlushNote {
 }
 
 impl Peer {
-    /// Whether a send may go out at once, without passing another.
+    /// A peer that was just mentioned for the first time.
+    pub(crate) fn new(id: PeerId) -> Self {
+        Peer {
+            id,
+            state: PeerState::default(),
+            eager_max: 0,
+            fragmented_max: 0,
+            arriving: None,
+            allowance: Allowance::default(),
+            grant: Grant::default(),
+            controls: VecDeque::new(),
+            backlog: VecDeque::new(),
+            awaited: None,
+            waits_for_room: false,
+            told_down: false,
+            lost_messages: false,
+            departed: 0,
+            lost_sends: 0,
+            is_loss_told: false,
+        }
+    }
+
+    /// Whether a send to this number, which may be that of an earlier peer, may go out at once,
+    /// without passing another.
     #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        self.state == PeerState::Up && self.backlog.is_empty() && self.controls.is_empty()
+    pub(crate) fn is_open_for(&self, id: PeerId) -> bool {
+        self.id == id
+            && self.state == PeerState::Up
+            && self.backlog.is_empty()
+            && self.controls.is_empty()
     }
 
     pub(crate) fn is_connected(&self) -> bool {

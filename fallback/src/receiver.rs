@@ -12,9 +12,10 @@ use tagmatch_soft::{PostedList, Tag};
 use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::credit::{Amount, Pool};
-use crate::error::Fault;
+use crate::departed::Departed;
+use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
-use crate::peer::{Peer, PeerState};
+use crate::peer::Peer;
 use crate::request::{RequestId, Status};
 use crate::requests::Requests;
 use crate::slices;
@@ -37,6 +38,8 @@ pub(crate) struct Receiver {
     /// Peers that are down and left messages that hold credit, in the order of their ends. Each is
     /// here once.
     pub(crate) dead: VecDeque<PeerId>,
+    /// Peers that are down and not forgotten, in the order of their ends.
+    pub(crate) departed: Departed,
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
     pub(crate) observer: Observer,
@@ -51,29 +54,65 @@ impl Receiver {
             unexpected: Unexpected::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
             pool: Pool::new(config.credit),
             dead: VecDeque::new(),
+            departed: Departed::new(config.departed_max),
             todo: Vec::new(),
             counters: Counters::default(),
             observer: Observer::default(),
         }
     }
 
-    /// The record of a peer; made when the device names a peer for the first time.
+    /// The record of a peer; made when the device names a peer for the first time. Nothing names a
+    /// peer that was forgotten any more, apart from callers of the engine.
     #[inline]
     pub(crate) fn peer_mut(&mut self, peer: PeerId) -> &mut Peer {
-        if peer.index() >= self.peers.len() {
-            self.peers.resize_with(peer.index() + 1, Peer::default);
+        if self.peers.get(peer.index()).is_none_or(|known| known.id != peer) {
+            self.meet(peer);
         }
         &mut self.peers[peer.index()]
     }
 
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, peer: PeerId) {
+        while self.peers.len() <= peer.index() {
+            self.peers.push(Peer::new(PeerId::first(self.peers.len())));
+        }
+        let known = &mut self.peers[peer.index()];
+        if known.id.generation() < peer.generation() {
+            *known = Peer::new(peer);
+        }
+        debug_assert_eq!(known.id, peer, "a peer that was forgotten");
+    }
+
     /// Whether a peer is down.
     pub(crate) fn is_down(&self, peer: PeerId) -> bool {
-        self.peers.get(peer.index()).is_some_and(|p| matches!(p.state, PeerState::Down(_)))
+        self.fault(peer).is_some()
+    }
+
+    /// Why a peer is down, if it is. Also for the number of a peer that was forgotten.
+    pub(crate) fn fault(&self, peer: PeerId) -> Option<PeerFault> {
+        let known = self.peers.get(peer.index())?;
+        match known.id {
+            id if id == peer => known.fault(),
+            id if id.generation() > peer.generation() => Some(PeerFault::Forgotten),
+            _ => None,
+        }
+    }
+
+    /// Why an operation with a peer fails, if it does.
+    pub(crate) fn fault_of(&self, peer: PeerId) -> Option<Fault> {
+        match self.fault(peer) {
+            Some(fault) => Some(Fault::PeerDown { peer, fault }),
+            None if self.peers.get(peer.index()).is_none_or(|known| known.id != peer) => {
+                Some(Fault::NoSuchPeer { peer })
+            }
+            None => None,
+        }
     }
 
     /// The fault of operations with a peer that is down.
     pub(crate) fn down(&self, peer: PeerId) -> Fault {
-        Fault::of_down(peer, self.peers.get(peer.index()).and_then(Peer::fault))
+        Fault::of_down(peer, self.fault(peer))
     }
 
     /// Puts an unexpected message into the buffer of its receive: from the store, or by a read.

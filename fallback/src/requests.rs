@@ -23,13 +23,13 @@ pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
 /// All requests of an engine.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    lines: Chunks<Line>,
+    pub(crate) lines: Chunks<Line>,
     /// The line to use next; each free line names the one after it in `word`. [`NO_LINE`]: none is
     /// free.
     free: u32,
     len: usize,
     /// Why requests failed, by line. Failures are rare, so the lines have no room for this.
-    faults: BTreeMap<u32, Fault>,
+    pub(crate) faults: BTreeMap<u32, Fault>,
     /// Watched requests that are over.
     woken: Vec<RequestId>,
     /// The messages of requests that nobody waits for.

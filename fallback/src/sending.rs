@@ -11,6 +11,8 @@
 //!               +---- no room: at the next progress; no credit: when a credit message comes
 //! ```
 
+use std::collections::HashSet;
+
 use tagmatch_device::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
 use tagmatch_soft::Tag;
 
@@ -109,7 +111,7 @@ impl Sending {
         let Some(peer) = rx.peers.get_mut(id.index()) else { return false };
         let cost = Amount::eager(payload.len());
         let fits = payload.len() <= self.eager_max.min(peer.eager_max);
-        if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
+        if !fits || !peer.is_open_for(id) || !peer.allowance.covers(cost) {
             return false;
         }
         let header = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx::default(), tag }.emit();
@@ -205,6 +207,11 @@ impl Sending {
             core.receiver.peer_mut(peer).waits_for_room = false;
             self.flush(core, device, peer);
         }
+    }
+
+    /// Peers were forgotten.
+    pub(crate) fn forget(&mut self, forgotten: &HashSet<PeerId>) {
+        self.waiting_for_place.retain(|peer| !forgotten.contains(peer));
     }
 
     fn wait_for_room(&mut self, core: &mut Core, id: PeerId) {

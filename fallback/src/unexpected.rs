@@ -221,6 +221,11 @@ impl Unexpected {
         self.remove_index(listed.index)
     }
 
+    /// The senders of all messages.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.messages.iter().map(|message| message.source)
+    }
+
     /// Rendezvous requests of a peer that are left, once those on the list are removed, can't be
     /// answered any more: whoever receives one gets an error. Gives how many.
     pub(crate) fn lose(&mut self, peer: PeerId) -> usize {

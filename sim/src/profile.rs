@@ -355,6 +355,7 @@ impl Setup {
                 nic_threshold: random.pick(&[0, 0, 16, 200]),
                 source_bits: TagLayout::MPI.source_mask(),
                 credit: credit(profile, random),
+                departed_max: 1024,
                 seed: mix(seed),
             },
             wire: WireConfig {

@@ -177,8 +177,17 @@ impl<A: Access + 'static> WorkerNet<A> {
             return Some(*process);
         }
         let process = self.admit_at(self.worker.peer_address(peer).ok()?).ok()?;
-        self.by_peer.insert(peer, process);
-        Some(process)
+        self.is_only(process, peer).then(|| {
+            self.by_peer.insert(peer, process);
+            process
+        })
+    }
+
+    /// Whether a peer is the process whose address it has. A process has one peer for ever: once that
+    /// one went down and its worker has forgotten it, another peer may come with the same address.
+    fn is_only(&self, process: ProcessId, peer: Peer) -> bool {
+        let known = self.peers.get(process.0 as usize).copied().flatten();
+        known.is_none_or(|known| known == peer)
     }
 
     /// The number of the process with this address. A process that was not known is connected at
@@ -418,11 +427,18 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let mut ends = Vec::new();
         self.worker.ends(&mut ends, usize::MAX);
         for end in ends {
-            if let End::PeerDown { peer, .. } = end
-                && let Ok(address) = self.worker.peer_address(peer)
-                && let Some(process) = self.processes.get(&address)
-            {
-                self.connected(*process, peer);
+            // A process is known from the time when it is up: when many go down at once, the worker
+            // may have forgotten its address by now.
+            let (End::PeerUp { peer } | End::PeerDown { peer, .. }) = end else { continue };
+            let process = match self.by_peer.get(&peer) {
+                Some(process) => Some(*process),
+                None => {
+                    let address = self.worker.peer_address(peer).ok();
+                    address.and_then(|address| self.processes.get(&address).copied())
+                }
+            };
+            if let Some(process) = process.filter(|process| self.is_only(*process, peer)) {
+                self.connected(process, peer);
             }
         }
         std::mem::take(&mut self.news)

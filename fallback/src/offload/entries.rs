@@ -45,6 +45,11 @@ impl Entries {
         *self.slots.get(slot as usize)?
     }
 
+    /// The senders that receives name.
+    pub(super) fn named(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.slots.iter().flatten().filter_map(|entry| entry.named)
+    }
+
     /// Notes what becomes of an entry's match.
     pub(super) fn set_landing(&mut self, slot: u32, landing: Option<Key>) {
         if let Some(Some(entry)) = self.slots.get_mut(slot as usize) {

@@ -186,6 +186,11 @@ impl Offload {
         self.due(rx);
     }
 
+    /// The peers of which something is left here.
+    pub(crate) fn named(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.entries.named().chain(self.landings.named()).chain(self.waiting.senders())
+    }
+
     /// The worker closes: receives that come back from the NIC end with [`Fault::Closed`].
     pub(crate) fn close(&mut self) {
         self.is_closing = true;

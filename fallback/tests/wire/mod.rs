@@ -80,6 +80,7 @@ pub fn config() -> EngineConfig {
             first: Amount { messages: 64, bytes: 16 * 1024 },
             peer_max: Amount { messages: 1024, bytes: 1 << 18 },
         },
+        departed_max: 1024,
         seed: 7,
     }
 }

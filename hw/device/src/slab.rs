@@ -128,6 +128,11 @@ impl<T> Slab<T> {
         Some(entry)
     }
 
+    /// All entries, by their slots.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.entry.as_ref())
+    }
+
     /// The key of the entry at `index`, if there is one.
     pub fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize)?;

@@ -253,6 +253,14 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         on_device_of!(self, peer, device => device.disconnect(peer));
     }
 
+    fn forget(&mut self, peer: PeerId) -> bool {
+        let is_forgotten = on_device_of!(self, peer, device => device.forget(peer));
+        if is_forgotten {
+            self.networks.forget(peer);
+        }
+        is_forgotten
+    }
+
     fn close(&mut self) {
         self.local.close();
         self.networks.devices_mut().for_each(|device| device.close());

@@ -10,7 +10,8 @@
 //! 3. **One table of numbers.** The devices share the numbers of peers
 //!    ([`PeerNumbers`](tagmatch_device::PeerNumbers)). A device takes a number that is not its own
 //!    for that of a peer that is down. So a message to a peer of this machine costs nothing more: it
-//!    is passed to shared memory first, and to a network if shared memory knows no such peer.
+//!    is passed to shared memory first, and to a network if shared memory knows no such peer. A number
+//!    that its device gives back may be given by another device next, with another generation.
 //! 4. **Polling.** Shared memory is polled each time. Networks are polled when shared memory
 //!    has nothing, and once in 64 polls otherwise; only once in 64 polls as long as they have no peer.
 //! 5. **Sleeping.** One epoll descriptor covers the descriptors of all devices. That is all that needs

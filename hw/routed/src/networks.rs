@@ -9,7 +9,7 @@ const POLLS_WITHOUT_PEER: u32 = 64;
 #[derive(Clone)]
 pub(crate) struct Networks<N: ?Sized> {
     members: Vec<Box<N>>,
-    /// By number of a peer: 0 if it isn't on a network, else the network's place, from 1.
+    /// By index of a peer: 0 if it isn't on a network, else the network's place, from 1.
     routes: Vec<u8>,
     /// The peers that are not down, the worker itself aside.
     peers: u32,
@@ -46,6 +46,13 @@ impl<N: Join + ?Sized> Networks<N> {
     pub(crate) fn of_mut(&mut self, peer: PeerId) -> Option<&mut N> {
         let place = self.place(peer)?;
         Some(&mut **self.members.get_mut(place)?)
+    }
+
+    /// The number of a peer was given back; the next peer with its index may be on any device.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        if let Some(route) = self.routes.get_mut(peer.index()) {
+            *route = 0;
+        }
     }
 
     /// Makes a call that connects to a peer over `network`, and notes the peer's route.
@@ -85,7 +92,10 @@ impl<N: Join + ?Sized> Networks<N> {
                 Event::PeerUp { peer: PeerId::ONESELF, .. }
                 | Event::PeerDown { peer: PeerId::ONESELF, .. } => continue,
                 Event::PeerUp { peer, .. } => *peers += u32::from(note(routes, *peer, place)),
-                Event::PeerDown { .. } => *peers = peers.saturating_sub(1),
+                Event::PeerDown { peer, .. } => {
+                    let was_known = !note(routes, *peer, place);
+                    *peers = peers.saturating_sub(was_known.into());
+                }
                 _ => {}
             }
             return Some(event);

@@ -61,7 +61,7 @@ pub struct ShmConfig {
     pub peers_max: u32,
     /// Most peers connected at a time that one other process has brought: 1 or more; default: 1,024.
     /// So it takes several processes to use up all places. Peers that this worker has connected to
-    /// don't count. Over the whole life of the worker, one process can bring 65,536.
+    /// don't count.
     pub process_peers_max: u32,
     /// Most bytes of device memory, out of which large buffers come that this worker gives out
     /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever

@@ -182,7 +182,7 @@ impl Device for Shm {
 
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
-        let connection = match self.connections.peers.state_mut(peer) {
+        let connection = match self.connections.peers.state_of_receiver(peer) {
             Some(PeerState::Up(connection)) => connection,
             Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
             Some(PeerState::Draining(..) | PeerState::Down) | None => return Err(Refused::Down),
@@ -241,6 +241,10 @@ impl Device for Shm {
 
     fn disconnect(&mut self, peer: PeerId) {
         self.connections.finish(peer, DownReason::Disconnected);
+    }
+
+    fn forget(&mut self, peer: PeerId) -> bool {
+        self.connections.peers.forget(peer)
     }
 
     fn close(&mut self) {

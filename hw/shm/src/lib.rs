@@ -72,8 +72,9 @@
 //! # Limits
 //! Both workers must be in the same network namespace, since abstract sockets belong to one, and
 //! must have the same user. In a user namespace, a user without a number there can't be told from
-//! other users without a number; no connection is made for such a user. Each peer that went down
-//! leaves about 150 bytes behind, since numbers of peers are never reused.
+//! other users without a number; no connection is made for such a user. A peer that
+//! went down leaves some 150 bytes behind until it is forgotten
+//! ([`Device::forget`](tagmatch_device::Device::forget)).
 //!
 //! # Not tested
 //! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or

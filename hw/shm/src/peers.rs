@@ -61,15 +61,25 @@ pub(crate) struct OfferedRing {
 }
 
 struct Peer {
+    id: PeerId,
+    /// `None`: the number was given by another device of the worker, or was given back.
     address: Option<Address>,
     state: PeerState,
 }
 
-/// All peers, by number and by address. Peers that are down stay in the table.
+impl Peer {
+    /// What stands at the index of a number that is none of this device's peers.
+    fn vacant(id: PeerId) -> Self {
+        Peer { id, address: None, state: PeerState::Down }
+    }
+}
+
+/// All peers, by number and by address. Peers that are down stay in the table until they are
+/// forgotten.
 #[derive(Default)]
 pub(crate) struct Peers {
     numbers: PeerNumbers,
-    /// A number that another device of the worker has given has no address, and is down.
+    /// By index.
     peers: Vec<Peer>,
     by_address: HashMap<Address, PeerId>,
     /// The peers in the state `Connecting`.
@@ -87,11 +97,35 @@ impl Peers {
         if matches!(state, PeerState::Connecting(_)) {
             self.connecting.push(peer);
         }
-        let elsewhere = || Peer { address: None, state: PeerState::Down };
-        self.peers.resize_with(peer.index(), elsewhere);
-        self.peers.push(Peer { address: Some(address), state });
+        while self.peers.len() <= peer.index() {
+            self.peers.push(Peer::vacant(PeerId::first(self.peers.len())));
+        }
+        self.peers[peer.index()] = Peer { id: peer, address: Some(address), state };
         self.by_address.insert(address, peer);
         Ok(peer)
+    }
+
+    /// Gives the number of a peer that is down back. `false` if it is not down.
+    pub(crate) fn forget(&mut self, peer: PeerId) -> bool {
+        let Some(known) = self.get_mut(peer) else { return false };
+        if peer == PeerId::ONESELF || !matches!(known.state, PeerState::Down) {
+            return false;
+        }
+        let Some(address) = std::mem::replace(known, Peer::vacant(peer)).address else {
+            return false;
+        };
+        self.by_address.remove(&address);
+        self.numbers.give_back(peer);
+        true
+    }
+
+    fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.peers.get(peer.index()).filter(|known| known.id == peer)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(peer.index()).filter(|known| known.id == peer)
     }
 
     /// Makes the table one of several of a worker. It contains the worker itself only.
@@ -118,16 +152,23 @@ impl Peers {
     }
 
     pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer.index())?.address
+        self.get(peer)?.address
     }
 
     pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {
-        Some(&self.peers.get(peer.index())?.state)
+        Some(&self.get(peer)?.state)
     }
 
     /// For looking into a state. Another state is entered by [`Peers::replace`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
+        Some(&mut self.get_mut(peer)?.state)
+    }
+
+    /// As [`Peers::state_mut`], for a message to a peer that is not forgotten: the engine has compared
+    /// the generation.
+    #[inline(always)]
+    pub(crate) fn state_of_receiver(&mut self, peer: PeerId) -> Option<&mut PeerState> {
         Some(&mut self.peers.get_mut(peer.index())?.state)
     }
 

@@ -18,10 +18,6 @@ impl PeerProcess {
     }
 }
 
-/// Most connections that one process makes over the whole life of a device: a sixteenth of the most
-/// peers that a device has.
-const EVER_MAX: u32 = 1 << 16;
-
 /// Identifies a process that connects to this worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProcessId {
@@ -40,33 +36,24 @@ impl ProcessId {
     }
 }
 
-#[derive(Default)]
-struct Count {
-    now: u32,
-    ever: u32,
-}
-
 /// Limits the connections that one other process makes to this worker, so that one process can't
-/// use up the connections of all. Its size is bounded by the number of peers over the life of the
-/// device.
+/// use up the connections of all. It has an entry for each process that has connections now.
 pub(crate) struct ProcessQuota {
-    counts: HashMap<ProcessId, Count>,
-    now_max: u32,
+    counts: HashMap<ProcessId, u32>,
+    max: u32,
 }
 
 impl ProcessQuota {
-    /// Allows `now_max` connections of one process at a time.
-    pub(crate) fn new(now_max: u32) -> Self {
-        ProcessQuota { counts: HashMap::new(), now_max }
+    /// Allows `max` connections of one process at a time.
+    pub(crate) fn new(max: u32) -> Self {
+        ProcessQuota { counts: HashMap::new(), max }
     }
 
     /// Counts a new connection; `false` if the process has as many as it may have.
     pub(crate) fn add(&mut self, process: ProcessId) -> bool {
-        let count = self.counts.entry(process).or_default();
-        let may = count.now < self.now_max && count.ever < EVER_MAX;
+        let may = self.counts.get(&process).is_none_or(|count| *count < self.max);
         if may {
-            count.now += 1;
-            count.ever += 1;
+            *self.counts.entry(process).or_default() += 1;
         }
         may
     }
@@ -74,7 +61,10 @@ impl ProcessQuota {
     /// Counts the end of a connection that was added.
     pub(crate) fn remove(&mut self, process: ProcessId) {
         if let Some(count) = self.counts.get_mut(&process) {
-            count.now -= 1;
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&process);
+            }
         }
     }
 }
@@ -92,16 +82,14 @@ mod tests {
         assert!(quota.add(second));
         quota.remove(first);
         assert_eq!(add(&mut quota), 1);
-        let mut ever = 4;
-        loop {
+        for _ in 0..100_000 {
             quota.remove(first);
-            if !quota.add(first) {
-                break;
-            }
-            ever += 1;
+            assert!(quota.add(first));
         }
-        assert_eq!(ever, EVER_MAX);
-        assert!(quota.add(second));
+        for process in [first, first, first, second] {
+            quota.remove(process);
+        }
+        assert!(quota.counts.is_empty());
         assert_eq!(ProcessId::of(Pid::own(), None), None);
     }
 }

@@ -262,6 +262,11 @@ impl Device for Tcp {
         self.leave_peer(peer);
     }
 
+    fn forget(&mut self, peer: PeerId) -> bool {
+        let is_leaving = self.leaving.any(|leaving| leaving.peer == peer);
+        !is_leaving && self.peers.forget(peer)
+    }
+
     fn close(&mut self) {
         self.listeners.close(&self.epoll);
         self.drop_pending();

@@ -50,17 +50,27 @@ pub(crate) struct Attempt {
 }
 
 struct Peer {
+    id: PeerId,
+    /// `None`: the number was given by another device of the worker, or was given back.
     address: Option<Address>,
     state: PeerState,
     /// Messages that may not have reached a peer that is down.
     lost: usize,
 }
 
-/// All peers, by number and by address. Peers that are down stay in the table.
+impl Peer {
+    /// What stands at the index of a number that is none of this device's peers.
+    fn vacant(id: PeerId) -> Self {
+        Peer { id, address: None, state: PeerState::Down, lost: 0 }
+    }
+}
+
+/// All peers, by number and by address. Peers that are down stay in the table until they are
+/// forgotten.
 #[derive(Default)]
 pub(crate) struct Peers {
     numbers: PeerNumbers,
-    /// A number that another device of the worker has given has no address, and is down.
+    /// By index.
     peers: Vec<Peer>,
     by_address: HashMap<Address, PeerId>,
     /// The peers in the state `Connecting`.
@@ -78,11 +88,36 @@ impl Peers {
         if matches!(state, PeerState::Connecting(_)) {
             self.connecting.push(peer);
         }
-        let elsewhere = || Peer { address: None, state: PeerState::Down, lost: 0 };
-        self.peers.resize_with(peer.index(), elsewhere);
-        self.peers.push(Peer { address: Some(address), state, lost: 0 });
+        while self.peers.len() <= peer.index() {
+            self.peers.push(Peer::vacant(PeerId::first(self.peers.len())));
+        }
+        self.peers[peer.index()] = Peer { id: peer, address: Some(address), state, lost: 0 };
         self.by_address.insert(address, peer);
         Ok(peer)
+    }
+
+    /// Gives the number of a peer that is down back. `false` if it is not down.
+    pub(crate) fn forget(&mut self, peer: PeerId) -> bool {
+        let Some(known) = self.get_mut(peer) else { return false };
+        if peer == PeerId::ONESELF || !matches!(known.state, PeerState::Down) {
+            return false;
+        }
+        let Some(address) = std::mem::replace(known, Peer::vacant(peer)).address else {
+            return false;
+        };
+        self.by_address.remove(&address);
+        self.numbers.give_back(peer);
+        true
+    }
+
+    #[inline]
+    fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.peers.get(peer.index()).filter(|known| known.id == peer)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(peer.index()).filter(|known| known.id == peer)
     }
 
     /// Makes the table one of several of a worker. It contains the worker itself only.
@@ -109,18 +144,18 @@ impl Peers {
     }
 
     pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer.index())?.address
+        self.get(peer)?.address
     }
 
     #[inline]
     pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {
-        Some(&self.peers.get(peer.index())?.state)
+        Some(&self.get(peer)?.state)
     }
 
     /// For looking into a state. Another state is entered by [`Peers::replace`].
     #[inline]
     pub(crate) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
-        Some(&mut self.peers.get_mut(peer.index())?.state)
+        Some(&mut self.get_mut(peer)?.state)
     }
 
     /// Enters another state; returns the state before, `None` if there is no such peer.
@@ -155,15 +190,12 @@ impl Peers {
 
     /// The peers that are up, the worker itself aside.
     pub(crate) fn up(&self) -> Vec<PeerId> {
-        let numbered = (0u32..).zip(&self.peers);
-        numbered
-            .filter(|(_, peer)| matches!(peer.state, PeerState::Up(_)))
-            .map(|(number, _)| PeerId(number))
-            .collect()
+        let up = self.peers.iter().filter(|peer| matches!(peer.state, PeerState::Up(_)));
+        up.map(|peer| peer.id).collect()
     }
 
     /// Messages that may not have reached a peer that is down.
     pub(crate) fn lost_mut(&mut self, peer: PeerId) -> Option<&mut usize> {
-        Some(&mut self.peers.get_mut(peer.index())?.lost)
+        Some(&mut self.get_mut(peer)?.lost)
     }
 }

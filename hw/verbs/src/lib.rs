@@ -321,11 +321,18 @@ impl Verbs {
 
     fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
         let peer = self.numbers.give()?;
-        let elsewhere = || Peer { address: None, state: PeerState::Down, lost: 0 };
-        self.peers.resize_with(peer.index(), elsewhere);
-        self.peers.push(Peer { address: Some(address), state, lost: 0 });
+        while self.peers.len() <= peer.index() {
+            let id = PeerId::first(self.peers.len());
+            self.peers.push(Peer { id, address: None, state: PeerState::Down, lost: 0 });
+        }
+        self.peers[peer.index()] = Peer { id: peer, address: Some(address), state, lost: 0 };
         self.by_address.insert(address, peer);
         Ok(peer)
+    }
+
+    /// A peer of this device. Its index may be that of an earlier peer of another device.
+    fn known(&self, peer: PeerId) -> Option<&Peer> {
+        self.peers.get(peer.index()).filter(|known| known.id == peer)
     }
 
     /// The number of peers that have a queue pair now.
@@ -366,11 +373,11 @@ impl Device for Verbs {
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer.index())?.address
+        self.known(peer)?.address
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
-        match self.peers.get(peer.index()).map(|peer_record| &peer_record.state) {
+        match self.known(peer).map(|peer_record| &peer_record.state) {
             Some(PeerState::Up(_) | PeerState::Ending(_) | PeerState::Oneself) => ReadMode::Direct,
             _ => ReadMode::Unknown,
         }

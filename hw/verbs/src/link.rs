@@ -204,7 +204,7 @@ impl Link {
         outbox: &mut Outbox,
     ) -> io::Result<()> {
         let number = self.posted.wrapping_add(1);
-        wr.wr_id = u64::from(peer.0) << 32 | u64::from(number);
+        wr.wr_id = (peer.index() as u64) << 32 | u64::from(number);
         let unsignalled = number.wrapping_sub(self.last_signalled);
         let is_signalled = resource.is_some()
             || wr.send_flags & sys::IBV_SEND_SIGNALED != 0

@@ -12,6 +12,7 @@ use super::wire::End;
 
 /// A peer. The device keeps it, and its number, for its whole life.
 pub(super) struct Peer {
+    pub(super) id: PeerId,
     /// `None`: the number is that of a peer of another device of the worker. It is down here.
     pub(super) address: Option<Address>,
     pub(super) state: PeerState,

@@ -350,9 +350,10 @@ impl Verbs {
 
     /// A work request on a peer's sending queue pair has completed, and with it all earlier ones.
     fn on_send_completion(&mut self, completion: &sys::ibv_wc) {
-        let peer = PeerId(u32::try_from(completion.wr_id >> 32).unwrap_or(u32::MAX));
+        let index = usize::try_from(completion.wr_id >> 32).unwrap_or(usize::MAX);
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        let Some(peer_record) = self.peers.get_mut(index) else { return };
+        let peer = peer_record.id;
         let (link, is_up) = match &mut peer_record.state {
             PeerState::Up(link) => (link.as_mut(), true),
             PeerState::Ending(ending) => {

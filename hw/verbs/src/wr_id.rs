@@ -1,5 +1,5 @@
 //! The upper bits of a `wr_id`, which tell what a completion is about. A `wr_id` with none of these
-//! bits belongs to a request on a peer's queue pair; it has the peer's number in its upper half and
+//! bits belongs to a request on a peer's queue pair; it has the peer's index in its upper half and
 //! the request's number in its lower half.
 
 /// A message from a peer, in the receive buffer of this number.

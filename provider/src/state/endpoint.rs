@@ -78,8 +78,8 @@ pub(crate) struct Endpoint {
     pub(crate) multi_min: usize,
     /// The peers of the vector's addresses, as far as they were used.
     peers: Vec<Option<Peer>>,
-    /// The addresses of peers, by the peers' numbers.
-    sources: Vec<u64>,
+    /// Peers and their addresses, by the peers' places, which later peers may have.
+    sources: Vec<Option<(Peer, u64)>>,
     pub(crate) operations: Slab<Operation>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
@@ -190,9 +190,8 @@ impl Endpoint {
         if let Some(peer) = self.peers.get_mut(index) {
             *peer = None;
         }
-        self.sources.iter_mut().filter(|source| **source == address).for_each(|source| {
-            *source = sys::FI_ADDR_NOTAVAIL;
-        });
+        let is_of = |source: &&mut Option<(Peer, u64)>| source.is_some_and(|(_, of)| of == address);
+        self.sources.iter_mut().filter(is_of).for_each(|source| *source = None);
     }
 
     /// Whether a counter counts operations of this direction.
@@ -236,8 +235,8 @@ impl Endpoint {
         if !self.opened.source {
             return sys::FI_ADDR_NOTAVAIL;
         }
-        match self.sources.get(peer.number() as usize) {
-            Some(source) if *source != sys::FI_ADDR_NOTAVAIL => *source,
+        match self.sources.get(peer.place()) {
+            Some(Some((known, address))) if *known == peer => *address,
             _ => self.find_source(vectors, peer),
         }
     }
@@ -247,12 +246,12 @@ impl Endpoint {
         let vector = self.vector.and_then(|vector| vectors.get(vector));
         let address = self.worker.peer_address(peer);
         let (Some(vector), Ok(address)) = (vector, address) else { return sys::FI_ADDR_NOTAVAIL };
-        let (source, index) = (vector.number(&address), peer.number() as usize);
+        let (source, index) = (vector.number(&address), peer.place());
         if source != sys::FI_ADDR_NOTAVAIL {
             if self.sources.len() <= index {
-                self.sources.resize(index + 1, sys::FI_ADDR_NOTAVAIL);
+                self.sources.resize(index + 1, None);
             }
-            self.sources[index] = source;
+            self.sources[index] = Some((peer, source));
         }
         source
     }

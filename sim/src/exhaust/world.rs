@@ -425,6 +425,7 @@ fn engine_config(scope: &Scope) -> EngineConfig {
         nic_threshold: 0,
         // If all messages come through the list, nothing depends on their senders.
         source_bits: TagMask(if scope.second_passes { SOURCE_BITS } else { 0 }),
+        departed_max: 1024,
         seed: 0,
     }
 }

@@ -1,0 +1,69 @@
+//! Forgetting peers that went down: their numbers are given back, so that a worker can meet any
+//! number of peers in its life.
+//!
+//! The last ones are remembered, since a program may ask about them. A peer is forgotten when nothing
+//! of it is left: what is still to be received, taken or told names it by its number.
+
+use std::collections::{HashSet, VecDeque};
+
+use tagmatch_device::{Device, PeerId};
+
+use crate::core::Core;
+use crate::error::Fault;
+use crate::line::{Line, Phase};
+use crate::peer::{self, Peer};
+use crate::requests::Requests;
+
+/// Forgets the peers that went down first, until as many are left as are remembered, and returns
+/// them. What was to be done was done before.
+pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<PeerId> {
+    let rx = &mut core.receiver;
+    let operations = core.operations.iter().map(|operation| operation.status.source);
+    let of_list = core.offload.iter().flat_map(|offload| offload.named());
+    let of_messages = rx.unexpected.senders().chain(operations).chain(of_list);
+    let named: HashSet<_> = results(&rx.requests).chain(of_messages).collect();
+    let max = rx.departed.max;
+    let (mut kept, mut forgotten) = (VecDeque::new(), HashSet::new());
+    let mut kept_for_loss = 0;
+    let surplus = rx.departed.peers.len().saturating_sub(max);
+    for id in rx.departed.peers.drain(..surplus) {
+        let known = rx.peers.get_mut(id.index()).filter(|known| known.id == id);
+        let Some(known) = known else { continue };
+        let is_lost = known.lost_sends > 0 || device.flush(id, &mut None).lost() > 0;
+        let tells_loss = is_lost && !known.is_loss_told && kept_for_loss < max;
+        kept_for_loss += usize::from(tells_loss);
+        let can_go = !named.contains(&id) && !tells_loss && is_idle(known);
+        if can_go && device.forget(id) {
+            *known = peer::forgotten(id);
+            forgotten.insert(id);
+        } else {
+            kept.push_back(id);
+        }
+    }
+    kept.append(&mut rx.departed.peers);
+    rx.departed.look_at = kept.len().saturating_add(max);
+    rx.departed.peers = kept;
+    rx.dead.retain(|peer| !forgotten.contains(peer));
+    rx.counters.peers_forgotten += forgotten.len() as u64;
+    forgotten
+}
+
+/// Whether nothing of a peer that is down is left in its own record.
+fn is_idle(peer: &Peer) -> bool {
+    peer.fault().is_some()
+        && !peer.grant.is_held()
+        && !peer.waits_for_room
+        && peer.backlog.is_empty()
+        && peer.arriving.is_none()
+}
+
+/// The peers that results name which were not taken yet, and messages that are being read.
+fn results(requests: &Requests) -> impl Iterator<Item = PeerId> + '_ {
+    let has_peer = |line: &&Line| match line.phase {
+        Phase::Reading | Phase::Done | Phase::PeerUp | Phase::PeerDown => true,
+        // The fault names the peer. What is under way with a peer ends when it goes down.
+        Phase::Failed | Phase::Free | Phase::Posted | Phase::Sending => false,
+    };
+    let named = requests.lines.iter().filter(has_peer).map(|line| line.status().source);
+    named.chain(requests.faults.values().flat_map(Fault::peers))
+}

@@ -1,0 +1,347 @@
+//! Peers that went down are forgotten once nothing of them is left, their numbers are given again, and
+//! an old number is an error.
+
+use std::collections::VecDeque;
+
+use tagmatch_device::{
+    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Flush,
+    Incoming, Limits, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest, Refused,
+};
+use tagmatch_fallback::wire::{AppCtx, Control, Opcode, Tmh};
+use tagmatch_fallback::{
+    Amount, CreditConfig, Engine, EngineConfig, Fault, PeerFault, Posted, SendMode, Started,
+};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+const REMEMBERED: usize = 4;
+const LIMITS: Limits = Limits { message_max: 4096, fragmented_max: 0 };
+
+/// What a device is to report.
+enum Report {
+    Up(PeerId),
+    Message(PeerId, Vec<u8>),
+    Down(PeerId),
+}
+
+/// A device whose peers do what a test says.
+#[derive(Default)]
+struct Script {
+    numbers: PeerNumbers,
+    reports: VecDeque<Report>,
+    current: Vec<u8>,
+    /// The peers to which a message was sent.
+    sent_to: Vec<PeerId>,
+    disconnected: Vec<PeerId>,
+    /// Messages that each peer is said not to have got.
+    lost: usize,
+    keeps_all: bool,
+}
+
+impl Device for Script {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn address(&self) -> Address {
+        Address::from_bytes(&[1]).unwrap()
+    }
+
+    fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
+        self.numbers.give()
+    }
+
+    fn peer_address(&self, _: PeerId) -> Option<Address> {
+        None
+    }
+
+    fn read_mode(&self, _: PeerId) -> ReadMode {
+        ReadMode::Unknown
+    }
+
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        if !message.payload.is_empty() {
+            self.sent_to.push(peer);
+        }
+        Ok(())
+    }
+
+    fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        Err((buffer, DeviceError::too_many_exposed()))
+    }
+
+    fn withdraw(&mut self, _: PeerId, _: ExposureId) -> Option<Buffer> {
+        None
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        Err((request.into, ReadError::PeerDown))
+    }
+
+    fn poll(&mut self) -> Option<Event<'_>> {
+        Some(match self.reports.pop_front()? {
+            Report::Up(peer) => Event::PeerUp { peer, limits: LIMITS },
+            Report::Message(peer, bytes) => {
+                self.current = bytes;
+                let bytes = Bytes::from_slice(&self.current);
+                Event::Message(Incoming { peer, immediate: None, through_list: false, bytes })
+            }
+            Report::Down(peer) => Event::PeerDown { peer, reason: DownReason::Gone },
+        })
+    }
+
+    fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+        match self.lost {
+            0 => Flush::Done,
+            messages => Flush::Lost { messages },
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.disconnected.push(peer);
+    }
+
+    fn forget(&mut self, peer: PeerId) -> bool {
+        if !self.keeps_all {
+            self.numbers.give_back(peer);
+        }
+        !self.keeps_all
+    }
+
+    fn close(&mut self) {}
+
+    fn arm(&mut self, _: &[PeerId]) -> bool {
+        true
+    }
+
+    fn has_work(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    fn disarm(&mut self) {}
+}
+
+fn engine() -> Engine<Script> {
+    let mut script = Script::default();
+    assert_eq!(script.numbers.give().unwrap(), PeerId::ONESELF);
+    script.reports.push_back(Report::Up(PeerId::ONESELF));
+    let plenty = Amount { messages: 1 << 20, bytes: 1 << 30 };
+    let first = Amount { messages: 16, bytes: 4096 };
+    let credit = CreditConfig { pool: plenty, first, peer_max: first };
+    let config = EngineConfig {
+        eager_max: 1024,
+        fragmented_max: 0,
+        operations_max: 16,
+        credit,
+        nic_threshold: 0,
+        source_bits: TagMask::ANY,
+        departed_max: REMEMBERED,
+        seed: 7,
+    };
+    let mut engine = Engine::new(script, &config).unwrap();
+    assert_eq!(engine.progress(), 1);
+    engine
+}
+
+/// A peer that connects.
+fn arrive(engine: &mut Engine<Script>) -> PeerId {
+    let device = engine.device_mut();
+    let peer = device.numbers.give().unwrap();
+    device.reports.push_back(Report::Up(peer));
+    engine.progress();
+    peer
+}
+
+fn say(engine: &mut Engine<Script>, peer: PeerId, tag: u64) {
+    let header = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx::default(), tag: Tag(tag) }.emit();
+    let bytes = [&header[..], b"payload"].concat();
+    engine.device_mut().reports.push_back(Report::Message(peer, bytes));
+    engine.progress();
+}
+
+fn leave(engine: &mut Engine<Script>, peer: PeerId) {
+    engine.device_mut().reports.push_back(Report::Down(peer));
+    engine.progress();
+}
+
+/// So many peers come and go that all that can be forgotten is; gives the highest of their indices.
+fn pass_by(engine: &mut Engine<Script>, peers: usize) -> usize {
+    let pass = |_| {
+        let peer = arrive(engine);
+        leave(engine, peer);
+        peer.index()
+    };
+    (0..peers).map(pass).max().unwrap()
+}
+
+fn is_forgotten(engine: &Engine<Script>, peer: PeerId) -> bool {
+    engine.peer_fault(peer) == Some(PeerFault::Forgotten)
+}
+
+fn any(tag: u64) -> Pattern {
+    Pattern::new(Tag(tag), TagMask::EXACT)
+}
+
+fn refusal(posted: Posted) -> Fault {
+    posted.map(drop).unwrap_err().fault
+}
+
+#[test]
+fn any_number_of_peers_come_and_go_in_few_places() {
+    let mut engine = engine();
+    // An index has 4095 generations.
+    assert!(pass_by(&mut engine, 50_000) <= 2 * REMEMBERED + 50_000 / 4095);
+    let known = engine.counters();
+    assert!(known.peers_forgotten >= 50_000 - 2 * REMEMBERED as u64);
+    assert_eq!(known.peer_faults, 50_000);
+    engine.device_mut().keeps_all = true;
+    assert!(pass_by(&mut engine, 100) > 50, "a device may keep numbers");
+}
+
+#[test]
+fn the_last_peers_are_remembered_with_their_reasons() {
+    let mut engine = engine();
+    pass_by(&mut engine, 100);
+    let last: Vec<_> = (0..REMEMBERED).map(|_| arrive(&mut engine)).collect();
+    last.iter().for_each(|peer| leave(&mut engine, *peer));
+    for peer in last {
+        assert_eq!(engine.peer_fault(peer), Some(PeerFault::Gone));
+    }
+}
+
+#[test]
+fn an_old_number_is_an_error_and_its_successor_is_not_touched() {
+    let mut engine = engine();
+    let old = arrive(&mut engine);
+    leave(&mut engine, old);
+    pass_by(&mut engine, 2 * REMEMBERED);
+    assert!(is_forgotten(&engine, old));
+    // A peer with the same index.
+    let mut new = arrive(&mut engine);
+    while new.index() != old.index() {
+        leave(&mut engine, new);
+        new = arrive(&mut engine);
+    }
+    assert!(new != old && is_forgotten(&engine, old) && engine.peer_fault(new).is_none());
+    let down = Fault::PeerDown { peer: old, fault: PeerFault::Forgotten };
+    let payload = || Buffer::from(vec![1; 8]);
+    assert!(!engine.inject_at_once(old, Tag(1), None, &[1; 8]));
+    for mode in [SendMode::Standard, SendMode::Synchronous] {
+        match engine.send(old, Tag(1), None, payload(), mode) {
+            Started::Refused(refused) => assert_eq!(refused.fault, down),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(engine.inject(old, Tag(1), None, &[1; 8]), Err(down));
+    let of_old = any(1).from_source(SourceId(old.0));
+    assert_eq!(refusal(engine.receive(&of_old, payload())), down);
+    assert_eq!(engine.source_fault(&of_old), Some(down));
+    // A message of the new peer is none of the old one.
+    say(&mut engine, new, 1);
+    assert_eq!(engine.probe(&of_old), None);
+    assert_eq!(refusal(engine.receive(&of_old, payload())), down);
+    assert_eq!(engine.probe(&any(1)).unwrap().source, new);
+    let credit = Control::Credit { messages: 5, bytes: 5000 }.emit().to_vec();
+    engine.device_mut().reports.push_back(Report::Message(new, credit));
+    engine.progress();
+    assert!(!engine.inject_at_once(old, Tag(1), None, &[1; 8]), "with credit of the new one");
+    engine.disconnect(old);
+    assert!(!engine.has_lost_messages(old));
+    assert_eq!((&engine.device().sent_to, &engine.device().disconnected), (&vec![], &vec![]));
+    assert!(matches!(
+        engine.send(new, Tag(1), None, payload(), SendMode::Standard),
+        Started::Sent(_)
+    ));
+    assert_eq!(engine.device().sent_to, [new]);
+    let unknown = PeerId::first(1000);
+    assert_eq!(
+        engine.source_fault(&any(1).from_source(SourceId(unknown.0))),
+        Some(Fault::NoSuchPeer { peer: unknown })
+    );
+}
+
+/// What can be left of a peer, and how it goes.
+#[test]
+fn a_peer_of_which_something_is_left_is_kept_until_it_is_gone() {
+    type Step = fn(&mut Engine<Script>, PeerId) -> Box<dyn FnOnce(&mut Engine<Script>)>;
+    let cases: [(&str, Step); 5] = [
+        ("a message that waits", |engine, peer| {
+            say(engine, peer, 5);
+            Box::new(|engine| {
+                let request = engine.receive(&any(5), Buffer::zeroed(100)).unwrap();
+                assert!(engine.requests_mut().take(request).unwrap().result.is_ok());
+            })
+        }),
+        ("a message that a probe took", |engine, peer| {
+            say(engine, peer, 5);
+            let (message, _) = engine.matched_probe(&any(5)).unwrap();
+            Box::new(move |engine| assert!(engine.discard_message(message)))
+        }),
+        ("a result that was not taken", |engine, peer| {
+            let request = engine.receive(&any(5), Buffer::zeroed(100)).unwrap();
+            say(engine, peer, 5);
+            Box::new(move |engine| {
+                assert!(engine.requests_mut().take(request).unwrap().result.is_ok());
+            })
+        }),
+        ("an error that was not taken", |engine, peer| {
+            let named = any(5).from_source(SourceId(peer.0));
+            let request = engine.receive(&named, Buffer::zeroed(100)).unwrap();
+            Box::new(move |engine| {
+                assert!(engine.requests_mut().take(request).unwrap().result.is_err());
+            })
+        }),
+        ("lost messages that no flush has told of", |engine, _| {
+            engine.device_mut().lost = 3;
+            Box::new(|engine| {
+                assert!(!engine.take_lost().is_empty());
+                engine.device_mut().lost = 0;
+            })
+        }),
+    ];
+    for (what, left) in cases {
+        let mut engine = engine();
+        let peer = arrive(&mut engine);
+        let take = left(&mut engine, peer);
+        assert_eq!(engine.peer_fault(peer), None, "{what}");
+        leave(&mut engine, peer);
+        pass_by(&mut engine, 10 * REMEMBERED);
+        assert_eq!(engine.peer_fault(peer), Some(PeerFault::Gone), "{what}");
+        take(&mut engine);
+        pass_by(&mut engine, 10 * REMEMBERED);
+        assert!(is_forgotten(&engine, peer), "{what}");
+    }
+}
+
+#[test]
+fn ends_of_peers_in_the_completion_queue_keep_their_peers() {
+    let mut engine = engine();
+    engine.requests_mut().tell_peers();
+    let peers: Vec<_> = (0..10 * REMEMBERED)
+        .map(|_| {
+            let peer = arrive(&mut engine);
+            leave(&mut engine, peer);
+            peer
+        })
+        .collect();
+    assert!(peers.iter().all(|peer| engine.peer_fault(*peer) == Some(PeerFault::Gone)));
+    let mut ends = Vec::new();
+    engine.requests_mut().take_ends(&mut ends);
+    assert_eq!(ends.len(), 2 * peers.len());
+    pass_by(&mut engine, 200);
+}
+
+#[test]
+fn a_flush_that_is_under_way_ends_though_its_peers_are_forgotten() {
+    let mut engine = engine();
+    let peers: Vec<_> = (0..3).map(|_| arrive(&mut engine)).collect();
+    let mut flushing = engine.begin_flush();
+    peers.iter().for_each(|peer| leave(&mut engine, *peer));
+    pass_by(&mut engine, 10 * REMEMBERED);
+    assert!(peers.iter().all(|peer| is_forgotten(&engine, *peer)));
+    // Their successors are none of the flush's business.
+    let request = (0..3 * REMEMBERED).map(|_| arrive(&mut engine)).collect::<Vec<_>>();
+    for peer in request {
+        let _ = engine.send(peer, Tag(1), None, Buffer::from(vec![1; 8]), SendMode::Synchronous);
+    }
+    assert!(engine.is_flushed(&mut flushing));
+}
