@@ -145,6 +145,11 @@ pub fn barrier_everywhere() -> io::Result<()> {
     membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).map(drop)
 }
 
+/// The number below which this process's descriptors are (`RLIMIT_NOFILE`); `None` for no limit.
+pub fn descriptor_limit() -> Option<u64> {
+    limit(libc::RLIMIT_NOFILE)
+}
+
 /// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`); `None` for no limit.
 pub fn locked_memory_limit() -> Option<u64> {
     limit(libc::RLIMIT_MEMLOCK)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::device::Tcp;
 use super::greeting::Refusal;
 use super::handshake::{Asking, Caller, Listener, Stop};
+use super::hosts::{self, Host};
 use super::numbers::Watched;
 use super::peers::PeerState;
 use tagmatch_device::slab::Key;
@@ -40,6 +41,15 @@ impl Tcp {
                 // No descriptors or memory are left.
                 Err(_) => return self.mute_listeners(),
             };
+            // Those that connect leave some descriptors; a peer that this worker connects to may be
+            // the caller.
+            if hosts::is_of_the_last(socket.as_fd())
+                && !self.close_slow_pending()
+                && self.peers.connecting().is_empty()
+            {
+                drop(socket);
+                return self.mute_listeners();
+            }
             let deadline = now + self.config.connect_timeout;
             if tcp::set_options(socket.as_fd(), self.options()).is_err() {
                 continue;
@@ -104,6 +114,21 @@ impl Tcp {
             Ok(known) => known,
             Err(refusal) => return pending.refuse(&self.secret, asking, refusal),
         };
+        // The caller is none that this worker connects to.
+        let mut host = None;
+        if known.is_none() {
+            let socket = pending.talk.socket();
+            // The connection is closed without an answer: the caller tries again.
+            if hosts::is_of_the_last(socket) {
+                return self.mute_listeners();
+            }
+            let Ok(address) = tcp::peer_address(socket) else { return };
+            if !self.hosts.has_room(Host::of(address)) {
+                self.strangers.tell(socket, "its machine has as many peers as it may have");
+                return pending.refuse(&self.secret, asking, Refusal::Full);
+            }
+            host = Some(Host::of(address));
+        }
         let message_max = self.config.message_max;
         let Some(socket) = pending.accept(&self.secret, asking, message_max) else { return };
         let peer = match known {
@@ -114,6 +139,12 @@ impl Tcp {
             },
         };
         self.come_up(peer, socket, asking.message_max);
+        if let Some(connection) = self.peers.connection_mut(peer)
+            && let Some(host) = host
+        {
+            connection.counted_for = Some(host);
+            self.hosts.add(host);
+        }
     }
 
     /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.

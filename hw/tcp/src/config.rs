@@ -46,6 +46,11 @@ pub struct TcpConfig {
     /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
     /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
     pub outbox_bytes: u32,
+    /// Most peers at a time that have connected to this worker from one machine, so that one machine
+    /// can't take all places under invented names. Loopback counts as one machine, and so do the IPv6
+    /// addresses of one /64. A machine with more workers than that, each of which connects to this
+    /// one, needs more. Peers that this worker connects to don't count. At least 1; default: 1,024.
+    pub host_peers_max: u32,
     /// How long to try to reach a peer's machine, and how long a process that connects to this
     /// worker may take to prove that it knows the secret. Only time in which this worker polls or
     /// sleeps counts. A peer whose machine has answered is waited for without a limit: it may be
@@ -73,6 +78,7 @@ impl Default for TcpConfig {
             port: 0,
             message_max: (64 << 10) + 64,
             outbox_bytes: 1 << 20,
+            host_peers_max: 1024,
             connect_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(8),
             acknowledge_timeout: Duration::from_secs(8),
@@ -92,6 +98,9 @@ impl TcpConfig {
         if !(4 << 10..=1 << 30).contains(&self.outbox_bytes) {
             let range = "from 4096 to 1073741824";
             return Err(bad("outbox_bytes", self.outbox_bytes.into(), range));
+        }
+        if self.host_peers_max == 0 {
+            return Err(bad("host_peers_max", 0, "at least 1"));
         }
         for (setting, time, least, range) in [
             ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
@@ -145,6 +154,7 @@ mod tests {
         for outbox_bytes in [4095, (1 << 30) + 1] {
             assert_eq!(wrong(TcpConfig { outbox_bytes, ..good() }), "outbox_bytes");
         }
+        assert_eq!(wrong(TcpConfig { host_peers_max: 0, ..good() }), "host_peers_max");
         let long = Duration::from_secs(3601);
         for time in [Duration::ZERO, long] {
             let config = TcpConfig { connect_timeout: time, ..good() };

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use super::hosts::Host;
 use super::reads::Reads;
 use super::send_half::SendHalf;
 use tagmatch_os::peer_socket::PeerSocket;
@@ -25,6 +26,8 @@ pub(crate) struct Connection {
     pub(crate) busy_since: Option<Duration>,
     /// How many messages are known to be acknowledged.
     pub(crate) messages_acknowledged: u64,
+    /// The machine whose quota has counted this connection; `None` if this worker has connected.
+    pub(crate) counted_for: Option<Host>,
 }
 
 impl Connection {
@@ -39,6 +42,7 @@ impl Connection {
             is_broken: false,
             busy_since: None,
             messages_acknowledged: 0,
+            counted_for: None,
         }
     }
 

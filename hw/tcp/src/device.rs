@@ -9,6 +9,7 @@ use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
 use super::handshake::Listener;
+use super::hosts::HostQuota;
 use super::inbox::Inbox;
 use super::leaving::Leaving;
 use super::listeners::Listeners;
@@ -49,6 +50,7 @@ pub struct Tcp {
     /// Connections that were accepted, and have not proved themselves.
     pub(crate) pending: Slab<Listener>,
     pub(crate) peers: Peers,
+    pub(crate) hosts: HostQuota,
     /// Connections that were disconnected, whose last bytes are on their way.
     pub(crate) leaving: Slab<Leaving>,
 
@@ -106,6 +108,7 @@ impl Tcp {
             strangers: Strangers::default(),
             pending: Slab::default(),
             peers: Peers::default(),
+            hosts: HostQuota::new(config.host_peers_max),
             leaving: Slab::default(),
             exposures: Exposures::default(),
             inbox: Inbox::new(config.message_max as usize),

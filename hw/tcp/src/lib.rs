@@ -10,7 +10,8 @@
 //! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
 //! | `sleep`, `clock` | sleeping until there is something to do; the time that deadlines count |
-//! | `peers`, `numbers`, `strangers` | the peers; numbers of descriptors; machines that were refused |
+//! | `peers`, `numbers` | the peers; numbers of descriptors |
+//! | `hosts`, `strangers` | what machines that connect may take; machines that were refused |
 //! | `address`, `config` | what is in an address; settings |
 //!
 //! # How two workers connect
@@ -49,6 +50,10 @@
 //! - A peer: one partial frame, 64 requested reads, and the outbox. A peer that breaks a rule goes
 //!   down. Other peers are not affected. Exposed memory is read by the peer that it was exposed to: a
 //!   peer that asks with another's key, which it may have guessed, has broken a rule.
+//! - A machine: [`TcpConfig::host_peers_max`] peers that have connected to this worker, under whatever
+//!   names. All addresses of loopback are one machine, and all of one /64 of IPv6.
+//! - All peers that connect together: the descriptors of this process but the last ones, a 64th, 1 to
+//!   16. Those are left for peers that this worker connects to. Callers wait then, and try again.
 //!
 //! # How a death is noticed
 //! - A peer that ends in order says so. The end of a process closes its connections, even by a
@@ -97,6 +102,7 @@ mod frame;
 pub mod fuzzing;
 mod greeting;
 mod handshake;
+mod hosts;
 mod inbox;
 mod leave;
 mod leaving;
