@@ -1,6 +1,9 @@
 //! What tests ask of the kernel about processes: signals, and descriptors for a large test.
 
+use std::fs::File;
 use std::io::{Write, stderr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, setrlimit};
@@ -32,4 +35,45 @@ pub fn may_have_descriptors(count: u64) -> bool {
     let line = format!("\nSKIPPED: needs {count} descriptors, see `ulimit -Hn`\n");
     stderr().write_all(line.as_bytes()).expect("standard error takes a line");
     false
+}
+
+/// The descriptors of this process, for tests that use them up. Such tests run one by one, and are in
+/// a program of their own.
+pub struct Descriptors {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Descriptors {
+    /// The most that a process with such tests has.
+    pub const MAX: u64 = 200;
+
+    /// Waits for the other tests of the program, and lowers the soft limit to [`Descriptors::MAX`].
+    ///
+    /// # Panics
+    /// If the limit can't be lowered.
+    #[must_use]
+    pub fn alone() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit =
+            Rlimit { current: Some(Self::MAX), maximum: getrlimit(Resource::Nofile).maximum };
+        setrlimit(Resource::Nofile, limit).expect("a limit that can be lowered");
+        Descriptors { _alone: alone }
+    }
+
+    /// Opens descriptors until only `free` can be opened, and gives them.
+    ///
+    /// # Panics
+    /// If fewer are free.
+    #[must_use]
+    pub fn leave(&self, free: usize) -> Vec<OwnedFd> {
+        let any = File::open("/proc/self/exe").expect("a free descriptor");
+        let mut open = vec![OwnedFd::from(any)];
+        while let Ok(another) = open[0].as_fd().try_clone_to_owned() {
+            open.push(another);
+        }
+        let held = open.len().checked_sub(free).expect("so many free descriptors");
+        open.truncate(held);
+        open
+    }
 }

@@ -42,6 +42,7 @@ pub mod slab;
 mod slices;
 pub mod tags;
 pub mod tm;
+mod waiting_peers;
 
 pub use address::Address;
 pub use buffer::Buffer;
@@ -63,3 +64,4 @@ pub use registered::{RawMemory, Registered};
 pub use room::Room;
 pub use shortage::Shortage;
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagMatching, TagRefused};
+pub use waiting_peers::WaitingPeers;

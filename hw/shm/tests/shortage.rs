@@ -3,42 +3,15 @@
 
 mod common;
 
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Owned, connect, poll, shm, wait_for};
 use tagmatch_device::{Device, DownReason, Shortage};
 use tagmatch_shm::{Shm, ShmConfig};
+use tagmatch_testkit::process::Descriptors;
 
-/// No other limit would be met before this one.
-const DESCRIPTORS_MAX: u64 = 200;
 /// A worker needs fewer descriptors for a connection.
 const NEEDED_MAX: usize = 8;
-
-/// The tests of this program share the descriptors of the process, so they run one by one.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let limit = libc::rlimit { rlim_cur: DESCRIPTORS_MAX, rlim_max: DESCRIPTORS_MAX };
-    // SAFETY: `limit` lives through the call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
-    alone
-}
-
-/// Opens descriptors until only `free` can be opened.
-fn leave(free: usize) -> Vec<OwnedFd> {
-    let any = File::open("/proc/self/exe").unwrap();
-    let mut open = vec![OwnedFd::from(any)];
-    let duplicate = |open: &[OwnedFd]| open[0].as_fd().try_clone_to_owned();
-    while let Ok(another) = duplicate(&open) {
-        assert!(another.as_raw_fd() < i32::try_from(DESCRIPTORS_MAX).unwrap());
-        open.push(another);
-    }
-    open.truncate(open.len() - free);
-    open
-}
 
 fn impatient() -> ShmConfig {
     ShmConfig { connect_timeout: Duration::from_millis(200), ..ShmConfig::default() }
@@ -54,10 +27,10 @@ fn stay_silent(a: &mut Shm, b: &mut Shm) {
 
 #[test]
 fn a_worker_without_descriptors_connects_once_it_has_some() {
-    let _alone = alone();
+    let descriptors = Descriptors::alone();
     for free in 0..NEEDED_MAX {
         let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
-        let held = leave(free);
+        let held = descriptors.leave(free);
         let to_b = a.connect(&b.address()).unwrap();
         let start = Instant::now();
         let mut ups = 0;
@@ -90,7 +63,7 @@ fn a_worker_without_descriptors_connects_once_it_has_some() {
 
 #[test]
 fn an_answer_waits_for_the_descriptors_to_accept_it() {
-    let _alone = alone();
+    let descriptors = Descriptors::alone();
     for free in 0..3 {
         let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
         let to_b = a.connect(&b.address()).unwrap();
@@ -100,7 +73,7 @@ fn an_answer_waits_for_the_descriptors_to_accept_it() {
         });
         // The peer counts the connection as made, and may send.
         b.send(to_a, common::message(b"early")).unwrap();
-        let held = leave(free);
+        let held = descriptors.leave(free);
         stay_silent(&mut a, &mut b);
         drop(held);
         wait_for(&mut [&mut a, &mut b], "the message", |index, event| match (index, event) {
@@ -116,7 +89,7 @@ fn an_answer_waits_for_the_descriptors_to_accept_it() {
 
 #[test]
 fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
-    let _alone = alone();
+    let descriptors = Descriptors::alone();
     // Without a descriptor for a socket, and without those for the answer.
     for is_answered in [false, true] {
         let (mut a, mut b) = (shm(impatient()), shm(impatient()));
@@ -127,9 +100,9 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
             wait_for(&mut [&mut b], "the hello", |_, event| {
                 matches!(event, Owned::Up(..)).then_some(())
             });
-            held = leave(0);
+            held = descriptors.leave(0);
         } else {
-            held = leave(0);
+            held = descriptors.leave(0);
             to_b = a.connect(&address).unwrap();
         }
         let down = wait_for(&mut [&mut a], "the report", |_, event| Some(event));
@@ -150,13 +123,13 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
 
 #[test]
 fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
-    let _alone = alone();
+    let descriptors = Descriptors::alone();
     let (mut a, mut b) = (shm(impatient()), shm(impatient()));
     let (address_a, address_b) = (a.address(), b.address());
     let to_b = a.connect(&address_b).unwrap();
     // The process has what `a` needs in order to try again, and not what `b` needs in order to
     // accept.
-    let _held = leave(2);
+    let _held = descriptors.leave(2);
     let (mut of_a, mut of_b) = (None, None);
     wait_for(&mut [&mut a, &mut b], "both reports", |index, event| {
         match (index, event) {

@@ -12,7 +12,7 @@ use super::hosts::{self, Host};
 use super::numbers::Watched;
 use super::peers::PeerState;
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Address, PeerId};
+use tagmatch_device::{Address, DownReason, Event, PeerId, Shortage};
 use tagmatch_os::{socket, tcp};
 
 /// Most connections that have not proved themselves. With one more, the oldest is closed if it is
@@ -41,9 +41,12 @@ impl Tcp {
                 // No descriptors or memory are left.
                 Err(_) => return self.mute_listeners(),
             };
-            // Those that connect leave some descriptors; a peer that this worker connects to may be
-            // the caller.
+            // Those that connect leave some descriptors, all but one: only its greeting tells which
+            // peer this worker lacks descriptors for. A peer that this worker connects to may be the
+            // caller.
+            let is_of_the_last = |pending: &Listener| hosts::is_of_the_last(pending.talk.socket());
             if hosts::is_of_the_last(socket.as_fd())
+                && self.pending.iter().any(is_of_the_last)
                 && !self.close_slow_pending()
                 && self.peers.connecting().is_empty()
             {
@@ -118,9 +121,9 @@ impl Tcp {
         let mut host = None;
         if known.is_none() {
             let socket = pending.talk.socket();
-            // The connection is closed without an answer: the caller tries again.
             if hosts::is_of_the_last(socket) {
-                return self.mute_listeners();
+                let refusal = self.note_shortage(*asking.address());
+                return pending.refuse(&self.secret, asking, refusal);
             }
             let Ok(address) = tcp::peer_address(socket) else { return };
             if !self.hosts.has_room(Host::of(address)) {
@@ -138,6 +141,7 @@ impl Tcp {
                 Err(_) => return,
             },
         };
+        self.waiting.forget(asking.address());
         self.come_up(peer, socket, asking.message_max);
         if let Some(connection) = self.peers.connection_mut(peer)
             && let Some(host) = host
@@ -145,6 +149,19 @@ impl Tcp {
             connection.counted_for = Some(host);
             self.hosts.add(host);
         }
+    }
+
+    /// Notes that there is no descriptor for a peer that has proved itself. A peer that has tried for
+    /// as long as connecting may take is reported.
+    fn note_shortage(&mut self, address: Address) -> Refusal {
+        if !self.waiting.note(address, self.clock.time(), self.config.connect_timeout) {
+            return Refusal::Busy;
+        }
+        if let Ok(peer) = self.peers.add(address, PeerState::Down) {
+            let reason = DownReason::Shortage(Shortage::Descriptors);
+            self.events.push_back(Event::PeerDown { peer, reason });
+        }
+        Refusal::Full
     }
 
     /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.

@@ -177,6 +177,12 @@ impl Tcp {
             Ok(Called::Refused(Refusal::Full)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::EUSERS });
             }
+            // The peer lives, and says when it gives up.
+            Ok(Called::Refused(Refusal::Busy)) => {
+                attempt.errno = libc::EBUSY;
+                attempt.deadline = self.clock.time() + self.config.connect_timeout;
+                self.next_way(peer, 0, 4 * RETRY_DELAY);
+            }
             Ok(Called::Refused(Refusal::Proof)) => {
                 attempt.wrong = Some(OTHER_SECRET);
                 self.next_way(peer, 1, Duration::ZERO);

@@ -23,7 +23,7 @@ use tagmatch_device::slab::Slab;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
     Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
-    ReadRequest, Refused,
+    ReadRequest, Refused, WaitingPeers,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
@@ -51,6 +51,8 @@ pub struct Tcp {
     pub(crate) pending: Slab<Listener>,
     pub(crate) peers: Peers,
     pub(crate) hosts: HostQuota,
+    /// Peers that have proved themselves and for which there is no descriptor.
+    pub(crate) waiting: WaitingPeers,
     /// Connections that were disconnected, whose last bytes are on their way.
     pub(crate) leaving: Slab<Leaving>,
 
@@ -109,6 +111,7 @@ impl Tcp {
             pending: Slab::default(),
             peers: Peers::default(),
             hosts: HostQuota::new(config.host_peers_max),
+            waiting: WaitingPeers::default(),
             leaving: Slab::default(),
             exposures: Exposures::default(),
             inbox: Inbox::new(config.message_max as usize),

@@ -46,6 +46,8 @@ pub(crate) enum Refusal {
     Known,
     /// There is no room for another peer.
     Full,
+    /// The worker lacks descriptors for another connection now. Try again.
+    Busy,
 }
 
 /// The answer of a listener.
@@ -156,6 +158,7 @@ impl Answer {
             2 => Refusal::Crossed,
             3 => Refusal::Known,
             4 => Refusal::Full,
+            5 => Refusal::Busy,
             _ => return Err("an answer for no known reason"),
         };
         Ok(Answer::Refused { why, proof })
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(parse_question(&question(&[3; PROOF_BYTES], 77)), ([3; PROOF_BYTES], 77));
         let mut answers = vec![Answer::Accepted { proof: [4; PROOF_BYTES], message_max: 5 }];
         answers.extend(
-            [Refusal::Proof, Refusal::Crossed, Refusal::Known, Refusal::Full]
+            [Refusal::Proof, Refusal::Crossed, Refusal::Known, Refusal::Full, Refusal::Busy]
                 .map(|why| Answer::Refused { why, proof: [6; PROOF_BYTES] }),
         );
         for answer in answers {

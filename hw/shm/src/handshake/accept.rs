@@ -10,7 +10,9 @@ use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::peers::{Attempt, OfferedRing, PeerState};
 use crate::watcher::{Watched, Watcher};
-use tagmatch_device::{Address, DeviceError, DownReason, Event, InCall, PeerId, Shortage};
+use tagmatch_device::{
+    Address, DeviceError, DownReason, Event, InCall, PeerId, Shortage, WaitingPeers,
+};
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket::{self, Packet};
@@ -20,9 +22,6 @@ use tagmatch_os::socket::{self, Packet};
 const MUTE_DELAY: Duration = Duration::from_millis(20);
 /// Most pending connections. One more, and the oldest is closed.
 const PENDING_MAX: usize = 64;
-/// Most peers that wait until this process has what a connection needs. No worker has more peers at
-/// a time.
-const WAITING_MAX: usize = 4096;
 /// Most connections that are accepted at a time.
 const ACCEPTS_MAX: usize = 64;
 
@@ -47,42 +46,6 @@ impl From<Refusal> for NoAnswer {
     }
 }
 
-/// A peer that could not be accepted, since this process lacks something.
-struct Waiting {
-    address: Address,
-    /// When its first hello came, and its last one.
-    first: Instant,
-    last: Instant,
-}
-
-/// The peers that could not be accepted for want of something, and try again.
-#[derive(Default)]
-struct WaitingPeers(Vec<Waiting>);
-
-impl WaitingPeers {
-    /// Notes a hello that can't be accepted. Returns whether the peer has waited for `time`; it is
-    /// forgotten then. A peer that didn't try again for so long is forgotten, too.
-    fn note(&mut self, address: Address, now: Instant, time: Duration) -> bool {
-        self.0.retain(|peer| now.duration_since(peer.last) < time);
-        let Some(at) = self.0.iter().position(|peer| peer.address == address) else {
-            if self.0.len() < WAITING_MAX {
-                self.0.push(Waiting { address, first: now, last: now });
-            }
-            return false;
-        };
-        self.0[at].last = now;
-        let has_waited = now.duration_since(self.0[at].first) >= time;
-        if has_waited {
-            self.0.swap_remove(at);
-        }
-        has_waited
-    }
-
-    fn forget(&mut self, address: &Address) {
-        self.0.retain(|peer| peer.address != *address);
-    }
-}
-
 /// The listener with its pending connections.
 pub(crate) struct Acceptor {
     listener: Listener,
@@ -93,6 +56,8 @@ pub(crate) struct Acceptor {
     muted_until: Option<Instant>,
     pending: Vec<PendingConnection>,
     waiting: WaitingPeers,
+    /// The beginning of the clock of `waiting`.
+    began: Instant,
     next_id: u32,
 }
 
@@ -104,8 +69,15 @@ impl Acceptor {
             .in_call("listen on an abstract socket")?;
         watcher.watch(listener.as_fd(), Watched::Listener).in_call("epoll_ctl")?;
         let spare = Some(listener.as_fd().try_clone_to_owned().in_call("dup")?);
-        let (pending, waiting) = (Vec::new(), WaitingPeers::default());
-        Ok(Acceptor { listener, spare, muted_until: None, pending, waiting, next_id: 0 })
+        Ok(Acceptor {
+            listener,
+            spare,
+            muted_until: None,
+            pending: Vec::new(),
+            waiting: WaitingPeers::default(),
+            began: Instant::now(),
+            next_id: 0,
+        })
     }
 
     /// Refuses further connections.
@@ -217,7 +189,8 @@ impl Acceptor {
             }
             Err(NoAnswer::Refused(refusal)) => refusal,
             Err(NoAnswer::Shortage(shortage)) => {
-                if self.waiting.note(hello.address, now, local.config.connect_timeout) {
+                let (now, limit) = (now.duration_since(self.began), local.config.connect_timeout);
+                if self.waiting.note(hello.address, now, limit) {
                     report(connections, hello.address, shortage);
                     Refusal::Full
                 } else {

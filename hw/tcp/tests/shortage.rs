@@ -1,0 +1,76 @@
+//! A process that runs out of descriptors: connections are made once there are some again, and what
+//! is lacking is reported, and not taken for a fault of the peer.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Owned, config, connect, poll, tcp, wait_for};
+use tagmatch_device::{Device, DownReason, Shortage};
+use tagmatch_tcp::TcpConfig;
+use tagmatch_testkit::process::Descriptors;
+
+const LACKING: DownReason = DownReason::Shortage(Shortage::Descriptors);
+
+fn impatient() -> TcpConfig {
+    TcpConfig { connect_timeout: Duration::from_millis(200), ..config() }
+}
+
+#[test]
+fn a_worker_without_descriptors_connects_once_it_has_some() {
+    let descriptors = Descriptors::alone();
+    // For the socket, for the one that the peer accepts, and some that the peer leaves.
+    for free in [0, 1, 2, 4] {
+        let (mut a, mut b) = (tcp(config()), tcp(config()));
+        let held = descriptors.leave(free);
+        let to_b = a.connect(&b.address()).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(60) {
+            assert!(poll(&mut a).is_none() && poll(&mut b).is_none(), "{free} free");
+        }
+        drop(held);
+        let mut ups = 0;
+        wait_for(&mut [&mut a, &mut b], "the connection", |index, event| match event {
+            Owned::Up(peer, _) => {
+                assert!(index == 1 || peer == to_b);
+                ups += 1;
+                (ups == 2).then_some(())
+            }
+            other => panic!("{free} free: {other:?}"),
+        });
+    }
+}
+
+#[test]
+fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
+    let descriptors = Descriptors::alone();
+    let (mut a, mut b) = (tcp(impatient()), tcp(impatient()));
+    let held = descriptors.leave(0);
+    let to_b = a.connect(&b.address()).unwrap();
+    let down = wait_for(&mut [&mut a], "the report", |_, event| Some(event));
+    assert!(matches!(down, Owned::Down(peer, LACKING) if peer == to_b), "{down:?}");
+    drop(held);
+    connect(&mut tcp(impatient()), &mut b);
+}
+
+#[test]
+fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
+    let descriptors = Descriptors::alone();
+    let (mut a, mut b) = (tcp(impatient()), tcp(impatient()));
+    // The caller has a descriptor, and the peer leaves the last ones to peers that it connects to.
+    let held = descriptors.leave(4);
+    let to_b = a.connect(&b.address()).unwrap();
+    let (mut of_a, mut of_b) = (None, None);
+    wait_for(&mut [&mut a, &mut b], "both reports", |index, event| {
+        match (index, event) {
+            (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
+            (1, Owned::Down(peer, reason)) => of_b = Some((peer, reason)),
+            other => panic!("{other:?}"),
+        }
+        (of_a.is_some() && of_b.is_some()).then_some(())
+    });
+    let (peer, reason) = of_b.unwrap();
+    assert_eq!((reason, b.peer_address(peer)), (LACKING, Some(a.address())));
+    assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
+    drop(held);
+}
