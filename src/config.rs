@@ -192,9 +192,8 @@ pub struct Config {
     /// bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used over UCX.
     pub unexpected_bytes: u64,
     /// Unexpected messages of all peers together that may wait in this worker. When there are as
-    /// many, peers wait. Each peer may always have
-    /// [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests waiting. 1 to
-    /// 2^30; default: 2^18. Not used over UCX.
+    /// many, peers wait. Each peer may always have 16 rendezvous requests waiting. 1 to 2^30;
+    /// default: 2^18. Not used over UCX.
     pub unexpected_messages: u64,
     /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
     /// percent: 1 to 100; default: 50. Not used over UCX.

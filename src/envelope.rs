@@ -129,7 +129,7 @@ impl Match {
 }
 
 /// A pattern of [`TagLayout::pattern`](crate::TagLayout::pattern) as a match. A source that the
-/// pattern names beside its tag ([`Pattern::from_source`]) is the number of a peer
+/// pattern names beside its tag (`Pattern::from_source`) is the number of a peer
 /// ([`Peer::number`]) of the worker that the match is used on.
 ///
 /// ```

@@ -36,7 +36,7 @@
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
-//! | only match | [`soft`] |
+//! | only match | `soft`, which is the crate `tagmatch-soft` |
 //!
 //! How it works inside is in the repository's ARCHITECTURE.md.
 

@@ -89,7 +89,7 @@ pub struct Counters {
     /// Rendezvous requests that left the unexpected list because their sender went down.
     pub lost_rendezvous: u64,
     /// Messages whose senders were down, and that were dropped to make room for others: see
-    /// [`CreditConfig::pool`](crate::CreditConfig::pool).
+    /// `CreditConfig::pool`.
     pub lost_messages: u64,
     /// Credit messages sent.
     pub credits_sent: u64,

@@ -133,7 +133,7 @@ pub enum Fault {
         errno: i32,
     },
     /// The NIC gave the receive a message of another sender than the one that was promised to be
-    /// the only one ([`Engine::receive_with`](crate::Engine::receive_with)). The message is lost;
+    /// the only one (`Engine::receive_with`). The message is lost;
     /// the buffer's contents are unspecified.
     #[error("{sender} sent a message with a tag that only {named} sends messages with")]
     WrongSender {

@@ -11,7 +11,7 @@ use crate::requests::REQUESTS_MAX;
 use crate::unexpected::UnexpectedMessage;
 
 impl Core {
-    /// See [`Engine::observe`](crate::Engine::observe).
+    /// See `Engine::observe`.
     pub(crate) fn observe(&mut self, mut observer: Box<dyn ListObserver>) {
         observer.source_bits(self.source_bits);
         let rx = &mut self.receiver;

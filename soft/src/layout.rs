@@ -86,7 +86,7 @@ impl TagLayout {
     /// A layout with these widths. Bits that no field covers stay zero.
     ///
     /// # Errors
-    /// [`LayoutError::TooWide`] if they add up to more than 64.
+    /// `LayoutError::TooWide` if they add up to more than 64.
     pub const fn new(
         context_bits: u32,
         source_bits: u32,
@@ -150,7 +150,7 @@ impl TagLayout {
     /// The tag that a message of this envelope carries.
     ///
     /// # Errors
-    /// [`LayoutError::OutOfRange`] for the first value that is wider than its field.
+    /// `LayoutError::OutOfRange` for the first value that is wider than its field.
     pub fn pack(&self, context: u64, source: u64, tag: u64) -> Result<Tag, LayoutError> {
         let context = check("context", context, self.context_bits)?;
         let source = check("source", source, self.source_bits)?;
@@ -176,7 +176,7 @@ impl TagLayout {
     /// so a pattern that names all three fields is exact.
     ///
     /// # Errors
-    /// [`LayoutError::OutOfRange`] for the first value that is wider than its field.
+    /// `LayoutError::OutOfRange` for the first value that is wider than its field.
     pub fn pattern(
         &self,
         context: u64,

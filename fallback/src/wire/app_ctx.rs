@@ -7,7 +7,7 @@ use std::fmt;
 /// | bits | meaning |
 /// |---|---|
 /// | 31 | *ack wanted*: the receiver answers with FIN once the bytes are in its buffer |
-/// | 30 | *companion*: of a rendezvous; a [`Control::Companion`](super::Control::Companion) follows with what a NIC drops |
+/// | 30 | *companion*: of a rendezvous; a `Control::Companion` follows with what a NIC drops |
 /// | 29 | *rendezvous*: a NIC that has matched does not say whether it was one |
 /// | 20..29 | generation of the operation |
 /// | 0..20 | index of the operation |
@@ -53,7 +53,7 @@ impl AppCtx {
         self.0 & Self::RENDEZVOUS != 0
     }
 
-    /// Whether a [`Control::Companion`](super::Control::Companion) follows.
+    /// Whether a `Control::Companion` follows.
     pub fn has_companion(self) -> bool {
         self.0 & Self::COMPANION != 0
     }

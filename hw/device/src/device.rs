@@ -311,7 +311,7 @@ impl DeviceError {
         move |source| DeviceError::System { call, source, hint }
     }
 
-    /// The error of a device that holds [`Key::SHORT_MAX`] exposed buffers.
+    /// The error of a device that holds `Key::SHORT_MAX` exposed buffers.
     pub fn too_many_exposed() -> DeviceError {
         DeviceError::Exhausted { what: "exposed buffer", limit: Key::SHORT_MAX as usize }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A network that carries messages between workers. A worker may be on several.
 ///
-/// The first that two workers can use together is the one that they use; see [`route`](crate::contents::route).
+/// The first that two workers can use together is the one that they use; see `contents::route`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Network {
     /// The shared memory of one machine.

@@ -38,7 +38,7 @@ impl Secret {
     }
 
     /// A new secret: 32 random bytes of the operating system, as 64 hexadecimal digits. The digits
-    /// can be handed to other processes in [`SECRET`](super::SECRET) or in a file.
+    /// can be handed to other processes in `TAGMATCH_SECRET` or in a file.
     ///
     /// # Errors
     /// getrandom(2) fails.

@@ -18,8 +18,8 @@ pub const SECRET: &str = "TAGMATCH_SECRET";
 pub const SECRET_FILE: &str = "TAGMATCH_SECRET_FILE";
 
 impl Secret {
-    /// The secret that the environment gives: the contents of the file that [`SECRET_FILE`] names,
-    /// or else the value of [`SECRET`]; `None` if neither is set.
+    /// The secret that the environment gives: the contents of the file that `TAGMATCH_SECRET_FILE`
+    /// names, or else the value of `TAGMATCH_SECRET`; `None` if neither is set.
     ///
     /// # Errors
     /// There is a secret, and it can't be used. The error says why.
