@@ -12,6 +12,7 @@ use tagmatch_device::{
     Buffer, Device, DeviceError, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused,
 };
 use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_testkit::process::may_have_descriptors;
 
 fn expect_message(tcp: &mut Tcp, from: PeerId, immediate: Option<u32>, bytes: &[u8]) {
     wait_for(&mut [tcp], "a message", |_, event| match event {
@@ -215,6 +216,9 @@ fn workers_on_two_threads_may_connect_at_once() {
 
 #[test]
 fn forty_workers_exchange_messages() {
+    if !may_have_descriptors(4096) {
+        return;
+    }
     const COUNT: usize = 40;
     let small = TcpConfig { outbox_bytes: 4096, message_max: 256, ..config() };
     let mut workers: Vec<Tcp> = (0..COUNT).map(|_| tcp(small.clone())).collect();
