@@ -101,7 +101,7 @@ pub struct Counters {
     /// and without being disconnected by this worker.
     pub peer_faults: u64,
     /// Peers that went down and were forgotten: see
-    /// [`EngineConfig::departed_max`](crate::EngineConfig::departed_max).
+    /// `EngineConfig::departed_max`.
     pub peers_forgotten: u64,
     /// Events of the NIC's list that its rules don't allow; the list is not used any more then.
     pub list_faults: u64,

@@ -39,7 +39,7 @@ pub enum PeerFault {
     #[error("this worker disconnected it")]
     Disconnected,
     /// It went down so long ago that the reason is forgotten: see
-    /// [`EngineConfig::departed_max`](crate::EngineConfig::departed_max).
+    /// `EngineConfig::departed_max`.
     #[error("it went down, and so many have since that the reason is forgotten")]
     Forgotten,
 }
