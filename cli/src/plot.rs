@@ -4,6 +4,7 @@
 //! `draw` writes SVG.
 
 mod axis;
+mod colours;
 mod draw;
 mod figure;
 mod figures;
@@ -38,7 +39,7 @@ pub(crate) fn of_run(run: &SavedRun, command: &str) -> String {
     let machine = [run.cpu.as_deref(), run.kernel.as_deref()];
     let machine = machine.into_iter().flatten().collect::<Vec<_>>().join(", Linux ");
     let version = env!("CARGO_PKG_VERSION");
-    render(&figures, &[format!("{machine}; tagperf {version}"), format!("$ {command}")])
+    render(&figures, &[format!("{machine}; tagperf {version}"), format!("$ {command}")], &[])
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Draws charts as SVG: a white page, dark text, a light grid, colours that people with any colour
-//! vision tell apart (Okabe and Ito), and the legend beside the curves, never over them.
+//! Draws charts as SVG: a white page, dark text, a light grid, and the legend beside the curves,
+//! never over them.
 
 use super::axis::Tick;
-use super::figure::{Figure, LINES_MAX, Line};
+use super::colours::Colours;
+use super::figure::{Figure, Line};
 use crate::units::shorten;
 
 /// Width and height of a chart with all around it.
@@ -29,11 +30,11 @@ const GRID: &str = "#d4d4d4";
 const FINE_GRID: &str = "#eeeeee";
 /// The curves that stand out: the median, and this library beside others.
 const STRONG: [&str; 2] = ["p50", "tagmatch"];
-const COLOURS: [&str; LINES_MAX] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000"];
 
-/// Draws `figures` below `heading`, two side by side if there are several.
-pub fn render(figures: &[Figure], heading: &[String]) -> String {
+/// Draws `figures` below `heading`, two side by side if there are several. A name of a line has one
+/// colour in all of them; names of `series` have those of every page that is drawn with this list.
+pub fn render(figures: &[Figure], heading: &[String], series: &[String]) -> String {
+    let colours = Colours::new(series, figures);
     let columns = if figures.len() > 1 { 2 } else { 1 };
     let rows = figures.len().div_ceil(columns).max(1);
     let head = HEAD_PX + HEAD_LINE_PX * heading.len() as f64;
@@ -45,7 +46,7 @@ pub fn render(figures: &[Figure], heading: &[String]) -> String {
     }
     for (at, figure) in figures.iter().enumerate() {
         let corner = ((at % columns) as f64 * PANEL.0, head + (at / columns) as f64 * PANEL.1);
-        panel(&mut svg, figure, corner);
+        panel(&mut svg, figure, &colours.of_lines(figure), corner);
     }
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -122,7 +123,7 @@ fn legend_px(lines: &[Line]) -> f64 {
     LEGEND_PX + LEGEND_CHAR_PX * chars.clamp(16, LEGEND_CHARS) as f64
 }
 
-fn panel(svg: &mut Svg, figure: &Figure, corner: (f64, f64)) {
+fn panel(svg: &mut Svg, figure: &Figure, colours: &[&str], corner: (f64, f64)) {
     let lines = &figure.lines;
     let curves: Vec<_> = lines.iter().map(|line| places(figure, line)).collect();
     let all = || curves.iter().flatten();
@@ -153,7 +154,7 @@ fn panel(svg: &mut Svg, figure: &Figure, corner: (f64, f64)) {
         }
     }
     svg.polyline(&[(left, top), (left, bottom), (right, bottom)], INK, 1);
-    for ((line, curve), colour) in lines.iter().zip(&curves).zip(COLOURS) {
+    for ((line, curve), colour) in lines.iter().zip(&curves).zip(colours) {
         let points: Vec<_> = curve.iter().map(|&(x, y)| (x_px(x), y_px(y))).collect();
         svg.polyline(&points, colour, if STRONG.contains(&&*line.name) { 4 } else { 2 });
         points.iter().filter(|_| figure.markers).for_each(|&point| svg.dot(point, colour));
@@ -171,7 +172,7 @@ fn panel(svg: &mut Svg, figure: &Figure, corner: (f64, f64)) {
     let (x, y) = (corner.0 + 24.0, f64::midpoint(top, bottom));
     let turned = format!("{style} transform=\"rotate(-90 {x:.1} {y:.1})\"");
     svg.text((x, y), &figure.y.label, "middle", &turned);
-    let named = if lines.len() > 1 { lines.iter().zip(COLOURS) } else { [].iter().zip(COLOURS) };
+    let named = lines.iter().zip(colours).filter(|_| lines.len() > 1);
     let entries = (0u32..).map(|at| top + 8.0 + 22.0 * f64::from(at));
     for ((line, colour), y) in named.zip(entries) {
         let x = right + RIGHT + 4.0;
@@ -193,7 +194,7 @@ mod tests {
         let figure = Figure { title, x, y, lines: Vec::new(), markers: false };
         let heading = ["x".repeat(300)];
         for (figures, shown) in [(1, 107), (2, 217), (3, 217)] {
-            let svg = render(&vec![figure.clone(); figures], &heading);
+            let svg = render(&vec![figure.clone(); figures], &heading, &[]);
             assert!(svg.contains(&format!(">{}...<", "x".repeat(shown))), "{figures}");
         }
     }

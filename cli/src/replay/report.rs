@@ -69,7 +69,11 @@ impl ReplayReport {
             format!("{}, {} operations", self.trace, show_count(self.facts.operations.total()));
         let command = format!("$ {}", plot::command_line());
         let sentence = self.verdict.verdict.clone();
-        plot::render(&[chart::figure(&self.facts.depth_over_time)], &[trace, command, sentence])
+        plot::render(
+            &[chart::figure(&self.facts.depth_over_time)],
+            &[trace, command, sentence],
+            &[],
+        )
     }
 
     /// The report as text, with a newline at its end.

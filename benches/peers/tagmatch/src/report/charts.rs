@@ -15,6 +15,7 @@ use crate::case::{Kind, Outcome};
 /// Writes all charts into `folder`, and gives their names.
 pub(crate) fn write(record: &Record, stat: Stat, folder: &Path) -> Outcome<Vec<String>> {
     fs::create_dir_all(folder)?;
+    let series = series(record, stat);
     let mut names = Vec::new();
     for distance in Distance::ALL {
         let rows = rows(record, distance, stat);
@@ -27,12 +28,21 @@ pub(crate) fn write(record: &Record, stat: Stat, folder: &Path) -> Outcome<Vec<S
             let figures: Vec<_> = figures.into_iter().filter(|f| !f.lines.is_empty()).collect();
             if !figures.is_empty() {
                 let name = format!("{kind}-{}.svg", distance.to_string().replace(' ', "-"));
-                fs::write(folder.join(&name), render(&figures, &heading))?;
+                fs::write(folder.join(&name), render(&figures, &heading, &series))?;
                 names.push(name);
             }
         }
     }
     Ok(names)
+}
+
+/// The names of all programs, so that each has one colour in all charts.
+fn series(record: &Record, stat: Stat) -> Vec<String> {
+    let rows = Distance::ALL.into_iter().flat_map(|distance| rows(record, distance, stat));
+    let cells = rows.flat_map(|row| row.cells);
+    let named = cells.filter(|cell| cell.program != FLOOR);
+    let names: BTreeSet<_> = named.map(|cell| full_name(&cell.program).to_owned()).collect();
+    names.into_iter().collect()
 }
 
 fn heading(record: &Record, distance: Distance) -> Vec<String> {
