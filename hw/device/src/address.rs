@@ -67,7 +67,11 @@ impl fmt::Debug for Address {
 impl FromStr for Address {
     type Err = AddressError;
 
+    /// Reads the digits. A line end behind them is left out, as a file or a program's output has
+    /// one.
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        let text = text.strip_suffix('\r').unwrap_or(text);
         if let Some(position) = text.bytes().position(|c| !c.is_ascii_hexdigit()) {
             return Err(AddressError::Digit { position });
         }
@@ -92,7 +96,9 @@ mod tests {
     fn text_and_bytes_round_trip() {
         let address = Address::from_bytes(&[0, 0x7f, 0xa5, 0xff]).unwrap();
         assert_eq!(address.to_string(), "007fa5ff");
-        assert_eq!("007FA5ff".parse::<Address>(), Ok(address));
+        for text in ["007FA5ff", "007fa5ff\n", "007fa5ff\r\n"] {
+            assert_eq!(text.parse::<Address>(), Ok(address));
+        }
     }
 
     #[test]
@@ -101,6 +107,10 @@ mod tests {
         assert_eq!(Address::from_bytes(&[1; 65]), Err(AddressError::Length { length: 65 }));
         assert!(Address::from_bytes(&[1; 64]).is_ok());
         assert_eq!("00g0".parse::<Address>(), Err(AddressError::Digit { position: 2 }));
+        for line in ["\n00", "00\n\n", " 00", "00 "] {
+            assert!(matches!(line.parse::<Address>(), Err(AddressError::Digit { .. })));
+        }
+        assert_eq!("\n".parse::<Address>(), Err(AddressError::Length { length: 0 }));
         assert_eq!("abc".parse::<Address>(), Err(AddressError::Length { length: 2 }));
         assert_eq!("".parse::<Address>(), Err(AddressError::Length { length: 0 }));
         assert_eq!("é0".parse::<Address>(), Err(AddressError::Digit { position: 0 }));
