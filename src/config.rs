@@ -122,6 +122,9 @@ pub enum DeviceConfig {
     /// masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
+    /// There is no device, which is an error of the build.
+    #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+    None(std::convert::Infallible),
 }
 
 impl Default for DeviceConfig {
@@ -136,8 +139,13 @@ impl Default for DeviceConfig {
         return DeviceConfig::Verbs(VerbsConfig::default());
         #[cfg(all(feature = "tcp", not(any(feature = "shm", feature = "verbs"))))]
         return DeviceConfig::Tcp(TcpConfig::default());
-        #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs")))]
+        #[cfg(all(
+            feature = "ucx",
+            not(any(feature = "shm", feature = "tcp", feature = "verbs"))
+        ))]
         return DeviceConfig::Ucx(UcxConfig::default());
+        #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+        unreachable!("it doesn't compile without a device")
     }
 }
 

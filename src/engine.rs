@@ -41,6 +41,9 @@ pub(crate) enum WorkerEngine {
     /// Leaves matching to UCX.
     #[cfg(feature = "ucx")]
     Ucx(Box<Delegated<Ucx>>),
+    /// Without a device, so that the error above is the only one.
+    #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+    None(std::convert::Infallible),
 }
 
 impl WorkerEngine {
@@ -69,6 +72,8 @@ impl WorkerEngine {
             }
             #[cfg(feature = "ucx")]
             DeviceConfig::Ucx(ucx) => Self::on_ucx(ucx, config)?,
+            #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+            DeviceConfig::None(never) => match *never {},
         })
     }
 
@@ -107,6 +112,8 @@ macro_rules! on {
             WorkerEngine::Matching($matching) => $call,
             #[cfg(feature = "ucx")]
             WorkerEngine::Ucx($ucx) => $other,
+            #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
+            WorkerEngine::None(never) => match *never {},
         }
     };
 }
@@ -146,7 +153,8 @@ impl WorkerEngine {
     }
 
     pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
-        let buffer = on!(self, engine => engine.device_mut().allocate(length), _ => None);
+        let buffer: Option<Buffer> =
+            on!(self, engine => engine.device_mut().allocate(length), _ => None);
         buffer.unwrap_or_else(|| Buffer::zeroed(length))
     }
 
@@ -256,7 +264,7 @@ impl WorkerEngine {
         tag: Tag,
         payload: &[u8],
     ) -> Result<(), Box<Fault>> {
-        let sent = on!(
+        let sent: Result<bool, Fault> = on!(
             self,
             engine => {
                 if engine.inject_at_once(peer, tag, None, payload) {
@@ -280,7 +288,7 @@ impl WorkerEngine {
         payload: &[u8],
         copies_max: u64,
     ) -> Result<bool, Box<Fault>> {
-        let sent = on!(
+        let sent: Result<bool, Fault> = on!(
             self,
             engine => {
                 if engine.inject_at_once(peer, tag, immediate, payload) {
@@ -391,8 +399,11 @@ impl WorkerEngine {
 
     #[inline(always)]
     pub(crate) fn queue(&mut self, request: RequestId, context: u64) {
-        let requests = on!(self, engine => engine.requests_mut(), engine => engine.requests_mut());
-        requests.queue(request, context);
+        on!(
+            self,
+            engine => engine.requests_mut().queue(request, context),
+            engine => engine.requests_mut().queue(request, context)
+        );
     }
 
     pub(crate) fn is_queued(&self, request: RequestId) -> bool {
