@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Devices, what each can do, and what to do about missing ones
     Info,
-    /// Run a recorded matching history (tagtrace 1) through the matcher
+    /// Run recorded matching histories (tagtrace 1 and 2) through the matcher
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Replay),
     /// Compare two runs: is the later one slower?

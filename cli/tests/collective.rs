@@ -90,6 +90,7 @@ fn ranks_of_a_job_measure_together_and_one_tells() {
     assert!(rows[0].trim_start().starts_with("size        avg        min        max"), "{said}");
     assert!(rows[1].trim_start().starts_with("8 B") && rows[1].ends_with("20"), "{said}");
     assert_eq!(said.matches("\n# matched     ").count(), 1, "{said}");
+    assert!(said.contains("0 receives") && said.contains("--by-messages measures"), "{said}");
 }
 
 #[test]

@@ -61,6 +61,14 @@ fn record(scratch: &Scratch, name: &str, messages: u64) -> String {
 }
 
 #[test]
+fn the_help_names_both_formats() {
+    let tagperf = env!("CARGO_BIN_EXE_tagperf");
+    let help = Command::new(tagperf).args(["replay", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("tagtrace 1 and 2"), "{help}");
+}
+
+#[test]
 fn a_recorded_trace_is_replayed_like_any_other() {
     let scratch = Scratch::new("recorded");
     let trace = record(&scratch, "rank-0.trace", 300);

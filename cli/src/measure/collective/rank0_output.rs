@@ -149,7 +149,8 @@ impl Rank0Output {
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let interrupted = self.document.interrupted();
         let matching = self.document.matching;
-        let matched = where_matched(&matching, self.document.config.hw_tags);
+        let mut matched = where_matched(&matching, self.document.config.hw_tags);
+        matched.extend(without_receives(&matching, self.document.config.by_messages));
         self.people.print(&Style::stdout().block(&environment::lines(&matched)))?;
         if interrupted {
             let rows = self.document.results();
@@ -166,4 +167,13 @@ impl Rank0Output {
             None => reported,
         }
     }
+}
+
+/// Why ranks have received nothing, if they haven't.
+fn without_receives(matching: &Matching, by_messages: bool) -> Option<(&'static str, String)> {
+    let Matching { hardware, posted, unexpected, by_device, .. } = matching;
+    let has_received = hardware + posted + unexpected + by_device > 0;
+    let why = "the ranks of a machine meet in memory that they share, without messages; \
+               --by-messages measures with messages";
+    (!has_received && !by_messages).then(|| ("no message", why.to_owned()))
 }
