@@ -32,10 +32,9 @@ use signal_hook::consts::SIGCHLD;
 
 use super::event::{LauncherEvent, SignalWatch, next};
 use super::launch::LaunchError;
+use super::part::GUARD;
 use crate::inherit;
 
-/// The variable that has the number of the pipe's descriptor in the guardian.
-pub(super) const GUARD: &str = "TAGMATCH_LAUNCH_GUARD";
 /// How long the processes below this one may take to end after SIGKILL. One that hangs in the kernel
 /// is left.
 const END_TIME: Duration = Duration::from_secs(10);

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use tagmatch_secret::{SECRET, SECRET_FILE, Secret};
 
 use super::failure::Member;
-use super::guard::GUARD;
 use super::launch::LaunchError;
 
+/// The variable that has the number of a descriptor in a launcher's guardian. It is not passed on.
+pub(super) const GUARD: &str = "TAGMATCH_LAUNCH_GUARD";
 /// Prefixes of the variables by which another launcher may have started this process. They are not
 /// passed on.
 const FOREIGN_VARIABLES: [&str; 2] = ["PMI_", "PMIX_"];

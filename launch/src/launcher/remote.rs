@@ -18,10 +18,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::event::LauncherEvent;
 use super::failure::Member;
 use super::frame::{self, FromHelper, GREETING, ToHelper};
-use super::guard::GUARD;
 use super::hosts::Hosts;
 use super::launch::LaunchError;
 use super::link::Link;
+use super::part::GUARD;
 use super::printer::{PrintSource, Printer};
 
 /// The agent, unless another one is named. It asks for no password, since it can't read from the
