@@ -99,6 +99,7 @@ impl Config {
 
 /// Which device carries a worker's messages. A worker reaches workers with the same kind of device.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once for each worker")]
 #[non_exhaustive]
 pub enum DeviceConfig {
     /// Shared memory with the peers of this machine, network namespace and user; with all others
