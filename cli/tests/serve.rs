@@ -177,7 +177,7 @@ fn connections_that_never_prove_themselves_keep_no_client_out() {
     let strangers: Vec<_> = (0..60)
         .map(|number| {
             let mut stranger = connect();
-            stranger.write_all(&[b"{", &b"\x01"[..], b""][number % 3]).unwrap();
+            stranger.write_all([b"{", &b"\x01"[..], b""][number % 3]).unwrap();
             stranger
         })
         .collect();
