@@ -162,6 +162,12 @@ impl<N: Net> Runtime<N> {
         self.driver().allocator.free_count()
     }
 
+    /// How many agreements this process keeps: those under way, and those that another member may
+    /// still ask about. Agreements of communicators that are freed are kept, too, up to 1024.
+    pub fn kept_agreements(&self) -> usize {
+        self.driver().lock().ft.kept_agreements()
+    }
+
     /// Gives room for buffered sends, in bytes: each takes its length and
     /// [`Self::BUFFER_OVERHEAD`].
     ///

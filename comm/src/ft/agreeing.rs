@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::driver::MachineIo;
+use crate::error::Error;
 use crate::net::Net;
 
 use super::agree::Value;
@@ -28,8 +29,18 @@ impl Agree {
         self.flags = flags;
     }
 
-    pub(crate) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Value> {
+    /// Goes on. The result is the decision.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`]: the agreement is part of an operation of a communicator that was revoked.
+    pub(crate) fn step<N: Net>(
+        &mut self,
+        io: &mut MachineIo<'_, N>,
+    ) -> Option<Result<Value, Error>> {
         let MachineIo { net, ft, .. } = io;
+        if self.life.is_given_up() {
+            return Some(Err(Error::Revoked));
+        }
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);
         } else if net.progress() > 0 {
@@ -39,6 +50,6 @@ impl Agree {
         ft.expect();
         let decision = ft.decision(net, self.life.key, self.number)?;
         self.life.end(self.number);
-        Some(decision)
+        Some(Ok(decision))
     }
 }

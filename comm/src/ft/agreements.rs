@@ -36,6 +36,10 @@ pub(super) struct Agreements {
 }
 
 impl Agreements {
+    pub(super) fn count(&self) -> usize {
+        self.kept.len()
+    }
+
     pub(super) fn contains(&self, name: AgreementName) -> bool {
         self.kept.contains_key(&name)
     }

@@ -90,8 +90,9 @@ impl<N: Net> Machine<N> for Agreeing {
     type Output = Agreed;
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Agreed, Error>> {
-        let decision = self.0.step(io)?;
-        let unacknowledged = decision.unacknowledged();
-        Some(Ok(Agreed { flags: decision.flags, unacknowledged }))
+        Some(self.0.step(io)?.map(|decision| {
+            let unacknowledged = decision.unacknowledged();
+            Agreed { flags: decision.flags, unacknowledged }
+        }))
     }
 }

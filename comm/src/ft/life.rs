@@ -23,6 +23,9 @@ pub(crate) struct Life {
     /// In an intercommunicator: the members of the remote group, which receive in another context.
     remote: Option<RemoteRanks>,
     revoked: AtomicBool,
+    /// The communicator that an operation belongs to, if this is the life of that operation's
+    /// agreements, and the revocation of the communicator ends them.
+    within: Option<Arc<Life>>,
     /// The number of known failures.
     known: AtomicU32,
     /// The number of acknowledged failures: the first ones of those known.
@@ -56,6 +59,7 @@ impl Life {
             receives_in: id,
             remote: None,
             revoked: AtomicBool::new(false),
+            within: None,
             known: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
@@ -85,8 +89,21 @@ impl Life {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For the agreements of an operation of a communicator: they are numbered apart from the
+    /// program's agreements, because not all members may reach the operation. The revocation of the
+    /// communicator ends them, as it ends the operation.
+    pub(crate) fn within(self, of: &Arc<Life>) -> Self {
+        Life { within: Some(Arc::clone(of)), ..self }
+    }
+
+    #[inline]
     pub(crate) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Relaxed)
+    }
+
+    /// Whether the agreements of this life have ended without a decision.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.within.as_ref().is_some_and(|life| life.is_revoked())
     }
 
     pub(super) fn revoke(&self) {

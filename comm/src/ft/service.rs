@@ -253,6 +253,9 @@ impl<N: Net> Service<N> {
             life.revoke();
             self.resting.revoke(&life);
         }
+        for life in self.registry.lives().filter(|life| life.is_given_up()) {
+            self.agreements.drop_below(life.key, u32::MAX);
+        }
         self.revocations.add(net, (&self.context, &self.registry), key, group);
     }
 
@@ -291,6 +294,11 @@ impl<N: Net> Service<N> {
         self.agreements.vote(net, &self.context, name, (flags, low), &life.acknowledged());
     }
 
+    /// How many agreements are kept.
+    pub(crate) fn kept_agreements(&self) -> usize {
+        self.agreements.count()
+    }
+
     /// The decision of an agreement. From then on, all members that have not contributed are known
     /// to be down.
     pub(super) fn decision(&mut self, net: &mut N, key: Key, number: u32) -> Option<Value> {
@@ -317,7 +325,8 @@ impl<N: Net> Service<N> {
             let Some(life) = self.registry.life(key) else {
                 return self.early.keep(from, Control::Agree { key, number, message });
             };
-            if life.is_over(number) || life.group.rank(from).is_none() {
+            let is_over = life.is_over(number) || life.is_given_up();
+            if is_over || life.group.rank(from).is_none() {
                 return;
             }
             let of = (&self.context, &self.registry);

@@ -118,19 +118,22 @@ impl<N: Net> Machine<N> for ShrinkMachine {
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Created, Error>> {
         loop {
             match &mut self.stage {
-                ShrinkStage::Counting(agree) => {
-                    let decision = agree.step(io)?;
-                    self.stage = self.allocate(&decision);
-                }
+                ShrinkStage::Counting(agree) => match agree.step(io)? {
+                    Ok(decision) => self.stage = self.allocate(&decision),
+                    Err(error) => return Some(Err(error)),
+                },
                 ShrinkStage::Reducing(round) => {
                     let reduced = round.step(io)?;
                     let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
                     self.stage = ShrinkStage::Concluding { reduced, agree };
                 }
                 ShrinkStage::Concluding { reduced, agree } => {
-                    let decision = agree.step(io)?;
+                    let agreed = match agree.step(io)? {
+                        Ok(decision) => decision.flags,
+                        Err(error) => return Some(Err(error)),
+                    };
                     let mut allocation = self.allocation.take()?;
-                    let Some(all) = reduced.as_ref().ok().filter(|_| decision.flags == 1) else {
+                    let Some(all) = reduced.as_ref().ok().filter(|_| agreed == 1) else {
                         self.stage = ShrinkStage::Counting(Agree::new(&self.life, u64::MAX));
                         continue;
                     };

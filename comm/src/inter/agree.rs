@@ -47,10 +47,11 @@ impl<N: Net> Machine<N> for Agreeing {
     type Output = InterAgreed;
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<InterAgreed, Error>> {
-        let value = self.agree.step(io)?;
-        let flags = (value.flags << self.own >> u32::BITS) as u32;
-        let unacknowledged = value.unacknowledged();
-        let unacknowledged = unacknowledged.iter().filter_map(|rank| self.group.process(*rank));
-        Some(Ok(InterAgreed { flags, unacknowledged: Group::new(unacknowledged) }))
+        Some(self.agree.step(io)?.map(|value| {
+            let flags = (value.flags << self.own >> u32::BITS) as u32;
+            let unacknowledged = value.unacknowledged();
+            let unacknowledged = unacknowledged.iter().filter_map(|rank| self.group.process(*rank));
+            InterAgreed { flags, unacknowledged: Group::new(unacknowledged) }
+        }))
     }
 }

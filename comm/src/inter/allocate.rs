@@ -60,7 +60,10 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                     self.stage = AllocateStage::Agreeing(reduced, Agree::new(&self.life, flags));
                 }
                 AllocateStage::Agreeing(reduced, agree) => {
-                    let agreed = agree.step(io)?.flags;
+                    let agreed = match agree.step(io)? {
+                        Ok(decision) => decision.flags,
+                        Err(error) => return Some(Err(error)),
+                    };
                     let all = match reduced {
                         Ok(all) if agreed & 1 == 1 => all,
                         Ok(_) => return Some(Err(Error::ProcessFailed { rank: None })),

@@ -102,7 +102,13 @@ impl AttemptStart {
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
         let attempt = epoch(&[inner.life.key.epoch, made, ATTEMPT], group, group);
-        let life = Arc::new(Life::new(parent.id(), attempt, group, channel.own));
+        let life = Life::new(parent.id(), attempt, group, channel.own);
+        // A member that gives up after a revocation may have another result than the others, so
+        // only a creation without uniformity is given up.
+        let life = Arc::new(match self.uniformity {
+            Uniformity::None => life.within(&inner.life),
+            Uniformity::Eventual | Uniformity::Strict => life,
+        });
         driver.register(&life);
         let allocation = driver.allocator.begin(parent.id(), channel.tag, Role::Member);
         let allocation = allocation.for_members(attempt, group);

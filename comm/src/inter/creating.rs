@@ -30,7 +30,7 @@ use crate::alloc::OwnedId;
 use crate::coll::{Exchange, algorithms};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Agree, Invitation, Life};
+use crate::ft::{Agree, Invitation, Life, Value};
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::Net;
@@ -282,6 +282,11 @@ impl Creating {
     }
 }
 
+/// Whether all members have contributed a 1.
+fn is_yes_of_all(agreed: &Value) -> bool {
+    agreed.flags == 1 && agreed.unacknowledged().is_empty()
+}
+
 impl<N: Net> Machine<N> for Creating {
     type Output = InterParts;
 
@@ -348,7 +353,7 @@ impl<N: Net> Machine<N> for Creating {
                     }
                 }
                 CreateStage::Knowing(agree) => {
-                    let known = agree.step(io)?.flags == 1;
+                    let known = agree.step(io)?.is_ok_and(|agreed| agreed.flags == 1);
                     self.compare(known)
                 }
                 CreateStage::Comparing(swap, known) => {
@@ -358,17 +363,14 @@ impl<N: Net> Machine<N> for Creating {
                     self.conclude(agreed && swapped.is_ok())
                 }
                 CreateStage::Concluding(agree) => {
-                    let agreed = agree.step(io)?;
-                    let is_whole = agreed.unacknowledged().is_empty();
-                    let is_made = agreed.flags == 1 && is_whole;
+                    let is_made = agree.step(io)?.is_ok_and(|agreed| is_yes_of_all(&agreed));
                     if !is_made && let Ok(InterParts { life, .. }) = &self.made {
                         io.ft.revoke(io.net, life.key, Group::clone(&life.group));
                     }
                     return Some(self.end(is_made));
                 }
                 CreateStage::AgreeingAsOne(agree) => {
-                    let agreed = agree.step(io)?;
-                    let is_made = agreed.flags == 1 && agreed.unacknowledged().is_empty();
+                    let is_made = agree.step(io)?.is_ok_and(|agreed| is_yes_of_all(&agreed));
                     return Some(self.end(is_made));
                 }
             };

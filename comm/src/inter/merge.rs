@@ -25,7 +25,8 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// No context id is free in all members of both groups, or a process is down. The error is the
-    /// same at all living members of both groups.
+    /// same at all living members of both groups. [`Error::Revoked`]: the intercommunicator was
+    /// revoked; then other members may have the communicator.
     pub fn merge(&self, high: bool) -> Collective<'_, N, Comm<N>> {
         Collective::begun_by(move || self.start_merge(high))
     }
@@ -38,7 +39,8 @@ impl<N: Net> InterComm<N> {
         let key = epoch(&origin, both, both);
         let (own, remote) = (self.id(), self.remote_id());
         let first = if self.is_first() { own } else { remote };
-        let attempt = Arc::new(Life::new(first, key, both, channel.own));
+        let attempt = Life::new(first, key, both, channel.own);
+        let attempt = Arc::new(attempt.within(life));
         driver.register(&attempt);
         // All processes of both groups must order this allocation alike among their others.
         let place = driver.settings.ids.sub(first, Sub::Merging);

@@ -218,7 +218,7 @@ impl<N: Net> Machine<N> for InterShrinkMachine {
             self.stage = match &mut self.stage {
                 InterShrinkStage::Counting(agree) => {
                     let decision = agree.step(io)?;
-                    match self.allocate(&decision) {
+                    match decision.and_then(|decision| self.allocate(&decision)) {
                         Ok(stage) => stage,
                         Err(error) => return Some(Err(error)),
                     }
@@ -228,9 +228,9 @@ impl<N: Net> Machine<N> for InterShrinkMachine {
                     self.compare(outcome.map(|(id, _)| id))
                 }
                 InterShrinkStage::Comparing(outcome, agree) => {
-                    let flags = agree.step(io)?.flags;
+                    let agreed = agree.step(io)?;
                     let outcome = std::mem::replace(outcome, Err(Error::AlreadyTaken));
-                    match self.conclude(flags) {
+                    match agreed.and_then(|decision| self.conclude(decision.flags)) {
                         Ok(None) => InterShrinkStage::Counting(Agree::new(&self.both, u64::MAX)),
                         Ok(Some(both)) => {
                             return Some(outcome.map(|id| self.make(io, id, both)));

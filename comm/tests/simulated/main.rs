@@ -8,6 +8,7 @@ mod attributes;
 mod collectives;
 mod communicators;
 mod creations;
+mod disagreeing;
 mod failures;
 mod ft;
 mod heartbeats;

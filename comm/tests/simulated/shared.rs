@@ -151,6 +151,25 @@ fn operations_by_messages_run_beside_those_in_shared_memory() {
     }
 }
 
+/// The operations that make the segment wait for it together. Later ones send no message.
+#[test]
+fn operations_that_begin_together_before_any_other_get_their_segment() {
+    let sent = |later: u32| {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let first = world.barrier().start();
+            let second = world.allreduce(vec![1; 8], &Op::bor()).start();
+            first.await.unwrap();
+            second.await.unwrap();
+            for _ in 0..later {
+                world.barrier().await.unwrap();
+            }
+        };
+        run((3, 3), 1, &[], program).unwrap().1
+    };
+    assert_eq!(sent(0), sent(20));
+}
+
 /// A member dies at each step of the run: while the segment is made, between the rounds of an
 /// operation, afterwards. The others learn of it, or are told by a revocation, and go on.
 #[test]

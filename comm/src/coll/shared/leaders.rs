@@ -30,10 +30,9 @@ use crate::ft::Life;
 use crate::net::Net;
 
 use super::local::Machines;
-use super::making::Making;
 use super::members::{SharedMembers, SharedState, Way};
 use super::operation::{Operation, Shape, Stand};
-use super::running::look_closely;
+use super::running::{look_closely, make};
 
 /// The operations that have leaders.
 pub(super) const COLLS: [Coll; 4] = [Coll::Barrier, Coll::Broadcast, Coll::Reduce, Coll::Allreduce];
@@ -104,8 +103,7 @@ fn begun<N: Net>(comm: &Comm<N>, call: Call) -> Result<Begun, Error> {
     algorithms::check(&call, comm.size())?;
     let number = leaders.members.take_number();
     if number == 1 {
-        let (life, local) = (&comm.inner.life, &leaders.machines.local);
-        leaders.members.make(Making::new(life, local, comm.channel()));
+        make(comm, &leaders.members, &leaders.machines.local, comm.channel());
     }
     Ok(Begun::ByLeaders(Box::new(LeaderMachine {
         life: Arc::clone(&comm.inner.life),
@@ -241,7 +239,10 @@ impl LeaderMachine {
                     return Some(Err(Error::Revoked));
                 }
                 io.ft.poll_soon();
-                if let Way::Making(making) = &mut state.way {
+                // The first operation makes the segment. Its messages belong to its machine.
+                if let Way::Making(making) = &mut state.way
+                    && self.number == 1
+                {
                     let segment = making.step(io)?;
                     leaders.members.agreed(&mut state, segment);
                 }

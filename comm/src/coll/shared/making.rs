@@ -24,8 +24,9 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Begins. All members of the communicator do this at the same call, with the same `channel`.
-    /// `local`: the members that map this process's segment.
+    /// Begins. All members of the communicator do this at the same call, with the same `channel`,
+    /// if they reach it. `life` is for the agreement alone. `local`: the members that map this
+    /// process's segment.
     pub(super) fn new(life: &Arc<Life>, local: &LocalMembers, channel: Channel) -> Self {
         let (members, own) = (local.size(), local.own);
         // Without memory the first member tells an invalid name.
@@ -44,7 +45,7 @@ impl Making {
     }
 
     /// Goes on. The result is the segment if all living members of the communicator have theirs. A
-    /// failure is no error here: the operations that follow find it themselves.
+    /// failure or a revocation is no error here: the operations that follow find it themselves.
     pub(super) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Option<Segment>> {
         if let Some(telling) = &mut self.telling {
             let told = telling.step(io)?;
@@ -59,6 +60,7 @@ impl Making {
             self.agree.set_flags(u64::from(self.segment.is_some()));
         }
         let decision = self.agree.step(io)?;
-        Some(self.segment.take().filter(|_| decision.flags & 1 != 0))
+        let have_all = decision.is_ok_and(|decision| decision.flags & 1 != 0);
+        Some(self.segment.take().filter(|_| have_all))
     }
 }

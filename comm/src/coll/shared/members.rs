@@ -1,9 +1,11 @@
 //! One member's state: the order of its operations, and the segment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tagmatch::shm::segment::Segment;
+
+use crate::ft::Life;
 
 use super::making::Making;
 
@@ -29,6 +31,9 @@ pub(super) enum Way {
 
 pub(super) struct SharedState {
     pub(super) way: Way,
+    /// The life of the agreement on the segment, once it has begun. It stays as long as the
+    /// communicator, because members that are late may ask for the decision.
+    agreement: Option<Arc<Life>>,
     /// The operation that uses the segment, or the next one that may. All operations before it have
     /// ended.
     pub(super) turn: u64,
@@ -42,7 +47,12 @@ impl SharedMembers {
             next: AtomicU64::new(1),
             goes_by_messages: AtomicBool::new(false),
             has_segment: AtomicBool::new(false),
-            state: Mutex::new(SharedState { way: Way::Unmade, turn: 1, scratch: Vec::new() }),
+            state: Mutex::new(SharedState {
+                way: Way::Unmade,
+                agreement: None,
+                turn: 1,
+                scratch: Vec::new(),
+            }),
         }
     }
 
@@ -75,9 +85,11 @@ impl SharedMembers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to make the segment.
-    pub(super) fn make(&self, making: Making) {
-        self.lock().way = Way::Making(Box::new(making));
+    /// Begins to make the segment. `life` is that of the agreement on it.
+    pub(super) fn make(&self, life: Arc<Life>, making: Making) {
+        let mut state = self.lock();
+        state.agreement = Some(life);
+        state.way = Way::Making(Box::new(making));
     }
 
     /// Notes what the members have agreed on.

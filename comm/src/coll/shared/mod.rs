@@ -17,7 +17,9 @@
 //!    makes the memory and tells the machine's other members its name, by messages. Each member
 //!    tries to map it. Then all members of the communicator agree whether all could. If not, this
 //!    and all later operations go by messages. The agreement is uniform, so living members never
-//!    differ about this, whoever dies meanwhile.
+//!    differ about this, whoever dies meanwhile. The agreement is numbered apart from those of the
+//!    program: a member may revoke the communicator instead of making the call, and agree with the
+//!    others about something else. The revocation then ends this agreement.
 //! 2. Each operation has a number, which all members count alike. A process carries out the
 //!    operations of a communicator in their order.
 //! 3. In each round of an operation a member publishes some bytes, waits until the members that it

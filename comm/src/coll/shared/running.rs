@@ -11,7 +11,7 @@ use crate::coll::table::CollRequest;
 use crate::comm::Comm;
 use crate::driver::{Channel, DriverState, Machine, MachineIo, Settings, Waiting};
 use crate::error::Error;
-use crate::ft::Life;
+use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::net::Net;
 
@@ -71,10 +71,30 @@ fn begun<'a, N: Net>(comm: &'a Comm<N>, call: &Call) -> Result<Option<Begun<'a>>
     let number = members.take_number();
     if number == 1 {
         let channel = comm.shared_numbered(comm.outside(0));
-        let local = LocalMembers::all(&comm.inner.life);
-        members.make(Making::new(&comm.inner.life, &local, channel));
+        make(comm, members, &LocalMembers::all(&comm.inner.life), channel);
     }
     Ok(Some(Begun { shape, number, members }))
+}
+
+/// A value in the epoch of the agreement on a segment: it tells the agreement from everything else
+/// that is made of the same communicator.
+const SEGMENT: u64 = u64::MAX - 16;
+
+/// Begins to make the segment, with the communicator's first operation. A member may never call
+/// that operation, and agree with the others about something else while they are in it. So the
+/// agreement on the segment takes no number of the program's agreements, and a revocation ends it.
+pub(super) fn make<N: Net>(
+    comm: &Comm<N>,
+    members: &SharedMembers,
+    local: &LocalMembers,
+    channel: Channel,
+) {
+    let of = &comm.inner.life;
+    let epoch = epoch(&[of.key.epoch, SEGMENT], &of.group, &of.group);
+    let life = Arc::new(Life::new(comm.id(), epoch, &of.group, of.own).within(of));
+    comm.driver().register(&life);
+    let making = Making::new(&life, local, channel);
+    members.make(life, making);
 }
 
 /// Carries out the operation that has its turn.
@@ -261,7 +281,10 @@ impl<N: Net> Machine<N> for SharedMachine {
         io.ft.poll_soon();
         let members = Arc::clone(&self.members);
         let mut state = members.try_lock()?;
-        if let Way::Making(making) = &mut state.way {
+        // The first operation makes the segment. Its messages belong to its machine.
+        if let Way::Making(making) = &mut state.way
+            && self.number == 1
+        {
             let segment = making.step(io)?;
             members.agreed(&mut state, segment);
         }
