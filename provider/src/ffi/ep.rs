@@ -9,8 +9,8 @@ use tagmatch_trace::Recorder;
 
 use super::entry::{count, enter, head, table};
 use super::handle::{EndpointHandle, Handle, domain_of, with_endpoint};
-use super::stub::{self, Stub, closable};
-use super::{av, cq, eq, msg, tagged};
+use super::stub::{Stub, closable};
+use super::{absent, av, cq, eq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;
 use crate::info;
@@ -76,10 +76,10 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&ENDPOINT),
             cm: table(&NAMES),
             msg: table(&msg::MSG),
-            rma: table(&stub::RMA),
+            rma: table(&absent::RMA),
             tagged: table(&tagged::TAGGED),
-            atomic: table(&stub::ATOMIC),
-            collective: table(&stub::COLLECTIVE),
+            atomic: table(&absent::ATOMIC),
+            collective: table(&absent::COLLECTIVE),
         };
         // SAFETY: the caller gives a place for the endpoint.
         unsafe { *endpoint = Handle::into_raw(object, domain, key) };

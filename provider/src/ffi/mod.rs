@@ -1,6 +1,7 @@
 //! The functions that libfabric's callers enter, and the tables of them. Each checks its arguments,
 //! turns pointers into values, and hands them to the domain's objects (`crate::state`).
 
+mod absent;
 mod av;
 mod calls;
 mod cntr;

@@ -48,31 +48,3 @@ pub(crate) const fn closable(close: unsafe extern "C" fn(*mut sys::fid) -> c_int
         ops_set: Stub::STUB,
     }
 }
-
-/// The table of a kind of operations that there are none of.
-macro_rules! none {
-    ($(#[$meta:meta])* $name:ident: $table:ident { $($field:ident)* }) => {
-        $(#[$meta])*
-        pub(crate) static $name: sys::$table =
-            sys::$table { size: size_of::<sys::$table>(), $($field: Stub::STUB,)* };
-    };
-}
-
-none! {
-    /// Remote memory access.
-    RMA: fi_ops_rma { read readv readmsg write writev writemsg inject writedata injectdata }
-}
-none! {
-    /// Atomic operations.
-    ATOMIC: fi_ops_atomic {
-        write writev writemsg inject readwrite readwritev readwritemsg compwrite compwritev
-        compwritemsg writevalid readwritevalid compwritevalid
-    }
-}
-none! {
-    /// Collective operations.
-    COLLECTIVE: fi_ops_collective {
-        barrier broadcast alltoall allreduce allgather reduce_scatter reduce scatter gather msg
-        barrier2
-    }
-}

@@ -11,10 +11,15 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
 }
 
 /// Runs the body of a test, which has this name, in a process of its own with these variables in its
-/// environment.
-pub(crate) fn alone_with(test: &str, variables: &[(&str, &OsStr)], body: impl FnOnce()) {
+/// environment. Gives what that process has said on standard error; in it, nothing.
+pub(crate) fn alone_with(
+    test: &str,
+    variables: &[(&str, &OsStr)],
+    body: impl FnOnce(),
+) -> Option<String> {
     if std::env::var_os(ALONE).is_some() {
-        return body();
+        body();
+        return None;
     }
     let program = std::env::current_exe().expect("a path");
     let mut command = Command::new(program);
@@ -25,4 +30,5 @@ pub(crate) fn alone_with(test: &str, variables: &[(&str, &OsStr)], body: impl Fn
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{text}\n{words}", output.status);
     assert!(text.contains("1 passed"), "there is no test {test}: {text}");
+    Some(words.into_owned())
 }

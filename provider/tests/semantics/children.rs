@@ -122,11 +122,8 @@ fn a_queue_still_wakes_for_an_endpoint_that_a_forked_child_has_closed() {
             let descriptor = queue.descriptor().unwrap();
             let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
             // SAFETY: the call has one element.
-            assert_eq!(
-                unsafe { libc::poll(&raw mut poll, 1, 30_000) },
-                1,
-                "nothing woke this thread"
-            );
+            let count = unsafe { libc::poll(&raw mut poll, 1, 30_000) };
+            assert_eq!(count, 1, "nothing woke this thread");
             world.success(1, 1);
             world.close();
         },

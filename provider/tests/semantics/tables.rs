@@ -1,7 +1,7 @@
 //! The tables of functions. libfabric's inline functions call through them without a look at the
 //! pointer, so none is null; a function that there isn't answers `-FI_ENOSYS`.
 
-use crate::client::{Domain, Node, QueueSettings, sys};
+use crate::client::{Domain, Node, QueueSettings, alone_with, sys};
 
 /// Calls a function with zeros.
 trait WithZeros {
@@ -94,6 +94,67 @@ fn no_function_is_missing_and_those_that_there_are_not_say_so() {
     crate::client::close(events.cast()).unwrap();
     counter.close().unwrap();
     node.close();
+}
+
+/// Calls the functions that there are not, each several times.
+fn call_all(parts: &sys::fid_ep) {
+    macro_rules! calls {
+        ($table:expr => $($function:ident)*) => {{
+            // SAFETY: the provider's tables live as long as the process.
+            let table = unsafe { &*$table };
+            $((0..3).for_each(|_| assert!(table.$function.answer() < 0));)*
+        }};
+    }
+    calls!(parts.rma => read readv readmsg write writev writemsg inject writedata injectdata);
+    calls!(parts.atomic =>
+        write writev writemsg inject readwrite readwritev readwritemsg compwrite compwritev
+        compwritemsg writevalid readwritevalid compwritevalid);
+    calls!(parts.collective => barrier broadcast msg);
+}
+
+/// What `call_all` makes the provider say: each operation by its name in libfabric's interface.
+const TOLD: [&str; 22] = [
+    "fi_read",
+    "fi_readv",
+    "fi_readmsg",
+    "fi_write",
+    "fi_writev",
+    "fi_writemsg",
+    "fi_inject_write",
+    "fi_writedata",
+    "fi_inject_writedata",
+    "fi_atomic",
+    "fi_atomicv",
+    "fi_atomicmsg",
+    "fi_inject_atomic",
+    "fi_fetch_atomic",
+    "fi_fetch_atomicv",
+    "fi_fetch_atomicmsg",
+    "fi_compare_atomic",
+    "fi_compare_atomicv",
+    "fi_compare_atomicmsg",
+    "fi_barrier",
+    "fi_broadcast",
+    "fi_collective",
+];
+
+/// Some MPI libraries drop the answer and wait for ever.
+#[test]
+fn the_first_call_of_an_operation_that_there_is_not_is_told_with_what_to_set() {
+    let test = "tables::the_first_call_of_an_operation_that_there_is_not_is_told_with_what_to_set";
+    let words = alone_with(test, &[], || {
+        let node = Node::new();
+        // SAFETY: the provider gave the endpoint.
+        call_all(unsafe { &*node.endpoint.endpoint });
+        node.close();
+    });
+    let Some(words) = words else { return };
+    let told = words.lines().filter_map(|line| {
+        let rest = line.strip_prefix("tagmatch: the program has called ")?;
+        assert!(rest.contains("MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL") && rest.contains("Intel MPI"));
+        rest.split_once(',').map(|(name, _)| name)
+    });
+    assert_eq!(told.collect::<Vec<_>>(), TOLD, "{words}");
 }
 
 #[test]
