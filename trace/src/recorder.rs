@@ -104,7 +104,10 @@ impl Recorder {
     /// # Errors
     /// As for [`create`](Self::create).
     pub fn in_folder(folder: &Path, bytes_max: u64) -> io::Result<(Self, PathBuf)> {
-        std::fs::create_dir_all(folder)?;
+        std::fs::create_dir_all(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::other("it is no folder"),
+            _ => error,
+        })?;
         let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
         let process = std::process::id();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -8,41 +8,55 @@ const REASONS: [(&str, &str, &str); 8] = [
     (
         "off",
         "there is no NIC that matches tags, or it is switched off",
-        "TAGMATCH_FI_HW_TAGS=auto on a machine whose NIC matches tags (tagperf info); `tagperf replay` \
-         shows what such a NIC would match of a trace (TAGMATCH_FI_TRACE)",
+        "A NIC that matches tags (tagperf info) is used for messages over verbs, unless \
+         TAGMATCH_FI_HW_TAGS is off; TAGMATCH_FI_DEVICE=verbs sends over verbs within a machine, too. \
+         `tagperf replay` shows what such a NIC would match of a trace (TAGMATCH_FI_TRACE)",
     ),
     (
         "too_small",
         "the buffer is smaller than the bound below which software is faster",
-        "nothing: this is faster",
+        "Nothing to do: below that size software is faster",
     ),
     (
         "source",
         "the receive names its source beside the tag, or its source sends by another way, too",
-        "let the MPI library put the source into the tag, and say where it is: TAGMATCH_FI_TAG_SOURCE",
+        "Let the MPI library put the source into the tag: Open MPI with --mca mtl_ofi_tag_mode \
+         ofi_tag_1 and TAGMATCH_FI_TAG_SOURCE=openmpi, MPICH with MPIR_CVAR_CH4_OFI_ENABLE_DATA=0 and \
+         TAGMATCH_FI_TAG_SOURCE=mpich",
     ),
     (
         "order",
         "an older receive that takes the same messages was in software",
-        "see why that one was: the other reasons here",
+        "See why that one was: the other reasons here",
     ),
     (
         "list_full",
         "the NIC's list was full",
-        "post fewer receives at a time; receives that match soon go first if they are posted first",
+        "Post fewer receives at a time; receives that match soon go first if they are posted first",
     ),
     (
         "memory",
         "the buffer could not be registered with the NIC",
-        "raise the limit on locked memory (ulimit -l)",
+        "Raise the limit on locked memory (ulimit -l)",
     ),
-    ("slices", "the buffer has several pieces", "contiguous types, or let the MPI library pack"),
+    (
+        "slices",
+        "the buffer has several pieces",
+        "Use contiguous types, or let the MPI library pack",
+    ),
     (
         "phase",
         "the message came while the receive was on its way to the NIC",
-        "post receives earlier",
+        "Post receives earlier",
     ),
 ];
+
+/// What the columns mean.
+const COLUMNS: &str = "\
+Columns: received = nic (matched by a NIC) + posted (by software, the receive was there first) + unexpected
+(the message was there first). off to phase: why software matched the posted ones. sent_eager went out with
+their data, sent_rendezvous are read by their receivers. peer_faults: peers that ended without leaving.
+posted_max and unexpected_max: the most receives and messages that waited at one time in one process.";
 
 /// Lines about the sum of a report.
 pub(crate) fn of(sum: &Row) -> Vec<String> {
@@ -76,6 +90,7 @@ pub(crate) fn of(sum: &Row) -> Vec<String> {
     if sum.get("peer_faults") > 0 {
         lines.push(format!("{} peers went down without leaving in order.", sum.get("peer_faults")));
     }
+    lines.extend(COLUMNS.lines().map(str::to_owned));
     lines
 }
 
@@ -94,5 +109,28 @@ mod tests {
             let lines = of(&row).join("\n");
             assert!(lines.contains(&format!("{column} 4: {meaning}")), "{lines}");
         }
+    }
+
+    #[test]
+    fn each_column_is_explained() {
+        for column in COLUMNS {
+            let is_reason = REASONS.iter().any(|(name, ..)| *name == column);
+            let is_plain = ["truncated", "cancelled"].contains(&column);
+            assert!(is_reason || is_plain || super::COLUMNS.contains(column), "{column}");
+        }
+    }
+
+    #[test]
+    fn a_user_of_an_mpi_library_reads_what_to_type() {
+        let mut row = Row::default();
+        for name in ["received", "posted", "source", "off"] {
+            row.0[COLUMNS.iter().position(|other| *other == name).unwrap()] = 4;
+        }
+        let lines = of(&row).join("\n");
+        for words in ["ofi_tag_1", "TAGMATCH_FI_TAG_SOURCE=openmpi", "ENABLE_DATA=0"] {
+            assert!(lines.contains(words), "{words}: {lines}");
+        }
+        // The default isn't advice.
+        assert!(!lines.contains("HW_TAGS=auto"), "{lines}");
     }
 }

@@ -7,8 +7,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a process waits for others that write.
+/// How long a process waits for others that write, as long as they do.
 const WAIT: Duration = Duration::from_secs(5);
+/// A process of the job writes at once what it has locked the file for. If nothing changes for this
+/// time, another program has the lock, and no exit waits for that.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Longest report that is read back, in bytes.
 const LENGTH_MAX: u64 = 64 << 20;
@@ -19,7 +22,9 @@ pub(crate) fn update(path: &Path, change: impl FnOnce(&str) -> (String, bool)) -
     let mut options = OpenOptions::new();
     // A program that runs with more rights than its caller doesn't follow links of others.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    // Neither a pipe nor a lease of another process makes it wait.
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = options.custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
@@ -55,9 +60,10 @@ pub(crate) fn update_shared(
     }
 }
 
-/// Locks a file, for a limited time.
+/// Locks a file. Waits for a limited time, and only as long as other processes change the file.
 fn lock(file: &File) -> io::Result<()> {
     let began = Instant::now();
+    let mut seen = (state(file)?, began);
     loop {
         // SAFETY: the call has no pointers.
         let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
@@ -65,16 +71,47 @@ fn lock(file: &File) -> io::Result<()> {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::WouldBlock || began.elapsed() > WAIT {
+        if error.kind() != io::ErrorKind::WouldBlock {
             return Err(error);
+        }
+        let now = (state(file)?, Instant::now());
+        if now.0 != seen.0 {
+            seen = now;
+        }
+        if seen.1.elapsed() > PATIENCE || began.elapsed() > WAIT {
+            return Err(io::Error::other("another program has locked it"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
+/// What changes when a process writes the file.
+fn state(file: &File) -> io::Result<(i64, i64, u64)> {
+    let of = file.metadata()?;
+    Ok((of.mtime(), of.mtime_nsec(), of.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_another_program_has_locked_is_given_up_in_words() {
+        let name = format!("tagmatch-report-locked.{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "as it was").unwrap();
+        let other = File::open(&path).unwrap();
+        // SAFETY: the call has no pointers.
+        assert_eq!(unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_EX) }, 0);
+        let refused = update(&path, |_| (String::new(), true)).unwrap_err();
+        let text = std::fs::read_to_string(&path).unwrap();
+        drop(other);
+        update(&path, |_| (String::new(), false)).unwrap();
+        assert_eq!(
+            (refused.to_string().as_str(), &*text),
+            ("another program has locked it", "as it was")
+        );
+    }
 
     #[test]
     fn writers_at_the_same_time_lose_nothing() {

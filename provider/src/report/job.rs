@@ -7,7 +7,7 @@ use super::table::Process;
 
 /// The job of this process.
 pub(crate) struct Job {
-    /// The job's name, which all its processes have. MPICH's launcher gives jobs no name.
+    /// What the report is of, as its title says: the same text in all processes of the job.
     pub(crate) name: String,
     /// A name that the job's processes on this machine have, and no other job of this user.
     pub(crate) local_name: String,
@@ -29,7 +29,8 @@ fn number(names: &[&str]) -> Option<u64> {
 }
 
 impl Job {
-    /// The job that the environment tells of. Without a launcher, a process is a job of its own.
+    /// The job that the environment tells of. Processes without a launcher that is known write one
+    /// report: whether they belong together is not known. On standard error each prints its own.
     pub(crate) fn of_environment() -> Self {
         let (rank, size) = (number(&RANKS), number(&SIZES));
         let told = NAMES.iter().find_map(|name| env::var(name).ok());
@@ -38,12 +39,21 @@ impl Job {
         let own = format!("process.{}", std::process::id());
         // The processes of a job on one machine have one parent.
         let parent = format!("parent.{}", std::os::unix::process::parent_id());
-        let (name, local_name, size) = match (rank, told) {
-            (_, Some(name)) => (name.clone(), name, size),
-            (Some(_), None) => ("unnamed".to_owned(), parent, size),
-            (None, None) => (own.clone(), own, Some(1)),
-        };
-        Job { name, local_name, size, local_size: number(&LOCAL_SIZES).or(size), rank }
+        let local_size = number(&LOCAL_SIZES).or(size);
+        match (rank, told) {
+            (_, Some(told)) => {
+                Job { name: format!("job {told}"), local_name: told, size, local_size, rank }
+            }
+            (Some(_), None) => {
+                // MPICH's launcher gives jobs no name.
+                let name = size.map_or("a job".to_owned(), |size| format!("a job of {size} ranks"));
+                Job { name, local_name: parent, size, local_size, rank }
+            }
+            (None, None) => {
+                let name = "processes that no known launcher has started".to_owned();
+                Job { name, local_name: own, size: None, local_size: Some(1), rank }
+            }
+        }
     }
 
     /// This process.

@@ -35,7 +35,11 @@ pub(crate) fn write(path: &Path) {
     if let Some(row) = CLOSED.take().flatten()
         && let Err(error) = write_row(path, row)
     {
-        eprintln!("tagmatch: TAGMATCH_FI_REPORT={}: {error}", path.display());
+        let numbers = row.0.map(|number| number.to_string()).join(" ");
+        let path = path.display();
+        eprintln!(
+            "tagmatch: TAGMATCH_FI_REPORT={path}: {error}; this row is missing there: {numbers}"
+        );
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Table {
     pub(crate) rows: BTreeMap<Process, Row>,
 }
 
-/// What the text begins with, before the job's name.
-const TITLE: &str = "tagmatch report of job ";
+/// What the text begins with, before the name of the job.
+const TITLE: &str = "tagmatch report of ";
 
 impl Table {
     /// The table of a report that another process of the same job has written. A report of another
@@ -77,6 +77,10 @@ impl Table {
         let _ = writeln!(text, "Processes that have ended so far: {}{of}.\n", self.rows.len());
         align(&mut text, &lines);
         text.push('\n');
+        if self.rows.keys().any(|process| process.rank.is_none()) {
+            text.push_str("No launcher has told ranks: rows are added to those of earlier runs. ");
+            text.push_str("Remove the file before a new run.\n");
+        }
         for line in super::advice::of(&sum) {
             let _ = writeln!(text, "{line}");
         }
@@ -118,6 +122,18 @@ mod tests {
         assert_eq!(Table::parse(&text, "j 1"), table());
         assert_eq!(Table::parse(&text, "another"), Table::default());
         assert_eq!(Table::parse("anything\n1 2 3 4", "j 1"), Table::default());
+    }
+
+    #[test]
+    fn processes_without_a_launcher_keep_each_others_rows() {
+        let mut table = Table::default();
+        for pid in [7, 8] {
+            table = Table::parse(&table.render("some", None), "some");
+            table.add(Process { rank: None, host: "a".into(), pid }, Row::default());
+        }
+        let text = table.render("some", None);
+        assert_eq!(Table::parse(&text, "some").rows.len(), 2, "{text}");
+        assert!(text.contains("Remove the file before a new run"), "{text}");
     }
 
     #[test]
