@@ -194,6 +194,10 @@ impl WorkerEngine {
         on!(self, engine => engine.take_lost())
     }
 
+    pub(crate) fn credit_waits(&self) -> Vec<(PeerId, u64)> {
+        on!(self, engine => engine.credit_waits(), _ => Vec::new())
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         on!(
             self,

@@ -180,6 +180,12 @@ impl<D: Device> Engine<D> {
         self.core.receiver.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
+    /// The peers to which sends wait for credit now, each with the number of sends that have left its
+    /// backlog so far: as long as it is the same, the same send waits. Linear in the peers.
+    pub fn credit_waits(&self) -> Vec<(PeerId, u64)> {
+        self.sending.credit_waits(&self.core)
+    }
+
     /// The requests of this engine.
     #[inline(always)]
     pub fn requests(&self) -> &Requests {

@@ -214,6 +214,17 @@ impl Sending {
         self.waiting_for_place.retain(|peer| !forgotten.contains(peer));
     }
 
+    /// The peers to which the oldest waiting send waits for credit, and for each the number of sends
+    /// that have left its backlog so far. Linear in the peers.
+    pub(crate) fn credit_waits(&self, core: &Core) -> Vec<(PeerId, u64)> {
+        let waits = core.receiver.peers.iter().filter(|peer| {
+            // What else a send may wait for: control messages, room, or a place for an operation.
+            let is_first = peer.is_connected() && peer.controls.is_empty() && !peer.waits_for_room;
+            is_first && !peer.backlog.is_empty() && !self.waiting_for_place.contains(&peer.id)
+        });
+        waits.map(|peer| (peer.id, peer.departed)).collect()
+    }
+
     fn wait_for_room(&mut self, core: &mut Core, id: PeerId) {
         let rx = &mut core.receiver;
         if !std::mem::replace(&mut rx.peer_mut(id).waits_for_room, true) {

@@ -285,6 +285,11 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     assert!(counters.unexpected_bytes_now <= config().credit.peer_max.bytes);
     assert!(counters.unexpected_now <= config().credit.peer_max.messages + 16);
     assert!(n[0].counters().credit_stalls > 0 && n[0].counters().eager_turned > 0);
+    // The same send waits until something is received.
+    let waits = n[0].credit_waits();
+    assert!(matches!(waits[..], [(peer, _)] if peer == to), "{waits:?}");
+    settle(&mut n);
+    assert_eq!(n[0].credit_waits(), waits);
     for i in 0..total {
         let receive = n[1].receive(&anything(), Buffer::zeroed(2000));
         settle(&mut n);
@@ -296,6 +301,7 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     for send in sends {
         ok(&mut n[0], send);
     }
+    assert!(n[0].credit_waits().is_empty());
     assert_eq!(n[1].counters().unexpected_bytes_now, 0);
 }
 

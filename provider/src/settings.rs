@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tagmatch::model::ModelConfig;
 use tagmatch::shm::ShmConfig;
@@ -17,6 +18,12 @@ const DEVICE: &str = "TAGMATCH_FI_DEVICE";
 const HW_TAGS: &str = "TAGMATCH_FI_HW_TAGS";
 /// Which bits of a tag name its sender.
 const TAG_SOURCE: &str = "TAGMATCH_FI_TAG_SOURCE";
+/// The bytes that unexpected messages may take in a process.
+const UNEXPECTED_BYTES: &str = "TAGMATCH_FI_UNEXPECTED_BYTES";
+/// The unexpected messages that a process may have.
+const UNEXPECTED_MESSAGES: &str = "TAGMATCH_FI_UNEXPECTED_MESSAGES";
+/// How long closing an endpoint waits for its peers, in seconds.
+const DRAIN_SECONDS: &str = "TAGMATCH_FI_DRAIN_SECONDS";
 /// Where the report goes.
 const REPORT: &str = "TAGMATCH_FI_REPORT";
 /// The folder for traces.
@@ -24,6 +31,13 @@ const TRACE: &str = "TAGMATCH_FI_TRACE";
 
 /// Bits of a program's tags: `mem_tag_format`.
 pub(crate) const TAG_BITS: u32 = 63;
+
+/// The fewest bytes for unexpected messages.
+const UNEXPECTED_BYTES_MIN: u64 = 64 << 10;
+/// The bytes that the shortest unexpected message counts with, if it has any.
+const MESSAGE_BYTES_MIN: u64 = 16;
+/// The most unexpected messages.
+const UNEXPECTED_MESSAGES_MAX: u64 = 1 << 30;
 
 /// Entries of the model's list, unless told: as many as ConnectX-5 and 6 have.
 const SLOTS: u32 = 127;
@@ -45,6 +59,9 @@ pub(crate) struct Settings {
     hw_tags: HwTags,
     /// `None`: tags don't name their sender.
     tag_source: Option<TagLayout>,
+    unexpected_bytes: u64,
+    unexpected_messages: u64,
+    drain_timeout: Duration,
     report: Option<PathBuf>,
     trace: Option<PathBuf>,
 }
@@ -79,25 +96,41 @@ impl Settings {
             device: self.device.clone(),
             hw_tags: self.hw_tags.clone(),
             layout: self.tag_source.unwrap_or_else(none),
+            unexpected_bytes: self.unexpected_bytes,
+            unexpected_messages: self.unexpected_messages,
+            drain_timeout: self.drain_timeout,
             ..Config::default()
         }
     }
 
-    /// Reads the settings. `get` gives the value of a variable.
+    /// Reads the settings. `get` gives the value of a variable. `is_privileged`: the program has more
+    /// rights than its caller, at whose word it must not write files.
     ///
     /// # Errors
     /// A value is wrong. The text names the variable, the value and what is allowed.
-    fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+    fn read(is_privileged: bool, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let get = |name| get(name).filter(|value| !value.is_empty());
         let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
+        let path = |name| get(name).filter(|_| !is_privileged).map(PathBuf::from);
         let device_name = text(DEVICE).unwrap_or_else(|| "auto".to_owned());
+        let defaults = Config::default();
+        let bytes = parsed(UNEXPECTED_BYTES, text(UNEXPECTED_BYTES), unexpected_bytes)?;
+        let unexpected_bytes = bytes.unwrap_or(defaults.unexpected_bytes);
+        // MPI has no bound of messages (MPI-4.1 section 3.5), so bytes are the bound: unless told, there
+        // may be as many messages as the bytes have room for.
+        let most = (unexpected_bytes / MESSAGE_BYTES_MIN).min(UNEXPECTED_MESSAGES_MAX);
+        let messages = parsed(UNEXPECTED_MESSAGES, text(UNEXPECTED_MESSAGES), unexpected_messages)?;
+        let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
         Ok(Settings {
+            unexpected_bytes,
+            unexpected_messages: messages.unwrap_or(most),
+            drain_timeout: drain.unwrap_or(defaults.drain_timeout),
             device: device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?,
             device_name,
             hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
             tag_source: parsed(TAG_SOURCE, text(TAG_SOURCE), tag_source)?.flatten(),
-            report: get(REPORT).map(PathBuf::from),
-            trace: get(TRACE).map(PathBuf::from),
+            report: path(REPORT),
+            trace: path(TRACE),
         })
     }
 }
@@ -106,7 +139,9 @@ impl Settings {
 /// said on standard error once.
 pub(crate) fn of_environment() -> Option<Arc<Settings>> {
     static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
-    let read = || match Settings::read(|name| std::env::var_os(name)) {
+    // SAFETY: the call has no pointers.
+    let is_privileged = || unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let read = || match Settings::read(is_privileged(), |name| std::env::var_os(name)) {
         Ok(settings) => Some(Arc::new(settings)),
         Err(error) => {
             eprintln!("tagmatch: {error}");
@@ -176,6 +211,23 @@ fn hw_tags(text: &str) -> Result<HwTags, &'static str> {
     Ok(HwTags::Model(ModelConfig { slots, operations, ..ModelConfig::default() }))
 }
 
+/// A number of bytes for unexpected messages.
+fn unexpected_bytes(text: &str) -> Result<u64, &'static str> {
+    let number = text.parse().ok().filter(|bytes| *bytes >= UNEXPECTED_BYTES_MIN);
+    number.ok_or("a number of bytes, at least 65536,")
+}
+
+/// A number of unexpected messages.
+fn unexpected_messages(text: &str) -> Result<u64, &'static str> {
+    let number = text.parse().ok().filter(|n| (1..=UNEXPECTED_MESSAGES_MAX).contains(n));
+    number.ok_or("a number of messages, 1 to 1073741824,")
+}
+
+/// A number of whole seconds.
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    text.parse::<u32>().map(|s| Duration::from_secs(s.into())).map_err(|_| "a number of seconds")
+}
+
 /// Where tags have their source.
 fn tag_source(text: &str) -> Result<Option<TagLayout>, &'static str> {
     let right = "none, openmpi, mpich or CONTEXT:SOURCE:TAG, the widths of three fields with at most \
@@ -203,7 +255,11 @@ mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
-        Settings::read(|name| {
+        read_as(false, variables)
+    }
+
+    fn read_as(is_privileged: bool, variables: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::read(is_privileged, |name| {
             let found = variables.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| value.into())
         })
@@ -272,6 +328,26 @@ mod tests {
     }
 
     #[test]
+    fn bytes_bound_unexpected_messages_unless_a_number_is_told() {
+        let bounds = |variables: &[_]| {
+            let config = read(variables).unwrap().config();
+            (config.unexpected_bytes, config.unexpected_messages, config.drain_timeout.as_secs())
+        };
+        // Half of them may be of one peer: a million messages and more.
+        assert_eq!(bounds(&[]), (64 << 20, 1 << 22, 5));
+        assert_eq!(bounds(&[(UNEXPECTED_BYTES, "65536"), (DRAIN_SECONDS, "0")]), (65536, 4096, 0));
+        assert_eq!(bounds(&[(UNEXPECTED_BYTES, "18446744073709551615")]).1, 1 << 30);
+        assert_eq!(bounds(&[(UNEXPECTED_MESSAGES, "1"), (DRAIN_SECONDS, "60")]), (64 << 20, 1, 60));
+    }
+
+    #[test]
+    fn a_program_with_more_rights_than_its_caller_writes_no_file_for_it() {
+        let settings = read_as(true, &[(REPORT, "a"), (TRACE, "b"), (DEVICE, "tcp")]).unwrap();
+        assert_eq!((settings.report(), settings.trace()), (None, None));
+        assert_eq!(settings.device_name(), "tcp");
+    }
+
+    #[test]
     fn paths_are_taken_as_they_are() {
         let settings = read(&[(REPORT, "-"), (TRACE, "a b")]).unwrap();
         assert_eq!(settings.report(), Some(Path::new("-")));
@@ -297,6 +373,11 @@ mod tests {
             (TAG_SOURCE, "4294967295:4294967295:2", "at most 63"),
             (TAG_SOURCE, "1:2:3:4", "CONTEXT:SOURCE:TAG"),
             (TAG_SOURCE, "-1:2:3", "CONTEXT:SOURCE:TAG"),
+            (UNEXPECTED_BYTES, "65535", "at least 65536"),
+            (UNEXPECTED_BYTES, "64M", "a number of bytes"),
+            (UNEXPECTED_MESSAGES, "0", "1 to 1073741824"),
+            (UNEXPECTED_MESSAGES, "1073741825", "1 to 1073741824"),
+            (DRAIN_SECONDS, "-1", "a number of seconds"),
         ];
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();

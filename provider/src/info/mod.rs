@@ -25,8 +25,8 @@ pub(crate) use profile::{INJECT_MAX, PARTS_MAX, RECEIVE_FLAGS, SEND_FLAGS, VERSI
 /// names of hosts aren't resolved.
 const FLAGS: u64 = sys::FI_SOURCE | sys::FI_NUMERICHOST | sys::FI_PROV_ATTR_ONLY | sys::FI_RESCAN;
 
-/// The body of `fi_getinfo`. `node` may be the text of an endpoint's name (fi_av_straddr(3)); other
-/// names are ignored, since names travel by the program's own means.
+/// The body of `fi_getinfo`. `node` may be the text of an endpoint's name (fi_av_straddr(3)). Without
+/// `FI_SOURCE`, other names are refused: names of endpoints travel by the program's own means.
 ///
 /// # Safety
 /// As fi_getinfo(3) asks.
@@ -56,12 +56,35 @@ pub(crate) unsafe fn getinfo(
         }
         Errno::NO_DATA
     })?;
-    let named: Option<Name> = node.and_then(|node| node.parse().ok());
-    let is_source = flags & sys::FI_SOURCE != 0;
-    let destination = if is_source { given } else { named.or(given) };
+    let destination = match node {
+        Some(node) if flags & sys::FI_SOURCE == 0 => match node.parse::<Name>() {
+            Ok(name) => Some(name),
+            // An answer without the destination that was asked for would make the program connect to
+            // nothing, and wait.
+            Err(_) => return Err(no_host(&node)),
+        },
+        _ => given,
+    };
     // SAFETY: the caller gives a place for the answer.
     unsafe { *found = write::info(&offer, version, destination.as_ref())? };
     Ok(())
+}
+
+/// The answer to a program that wants to reach a host. The words are for people whose program uses
+/// this provider only, or who look for the reason.
+fn no_host(node: &str) -> Errno {
+    let is = |name: &str, values: &[&str]| {
+        env::var(name)
+            .is_ok_and(|value| values.iter().any(|other| value.eq_ignore_ascii_case(other)))
+    };
+    if is("FI_PROVIDER", &["tagmatch"]) || is("FI_LOG_LEVEL", &["info", "debug"]) {
+        eprintln!(
+            "tagmatch: fi_getinfo: no endpoint is found by the name of its host ({}): programs must \
+             exchange what fi_getname gives (fabtests do with -E)",
+            node.escape_debug()
+        );
+    }
+    Errno::NO_DATA
 }
 
 /// What an endpoint is opened with.

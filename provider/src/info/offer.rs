@@ -163,7 +163,7 @@ fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
         asked.max_ep_stx_ctx == 0 && asked.max_ep_srx_ctx == 0,
         "there are no shared contexts"
     );
-    require!(asked.mr_iov_limit <= PARTS_MAX, "memory regions have at most 16 pieces");
+    require!(asked.mr_iov_limit <= PARTS_MAX, "memory regions have at most 4 pieces");
     require!(asked.caps & !DOMAIN_CAPS == 0, "a capability of the domain is not offered");
     require!(asked.auth_key_size == 0, "there are no authorization keys");
     require!(asked.max_err_data == 0, "errors have no data of their own");
@@ -192,7 +192,7 @@ fn transmit(caps: u64, asked: Option<&sys::fi_tx_attr>) -> Result<sys::fi_tx_att
     require!(asked.comp_order == 0, "completions have no order");
     require!(asked.inject_size <= INJECT_MAX, "no more than 4096 bytes are injected");
     require!(asked.size <= MANY, "no more than 65536 sends are promised");
-    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 16 pieces");
+    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 4 pieces");
     require!(asked.rma_iov_limit == 0, "there is no remote memory access");
     given.op_flags = asked.op_flags;
     Ok(given)
@@ -213,7 +213,7 @@ fn receive(caps: u64, asked: Option<&sys::fi_rx_attr>) -> Result<sys::fi_rx_attr
     require!(asked.comp_order == 0, "completions have no order");
     require!(asked.total_buffered_recv <= BUFFERED_MAX, "no more than 64 MiB wait for a receive");
     require!(asked.size <= MANY, "no more than 65536 receives are promised");
-    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 16 pieces");
+    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 4 pieces");
     given.op_flags = asked.op_flags;
     given.total_buffered_recv = asked.total_buffered_recv;
     Ok(given)
@@ -476,6 +476,11 @@ mod tests {
     #[test]
     fn everything_up_to_what_there_is_is_taken() {
         let most = ask(|_| {}).unwrap();
+        assert_eq!(
+            (most.transmit.iov_limit, most.receive.iov_limit),
+            (4, 4),
+            "as MPICH copes with"
+        );
         let again = ask(|hints| {
             hints.caps = most.caps;
             hints.address_format = ADDRESS_FORMAT;

@@ -16,6 +16,7 @@ use super::operation::{Operation, Pattern, UNTAGGED};
 use super::output::Output;
 use super::pending::Pending;
 use super::queue::Queue;
+use super::stalls::Stalls;
 use super::vector::Vector;
 use crate::errno::{self, Errno, Reason, Result};
 use crate::report;
@@ -95,6 +96,8 @@ pub(crate) struct Endpoint {
     pub(crate) claimed: HashMap<usize, Message>,
     /// How long the lists were, for the report.
     pub(crate) depths: Depths,
+    /// Sends that wait for their receivers.
+    stalls: Stalls,
     /// Room for the worker's ends.
     ends: Vec<End>,
 }
@@ -133,6 +136,7 @@ impl Endpoint {
             multis: 0,
             claimed: HashMap::new(),
             depths: Depths::default(),
+            stalls: Stalls::default(),
             ends: Vec::with_capacity(PORTION),
         }
     }
@@ -294,6 +298,7 @@ impl Endpoint {
             worker.each_end(PORTION, |end| self.end(sinks, &end))
         };
         self.depths.progressed(&worker);
+        self.stalls.progressed(&worker);
         count
     }
 

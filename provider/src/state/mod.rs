@@ -15,6 +15,7 @@ mod queue;
 mod receive;
 mod send;
 mod sorting;
+mod stalls;
 mod vector;
 
 use tagmatch_device::slab::{Key, Slab};

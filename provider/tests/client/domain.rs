@@ -1,6 +1,6 @@
 //! Fabrics and domains: from `fi_getinfo` to the objects of a domain.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use super::{Code, Counter, Endpoint, Queue, QueueSettings, Vector, call, code, sys};
@@ -49,6 +49,15 @@ unsafe impl Sync for Domain {}
 
 /// What the provider offers for these hints.
 pub(crate) fn info(hints: &Hints) -> Result<*mut sys::fi_info, i32> {
+    info_for(hints, None, 0)
+}
+
+/// What the provider offers for these hints, a node and flags.
+pub(crate) fn info_for(
+    hints: &Hints,
+    node: Option<&CStr>,
+    flags: u64,
+) -> Result<*mut sys::fi_info, i32> {
     let mut sends = sys::fi_tx_attr { op_flags: hints.send_flags, ..sys::fi_tx_attr::zeroed() };
     let mut receives =
         sys::fi_rx_attr { op_flags: hints.receive_flags, ..sys::fi_rx_attr::zeroed() };
@@ -67,10 +76,10 @@ pub(crate) fn info(hints: &Hints) -> Result<*mut sys::fi_info, i32> {
         ..sys::fi_info::zeroed()
     };
     let mut found = ptr::null_mut();
-    let (node, service) = (ptr::null(), ptr::null());
+    let (node, service) = (node.map_or(ptr::null(), CStr::as_ptr), ptr::null());
     code(call!(
         tagmatch_fi::fi_prov_ini(),
-        getinfo(hints.version, node, service, 0, &raw const wanted, &raw mut found)
+        getinfo(hints.version, node, service, flags, &raw const wanted, &raw mut found)
     ))?;
     Ok(found)
 }

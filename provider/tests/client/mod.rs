@@ -16,7 +16,7 @@ mod world;
 
 pub(crate) use child::ends_in_a_forked_child;
 pub(crate) use code::{Code, call, code};
-pub(crate) use domain::{Domain, Hints, bind, close};
+pub(crate) use domain::{Domain, Hints, bind, close, info_for};
 pub(crate) use endpoint::{Call, Endpoint, Name};
 pub(crate) use memory::{Memory, payload};
 pub(crate) use objects::{Counter, Vector};
