@@ -32,6 +32,7 @@
 //! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
 //! | speak to another group | [`Comm::create_inter`], [`InterComm`], [`InterComm::send`] |
+//! | make intercommunicators of its parts | [`InterComm::create`], [`InterComm::split`] |
 //! | do something together with it | [`InterComm::barrier`], [`InterComm::allreduce`] and others |
 //! | meet another job | [`Runtime::open_port`], [`Comm::accept`], [`Comm::connect`] |
 //! | start one, and meet it | [`Comm::spawn`] |

@@ -118,6 +118,19 @@ impl Allocation {
         self
     }
 
+    /// Sets another group of members, as soon as it is known.
+    pub(crate) fn narrow(&mut self, group: &Arc<Group>) {
+        if let Some(senders) = &mut self.senders {
+            senders.group = Arc::clone(group);
+        }
+    }
+
+    /// This process will not be a member after all, as it learns before the first round. Until the
+    /// allocation is dropped it still takes part in the creation.
+    pub(crate) fn ignore(&mut self) {
+        self.state.role = Role::Ignored;
+    }
+
     /// This process's operand in the bitwise AND of the next round.
     pub fn offer(&mut self) -> Vec<u32> {
         self.allocator.shared().offer(&self.state)

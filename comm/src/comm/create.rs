@@ -12,7 +12,8 @@ use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
 
-use super::allocating::{Allocating, words};
+use super::allocating::Allocating;
+use super::choices::{SplitChoice, chosen};
 use super::communicator::Comm;
 use super::info::CommInfo;
 
@@ -45,7 +46,8 @@ impl<N: Net> Comm<N> {
             let channel = self.channel();
             let own = SplitChoice { color, key };
             let plan = algorithms::allgather(&channel, own.to_bytes());
-            let gather = CreatingCommStage::Choosing(Exchange::new(channel.clone(), plan, None));
+            let gather =
+                CreatingCommStage::Choosing(Exchange::new(channel.clone(), plan, None), color);
             self.creation(self.begin(&channel, 0), channel, gather, Ok)
         })
     }
@@ -145,24 +147,6 @@ impl<N: Net> Comm<N> {
     }
 }
 
-/// The arguments that a member passes to a split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SplitChoice {
-    color: Option<u32>,
-    key: i32,
-}
-
-impl SplitChoice {
-    fn to_bytes(self) -> Vec<u8> {
-        let fields = [u32::from(self.color.is_some()), self.color.unwrap_or(0), self.key as u32];
-        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
-    }
-
-    fn parse([has_color, color, key]: &[u32; 3]) -> Self {
-        SplitChoice { color: (*has_color != 0).then_some(*color), key: key.cast_signed() }
-    }
-}
-
 /// The facts about the parent communicator that a creation needs.
 struct Parent {
     allocator: Allocator,
@@ -180,8 +164,8 @@ struct CreatingComm {
 }
 
 enum CreatingCommStage {
-    /// An allgather of the arguments that the members have passed to a split.
-    Choosing(Exchange),
+    /// An allgather of the arguments that the members have passed to a split, and the own colour.
+    Choosing(Exchange, Option<u32>),
     Allocating {
         allocating: Allocating,
         members: Option<Arc<Group>>,
@@ -218,33 +202,19 @@ impl Parent {
     }
 }
 
-impl CreatingComm {
-    /// The members that have chosen this process's colour, ordered by key, then by rank.
-    fn chosen(&self, all: &[u8]) -> Option<Arc<Group>> {
-        let words = words(all);
-        let choices: Vec<_> = words.as_chunks().0.iter().map(SplitChoice::parse).collect();
-        let color = choices.get(self.channel.own as usize)?.color?;
-        let mut members: Vec<(i32, u32)> = (0..)
-            .zip(&choices)
-            .filter(|(_, choice)| choice.color == Some(color))
-            .map(|(rank, choice)| (choice.key, rank))
-            .collect();
-        members.sort_unstable();
-        let process = |(_, rank): &(i32, u32)| self.channel.group.process(*rank);
-        Some(Arc::new(Group::new(members.iter().filter_map(process))))
-    }
-}
-
 impl<N: Net> Machine<N> for CreatingComm {
     type Output = Option<Created>;
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Option<Created>, Error>> {
-        if let CreatingCommStage::Choosing(gather) = &mut self.stage {
+        if let CreatingCommStage::Choosing(gather, color) = &mut self.stage {
             // Other members may have got all choices, and go on to the allocation. This member goes
             // there, too, and reports its failure in the first round: otherwise they would wait for
             // it.
             let (members, failure) = match gather.step(io)? {
-                Ok(all) => (self.chosen(&all), None),
+                Ok(all) => {
+                    let of = |color| Arc::new(chosen(&all, color, &self.channel.group));
+                    (color.map(of), None)
+                }
                 Err(error) => (None, Some(error)),
             };
             self.stage = self.parent.allocate(&self.channel, members, failure);

@@ -14,6 +14,7 @@
 
 mod allocating;
 mod attributes;
+mod choices;
 mod communicator;
 mod create;
 mod envelope;
@@ -28,6 +29,7 @@ mod transfer;
 
 pub(crate) use allocating::{conclude, round};
 pub use attributes::Keyval;
+pub(crate) use choices::{SplitChoice, chosen};
 pub use communicator::Comm;
 pub(crate) use communicator::Running;
 pub(crate) use create::Created;

@@ -47,7 +47,8 @@ impl AgreedAllocation {
 }
 
 impl<N: Net> Machine<N> for AgreedAllocation {
-    type Output = (OwnedId, u64);
+    /// The id, unless this process is ignored, and the bitwise AND of the contributions.
+    type Output = (Option<OwnedId>, u64);
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Self::Output, Error>> {
         loop {
@@ -77,9 +78,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                             // stepped first.
                             None
                         }
-                        Ok(Progress::Done(id)) => {
-                            Some(id.ok_or(Error::NotOffered).map(|id| (id, agreed >> 1)))
-                        }
+                        Ok(Progress::Done(id)) => Some(Ok((id, agreed >> 1))),
                         Err(error) => Some(Err(error)),
                     };
                 }

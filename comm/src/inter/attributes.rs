@@ -8,8 +8,8 @@ use crate::net::Net;
 use super::intercomm::{HandlerSlot, InterComm};
 
 impl<N: Net> InterComm<N> {
-    /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). A duplicate and a shrunk
-    /// intercommunicator inherit the handler. A handler is for one kind of communicator. So an
+    /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). An intercommunicator that
+    /// is made of one inherits its handler. A handler is for one kind of communicator. So an
     /// intercommunicator made of communicators, and a communicator made of an intercommunicator,
     /// have none at first.
     pub fn set_error_handler(&self, handler: ErrorHandler<InterComm<N>>) {

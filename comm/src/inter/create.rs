@@ -130,15 +130,20 @@ impl<N: Net> InterComm<N> {
         Collective::begun_by(|| self.start_dup())
     }
 
+    /// A channel of the local group for the operation that has the channel `both`.
+    pub(super) fn local_channel(&self, both: &Channel) -> Result<Channel, Error> {
+        let ids = self.comm.driver().settings.ids;
+        let context = ids.collective(ids.sub(ids.localcomm(self.id())?, Sub::Merging));
+        let group = Arc::clone(&self.comm.inner.info.group);
+        Ok(Channel { group, own: self.rank(), context, remote: None, ..both.clone() })
+    }
+
     fn start_dup(&self) -> CollRequest<N, InterComm<N>> {
         let both = self.channel();
-        let ids = self.comm.driver().settings.ids;
-        let inner = ids.localcomm(self.id());
-        let Ok(context) = inner.map(|id| ids.collective(ids.sub(id, Sub::Merging))) else {
-            return self.comm.ended(Err(Error::NoLocalcomm));
+        let channel = match self.local_channel(&both) {
+            Ok(channel) => channel,
+            Err(error) => return self.comm.ended(Err(error)),
         };
-        let group = Arc::clone(&self.comm.inner.info.group);
-        let channel = Channel { group, own: self.rank(), context, remote: None, ..both.clone() };
         let to = self.remote_ranks().start;
         let link = Ok((LeaderLink::Peer { channel: both, to }, self.is_first()));
         let uniformity = Uniformity::None;

@@ -295,7 +295,7 @@ impl<N: Net> Machine<N> for Creating {
             self.stage = match &mut self.stage {
                 CreateStage::Allocating(allocate) => {
                     match allocate.step(io)? {
-                        Ok((id, _)) => self.id = Some(id),
+                        Ok((id, _)) => self.id = id,
                         Err(error) => self.made = Err(error),
                     }
                     self.meet(io)

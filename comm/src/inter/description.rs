@@ -56,22 +56,28 @@ pub(super) fn to_bytes<N: Directory>(
     net: &N,
 ) -> Vec<u8> {
     let mut named = Vec::new();
-    let head: [u32; HEAD / 4] = match description {
-        Ok(GroupDescription { attempt, id, is_first, members }) => {
-            names::put(&mut named, members, net);
-            let Key { context, epoch } = *attempt;
-            let length = u32::try_from(named.len()).unwrap_or(0);
-            let (low, high) = ((epoch << 32 >> 32) as u32, (epoch >> 32) as u32);
-            [0, id.bits(), context, low, high, (*is_first).into(), length]
-        }
-        Err(Error::UnequalSetting { setting, own, other }) => {
+    let words = description.map(|GroupDescription { attempt, id, is_first, members }| {
+        names::put(&mut named, members, net);
+        let Key { context, epoch } = *attempt;
+        let length = u32::try_from(named.len()).unwrap_or(0);
+        let [low, high] = halves(epoch);
+        [0, id.bits(), context, low, high, (*is_first).into(), length]
+    });
+    let mut bytes = head(words, layout);
+    bytes.append(&mut named);
+    bytes
+}
+
+/// A head, or the reason why there is none.
+fn head(words: Result<[u32; HEAD / 4], &Error>, layout: IdLayout) -> Vec<u8> {
+    let words = words.unwrap_or_else(|error| match error {
+        Error::UnequalSetting { setting, own, other } => {
             let at = (0..).zip(NAMES).find(|(_, name)| name == setting);
-            let halves = |value: &u64| [(value << 32 >> 32) as u32, (value >> 32) as u32];
-            let ([own, own_high], [other, other_high]) = (halves(own), halves(other));
-            let place = at.map_or(0, |(at, _)| at << 8);
+            let place = at.map_or(0, |(at, _): (u32, _)| at << 8);
+            let ([own, own_high], [other, other_high]) = (halves(*own), halves(*other));
             [UNEQUAL, place, own, own_high, other, other_high, 0]
         }
-        Err(error) => {
+        error => {
             let error = match error {
                 Error::ProcessFailed { .. } => &Error::ProcessFailed { rank: None },
                 Error::NotStarted { .. } => &Error::NotStarted { why: None },
@@ -80,8 +86,24 @@ pub(super) fn to_bytes<N: Directory>(
             let refusal = (1..).zip(refusals(layout)).find(|(_, refusal)| refusal == error);
             [refusal.map_or(1, |(number, _)| number), 0, 0, 0, 0, 0, 0]
         }
-    };
-    head.into_iter().flat_map(u32::to_le_bytes).chain(named).collect()
+    });
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The lower and the upper half of a number.
+fn halves(number: u64) -> [u32; 2] {
+    [(number << 32 >> 32) as u32, (number >> 32) as u32]
+}
+
+/// A context id, or the reason why there is none, as [`HEAD`] bytes.
+pub(super) fn id_to_bytes(id: Result<ContextId, &Error>, layout: IdLayout) -> Vec<u8> {
+    head(id.map(|id| [0, id.bits(), 0, 0, 0, 0, 0]), layout)
+}
+
+/// Parses the id that another process has sent.
+pub(super) fn parse_id(head: &[u8], layout: IdLayout) -> Result<ContextId, Error> {
+    let [id, ..] = words_of(head, layout)?;
+    allocated(id, layout)
 }
 
 /// Whether a message has a reason instead of a description.
@@ -115,24 +137,10 @@ pub(super) fn parse<N: Directory>(
     net: &mut N,
 ) -> Result<GroupDescription, Error> {
     let (head, mut tail) = bytes.split_at_checked(HEAD).ok_or(Error::Leader)?;
-    let words: Vec<u32> = head.chunks_exact(4).map(word).collect();
-    let [status, id, context, low, high, is_first, length] = words[..] else {
-        return Err(Error::Leader);
-    };
-    if status == UNEQUAL {
-        let both = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let values = [both(context, low), both(high, is_first)];
-        let known = CommonSettings::error(id >> 8, values);
-        return Err(known.unwrap_or(Error::Leader));
-    }
-    if let Some(refusal) = status.checked_sub(1) {
-        let known = refusals(layout).into_iter().nth(refusal as usize);
-        return Err(known.unwrap_or(Error::Leader));
-    }
-    let id = layout.parse(id).map_err(|_| Error::Leader)?;
-    let is_allocated = !layout.is_derived(id) && layout.prefix(id) >= layout.predefined();
+    let [id, context, low, high, is_first, length] = words_of(head, layout)?;
+    let id = allocated(id, layout)?;
     let is_whole = !tail.is_empty() && tail.len() == length as usize;
-    if !(is_allocated && is_whole && is_first <= 1) {
+    if !(is_whole && is_first <= 1) {
         return Err(Error::Leader);
     }
     let mut members = Vec::new();
@@ -142,6 +150,35 @@ pub(super) fn parse<N: Directory>(
     let members = names::admit(&members, net).ok_or(Error::Leader)?;
     let attempt = Key { context, epoch: u64::from(high) << 32 | u64::from(low) };
     Ok(GroupDescription { attempt, id, is_first: is_first == 1, members })
+}
+
+/// The words of a head after the first one, which is 0.
+///
+/// # Errors
+/// The head has a reason why there is no description.
+fn words_of(head: &[u8], layout: IdLayout) -> Result<[u32; HEAD / 4 - 1], Error> {
+    let words: Vec<u32> = head.chunks_exact(4).map(word).collect();
+    let [status, id, context, low, high, is_first, length] = words[..] else {
+        return Err(Error::Leader);
+    };
+    if status == UNEQUAL {
+        let both = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let values = [both(context, low), both(high, is_first)];
+        return Err(CommonSettings::error(id >> 8, values).unwrap_or(Error::Leader));
+    }
+    match status.checked_sub(1) {
+        None => Ok([id, context, low, high, is_first, length]),
+        Some(refusal) => {
+            Err(refusals(layout).into_iter().nth(refusal as usize).unwrap_or(Error::Leader))
+        }
+    }
+}
+
+/// Parses an id that a group has allocated.
+fn allocated(id: u32, layout: IdLayout) -> Result<ContextId, Error> {
+    let id = layout.parse(id).map_err(|_| Error::Leader)?;
+    let is_allocated = !layout.is_derived(id) && layout.prefix(id) >= layout.predefined();
+    if is_allocated { Ok(id) } else { Err(Error::Leader) }
 }
 
 /// A number of up to four bytes.

@@ -60,9 +60,6 @@ impl InterParts {
 /// It is freed when the last of its clones, requests, held messages and [local](Self::local)
 /// communicators is dropped. The context id of each group then goes back to that group.
 ///
-/// MPI can create and split intercommunicators. Here, [`Comm::create_inter`] makes an
-/// intercommunicator of a part of each group instead.
-///
 /// Layers can't override its collective operations. They may override those of
 /// [`local`](Self::local), and those of the result of [`merge`](Self::merge).
 pub struct InterComm<N: Net> {

@@ -143,7 +143,7 @@ impl PeerSwap {
 }
 
 /// Sends these bytes to the other leader, and receives `taken` bytes. Empty messages are not sent.
-fn swap(channel: &Channel, with: u32, given: &[u8], taken: usize) -> Exchange {
+pub(super) fn swap(channel: &Channel, with: u32, given: &[u8], taken: usize) -> Exchange {
     let mut plan = Plan { memory: given.to_vec(), result: 0..taken, ..Plan::default() };
     plan.memory.resize(given.len().max(taken), 0);
     if taken > 0 {

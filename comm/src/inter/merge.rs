@@ -73,7 +73,8 @@ impl<N: Net> Machine<N> for MergeMachine {
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Created, Error>> {
         let (id, flags) = match self.allocate.step(io)? {
-            Ok(allocated) => allocated,
+            Ok((Some(id), flags)) => (id, flags),
+            Ok((None, _)) => return Some(Err(Error::NotOffered)),
             Err(error) => return Some(Err(error)),
         };
         let first_is_high = flags == 0b01;

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `intercomm` | [`InterComm`], the handle |
 //! | `create`, `connect`, `spawn` | the calls that create one: from two leaders in one communicator, at a port, with a new job |
+//! | `split` | the calls that make intercommunicators of parts of one |
 //! | `creating` | the state machine that carries out a creation, in numbered steps |
 //! | `leader_link`, `accepting`, `description` | how the two leaders communicate, and what they send |
 //! | `allocate` | a context id that all living members of a group get, or none |
@@ -30,6 +31,7 @@ mod merge;
 mod of_comm;
 mod shrink;
 mod spawn;
+mod split;
 mod uniformity;
 
 pub use agree::InterAgreed;

@@ -225,7 +225,7 @@ impl<N: Net> Machine<N> for InterShrinkMachine {
                 }
                 InterShrinkStage::Allocating(allocate) => {
                     let outcome = allocate.step(io)?;
-                    self.compare(outcome.map(|(id, _)| id))
+                    self.compare(outcome.and_then(|(id, _)| id.ok_or(Error::NotOffered)))
                 }
                 InterShrinkStage::Comparing(outcome, agree) => {
                     let agreed = agree.step(io)?;

@@ -93,12 +93,16 @@ pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
 
 impl Groups {
     pub(crate) fn new(sizes: [u32; 2], seed: u64) -> Self {
+        Self::with(sizes, seed, Config::default)
+    }
+
+    pub(crate) fn with(sizes: [u32; 2], seed: u64, config: impl Fn() -> Config<SimNet>) -> Self {
         let processes = sizes[0] + sizes[1];
         let sim = Sim::new(SimConfig { processes, seed, ..SimConfig::default() });
         let members = Vec::new();
         let mut groups = Groups { sim, sizes, members };
         let start = |rank: u32| {
-            let runtime = Runtime::new(groups.sim.net(rank), Config::default()).unwrap();
+            let runtime = Runtime::new(groups.sim.net(rank), config()).unwrap();
             let is_first = rank < sizes[0];
             async move {
                 let part = runtime.world().split(Some(u32::from(is_first)), 0).await.unwrap();

@@ -50,6 +50,7 @@ fn everything(runtime: &Process) {
             (false, _) => InterRoot::Remote(0),
         };
         assert_eq!(inter.broadcast(root, own).wait().unwrap(), vec![1; 5000]);
+        parts(&copy);
         let merged = inter.merge(is_even).wait().unwrap();
         let number = merged.allgather(to_bytes(&[rank])).wait().unwrap();
         let all: Vec<u32> = (0..world.size()).collect();
@@ -63,6 +64,32 @@ fn everything(runtime: &Process) {
     meet(runtime, &part);
     assert_eq!(runtime.free_ids(), before);
     world.barrier().wait().unwrap();
+}
+
+/// Splits by parity of the rank, then creates one of the first rank of each group: blocking,
+/// started, awaited.
+fn parts(inter: &InterComm<WorkerNet<Local>>) {
+    let color = inter.rank() % 2;
+    let of_color = |size: u32| (0..size).filter(|rank| rank % 2 == color).collect::<Vec<_>>();
+    let groups = [inter.group(), inter.remote_group()];
+    let due = groups.map(|group| group.include(&of_color(group.size())).unwrap());
+    let part = inter.split(Some(color), 0).wait().unwrap();
+    assert_eq!(part.is_some(), due[1].size() > 0);
+    if let Some(part) = &part {
+        assert_eq!([part.group(), part.remote_group()], [&due[0], &due[1]]);
+        traffic(part);
+        part.barrier().wait().unwrap();
+    }
+    let none = inter.split((inter.rank() > 0).then_some(color), 0).start();
+    let first = inter.group().include(&[0]).unwrap();
+    let pair = inter.create(&first).start();
+    drop(none.wait().unwrap());
+    let pair = pair.wait().unwrap();
+    assert_eq!(pair.is_some(), inter.rank() == 0);
+    if let Some(pair) = &pair {
+        assert_eq!((pair.size(), pair.remote_size()), (1, 1));
+        traffic(pair);
+    }
 }
 
 /// All collective operations: first one blocking call after the other, then all at once.

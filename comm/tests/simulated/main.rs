@@ -15,6 +15,7 @@ mod heartbeats;
 mod inter;
 mod inter_collectives;
 mod inter_kept;
+mod inter_parts;
 mod jobs;
 mod layers;
 mod leaders;
