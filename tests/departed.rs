@@ -43,15 +43,15 @@ fn visit(server: &Worker, config: &Config) -> Peer {
 }
 
 /// `TAGMATCH_TEST_CLIENTS` is another number of clients.
-fn serve(config: &Config, clients: usize) {
+fn serve(config: &Config, of_clients: &[Config], clients: usize) {
     let wanted = std::env::var("TAGMATCH_TEST_CLIENTS").ok().and_then(|wanted| wanted.parse().ok());
     let clients = wanted.unwrap_or(clients);
     let server = Worker::new(config.clone()).unwrap();
-    let first = visit(&server, config);
+    let first = visit(&server, &of_clients[0]);
     assert_eq!(server.peer_fault(first).unwrap(), Some(PeerFault::Left));
     let mut used_before = 0;
     for number in 0..clients {
-        let client = visit(&server, config);
+        let client = visit(&server, &of_clients[number % of_clients.len()]);
         assert_ne!(client, first);
         let place = client.place();
         // A place has 4095 numbers.
@@ -90,15 +90,33 @@ fn config(device: DeviceConfig) -> Config {
 fn a_server_over_shared_memory_meets_any_number_of_clients() {
     // Small rings, since each client makes its own.
     let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
-    serve(&config(DeviceConfig::Shm(shm)), 8000);
+    let config = config(DeviceConfig::Shm(shm));
+    serve(&config, &[config.clone()], 8000);
 }
 
 #[cfg(feature = "tcp")]
 #[test]
 fn a_server_over_tcp_meets_any_number_of_clients() {
+    let config = config(DeviceConfig::Tcp(tcp()));
+    serve(&config, &[config.clone()], 4000);
+}
+
+/// The devices of one worker share the numbers: a client over TCP gets that of one over shared
+/// memory, and the other way round.
+#[cfg(feature = "tcp")]
+#[test]
+fn a_server_on_several_networks_meets_any_number_of_clients() {
+    use tagmatch::AutoConfig;
+    let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
+    let auto = AutoConfig { shm: shm.clone(), tcp: tcp(), ..AutoConfig::default() };
+    let [shm, tcp] = [DeviceConfig::Shm(shm), DeviceConfig::Tcp(tcp())].map(config);
+    serve(&config(DeviceConfig::Auto(auto)), &[shm.clone(), tcp.clone(), tcp, shm], 1000);
+}
+
+#[cfg(feature = "tcp")]
+fn tcp() -> tagmatch::tcp::TcpConfig {
     use tagmatch::tcp::{Secret, TcpConfig};
     let secret = Secret::from_bytes(&[7; 16]).ok();
     let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
-    let tcp = TcpConfig { secret, listen, ..TcpConfig::default() };
-    serve(&config(DeviceConfig::Tcp(tcp)), 4000);
+    TcpConfig { secret, listen, ..TcpConfig::default() }
 }

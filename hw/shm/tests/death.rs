@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_device::{
-    Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest, RemoteSpan,
+    Buffer, Device, DownReason, EventDescriptor, PeerId, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
@@ -324,4 +324,34 @@ fn a_forked_child_that_drops_a_device_disturbs_no_parent() {
     connect(&mut c, &mut a);
     drop(b);
     expect_down(&mut a, to_b, DownReason::Left);
+}
+
+#[test]
+fn the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none() {
+    let mut a = shm(ShmConfig::default());
+    let mut old = PeerId::ONESELF;
+    for round in 0..50 {
+        let mut b = shm(ShmConfig::default());
+        let (to_b, _) = connect(&mut a, &mut b);
+        let address = b.address();
+        assert_eq!((to_b.index(), to_b.generation()), (1, round));
+        assert!(!a.forget(to_b), "it is up");
+        drop(b);
+        wait_for(&mut [&mut a], "the end of the peer", |_, event| {
+            matches!(event, Owned::Down(peer, _) if peer == to_b).then_some(())
+        });
+        assert_eq!(a.connect(&address).unwrap(), to_b, "it is remembered");
+        assert!(a.forget(to_b) && !a.forget(to_b));
+        old = to_b;
+    }
+    assert!(!a.forget(PeerId::ONESELF));
+    let mut b = shm(ShmConfig::default());
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    assert_eq!((to_b.index(), a.peer_address(old)), (1, None));
+    assert_eq!(a.read_mode(old), ReadMode::Unknown);
+    a.disconnect(old);
+    b.send(to_a, message(b"still here")).unwrap();
+    wait_for(&mut [&mut a], "a message", |_, event| {
+        matches!(event, Owned::Message(peer, ..) if peer == to_b).then_some(())
+    });
 }
