@@ -6,7 +6,7 @@ use std::fmt;
 /// worker with several devices gives only some of the numbers.
 ///
 /// The index of a peer that is gone, and of which nothing is left, is used again with the next
-/// generation ([`PeerNumbers`](crate::PeerNumbers)). So no two peers of a worker ever have the same
+/// generation (`PeerNumbers`). So no two peers of a worker ever have the same
 /// number. The first peers have generation 0: their numbers count from 0.
 ///
 /// Number 0 is the worker itself: a device carries messages to oneself like all others.
