@@ -91,14 +91,14 @@ fn a_server_over_shared_memory_meets_any_number_of_clients() {
     // Small rings, since each client makes its own.
     let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
     let config = config(DeviceConfig::Shm(shm));
-    serve(&config, &[config.clone()], 8000);
+    serve(&config, std::slice::from_ref(&config), 8000);
 }
 
 #[cfg(feature = "tcp")]
 #[test]
 fn a_server_over_tcp_meets_any_number_of_clients() {
     let config = config(DeviceConfig::Tcp(tcp()));
-    serve(&config, &[config.clone()], 4000);
+    serve(&config, std::slice::from_ref(&config), 4000);
 }
 
 /// The devices of one worker share the numbers: a client over TCP gets that of one over shared

@@ -139,8 +139,8 @@ fn jobs_with_different_settings_that_meet_at_a_port_get_the_error_on_both_sides(
             let all = SIZES[0] + SIZES[1];
             let busy = Rc::new(Cell::new(all));
             let board: Rc<Cell<Option<PortName>>> = Rc::default();
-            let uniformity =
-                [Uniformity::None, Uniformity::Eventual, Uniformity::Strict][seed as usize % 3];
+            let uniformity = [Uniformity::None, Uniformity::Eventual, Uniformity::Strict]
+                [usize::try_from(seed).unwrap() % 3];
             let program = |number: u32| {
                 let is_first = number < SIZES[0];
                 let config = if is_first { Config::default() } else { others().swap_remove(at).1 };
