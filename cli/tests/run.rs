@@ -104,7 +104,9 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
         // The agent becomes the shell, and that the front of the helper.
         let front = children(guardian(run.id()))[0];
         common::kill(if is_front { front } else { guardian(front) });
-        assert_eq!(run.wait().unwrap().code(), Some(1), "{is_front}");
+        // The launcher hears of the lost machine, or first that a rank there was killed.
+        let code = run.wait().unwrap().code();
+        assert!(matches!(code, Some(1 | 137)), "{is_front}: {code:?}");
         // The other machine's job ends in order, which a process of another session outlives.
         assert!(are_gone(&pids[..5]), "{is_front}");
         common::kill(pids[5]);
