@@ -42,7 +42,7 @@
 //! READ request, but not who asks: all queue pairs are in one protection domain. So a peer that
 //! learns or guesses the key and the address of memory that is exposed to another peer can read it.
 //! NICs may give keys that are easy to guess. Memory is exposed from the rendezvous request to its
-//! FIN, and as long as it stays registered ([`Device::register`](tagmatch_device::Device::register)).
+//! FIN, and as long as it stays registered ([`Device::register`]).
 //! Datagrams, which anyone can
 //! send, are checked against the port and queue pair that they came from. Where the job has a secret
 //! ([`VerbsConfig::secret`]), each datagram carries a proof that its sender knows it, and nobody else
