@@ -113,6 +113,19 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
     }
 }
 
+/// With 30 descriptors a rank can't connect to eleven others. Without an end at each rank, some would
+/// wait for ranks that know of a failure.
+#[test]
+fn each_rank_without_descriptors_for_its_job_ends_and_names_the_limit() {
+    let mut run = command("run -n 12 --keep-going -- sh -c");
+    let run = run.arg("ulimit -n 30; exec $0 barrier --duration 100ms").arg(TAGPERF);
+    let output = run.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("exited with status 1").count(), 12, "{said}");
+    assert!(said.contains("RLIMIT_NOFILE, ulimit -n"), "{said}");
+}
+
 #[test]
 fn the_guardian_leaves_no_zombies_of_processes_that_it_has_inherited() {
     let mut run = command("run -n 2 -- sh -c");

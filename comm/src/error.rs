@@ -84,6 +84,14 @@ pub enum Error {
     /// goes on.
     #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
     ProcessFailedPending,
+    /// This process has counted itself out: it lacks what a connection to another process of its job
+    /// needs. The other processes are told that it has failed. Each of its operations ends with this
+    /// error, those under way and later ones.
+    #[error("this process has left its job, because it can take no part any more: {why}")]
+    CountedOut {
+        /// What it lacks, as text of the transport.
+        why: String,
+    },
     /// The communicator was revoked.
     #[error("a member has revoked the communicator")]
     Revoked,
@@ -298,6 +306,7 @@ impl Error {
             | Error::Fragmented { .. }
             | Error::BufferFull { .. }
             | Error::Members
+            | Error::CountedOut { .. }
             | Error::NoMemory { .. } => ErrorClass::Resource,
             Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } | Error::Leader => {
                 ErrorClass::Peer

@@ -24,6 +24,9 @@ pub struct SimConfig {
     /// Whether processes on one machine may map memory together. What they write there is seen at
     /// once, while messages have delays. The network doesn't count it as an event.
     pub shares_memory: bool,
+    /// A process, and the step from which on it lacks what its connection to the next process needs
+    /// ([`Net::failure`](tagmatch_comm::net::Net::failure)).
+    pub lacks: Option<(u32, u64)>,
 }
 
 impl Default for SimConfig {
@@ -37,6 +40,7 @@ impl Default for SimConfig {
             turns_in_vain: 64,
             per_node: u32::MAX,
             shares_memory: false,
+            lacks: None,
         }
     }
 }

@@ -186,11 +186,25 @@ impl Net for SimNet {
 
     fn give_up(&mut self, process: ProcessId) {
         if let Ok(process) = self.numbers.in_world(process) {
-            self.world.borrow_mut().down(self.numbers.own, process);
+            self.world.borrow_mut().give_up(self.numbers.own, process);
         }
     }
 
+    fn failure(&self) -> Option<String> {
+        let world = self.world.borrow();
+        let (rank, step) = world.config.lacks?;
+        let lacks = self.numbers.own.0 == rank && world.steps >= step;
+        lacks.then(|| "the simulation says so".to_owned())
+    }
+
     fn take_down(&mut self) -> Vec<ProcessId> {
+        if self.failure().is_some() {
+            // The connection to the next process is the one that can't be made.
+            let mut world = self.world.borrow_mut();
+            let own = self.numbers.own;
+            let next = ProcessId((own.0 + 1) % world.config.processes);
+            world.down(own, next);
+        }
         self.down.extend(self.world.borrow_mut().take_down(self.numbers.own));
         let mut known = Vec::new();
         self.down.retain(|process| {

@@ -345,6 +345,12 @@ impl World {
         }
     }
 
+    /// A process gives up another one, which learns of that after the last message.
+    pub(crate) fn give_up(&mut self, at: ProcessId, process: ProcessId) {
+        self.down(at, process);
+        self.launch(at, process, Event::Down);
+    }
+
     /// A process learns that another one is down.
     pub(crate) fn down(&mut self, at: ProcessId, process: ProcessId) {
         if self.is_down(at, process) {

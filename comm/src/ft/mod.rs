@@ -7,6 +7,12 @@
 //! | [`Comm::agree`] | `MPIX_Comm_agree`, `_iagree` |
 //! | [`Comm::shrink`] | `MPIX_Comm_shrink`, `_ishrink` |
 //!
+//! A process that lacks what a connection to another process of its job needs (descriptors, memory)
+//! *counts itself out*: it gives up all other processes, so each of these learns from its transport
+//! that it has failed, as of a death, and nobody waits for what one pair can't exchange. All its
+//! operations end with [`Error::CountedOut`](crate::Error::CountedOut), which names the limit. A
+//! shortage is a fact about the process that lacks, and never one about its peer.
+//!
 //! Each process has its own knowledge of failures. So errors are not the same at all members; only
 //! the result of an agreement is. It is assumed that a process that is reported as down stays down,
 //! and that all living processes learn of it in the end.

@@ -5,6 +5,7 @@
 //! the program is in a call that has to do with failures: a process that has ended its part of an
 //! agreement still answers others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tagmatch::TagLayout;
@@ -42,6 +43,8 @@ pub(crate) struct Service<N: Net> {
     attempts: Attempts,
     revocations: Revocations,
     comparison: Comparison<N>,
+    /// Set once this process has counted itself out.
+    counted_out: Option<Error>,
     departures: Departures,
     resting: RestingIds,
     early: EarlyMessages,
@@ -71,6 +74,7 @@ impl<N: Net> Service<N> {
             attempts: Attempts::default(),
             revocations: Revocations::default(),
             comparison: Comparison::new(settings, net),
+            counted_out: None,
             departures: Departures::default(),
             resting: RestingIds::new(allocator.clone(), ids, tags),
             early: EarlyMessages::default(),
@@ -111,7 +115,13 @@ impl<N: Net> Service<N> {
     #[inline(never)]
     pub(crate) fn look(&mut self, net: &mut N) {
         (self.turns, self.is_awaited) = (0, false);
-        for process in net.take_down() {
+        let down = net.take_down();
+        // This comes first, so that a process which lacks a connection tells nobody that the other
+        // end is dead.
+        if let (None, Some(why)) = (&self.counted_out, net.failure()) {
+            self.count_out(net, why);
+        }
+        for process in down {
             self.events += 1;
             self.learn(net, process);
             self.resting.lose(process);
@@ -127,10 +137,24 @@ impl<N: Net> Service<N> {
         }
     }
 
+    /// Gives up all other processes. So each of them learns from its transport that this one has
+    /// failed, as it learns of a death, and nobody waits for this process.
+    #[cold]
+    fn count_out(&mut self, net: &mut N, why: String) {
+        self.events += 1;
+        self.counted_out = Some(Error::CountedOut { why });
+        let of_job = (0..net.processes()).map(ProcessId);
+        let lives: Vec<_> = self.registry.lives().collect();
+        let members = lives.iter().flat_map(|life| life.group.processes().iter().copied());
+        let all: BTreeSet<_> = of_job.chain(members).collect();
+        let own = self.registry.own;
+        all.into_iter().filter(|process| *process != own).for_each(|other| net.give_up(other));
+    }
+
     /// Ends all operations on communicators, once others were told of the fault.
     #[cold]
     fn end_all(&mut self, net: &mut N) {
-        match self.comparison.told_fault(net) {
+        match self.told_fault(net) {
             Some(_) => self.registry.lives().for_each(|life| life.revoke()),
             None => self.is_awaited = true,
         }
@@ -159,15 +183,16 @@ impl<N: Net> Service<N> {
         self.fault().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The difference between the settings of two processes of the job, if one is known.
+    /// The error that ends all operations of this process: it has counted itself out, or the settings
+    /// of two processes of the job differ.
     #[inline]
     pub(crate) fn fault(&self) -> Option<&Error> {
-        self.comparison.fault()
+        self.counted_out.as_ref().or(self.comparison.fault())
     }
 
     /// The same, once this process has told the others: then its operations may end.
     pub(crate) fn told_fault(&mut self, net: &mut N) -> Option<Error> {
-        self.comparison.told_fault(net).cloned()
+        self.counted_out.clone().or_else(|| self.comparison.told_fault(net).cloned())
     }
 
     /// The difference between the settings of this process and one of another job.

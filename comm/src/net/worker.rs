@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Access, Address, Buffer, End, Failed, Local, Match, Message, Peer, Received};
-use tagmatch::{Request, SendMode, SendOptions, Sent, Tag, WaitPolicy, WorkerOf};
+use tagmatch::{Access, Address, Buffer, End, Failed, Local, Match, Message, Peer, PeerFault};
+use tagmatch::{Received, Request, SendMode, SendOptions, Sent, Tag, WaitPolicy, WorkerOf};
 
 use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
@@ -55,6 +55,8 @@ pub struct WorkerNet<A: Access = Local> {
     sharers: Option<usize>,
     /// The waker for operations that are tested.
     waker: Option<Waker>,
+    /// What this process lacks for a connection to another process of its job.
+    failure: Option<String>,
 }
 
 impl<A: Access + 'static> WorkerNet<A> {
@@ -91,6 +93,7 @@ impl<A: Access + 'static> WorkerNet<A> {
             nodes: Vec::new(),
             sharers: None,
             waker: None,
+            failure: None,
         })
     }
 
@@ -167,6 +170,12 @@ impl<A: Access + 'static> WorkerNet<A> {
         self.by_peer.insert(peer, process);
         if self.is_down(process) && self.down.insert(process) {
             self.news.push(process);
+        }
+        if process.0 < self.size
+            && let Ok(Some(PeerFault::Shortage(shortage))) = self.worker.peer_fault(peer)
+        {
+            let lacks = || format!("no connection to process {}: {shortage}", process.0);
+            self.failure.get_or_insert_with(lacks);
         }
     }
 
@@ -421,6 +430,10 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         if let Ok(peer) = self.peer(process) {
             let _ = self.worker.disconnect(peer);
         }
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
     }
 
     fn take_down(&mut self) -> Vec<ProcessId> {

@@ -7,6 +7,7 @@ mod common;
 mod attributes;
 mod collectives;
 mod communicators;
+mod counted_out;
 mod creations;
 mod disagreeing;
 mod failures;
