@@ -88,5 +88,7 @@ pub fn run_on(
     let mut run = Run::new(launch, environment, sender, on_failure);
     hosts.map_or(Ok(()), |hosts| run.connect(size, hosts))?;
     run.start(&Spawn { command: launch.command.clone(), size }, [], None)?;
-    run.until_all_end(&events)
+    let ended = run.until_all_end(&events);
+    guard::before_exit();
+    ended
 }

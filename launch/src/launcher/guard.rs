@@ -46,6 +46,9 @@ const EVENTS_MAX: usize = 16;
 /// Whether this process is the guardian.
 static IS_GUARDIAN: AtomicBool = AtomicBool::new(false);
 
+/// Set in a guardian before it kills what is below it.
+static IS_FRONT_GONE: AtomicBool = AtomicBool::new(false);
+
 /// How a guardian has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuardedEnd {
@@ -84,8 +87,17 @@ fn pipe_of_front() -> Option<File> {
 fn outlive(mut front: File) {
     // Nothing is ever written.
     let _ = front.read(&mut [0]);
+    IS_FRONT_GONE.store(true, Ordering::SeqCst);
     kill_all_below();
     exit(128 + Signal::KILL.as_raw());
+}
+
+/// To be called when the job is over. If that is because this guardian kills it, it waits: the thread
+/// that kills exits once nothing is left, and an earlier exit would leave the rest.
+pub(super) fn before_exit() {
+    while IS_FRONT_GONE.load(Ordering::SeqCst) {
+        thread::park();
+    }
 }
 
 fn front() -> Result<GuardedEnd, LaunchError> {
@@ -141,11 +153,11 @@ pub(super) fn reap_orphans(is_own: impl Fn(Pid) -> bool) {
 /// this process's.
 fn kill_all_below() {
     let until = Instant::now() + END_TIME;
-    loop {
+    // A list that is read while processes end may lack one that has just become a child.
+    let mut empty = 0;
+    while empty < 2 && Instant::now() < until {
         let before = children();
-        if before.is_empty() || Instant::now() > until {
-            return;
-        }
+        empty = if before.is_empty() { empty + 1 } else { 0 };
         let opened = before.iter().filter_map(|&pid| {
             let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
             Some((pid, process))

@@ -52,6 +52,7 @@ pub fn help() -> Result<(), LaunchError> {
     let read = move || read_frames(&sender, &is_closed, &from);
     thread::Builder::new().name("launcher".into()).spawn(read)?;
     let is_finished = helper.until_closed(&events);
+    guard::before_exit();
     outbox.finish();
     // Nothing is ever sent here: the wait is for the end.
     if is_finished {
