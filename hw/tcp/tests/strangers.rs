@@ -13,7 +13,7 @@ use common::{
     Other, Owned, config, connect, exchange, hear_line, moved, place, poll, role, say, secret, tcp,
     wait_down, wait_for, wait_up,
 };
-use tagmatch_device::{Address, Device, DownReason};
+use tagmatch_device::{Address, Device, DownReason, Shortage};
 use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
 
@@ -333,7 +333,7 @@ fn a_worker_without_descriptors_serves_its_peers_and_recovers() {
     let lost = d.connect(&other).unwrap();
     let start = Instant::now();
     let reason = wait_down(&mut d, lost);
-    assert_eq!(reason, DownReason::Unreachable { errno: libc::EMFILE });
+    assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
     assert!(start.elapsed() > Duration::from_millis(1500));
     drop(taken);
     wait_for(&mut [&mut d, &mut a], "the connection", |index, event| match event {
