@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Write, stderr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, setrlimit};
@@ -35,6 +35,21 @@ pub fn may_have_descriptors(count: u64) -> bool {
     let line = format!("\nSKIPPED: needs {count} descriptors, see `ulimit -Hn`\n");
     stderr().write_all(line.as_bytes()).expect("standard error takes a line");
     false
+}
+
+/// Raises the soft limit of descriptors as far as 4096, once: the tests of a program run beside each
+/// other, and share what the process may have.
+pub fn share_descriptors() {
+    const WANTED: u64 = 4096;
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if current.is_some_and(|current| current < WANTED) {
+            let raised = maximum.map_or(WANTED, |maximum| maximum.min(WANTED));
+            let limit = Rlimit { current: Some(raised), maximum };
+            setrlimit(Resource::Nofile, limit).expect("a limit up to the hard one");
+        }
+    });
 }
 
 /// The descriptors of this process, for tests that use them up. Such tests run one by one, and are in

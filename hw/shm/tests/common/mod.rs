@@ -9,5 +9,6 @@ pub use tagmatch_testkit::device::*;
 
 /// A device that has reported that it is connected to itself.
 pub fn shm(config: ShmConfig) -> Shm {
+    tagmatch_testkit::process::share_descriptors();
     up(Shm::new(config).unwrap())
 }

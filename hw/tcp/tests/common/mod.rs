@@ -31,6 +31,7 @@ pub fn config() -> TcpConfig {
 
 /// A device that has reported that it is connected to itself.
 pub fn tcp(config: TcpConfig) -> Tcp {
+    tagmatch_testkit::process::share_descriptors();
     up(Tcp::new(config).unwrap())
 }
 
