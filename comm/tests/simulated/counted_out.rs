@@ -10,6 +10,9 @@ use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 use crate::common::{Sims, linger};
 
+/// Agreements until a process has noticed at the latest that it lacks something.
+const AGREEMENTS_MAX: u32 = 1000;
+
 /// Calls of many kinds, until one fails.
 async fn work(world: &Comm<SimNet>) -> Result<(), Error> {
     let (own, size) = (world.rank(), world.size());
@@ -43,7 +46,11 @@ fn a_process_that_lacks_something_takes_out_itself_alone() {
                 let is_out = matches!(ended, Err(Error::CountedOut { .. }));
                 if is_out || world.rank() == rank {
                     // The process may lack something after its last call, too.
-                    while let Ok(_agreed) = world.agree(1).await {}
+                    for _ in 0..AGREEMENTS_MAX {
+                        if world.agree(1).await.is_err() {
+                            break;
+                        }
+                    }
                     let is_end = |error: Error| matches!(error, Error::CountedOut { .. });
                     assert!(is_end(world.agree(1).await.unwrap_err()));
                     assert!(is_end(world.shrink().await.map(drop).unwrap_err()));
@@ -62,7 +69,11 @@ fn a_process_that_lacks_something_takes_out_itself_alone() {
                 }
                 world.revoke();
                 // The process that lacks something agrees until it notices.
-                while world.agree(1).await.unwrap().unacknowledged.is_empty() {}
+                for _ in 0..AGREEMENTS_MAX {
+                    if !world.agree(1).await.unwrap().unacknowledged.is_empty() {
+                        break;
+                    }
+                }
                 let left = world.shrink().await.unwrap();
                 left.barrier().await.unwrap();
                 Some(left.group().clone())
