@@ -59,8 +59,9 @@ impl Interrupter {
 
     /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call
     /// is blocked, or one of them returns a result all the same, the next call that would block
-    /// returns nothing, at once; several interrupts before that call count as one. To stop several threads, of which some may not be blocked, each thread
-    /// that stops interrupts once more. Does not block.
+    /// returns nothing, at once; several interrupts before that call count as one. To stop several
+    /// threads, of which some may not be blocked, each thread that stops interrupts once more. Does
+    /// not block.
     pub fn interrupt(&self) {
         let mut calls = self.lock();
         calls.is_pending |= calls.blocked.is_empty();

@@ -30,6 +30,6 @@ impl<A: Access> WorkerOf<A> {
     pub fn credit_waits(&self) -> Vec<(Peer, u64)> {
         let waits = self.access.with(|state| state.engine.credit_waits());
         let worker = self.access.fixed().worker;
-        waits.into_iter().map(|(id, departed)| (Peer { id, worker }, departed)).collect()
+        waits.into_iter().map(|(id, gone)| (Peer { id, worker }, gone)).collect()
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const NAMES_SOURCE: &str = "it names its source apart from its tag";
 /// one, a receive is offered only if its tag names a source of which none has.
 pub(crate) const PASSED_BY: &str = "messages that pass the NIC by could match it, as far as its tag \
                                     tells, as those to oneself do";
-/// What helps against both.
+/// The advice for both of these reasons.
 const SOURCE_IN_TAG: &str = "the source in the tag, in a program as Config::layout has it, with \
                              Match::sent_only_by; with an MPI library Open MPI's ofi_tag_1 or MPICH's \
                              ENABLE_DATA=0, and TAGMATCH_FI_TAG_SOURCE (docs/provider.md)";

@@ -174,18 +174,18 @@ fn connections_that_never_prove_themselves_keep_no_client_out() {
     let server = Server::start("");
     let connect = || TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     // One byte of a message, one byte of a proof, and none at all.
-    let strangers: Vec<_> = (0..60)
+    let unproven: Vec<_> = (0..60)
         .map(|number| {
-            let mut stranger = connect();
-            stranger.write_all([b"{", &b"\x01"[..], b""][number % 3]).unwrap();
-            stranger
+            let mut connection = connect();
+            connection.write_all([b"{", &b"\x01"[..], b""][number % 3]).unwrap();
+            connection
         })
         .collect();
     for _ in 0..3 {
         let output = server.client("lat --sizes 8 --iters 5");
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
-    drop(strangers);
+    drop(unproven);
 }
 
 #[test]

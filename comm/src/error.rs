@@ -89,7 +89,7 @@ pub enum Error {
     /// error, those under way and later ones.
     #[error("this process has left its job, because it can take no part any more: {why}")]
     CountedOut {
-        /// What it lacks, as text of the transport.
+        /// The transport's text: which limit of this process was reached.
         why: String,
     },
     /// The communicator was revoked.

@@ -71,9 +71,7 @@ impl Fault {
     pub(crate) fn of_down(peer: PeerId, fault: Option<PeerFault>) -> Fault {
         Fault::PeerDown { peer, fault: fault.unwrap_or(PeerFault::Gone) }
     }
-}
 
-impl Fault {
     /// The peers that it names.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
         let (one, other) = match *self {

@@ -55,9 +55,9 @@ pub struct Flushing {
 #[derive(Clone, Debug)]
 struct PeerFlush {
     peer: PeerId,
-    /// The value that [`Peer::departed`] reaches when the sends have gone that were in the backlog
+    /// The value that [`Peer::sends_gone`] reaches when the sends have gone that were in the backlog
     /// when the flush began.
-    departed: u64,
+    sends_gone: u64,
     /// The rendezvous that have to end. `None` until the sends have gone that were in the backlog
     /// when the flush began.
     operations: Option<Vec<Key>>,
@@ -83,9 +83,9 @@ impl<D: Device> Engine<D> {
     /// Begins a flush of everything that was accepted by now.
     pub fn begin_flush(&mut self) -> Flushing {
         let begin = |waiting: &Peer| {
-            let departed = waiting.departed + waiting.backlog.len() as u64;
+            let sends_gone = waiting.sends_gone + waiting.backlog.len() as u64;
             let operations = waiting.backlog.is_empty().then(Vec::new);
-            PeerFlush { peer: waiting.id, departed, operations, mark: None }
+            PeerFlush { peer: waiting.id, sends_gone, operations, mark: None }
         };
         let others = self.core.receiver.peers.iter().skip(1);
         let mut flushing = Flushing { peers: others.map(begin).collect() };
@@ -111,7 +111,7 @@ impl<D: Device> Engine<D> {
         let known = core.receiver.peers.get(flush.peer.index());
         // A peer that was forgotten meanwhile has taken its messages, or they are lost.
         let Some(peer) = known.filter(|known| known.id == flush.peer) else { return true };
-        if peer.departed < flush.departed || !peer.controls.is_empty() {
+        if peer.sends_gone < flush.sends_gone || !peer.controls.is_empty() {
             return false;
         }
         let unread = flush.operations.get_or_insert_with(|| core.unread(Some(flush.peer)));
@@ -171,7 +171,7 @@ impl<D: MatchingDevice> Delegated<D> {
 
     /// Begins a flush of everything that was accepted by now.
     pub fn begin_flush(&mut self) -> Flushing {
-        let begin = |peer| PeerFlush { peer, departed: 0, operations: None, mark: None };
+        let begin = |peer| PeerFlush { peer, sends_gone: 0, operations: None, mark: None };
         Flushing { peers: self.others().into_iter().map(begin).collect() }
     }
 

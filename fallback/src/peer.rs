@@ -73,7 +73,7 @@ pub(crate) struct Peer {
     /// It is down, and messages of it were dropped that nobody had received.
     pub(crate) lost_messages: bool,
     /// Sends that have left the backlog so far.
-    pub(crate) departed: u64,
+    pub(crate) sends_gone: u64,
     /// Messages to the peer that were lost when it went down.
     pub(crate) lost_sends: usize,
     /// Whether [`Engine::take_lost`](crate::Engine::take_lost) has reported the lost messages.
@@ -105,7 +105,7 @@ impl Peer {
             waits_for_room: false,
             told_down: false,
             lost_messages: false,
-            departed: 0,
+            sends_gone: 0,
             lost_sends: 0,
             is_loss_told: false,
         }
@@ -128,7 +128,7 @@ impl Peer {
     /// Takes note of messages that are lost, since the peer is down: its backlog, and rendezvous
     /// that it has not read.
     pub(crate) fn lose_sends(&mut self, unread: usize) {
-        self.departed += self.backlog.len() as u64;
+        self.sends_gone += self.backlog.len() as u64;
         self.lost_sends += self.backlog.len() + unread;
     }
 

@@ -222,7 +222,7 @@ impl Sending {
             let is_first = peer.is_connected() && peer.controls.is_empty() && !peer.waits_for_room;
             is_first && !peer.backlog.is_empty() && !self.waiting_for_place.contains(&peer.id)
         });
-        waits.map(|peer| (peer.id, peer.departed)).collect()
+        waits.map(|peer| (peer.id, peer.sends_gone)).collect()
     }
 
     fn wait_for_room(&mut self, core: &mut Core, id: PeerId) {
@@ -267,7 +267,7 @@ impl Sending {
                 }
                 return;
             }
-            core.receiver.peer_mut(id).departed += 1;
+            core.receiver.peer_mut(id).sends_gone += 1;
         }
     }
 

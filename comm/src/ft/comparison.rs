@@ -12,6 +12,8 @@
 //!    passed on in the job as a revocation is. Once the messages of a process have left that pass
 //!    it on, all its operations end with the error, and so do all that begin later. So a process
 //!    that leaves because of the error leaves nobody waiting.
+//!    A process that gives false settings ends its job with that, as it can by revoking all
+//!    communicators that it is in.
 //! 4. If they differ and the other process is of another job, calls at ports between the two end
 //!    with the error. In a communicator that has both, the other process counts as down.
 
@@ -27,7 +29,7 @@ use super::control_context::ControlContext;
 use super::registry::Registry;
 use super::revocations::neighbours;
 
-/// What this process and another one have sent each other of their settings.
+/// Whether the settings of this process and of another one have been exchanged.
 #[derive(Clone, Copy, Default)]
 struct Exchanged {
     is_sent: bool,

@@ -190,7 +190,8 @@ impl<N: Net> Service<N> {
         self.counted_out.as_ref().or(self.comparison.fault())
     }
 
-    /// The same, once this process has told the others: then its operations may end.
+    /// The error of [`Service::fault`], once this process has told the other processes of it. The
+    /// operations of this process end no sooner.
     pub(crate) fn told_fault(&mut self, net: &mut N) -> Option<Error> {
         self.counted_out.clone().or_else(|| self.comparison.told_fault(net).cloned())
     }

@@ -55,7 +55,8 @@ pub struct WorkerNet<A: Access = Local> {
     sharers: Option<usize>,
     /// The waker for operations that are tested.
     waker: Option<Waker>,
-    /// What this process lacks for a connection to another process of its job.
+    /// Set once a connection to another process of the job could not be made: the limit of this process
+    /// that was reached, as [`Net::failure`] returns it.
     failure: Option<String>,
 }
 

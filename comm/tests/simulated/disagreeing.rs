@@ -29,7 +29,7 @@ async fn call(comm: &Comm<SimNet>, which: u32) -> Result<(), Error> {
 
 const CALLS: u32 = 9;
 
-/// What members do after a failure: they agree, and go on with a smaller communicator.
+/// Recovers as programs do after a failure: the members agree, and make a smaller communicator.
 async fn recover(comm: &Comm<SimNet>, flags: u64) -> (u64, Comm<SimNet>) {
     let agreed = comm.agree(flags).await.unwrap().flags;
     assert_eq!(comm.agree(1).await.unwrap().flags, 1);
@@ -176,7 +176,7 @@ fn agreements_beside_one_that_was_given_up_keep_bounded_memory() {
     }
 }
 
-/// The same for communicators: each has a first operation that is given up.
+/// Many communicators are made, and the first operation of each of them is given up.
 #[test]
 fn communicators_whose_first_operation_was_given_up_leave_no_agreement() {
     let program = |runtime: Sims| async move {

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -54,12 +54,33 @@ pub fn port_of(listener: BorrowedFd<'_>) -> io::Result<u16> {
 }
 
 /// Begins to connect. A failure that is found later is reported when the socket is read.
+///
+/// # Errors
+/// `EADDRNOTAVAIL`: all ports to connect from are in use. `ENETUNREACH`: there is no route, or this
+/// machine has no address of the kind.
 pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = open_tcp(address)?;
-    match SocketAddress::of_internet(address).connect(socket.as_fd()) {
-        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(socket),
+    let Err(error) = SocketAddress::of_internet(address).connect(socket.as_fd()) else {
+        return Ok(socket);
+    };
+    match error.raw_os_error() {
+        Some(libc::EINPROGRESS) => Ok(socket),
+        Some(libc::EADDRNOTAVAIL) if !has_source(address) => {
+            Err(io::Error::from_raw_os_error(libc::ENETUNREACH))
+        }
+        _ => Err(error),
     }
+}
+
+/// Whether this machine has an address to reach another one from. For IPv6, connect(2) gives the same
+/// error number where it has none and where no port is left. A socket of UDP has ports of its own, and
+/// sends nothing here.
+fn has_source(address: SocketAddr) -> bool {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((any, 0)).map_or(true, |socket| socket.connect(address).is_ok())
 }
 
 /// Makes a TCP connection fail about `silence` after the other machine stopped answering, and send

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Owned, config, connect, exchange, message, pattern, poll, sleep, tcp, wait_for};
 use tagmatch_device::{Device, DownReason, Flush, PeerId, Refused};
+use tagmatch_os::stream;
 use tagmatch_tcp::{Tcp, TcpConfig};
 
 /// Two machines and a cable.
@@ -238,4 +239,33 @@ fn a_machine_that_does_not_answer_is_unreachable_in_time() {
     assert_eq!(a.send(to_other, message(b"x")), Err(Refused::Down));
     assert!(other.poll().is_none());
     drop(b);
+}
+
+/// The kernel has one error number for both. Only a lack of ports is one of this process.
+#[test]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
+fn a_machine_without_ports_is_told_from_one_without_an_address() {
+    let Some(machines) = Machines::new() else { return };
+    let v6: SocketAddr = (Ipv6Addr::LOCALHOST, 9).into();
+    machines.inside(0, || {
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();
+        for host in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let listener = TcpListener::bind((host, 0)).unwrap();
+            let to = listener.local_addr().unwrap();
+            let mut held = Vec::new();
+            let error = loop {
+                match stream::connect_tcp(to) {
+                    Ok(socket) => held.push(socket),
+                    Err(error) => break error,
+                }
+                assert!(held.len() <= 10, "{host}");
+            };
+            assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL), "{host}");
+        }
+    });
+    for device in ["lo", "cable"] {
+        ip(&format!("-n {} -6 address flush dev {device}", machines.names[0]));
+    }
+    let error = machines.inside(0, || stream::connect_tcp(v6).unwrap_err());
+    assert_eq!(error.raw_os_error(), Some(libc::ENETUNREACH));
 }

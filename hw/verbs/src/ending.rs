@@ -67,7 +67,7 @@ impl Verbs {
 
     /// Ends a connection whose peer can't be reached, or that failed on our side.
     pub(super) fn lose_peer(&mut self, peer: PeerId, errno: i32) {
-        self.end(peer, DownReason::of_failed_call(errno), None);
+        self.end(peer, DownReason::Unreachable { errno }, None);
     }
 
     pub(super) fn lose_all_peers(&mut self, errno: i32) {
