@@ -2,11 +2,16 @@
 //! is lacking is reported, and not taken for a fault of the peer.
 
 mod common;
+#[allow(dead_code, reason = "one test has callers made by hand")]
+mod hostile_peer;
 
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use common::{Owned, connect, poll, shm, wait_for};
-use tagmatch_device::{Device, DownReason, Shortage};
+use hostile_peer::{RawSocket, hello, invented, memfd};
+use tagmatch_device::{Address, Device, DownReason, Shortage};
+use tagmatch_shm::fuzzing::{HandshakePacket, Refusal};
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::process::Descriptors;
 
@@ -143,6 +148,49 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
     assert_eq!(b.peer_address(peer), Some(address_a));
     assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
+}
+
+/// Calls a device again and again in the name of `claimed`, for longer than connecting may take.
+/// Returns the last answer, and what the device has reported.
+fn call(victim: &mut Shm, claimed: Address) -> (Refusal, Vec<Owned>) {
+    let (start, mut answer, mut reported) = (Instant::now(), None, Vec::new());
+    while start.elapsed() < Duration::from_millis(600) {
+        let caller = RawSocket::connect(&victim.address()).unwrap();
+        let memory = memfd(4096, 0);
+        assert!(caller.send(&hello(claimed).emit(), &[memory.as_raw_fd(); 2]));
+        drop(memory);
+        while !caller.is_hung_up() {
+            reported.extend(poll(victim));
+        }
+        let (bytes, _) = caller.receive().unwrap();
+        match HandshakePacket::parse(&bytes) {
+            Ok(HandshakePacket::Refusal(refusal)) => answer = Some(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+    (answer.unwrap(), reported)
+}
+
+#[test]
+fn a_shortage_is_reported_for_the_process_alone_that_has_called() {
+    let descriptors = Descriptors::alone();
+    let mut victim = shm(impatient());
+    let of_this_process = invented(&victim.address(), 3);
+    let mut bytes = of_this_process.as_bytes().to_vec();
+    // The address ends with the number of the process.
+    *bytes.iter_mut().nth_back(3).unwrap() ^= 1;
+    let of_another = Address::from_bytes(&bytes).unwrap();
+    // For the caller's socket and its memory, or for the device's end of the connection.
+    let _held = descriptors.leave(2);
+    let (answer, reported) = call(&mut victim, of_another);
+    assert_eq!((answer, reported.len()), (Refusal::Invalid, 0));
+    let (_, reported) = call(&mut victim, of_this_process);
+    let shortage = DownReason::Shortage(Shortage::Descriptors);
+    assert!(
+        matches!(&reported[..], [Owned::Down(peer, reason)]
+            if *reason == shortage && victim.peer_address(*peer) == Some(of_this_process)),
+        "{reported:?}"
+    );
 }
 
 #[test]
