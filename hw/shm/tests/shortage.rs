@@ -5,6 +5,7 @@ mod common;
 #[allow(dead_code, reason = "one test has callers made by hand")]
 mod hostile_peer;
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -191,6 +192,28 @@ fn a_shortage_is_reported_for_the_process_alone_that_has_called() {
             if *reason == shortage && victim.peer_address(*peer) == Some(of_this_process)),
         "{reported:?}"
     );
+}
+
+/// The program takes each descriptor as soon as it is free.
+#[test]
+fn callers_are_answered_by_a_process_that_never_has_a_free_descriptor() {
+    let descriptors = Descriptors::alone();
+    let mut victim = shm(impatient());
+    let mut held = descriptors.leave(0);
+    for number in 1..4 {
+        while let Ok(file) = File::open("/proc/self/exe") {
+            held.push(file.into());
+        }
+        held.pop();
+        let caller = RawSocket::connect(&victim.address()).unwrap();
+        assert!(caller.send(&hello(invented(&victim.address(), number)).emit(), &[]));
+        let start = Instant::now();
+        while !caller.is_hung_up() {
+            assert!(poll(&mut victim).is_none() && start.elapsed() < common::PATIENCE);
+        }
+        assert!(caller.receive().is_some(), "call {number} has no answer");
+        held.push(caller.0);
+    }
 }
 
 #[test]

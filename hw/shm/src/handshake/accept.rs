@@ -96,6 +96,12 @@ impl Acceptor {
 
     /// Accepts the connections that wait in the listener's queue.
     pub(crate) fn accept(&mut self, local: &LocalEnd, connections: &mut Connections, now: Instant) {
+        self.accept_waiting(local, connections, now);
+        // The kernel asks for a descriptor before it looks whether a connection waits.
+        self.restore_spare();
+    }
+
+    fn accept_waiting(&mut self, local: &LocalEnd, connections: &mut Connections, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
             // Another connection might have to be closed by a thread, and no thread is free.
             if background_close::is_busy() {
@@ -130,7 +136,6 @@ impl Acceptor {
             connections.needs_attention = true;
             // In most cases the hello is there already.
             self.receive_hello(local, connections, id, now);
-            self.restore_spare();
         }
     }
 
