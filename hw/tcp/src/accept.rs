@@ -28,6 +28,12 @@ const MUTE_TIME: Duration = Duration::from_millis(20);
 impl Tcp {
     /// Accepts the connections that wait at a listener.
     pub(crate) fn accept(&mut self, place: usize) {
+        self.accept_waiting(place);
+        // The kernel asks for a descriptor before it looks whether a connection waits.
+        self.listeners.restore_spare();
+    }
+
+    fn accept_waiting(&mut self, place: usize) {
         let now = self.clock.time();
         for _ in 0..ACCEPTS_MAX {
             if self.pending.len() >= PENDING_MAX && !self.close_slow_pending() {
@@ -39,6 +45,7 @@ impl Tcp {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_of_one_connection(&error) => continue,
                 // No descriptors or memory are left.
+                Err(_) if self.listeners.use_spare() || self.close_slow_pending() => continue,
                 Err(_) => return self.mute_listeners(),
             };
             // Those that connect leave some descriptors, all but one: only its greeting tells which
@@ -82,6 +89,7 @@ impl Tcp {
     pub(crate) fn resume_listeners(&mut self) {
         if self.listeners.muted_until.is_some_and(|until| until <= self.clock.time()) {
             self.listeners.mute(&self.epoll, None);
+            self.listeners.restore_spare();
         }
     }
 
@@ -121,9 +129,10 @@ impl Tcp {
         let mut host = None;
         if known.is_none() {
             let socket = pending.talk.socket();
-            if hosts::is_of_the_last(socket) {
+            if self.listeners.lacks_spare() || hosts::is_of_the_last(socket) {
                 let refusal = self.note_shortage(*asking.address());
-                return pending.refuse(&self.secret, asking, refusal);
+                pending.refuse(&self.secret, asking, refusal);
+                return self.listeners.restore_spare();
             }
             let Ok(address) = tcp::peer_address(socket) else { return };
             if !self.hosts.has_room(Host::of(address)) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::address::TcpAddress;
 use super::config::TcpConfig;
+use super::hosts;
 use super::numbers::Watched;
 use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::Epoll;
@@ -22,6 +23,9 @@ const PORT_TRIALS: usize = 16;
 /// The listening sockets.
 pub(crate) struct Listeners {
     sockets: Vec<Listener>,
+    /// A descriptor that is closed when no other is left, so that the next connection can still be
+    /// accepted: only its greeting tells which peer this worker lacks descriptors for.
+    spare: Option<OwnedFd>,
     /// Until when no connection is accepted, because the last one could not be.
     pub(crate) muted_until: Option<Duration>,
 }
@@ -50,7 +54,28 @@ impl Listeners {
             epoll.watch(socket.as_fd(), Watched::Listener(place).number()).in_call("epoll_ctl")?;
         }
         let address = TcpAddress { port, hosts: announced };
-        Ok((Listeners { sockets, muted_until: None }, address))
+        let mut listeners = Listeners { sockets, spare: None, muted_until: None };
+        listeners.restore_spare();
+        Ok((listeners, address))
+    }
+
+    /// Closes the spare descriptor. Returns whether there was one.
+    pub(crate) fn use_spare(&mut self) -> bool {
+        self.spare.take().is_some()
+    }
+
+    /// Whether no descriptor was free since the spare one was used.
+    pub(crate) fn lacks_spare(&self) -> bool {
+        self.spare.is_none()
+    }
+
+    /// Opens the spare descriptor again, if one is free that isn't kept for peers that this worker
+    /// connects to.
+    pub(crate) fn restore_spare(&mut self) {
+        if let (None, Some(socket)) = (&self.spare, self.sockets.first()) {
+            let spare = socket.as_fd().try_clone_to_owned().ok();
+            self.spare = spare.filter(|spare| !hosts::is_of_the_last(spare.as_fd()));
+        }
     }
 
     pub(crate) fn socket(&self, place: usize) -> Option<&Listener> {
@@ -71,7 +96,7 @@ impl Listeners {
         for socket in self.sockets.drain(..) {
             epoll.forget(socket.as_fd());
         }
-        self.muted_until = None;
+        (self.spare, self.muted_until) = (None, None);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

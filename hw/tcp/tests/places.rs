@@ -14,6 +14,7 @@ use common::{
 use tagmatch_device::{Address, Buffer, Device, DownReason, Flush, PeerId, ReadMode, Refused};
 use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_testkit::process::share_descriptors;
 
 const ACCEPTED: u8 = 0;
 const FULL: u8 = 4;
@@ -87,6 +88,8 @@ fn the_default_lets_three_hundred_peers_of_loopback_in() {
 }
 
 fn set_limit(limit: u64) {
+    // It raises the limit once, for all tests of the program.
+    share_descriptors();
     // SAFETY: the structure lives through the call.
     unsafe {
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use common::{Owned, config, connect, poll, tcp, wait_for};
+use common::raw::{ANSWER, Raw, invented};
+use common::{Owned, config, connect, poll, secret, tcp, wait_for};
 use tagmatch_device::{Device, DownReason, Shortage};
 use tagmatch_tcp::TcpConfig;
 use tagmatch_testkit::process::Descriptors;
@@ -73,4 +76,33 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     assert_eq!((reason, b.peer_address(peer)), (LACKING, Some(a.address())));
     assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
     drop(held);
+}
+
+/// The program takes each descriptor as soon as it is free. A caller that says nothing keeps no other
+/// one from being told.
+#[test]
+fn callers_are_told_by_a_process_that_never_has_a_free_descriptor() {
+    const BUSY: u8 = 5;
+    let descriptors = Descriptors::alone();
+    let mut a = tcp(config());
+    let mut held = descriptors.leave(0);
+    let fill = |held: &mut Vec<_>| {
+        while let Ok(file) = File::open("/proc/self/exe") {
+            held.push(file.into());
+        }
+    };
+    held.pop();
+    let _silent = Raw::connect(&a.address());
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(200) {
+        assert!(poll(&mut a).is_none());
+    }
+    for number in 1..4 {
+        fill(&mut held);
+        held.pop();
+        let caller = Raw::greet(&mut a, &secret(7), &invented(number));
+        let answer = caller.hear(&mut a, ANSWER).expect("an answer");
+        assert_eq!(answer[0], BUSY);
+        held.push(OwnedFd::from(caller.0));
+    }
 }
