@@ -1,13 +1,13 @@
 //! The table of peers, and the states of a peer.
 
-use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::ring::Ring;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId, PeerNumbers, Shortage};
+use tagmatch_device::{DownReason, PeerId, PeerTable, Shortage};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
 
@@ -60,127 +60,41 @@ pub(crate) struct OfferedRing {
     pub(crate) bit: DoorbellBit,
 }
 
-struct Peer {
-    id: PeerId,
-    /// `None`: the number was given by another device of the worker, or was given back.
-    address: Option<Address>,
-    state: PeerState,
-}
+impl tagmatch_device::PeerState for PeerState {
+    fn down() -> Self {
+        PeerState::Down
+    }
 
-impl Peer {
-    /// What stands at the index of a number that is none of this device's peers.
-    fn vacant(id: PeerId) -> Self {
-        Peer { id, address: None, state: PeerState::Down }
+    fn is_down(&self) -> bool {
+        matches!(self, PeerState::Down)
+    }
+
+    fn is_connecting(&self) -> bool {
+        matches!(self, PeerState::Connecting(_))
     }
 }
 
-/// All peers, by number and by address. Peers that are down stay in the table until they are
-/// forgotten.
+/// All peers, and what belongs to the states of some.
 #[derive(Default)]
-pub(crate) struct Peers {
-    numbers: PeerNumbers,
-    /// By index.
-    peers: Vec<Peer>,
-    by_address: HashMap<Address, PeerId>,
-    /// The peers in the state `Connecting`.
-    connecting: Vec<PeerId>,
+pub(crate) struct Peers(PeerTable<PeerState>);
+
+impl Deref for Peers {
+    type Target = PeerTable<PeerState>;
+
+    #[inline(always)]
+    fn deref(&self) -> &PeerTable<PeerState> {
+        &self.0
+    }
+}
+
+impl DerefMut for Peers {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut PeerTable<PeerState> {
+        &mut self.0
+    }
 }
 
 impl Peers {
-    /// Enters a peer into the table.
-    pub(crate) fn add(
-        &mut self,
-        address: Address,
-        state: PeerState,
-    ) -> Result<PeerId, DeviceError> {
-        let peer = self.numbers.give()?;
-        if matches!(state, PeerState::Connecting(_)) {
-            self.connecting.push(peer);
-        }
-        while self.peers.len() <= peer.index() {
-            self.peers.push(Peer::vacant(PeerId::first(self.peers.len())));
-        }
-        self.peers[peer.index()] = Peer { id: peer, address: Some(address), state };
-        self.by_address.insert(address, peer);
-        Ok(peer)
-    }
-
-    /// Gives the number of a peer that is down back. `false` if it is not down.
-    pub(crate) fn forget(&mut self, peer: PeerId) -> bool {
-        let Some(known) = self.get_mut(peer) else { return false };
-        if peer == PeerId::ONESELF || !matches!(known.state, PeerState::Down) {
-            return false;
-        }
-        let Some(address) = std::mem::replace(known, Peer::vacant(peer)).address else {
-            return false;
-        };
-        self.by_address.remove(&address);
-        self.numbers.give_back(peer);
-        true
-    }
-
-    fn get(&self, peer: PeerId) -> Option<&Peer> {
-        self.peers.get(peer.index()).filter(|known| known.id == peer)
-    }
-
-    #[inline]
-    fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
-        self.peers.get_mut(peer.index()).filter(|known| known.id == peer)
-    }
-
-    /// Makes the table one of several of a worker. It contains the worker itself only.
-    pub(crate) fn join(&mut self, own: Address, numbers: &PeerNumbers) {
-        self.numbers = numbers.clone();
-        self.by_address.clear();
-        self.by_address.insert(own, PeerId::ONESELF);
-        if let Some(oneself) = self.peers.first_mut() {
-            oneself.address = Some(own);
-        }
-    }
-
-    /// Whether no other peer can be entered.
-    pub(crate) fn is_full(&self) -> bool {
-        self.numbers.are_given()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.peers.len()
-    }
-
-    pub(crate) fn find(&self, address: &Address) -> Option<PeerId> {
-        self.by_address.get(address).copied()
-    }
-
-    pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
-        self.get(peer)?.address
-    }
-
-    pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {
-        Some(&self.get(peer)?.state)
-    }
-
-    /// For looking into a state. Another state is entered by [`Peers::replace`].
-    #[inline]
-    pub(crate) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
-        Some(&mut self.get_mut(peer)?.state)
-    }
-
-    /// As [`Peers::state_mut`], for a message to a peer that is not forgotten: the engine has compared
-    /// the generation.
-    #[inline(always)]
-    pub(crate) fn state_of_receiver(&mut self, peer: PeerId) -> Option<&mut PeerState> {
-        Some(&mut self.peers.get_mut(peer.index())?.state)
-    }
-
-    /// Enters another state; returns the state before, `None` if there is no such peer.
-    pub(crate) fn replace(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
-        let before = std::mem::replace(self.state_mut(peer)?, state);
-        if matches!(before, PeerState::Connecting(_)) {
-            self.connecting.retain(|other| *other != peer);
-        }
-        Some(before)
-    }
-
     /// The connection to a peer that is up.
     #[inline]
     pub(crate) fn connection_mut(&mut self, peer: PeerId) -> Option<&mut Connection> {
@@ -197,14 +111,9 @@ impl Peers {
         }
     }
 
-    /// The peers in the state `Connecting`.
-    pub(crate) fn connecting(&self) -> &[PeerId] {
-        &self.connecting
-    }
-
     /// The connections to peers that are up or draining.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.peers.iter().filter_map(|peer| match &peer.state {
+        self.states().filter_map(|(_, state)| match state {
             PeerState::Up(connection) | PeerState::Draining(connection, _) => Some(&**connection),
             _ => None,
         })

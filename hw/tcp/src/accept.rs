@@ -145,7 +145,7 @@ impl Tcp {
         let Some(socket) = pending.accept(&self.secret, asking, message_max) else { return };
         let peer = match known {
             Some(peer) => peer,
-            None => match self.peers.add(*asking.address(), PeerState::Down) {
+            None => match self.peers.add(*asking.address(), PeerState::Down { lost: 0 }) {
                 Ok(peer) => peer,
                 Err(_) => return,
             },
@@ -166,7 +166,7 @@ impl Tcp {
         if !self.waiting.note(address, self.clock.time(), self.config.connect_timeout) {
             return Refusal::Busy;
         }
-        if let Ok(peer) = self.peers.add(address, PeerState::Down) {
+        if let Ok(peer) = self.peers.add(address, PeerState::Down { lost: 0 }) {
             let reason = DownReason::Shortage(Shortage::Descriptors);
             self.events.push_back(Event::PeerDown { peer, reason });
         }

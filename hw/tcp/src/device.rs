@@ -209,7 +209,7 @@ impl Device for Tcp {
             }
             Some(PeerState::Oneself) => return self.send_to_oneself(message),
             Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
-            Some(PeerState::Down) | None => return Err(Refused::Down),
+            Some(PeerState::Down { .. }) | None => return Err(Refused::Down),
         };
         if is_too_long(connection.message_max) {
             return Err(Refused::TooLong);

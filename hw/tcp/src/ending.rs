@@ -60,7 +60,7 @@ impl Tcp {
             Some(PeerState::Connecting(_)) => {
                 Err((into, ReadError::Failed { errno: libc::ENOTCONN }))
             }
-            Some(PeerState::Down) | None => Err((into, ReadError::PeerDown)),
+            Some(PeerState::Down { .. }) | None => Err((into, ReadError::PeerDown)),
         }
     }
 
@@ -97,8 +97,8 @@ impl Tcp {
     /// Ends a connection, or the attempts to connect, now: ends its reads, and reports the peer as
     /// down. All that the peer has sent and that counts was looked at before.
     pub(crate) fn finish(&mut self, peer: PeerId, reason: DownReason) {
-        match self.peers.replace(peer, PeerState::Down) {
-            None | Some(PeerState::Down) => return,
+        match self.peers.replace(peer, PeerState::Down { lost: 0 }) {
+            None | Some(PeerState::Down { .. }) => return,
             Some(PeerState::Oneself) => self.own_messages.clear(),
             Some(PeerState::Connecting(attempt)) => {
                 if let Some(caller) = attempt.caller {
@@ -160,7 +160,7 @@ impl Tcp {
                 self.await_acknowledgements();
                 Flush::Pending { messages }
             }
-            Some(PeerState::Down) => self.flush_left(peer),
+            Some(PeerState::Down { .. }) => self.flush_left(peer),
             _ => Flush::Done,
         }
     }

@@ -141,7 +141,7 @@ impl Tcp {
                 }
             }
             Some(PeerState::Connecting(_)) => self.hear_answer(peer),
-            Some(PeerState::Oneself | PeerState::Down) | None => {}
+            Some(PeerState::Oneself | PeerState::Down { .. }) | None => {}
         }
     }
 

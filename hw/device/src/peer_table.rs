@@ -1,0 +1,168 @@
+//! The peers of one device, by number and by address.
+
+use std::collections::HashMap;
+
+use crate::{Address, DeviceError, PeerId, PeerNumbers};
+
+/// The states that a device has for a peer.
+pub trait PeerState {
+    /// The state of a peer that is down.
+    fn down() -> Self;
+    /// Whether the peer is down.
+    fn is_down(&self) -> bool;
+    /// Whether the device tries to connect to the peer.
+    fn is_connecting(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Entry<S> {
+    id: PeerId,
+    /// `None`: the number was given by another device of the worker, or was given back.
+    address: Option<Address>,
+    state: S,
+}
+
+impl<S: PeerState> Entry<S> {
+    /// What stands at the index of a number that is none of this device's peers.
+    fn vacant(id: PeerId) -> Self {
+        Entry { id, address: None, state: S::down() }
+    }
+}
+
+/// A device's peers. Peers that are down stay in the table until they are forgotten.
+#[derive(Debug)]
+pub struct PeerTable<S> {
+    numbers: PeerNumbers,
+    /// By index of the number.
+    entries: Vec<Entry<S>>,
+    by_address: HashMap<Address, PeerId>,
+    connecting: Vec<PeerId>,
+}
+
+impl<S> Default for PeerTable<S> {
+    fn default() -> Self {
+        PeerTable {
+            numbers: PeerNumbers::default(),
+            entries: Vec::new(),
+            by_address: HashMap::new(),
+            connecting: Vec::new(),
+        }
+    }
+}
+
+impl<S: PeerState> PeerTable<S> {
+    /// Enters a peer.
+    ///
+    /// # Errors
+    /// [`DeviceError::Exhausted`]: no number is left.
+    pub fn add(&mut self, address: Address, state: S) -> Result<PeerId, DeviceError> {
+        let peer = self.numbers.give()?;
+        if state.is_connecting() {
+            self.connecting.push(peer);
+        }
+        while self.entries.len() <= peer.index() {
+            self.entries.push(Entry::vacant(PeerId::first(self.entries.len())));
+        }
+        self.entries[peer.index()] = Entry { id: peer, address: Some(address), state };
+        self.by_address.insert(address, peer);
+        Ok(peer)
+    }
+
+    /// Gives the number of a peer that is down back. `false` if it is not down, or no peer of this
+    /// device.
+    pub fn forget(&mut self, peer: PeerId) -> bool {
+        let Some(known) = self.entry_mut(peer) else { return false };
+        if peer == PeerId::ONESELF || !known.state.is_down() {
+            return false;
+        }
+        let Some(address) = std::mem::replace(known, Entry::vacant(peer)).address else {
+            return false;
+        };
+        self.by_address.remove(&address);
+        self.numbers.give_back(peer);
+        true
+    }
+
+    /// Makes the table one of several of a worker. It contains the worker itself only.
+    pub fn join(&mut self, own: Address, numbers: &PeerNumbers) {
+        self.numbers = numbers.clone();
+        self.by_address.clear();
+        self.by_address.insert(own, PeerId::ONESELF);
+        if let Some(oneself) = self.entries.first_mut() {
+            oneself.address = Some(own);
+        }
+    }
+
+    /// Whether no other peer can be entered.
+    pub fn is_full(&self) -> bool {
+        self.numbers.are_given()
+    }
+
+    /// How many indices the table has, the worker itself included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether not even the worker itself was entered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The peer with this address.
+    pub fn find(&self, address: &Address) -> Option<PeerId> {
+        self.by_address.get(address).copied()
+    }
+
+    #[inline]
+    fn entry(&self, peer: PeerId) -> Option<&Entry<S>> {
+        self.entries.get(peer.index()).filter(|known| known.id == peer)
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, peer: PeerId) -> Option<&mut Entry<S>> {
+        self.entries.get_mut(peer.index()).filter(|known| known.id == peer)
+    }
+
+    /// A peer's address.
+    pub fn address(&self, peer: PeerId) -> Option<Address> {
+        self.entry(peer)?.address
+    }
+
+    /// A peer's state.
+    #[inline]
+    pub fn state(&self, peer: PeerId) -> Option<&S> {
+        Some(&self.entry(peer)?.state)
+    }
+
+    /// For looking into a state. Another state is entered by [`PeerTable::replace`].
+    #[inline]
+    pub fn state_mut(&mut self, peer: PeerId) -> Option<&mut S> {
+        Some(&mut self.entry_mut(peer)?.state)
+    }
+
+    /// As [`PeerTable::state_mut`], for a message to a peer that is not forgotten: the engine has
+    /// compared the generation.
+    #[inline(always)]
+    pub fn state_of_receiver(&mut self, peer: PeerId) -> Option<&mut S> {
+        Some(&mut self.entries.get_mut(peer.index())?.state)
+    }
+
+    /// Enters another state; returns the state before, `None` if there is no such peer.
+    pub fn replace(&mut self, peer: PeerId, state: S) -> Option<S> {
+        let before = std::mem::replace(self.state_mut(peer)?, state);
+        if before.is_connecting() {
+            self.connecting.retain(|other| *other != peer);
+        }
+        Some(before)
+    }
+
+    /// The peers that the device tries to connect to.
+    pub fn connecting(&self) -> &[PeerId] {
+        &self.connecting
+    }
+
+    /// All states, with their peers.
+    pub fn states(&self) -> impl Iterator<Item = (PeerId, &S)> {
+        self.entries.iter().map(|entry| (entry.id, &entry.state))
+    }
+}
