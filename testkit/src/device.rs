@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    Address, Buffer, Device, DownReason, Event, Outgoing, PeerId, ReadError, Refused,
+    Address, Buffer, Device, DownReason, Event, Outgoing, PeerId, ReadError, Refused, Shortage,
 };
 
 /// An event that borrows nothing.
@@ -73,6 +73,28 @@ pub fn wait_for<D: Device, T>(
         }
         assert!(start.elapsed() < PATIENCE, "no event in time: {what}");
     }
+}
+
+/// Polls a device that connects to another one, which lacks descriptors for as long as connecting may
+/// take: the one that lacks them reports so, and the one that connects is refused.
+///
+/// # Panics
+/// If either reports something else.
+pub fn accepting_end_reports_its_shortage<D: Device>(a: &mut D, b: &mut D, to_b: PeerId) {
+    let (mut of_a, mut of_b) = (None, None);
+    wait_for(&mut [a, b], "both reports", |index, event| {
+        match (index, event) {
+            (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
+            (1, Owned::Down(peer, reason)) => of_b = Some((peer, reason)),
+            other => panic!("{other:?}"),
+        }
+        (of_a.is_some() && of_b.is_some()).then_some(())
+    });
+    let (peer, reason) = of_b.unwrap();
+    assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
+    assert_eq!(b.peer_address(peer), Some(a.address()));
+    let errno = rustix::io::Errno::USERS.raw_os_error();
+    assert_eq!(of_a, Some(DownReason::Unreachable { errno }));
 }
 
 /// Connects two devices of this process, and returns the number of each on the other.

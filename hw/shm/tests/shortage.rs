@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use common::{Owned, connect, poll, shm, wait_for};
+use common::{Owned, accepting_end_reports_its_shortage, connect, poll, shm, wait_for};
 use hostile_peer::{RawSocket, hello, invented, memfd};
 use tagmatch_device::{Address, Device, DownReason, Shortage};
 use tagmatch_shm::fuzzing::{HandshakePacket, Refusal};
@@ -131,24 +131,11 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
 fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     let descriptors = Descriptors::alone();
     let (mut a, mut b) = (shm(impatient()), shm(impatient()));
-    let (address_a, address_b) = (a.address(), b.address());
-    let to_b = a.connect(&address_b).unwrap();
+    let to_b = a.connect(&b.address()).unwrap();
     // The process has what `a` needs in order to try again, and not what `b` needs in order to
     // accept.
     let _held = descriptors.leave(2);
-    let (mut of_a, mut of_b) = (None, None);
-    wait_for(&mut [&mut a, &mut b], "both reports", |index, event| {
-        match (index, event) {
-            (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
-            (1, Owned::Down(peer, reason)) => of_b = Some((peer, reason)),
-            other => panic!("{other:?}"),
-        }
-        (of_a.is_some() && of_b.is_some()).then_some(())
-    });
-    let (peer, reason) = of_b.unwrap();
-    assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
-    assert_eq!(b.peer_address(peer), Some(address_a));
-    assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
+    accepting_end_reports_its_shortage(&mut a, &mut b, to_b);
 }
 
 /// Calls a device again and again in the name of `claimed`, for longer than connecting may take.

@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use common::raw::{ANSWER, Raw, invented};
-use common::{Owned, config, connect, poll, secret, tcp, wait_for};
+use common::{
+    Owned, accepting_end_reports_its_shortage, config, connect, poll, secret, tcp, wait_for,
+};
 use tagmatch_device::{Device, DownReason, Shortage};
 use tagmatch_tcp::TcpConfig;
 use tagmatch_testkit::process::Descriptors;
@@ -63,18 +65,7 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     // The caller has a descriptor, and the peer leaves the last ones to peers that it connects to.
     let held = descriptors.leave(4);
     let to_b = a.connect(&b.address()).unwrap();
-    let (mut of_a, mut of_b) = (None, None);
-    wait_for(&mut [&mut a, &mut b], "both reports", |index, event| {
-        match (index, event) {
-            (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
-            (1, Owned::Down(peer, reason)) => of_b = Some((peer, reason)),
-            other => panic!("{other:?}"),
-        }
-        (of_a.is_some() && of_b.is_some()).then_some(())
-    });
-    let (peer, reason) = of_b.unwrap();
-    assert_eq!((reason, b.peer_address(peer)), (LACKING, Some(a.address())));
-    assert_eq!(of_a, Some(DownReason::Unreachable { errno: libc::EUSERS }));
+    accepting_end_reports_its_shortage(&mut a, &mut b, to_b);
     drop(held);
 }
 
