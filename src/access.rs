@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tagmatch_device::Address;
 use tagmatch_fallback::{Completion, EndList, Posted, RequestId};
+use tagmatch_soft::{Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
 use crate::config::WaitPolicy;
@@ -187,6 +188,8 @@ pub(crate) struct Fixed {
     pub(crate) wait: WaitPolicy,
     pub(crate) drain_timeout: Duration,
     pub(crate) inject_bytes_max: u64,
+    /// See [`WorkerOf::free_tag_bits`](crate::WorkerOf::free_tag_bits).
+    pub(crate) free_tag_bits: (TagMask, Tag),
     /// The process that made the worker, rather than a child that it has forked.
     pub(crate) process: u32,
     pub(crate) interrupter: Interrupter,

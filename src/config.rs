@@ -13,7 +13,7 @@ use tagmatch_model::ModelConfig;
 use tagmatch_secret::Secret;
 #[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
-use tagmatch_soft::TagLayout;
+use tagmatch_soft::{Tag, TagLayout, TagMask};
 #[cfg(feature = "tcp")]
 use tagmatch_tcp::TcpConfig;
 #[cfg(feature = "ucx")]
@@ -126,6 +126,23 @@ pub enum DeviceConfig {
     /// There is no device, which is an error of the build.
     #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
     None(std::convert::Infallible),
+}
+
+impl Config {
+    /// See [`WorkerOf::free_tag_bits`](crate::WorkerOf::free_tag_bits).
+    pub(crate) fn free_tag_bits(&self) -> (TagMask, Tag) {
+        match &self.device {
+            #[cfg(feature = "ucx")]
+            DeviceConfig::Ucx(ucx) => {
+                let source = self.layout.source_mask().0;
+                let free = self.layout.context_mask().0 | self.layout.tag_mask().0;
+                let own = ucx.own_source.unwrap_or(0) << source.trailing_zeros().min(63) & source;
+                (TagMask(free), Tag(own))
+            }
+            #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs", not(feature = "ucx")))]
+            _ => (TagMask::EXACT, Tag(0)),
+        }
+    }
 }
 
 impl Default for DeviceConfig {
@@ -366,6 +383,18 @@ mod tests {
     use crate::{Error, Worker};
     #[cfg(all(feature = "ucx", not(feature = "verbs")))]
     use tagmatch_device::TagMatching;
+
+    #[cfg(feature = "ucx")]
+    #[test]
+    fn the_source_field_is_not_free_over_ucx() {
+        let layout = TagLayout::new(8, 4, 20).unwrap();
+        let free = |own_source| {
+            let device = DeviceConfig::Ucx(UcxConfig { own_source, ..UcxConfig::default() });
+            Config { device, layout, ..Config::default() }.free_tag_bits()
+        };
+        assert_eq!(free(None), (TagMask(0xff0f_ffff), Tag(0)));
+        assert_eq!(free(Some(5)), (TagMask(0xff0f_ffff), Tag(0x50_0000)));
+    }
 
     #[test]
     fn names_the_setting_that_is_out_of_range() {

@@ -2,6 +2,7 @@
 
 use tagmatch_device::Network;
 use tagmatch_device::contents::route;
+use tagmatch_soft::{Tag, TagMask};
 
 use crate::access::Access;
 use crate::envelope::Peer;
@@ -20,6 +21,14 @@ impl<A: Access> WorkerOf<A> {
             .access
             .with(|state| Some((state.engine.address(), state.engine.peer_address(id)?)));
         Ok(addresses.and_then(|(own, peer)| route(&own, &peer).ok()))
+    }
+
+    /// The bits of a tag that a sender chooses, and the values that the other bits must have. Over
+    /// UCX the bits of the layout's source field are no free ones
+    /// ([`UcxConfig`](crate::ucx::UcxConfig)), nor are those outside of the layout; over all other
+    /// devices every bit is free. Doesn't block.
+    pub fn free_tag_bits(&self) -> (TagMask, Tag) {
+        self.access.fixed().free_tag_bits
     }
 
     /// The peers to which sends wait now because the peer holds as many unexpected messages as it

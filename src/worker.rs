@@ -100,6 +100,7 @@ impl<A: Access> WorkerOf<A> {
         let events = events.map_err(|source| Error::Wait { address: Box::new(address), source })?;
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
+        let free_tag_bits = config.free_tag_bits();
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
         let (process, interrupter) = (std::process::id(), Interrupter::new());
         let fixed = Fixed {
@@ -108,6 +109,7 @@ impl<A: Access> WorkerOf<A> {
             wait,
             drain_timeout,
             inject_bytes_max,
+            free_tag_bits,
             process,
             interrupter,
             events,

@@ -68,7 +68,7 @@ impl<N: Net> Service<N> {
         mailboxes: &Arc<Mailboxes>,
     ) -> Self {
         Service {
-            context: ControlContext::new(),
+            context: ControlContext::new(net.free_tag_bits()),
             registry: Registry::new(net.own()),
             agreements: Agreements::default(),
             attempts: Attempts::default(),

@@ -29,7 +29,7 @@
 ///
 ///     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
 ///     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
-///     forward_net!(net: failure, progress, pause, node, shares_memory, sleeper, sleep_max);
+///     forward_net!(net: free_tag_bits, failure, progress, pause, node, shares_memory, sleeper, sleep_max);
 ///     forward_net!(net: arm, disarm, notify);
 ///
 ///     fn wait_policy(&self) -> WaitPolicy {
@@ -105,6 +105,10 @@ macro_rules! forward_net {
     };
     (@take_down $net:ident) => {
         $crate::forward_net!(@call $net: fn take_down(&mut self) -> Vec<$crate::net::ProcessId>);
+    };
+    (@free_tag_bits $net:ident) => {
+        $crate::forward_net!(@call $net: fn free_tag_bits(&self)
+            -> (::tagmatch::TagMask, ::tagmatch::Tag));
     };
     (@failure $net:ident) => {
         $crate::forward_net!(@call $net: fn failure(&self) -> Option<String>);

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Tag, WaitPolicy};
+use tagmatch::{Buffer, Tag, TagMask, WaitPolicy};
 
 use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
 use super::values::{ProcessId, ProcessName};
@@ -56,6 +56,13 @@ pub trait Net: Directory + 'static {
     type Receive;
     /// A message that a matched probe took.
     type Message;
+
+    /// The bits of a tag that a sender chooses, and the values that the other bits must have. Where
+    /// these depend on settings, processes with other settings must not be connected. Default: all
+    /// bits are chosen.
+    fn free_tag_bits(&self) -> (TagMask, Tag) {
+        (TagMask::EXACT, Tag(0))
+    }
 
     /// Sends a message.
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send;

@@ -14,7 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Address, Buffer, End, Failed, Local, Match, Message, Peer, PeerFault};
-use tagmatch::{Received, Request, SendMode, SendOptions, Sent, Tag, WaitPolicy, WorkerOf};
+use tagmatch::{
+    Received, Request, SendMode, SendOptions, Sent, Tag, TagMask, WaitPolicy, WorkerOf,
+};
 
 use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
@@ -431,6 +433,10 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         if let Ok(peer) = self.peer(process) {
             let _ = self.worker.disconnect(peer);
         }
+    }
+
+    fn free_tag_bits(&self) -> (TagMask, Tag) {
+        self.worker.free_tag_bits()
     }
 
     fn failure(&self) -> Option<String> {

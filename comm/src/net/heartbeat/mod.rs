@@ -199,7 +199,7 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
 
     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up);
-    forward_net!(net: failure, wait_policy, pause, node, shares_memory, sleeper);
+    forward_net!(net: free_tag_bits, failure, wait_policy, pause, node, shares_memory, sleeper);
     forward_net!(net: arm, disarm, notify);
 
     fn take_down(&mut self) -> Vec<ProcessId> {
