@@ -24,9 +24,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// The bits of a tag that a sender chooses, and the values that the other bits must have. Over
-    /// UCX the bits of the layout's source field are no free ones
-    /// ([`UcxConfig`](crate::ucx::UcxConfig)), nor are those outside of the layout; over all other
-    /// devices every bit is free. Doesn't block.
+    /// UCX the bits of the layout's source field are no free ones (`ucx::UcxConfig`), nor are those
+    /// outside of the layout; over all other devices every bit is free. Doesn't block.
     pub fn free_tag_bits(&self) -> (TagMask, Tag) {
         self.access.fixed().free_tag_bits
     }

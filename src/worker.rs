@@ -369,7 +369,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Readable once there is something to do, after [`arm`](Self::arm): to be watched by poll(2),
-    /// epoll(7) or an executor's reactor.
+    /// epoll(7) or an executor's reactor. A device that looks after its peers at intervals makes the
+    /// descriptor readable for that too; then progress finds nothing, and the worker is armed again.
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.access.fixed().events.as_fd()
     }
