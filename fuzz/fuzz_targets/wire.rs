@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Ok(text) = std::str::from_utf8(data) {
         if let Ok(address) = text.parse::<Address>() {
-            assert_eq!(address.to_string(), text.to_ascii_lowercase());
+            assert_eq!(address.to_string(), text.trim_end().to_ascii_lowercase());
         }
     }
 });
