@@ -147,6 +147,27 @@ fn signals_reach_all_machines_and_nothing_is_left_behind() {
     }
 }
 
+/// The agent passes on bytes to and from a machine whose processes are no descendants of the
+/// launcher, as `ssh` does.
+#[test]
+fn ranks_that_only_a_connection_binds_to_the_launcher_end_with_it() {
+    let place = Place::new("far", "echo \"$2\" > $0.$1; cat $0.$1.out & exec cat > $0.$1.in");
+    let far = "mkfifo $0.in $0.out; read -r helper < $0; exec sh -c \"$helper\" < $0.in > $0.out";
+    let start = |host: &str| {
+        let name = place.0.join(format!("agent.{host}"));
+        assert!(Command::new("mkfifo").arg(&name).status().unwrap().success());
+        Command::new("sh").arg("-c").arg(far).arg(&name).spawn().unwrap()
+    };
+    let machines = ["one", "two"].map(start);
+    let (mut run, pids) = place.waiting("");
+    kill(run.id());
+    run.wait().unwrap();
+    assert!(are_gone(&pids[..4]));
+    for mut machine in machines {
+        machine.wait().unwrap();
+    }
+}
+
 #[test]
 fn an_interrupt_ends_a_launcher_that_waits_for_a_machine() {
     let place = Place::new("waits", "touch $0.began; exec sleep 600");
