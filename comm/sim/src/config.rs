@@ -1,5 +1,16 @@
 //! Settings of a simulation.
 
+/// The loss of the connection between two processes, numbered through all jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The processes.
+    pub ends: [u32; 2],
+    /// Whether the network tells each of them that the other one is down.
+    pub tells: [bool; 2],
+    /// The step before which the connection is lost, with all that is in flight.
+    pub step: u64,
+}
+
 /// The settings of a simulation: the same settings and programs give the same history.
 #[derive(Clone, Copy, Debug)]
 pub struct SimConfig {
@@ -27,6 +38,8 @@ pub struct SimConfig {
     /// A process, and the step from which on it lacks what its connection to the next process needs
     /// ([`Net::failure`](tagmatch_comm::net::Net::failure)).
     pub lacks: Option<(u32, u64)>,
+    /// A connection that is lost between two processes that live.
+    pub cut: Option<Cut>,
 }
 
 impl Default for SimConfig {
@@ -41,6 +54,7 @@ impl Default for SimConfig {
             per_node: u32::MAX,
             shares_memory: false,
             lacks: None,
+            cut: None,
         }
     }
 }

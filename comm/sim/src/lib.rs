@@ -30,6 +30,6 @@ mod numbers;
 mod simulation;
 mod world;
 
-pub use config::SimConfig;
+pub use config::{Cut, SimConfig};
 pub use net::{SimMessage, SimNet, SimReceive, SimSend};
 pub use simulation::{Kill, Ran, Sim, Stuck};

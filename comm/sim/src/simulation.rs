@@ -115,6 +115,9 @@ impl Sim {
             }
             steps += 1;
             self.world.borrow_mut().steps = steps;
+            if self.world.borrow_mut().cut_if_due() {
+                in_vain = 0;
+            }
             let before = self.world.borrow().activity();
             let choice = u32::try_from(running.len()).unwrap_or(u32::MAX);
             let (event, which) = {

@@ -179,8 +179,11 @@ impl World {
         let delay = if from == to { 0 } else { self.random.below_u32(self.config.delay_max + 1) };
         let last = self.last.entry((from, to)).or_default();
         *last = (self.now + u64::from(delay)).max(*last);
+        let at = *last;
         self.number += 1;
-        self.flights.insert((*last, self.number), Flight { from, to, event });
+        if !self.is_cut(from, to) || matches!(event, Event::Down) {
+            self.flights.insert((at, self.number), Flight { from, to, event });
+        }
     }
 
     pub(crate) fn send(
@@ -293,6 +296,26 @@ impl World {
                 self.launch(process, to, Event::Down);
             }
         }
+    }
+
+    /// Loses the connection of [`SimConfig::cut`] at its step; whether this is the step.
+    pub(crate) fn cut_if_due(&mut self) -> bool {
+        let Some(cut) = self.config.cut.filter(|cut| cut.step == self.steps) else { return false };
+        let [one, other] = cut.ends.map(ProcessId);
+        let ways = [(other, one), (one, other)];
+        self.flights.retain(|_, flight| !ways.contains(&(flight.from, flight.to)));
+        for ((from, to), tells) in ways.into_iter().zip(cut.tells) {
+            if tells {
+                self.launch(from, to, Event::Down);
+            }
+        }
+        true
+    }
+
+    /// Whether nothing but news of an end passes from one process to another.
+    fn is_cut(&self, from: ProcessId, to: ProcessId) -> bool {
+        let cut = self.config.cut.filter(|cut| cut.step <= self.steps);
+        cut.is_some_and(|cut| from != to && [from, to].iter().all(|end| cut.ends.contains(&end.0)))
     }
 
     /// Carries out the next event; `false` if none is in flight.

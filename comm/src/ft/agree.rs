@@ -26,8 +26,9 @@
 //!    to pass on is not lost: a member reports for a part of the tree only when each rank in it was
 //!    heard of or is known to be dead.
 //!
-//! All messages carry the deaths that the sender knows of. So no process waits for a member that
-//! another process knows to be dead.
+//! All messages carry the deaths that the sender knows of. A message is taken in once the receiver's
+//! own transport has reported these, too (`service`): so no process waits for a member that another
+//! process knows to be dead, and none believes in a death because another one says so.
 //!
 //! If not all members know that there is an agreement, they are *asked*. A process that enters the
 //! agreement asks its neighbours in the tree, and asks again when a death gives it other
@@ -107,6 +108,17 @@ pub(crate) struct AgreeMessage {
     /// The ranks that the sender knows to be dead.
     pub(crate) dead: Ranks,
     pub(crate) value: Value,
+}
+
+impl AgreeMessage {
+    /// Whether a rank is dead according to this message. A member that has not contributed to a
+    /// decision is.
+    pub(crate) fn says_dead(&self, rank: u32) -> bool {
+        let is_decision = matches!(self.kind, AgreeKind::Decided | AgreeKind::Reported);
+        self.dead.contains(rank)
+            || self.value.dead.contains(rank)
+            || is_decision && !self.value.contributors.contains(rank)
+    }
 }
 
 /// An agreement as one process sees it.

@@ -48,7 +48,7 @@ impl Agree {
             ft.look(net);
         }
         ft.expect();
-        let decision = ft.decision(net, self.life.key, self.number)?;
+        let decision = ft.decision(self.life.key, self.number)?;
         self.life.end(self.number);
         Some(Ok(decision))
     }

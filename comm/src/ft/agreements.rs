@@ -98,8 +98,13 @@ impl Agreements {
         self.flush(net, context, name);
     }
 
-    /// The processes that the sender of a message knows to be dead; none if the message is not from
-    /// a member, or is about another number of members.
+    /// Whether some agreement is not decided yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.kept.values().any(|kept| kept.agreement.decision().is_none())
+    }
+
+    /// The processes that are dead according to a message; `None` if the message is not from a
+    /// member, or is about another number of members.
     pub(super) fn dead_in(
         &self,
         name: AgreementName,
@@ -108,7 +113,12 @@ impl Agreements {
     ) -> Option<Vec<ProcessId>> {
         let group = &self.kept.get(&name)?.group;
         group.rank(from).filter(|_| message.dead.size() == group.size())?;
-        Some(message.dead.iter().filter_map(|rank| group.process(rank)).collect())
+        Some(
+            (0..group.size())
+                .filter(|rank| message.says_dead(*rank))
+                .filter_map(|rank| group.process(rank))
+                .collect(),
+        )
     }
 
     /// Takes in a message that [`dead_in`](Self::dead_in) has accepted.
@@ -145,13 +155,8 @@ impl Agreements {
         }
     }
 
-    /// The decision, and the members that have not contributed to it: they are known to be down.
-    pub(super) fn decision(&self, name: AgreementName) -> Option<(Value, Vec<ProcessId>)> {
-        let kept = self.kept.get(&name)?;
-        let value = kept.agreement.decision()?.clone();
-        let absent = (0..kept.group.size()).filter(|rank| !value.contributors.contains(*rank));
-        let absent = absent.filter_map(|rank| kept.group.process(rank)).collect();
-        Some((value, absent))
+    pub(super) fn decision(&self, name: AgreementName) -> Option<Value> {
+        self.kept.get(&name)?.agreement.decision().cloned()
     }
 
     /// Drops the agreements of a communicator below this number: all members have seen their end.

@@ -7,6 +7,7 @@ use crate::group::Group;
 use crate::mailbox::Letter;
 
 use super::agree::AgreeMessage;
+use super::doubts::Doubt;
 use super::key::Key;
 
 /// A message of one process's service to that of another.
@@ -30,6 +31,8 @@ pub(crate) enum Control {
     Settings(Vec<u64>),
     /// Two processes of the job have different settings.
     Unequal(Difference),
+    /// About a process that some process has lost.
+    Doubt(Doubt),
 }
 
 /// A context id of the process that asks.

@@ -13,6 +13,16 @@
 //! operations end with [`Error::CountedOut`](crate::Error::CountedOut), which names the limit. A
 //! shortage is a fact about the process that lacks, and never one about its peer.
 //!
+//! A connection may also be lost between two processes that both live. The process that has lost
+//! another one of its job asks others whether that one lives. If it does, the asking process counts
+//! itself out, so that nobody waits for what the two can't exchange; of two that have lost each
+//! other, one goes. A process takes no other member's word for a death: it waits until its own
+//! transport reports the same. Processes of other jobs are excepted: nobody is asked about them, and
+//! a member is believed. A job of two processes has nobody to ask, and each takes the other for
+//! dead. If several connections are lost at the same time, two processes that can't reach each other
+//! may both stay. Another process can't tell which end has broken a connection: a process that breaks
+//! its own connection to another one may take out that one, and itself with it.
+//!
 //! Each process has its own knowledge of failures. So errors are not the same at all members; only
 //! the result of an agreement is. It is assumed that a process that is reported as down stays down,
 //! and that all living processes learn of it in the end.
@@ -34,6 +44,7 @@ mod comparison;
 mod control;
 mod control_context;
 mod departures;
+mod doubts;
 mod early;
 mod key;
 mod life;

@@ -104,8 +104,4 @@ impl Ranks {
     pub(crate) fn keep(&mut self, other: &Ranks) {
         self.words_mut().iter_mut().zip(other.words()).for_each(|(word, others)| *word &= others);
     }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.size).filter(|rank| self.contains(*rank))
-    }
 }

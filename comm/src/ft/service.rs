@@ -25,6 +25,7 @@ use super::comparison::Comparison;
 use super::control::{Control, Invitation};
 use super::control_context::ControlContext;
 use super::departures::Departures;
+use super::doubts::Doubts;
 use super::early::EarlyMessages;
 use super::key::Key;
 use super::life::Life;
@@ -35,6 +36,9 @@ use super::revocations::Revocations;
 /// Turns of progress between two looks for messages while no machine waits for one. A look costs
 /// about a fifth of a message, and usually finds nothing.
 const TURNS_PER_LOOK: u32 = 32;
+
+/// A message of an agreement can't be taken in yet.
+struct Unconfirmed;
 
 pub(crate) struct Service<N: Net> {
     context: ControlContext<N>,
@@ -48,6 +52,9 @@ pub(crate) struct Service<N: Net> {
     departures: Departures,
     resting: RestingIds,
     early: EarlyMessages,
+    /// Messages of agreements that wait until the own transport has reported what they say.
+    unconfirmed: EarlyMessages,
+    doubts: Doubts,
     mailboxes: Arc<Mailboxes>,
     /// Turns since the last look.
     turns: u32,
@@ -78,6 +85,8 @@ impl<N: Net> Service<N> {
             departures: Departures::default(),
             resting: RestingIds::new(allocator.clone(), ids, tags),
             early: EarlyMessages::default(),
+            unconfirmed: EarlyMessages::default(),
+            doubts: Doubts::new(net.own(), net.processes()),
             mailboxes: Arc::clone(mailboxes),
             turns: 0,
             events: 0,
@@ -121,10 +130,20 @@ impl<N: Net> Service<N> {
         if let (None, Some(why)) = (&self.counted_out, net.failure()) {
             self.count_out(net, why);
         }
+        let has_lost = !down.is_empty();
         for process in down {
             self.events += 1;
             self.learn(net, process);
             self.resting.lose(process);
+            self.doubts.lose(process, net.has_left(process));
+        }
+        if has_lost {
+            if self.agreements.is_open() {
+                self.doubts.ask_about_left();
+            }
+            for (from, control) in self.unconfirmed.take(|_| true) {
+                self.deliver(net, from, control);
+            }
         }
         let (matched, messages) = self.context.receive(net);
         self.events += matched;
@@ -132,8 +151,27 @@ impl<N: Net> Service<N> {
             self.deliver(net, from, control);
         }
         self.resting.look(net, &self.context, &self.registry);
+        self.settle_doubts(net);
         if self.fault().is_some() {
             self.end_all(net);
+        }
+    }
+
+    /// Sends the questions about processes that were lost, and the answers. If one of these lives,
+    /// this process counts itself out.
+    fn settle_doubts(&mut self, net: &mut N) {
+        if self.counted_out.is_some() {
+            return;
+        }
+        for (to, doubt) in self.doubts.take_messages() {
+            self.context.send(net, to, &Control::Doubt(doubt));
+        }
+        if let Some(process) = self.doubts.goes_for() {
+            let why = format!(
+                "the connection to process {} was lost, and others say that this process lives",
+                process.0
+            );
+            self.count_out(net, why);
         }
     }
 
@@ -234,6 +272,8 @@ impl<N: Net> Service<N> {
             Control::Join { key, invitation, message } => {
                 self.hear_invitation(net, from, key, invitation, message);
             }
+            Control::Doubt(doubt) if self.counted_out.is_none() => self.doubts.hear(from, doubt),
+            Control::Doubt(_) => {}
         }
     }
 
@@ -316,6 +356,7 @@ impl<N: Net> Service<N> {
     ) {
         let (name, of) = ((life.key, number), (&self.context, &self.registry));
         self.agreements.ensure(net, of, name, &life.group, None);
+        self.doubts.ask_about_left();
         life.watch(net);
         self.agreements.vote(net, &self.context, name, (flags, low), &life.acknowledged());
     }
@@ -325,11 +366,9 @@ impl<N: Net> Service<N> {
         self.agreements.count()
     }
 
-    /// The decision of an agreement. From then on, all members that have not contributed are known
-    /// to be down.
-    pub(super) fn decision(&mut self, net: &mut N, key: Key, number: u32) -> Option<Value> {
-        let (value, absent) = self.agreements.decision((key, number))?;
-        absent.into_iter().for_each(|process| self.learn(net, process));
+    /// The decision of an agreement. All members that have not contributed are known to be down.
+    pub(super) fn decision(&mut self, key: Key, number: u32) -> Option<Value> {
+        let value = self.agreements.decision((key, number))?;
         // All contributors have seen the end of the agreements below this number.
         let low = value.low.min(number);
         if let Some(life) = self.registry.life(key) {
@@ -358,19 +397,40 @@ impl<N: Net> Service<N> {
             let of = (&self.context, &self.registry);
             self.agreements.ensure(net, of, name, &life.group, None);
         }
-        self.receive(net, from, name, &message);
+        if self.receive(net, from, name, &message).is_err() {
+            let (key, number) = name;
+            self.unconfirmed.keep(from, Control::Agree { key, number, message });
+        }
     }
 
+    /// Takes in a message of an agreement.
+    ///
+    /// # Errors
+    /// The message says that processes of the job are dead, and the own transport has not reported
+    /// all of them. No member is believed about that: it may have lost a process that lives.
     fn receive(
         &mut self,
         net: &mut N,
         from: ProcessId,
         name: AgreementName,
         message: &AgreeMessage,
-    ) {
-        let Some(dead) = self.agreements.dead_in(name, from, message) else { return };
-        dead.into_iter().for_each(|process| self.learn(net, process));
+    ) -> Result<(), Unconfirmed> {
+        let Some(dead) = self.agreements.dead_in(name, from, message) else { return Ok(()) };
+        // A message that counts out this process itself is never confirmed.
+        if dead.contains(&self.registry.own) {
+            return Ok(());
+        }
+        let (of_job, foreign): (Vec<_>, Vec<_>) =
+            dead.into_iter().partition(|process| process.0 < net.processes());
+        let unknown: Vec<_> =
+            of_job.into_iter().filter(|process| !self.registry.is_down(*process)).collect();
+        if !unknown.is_empty() {
+            unknown.into_iter().for_each(|process| net.watch(process));
+            return Err(Unconfirmed);
+        }
+        foreign.into_iter().for_each(|process| self.learn(net, process));
         self.agreements.receive(net, &self.context, name, from, message);
+        Ok(())
     }
 
     /// This process knows the other group, and joins the agreement of both groups on an
@@ -414,12 +474,14 @@ impl<N: Net> Service<N> {
                 InvitationAnswer::Ignore => return,
                 InvitationAnswer::Refuse => {
                     let of = (&self.context, &self.registry);
-                    self.agreements.ensure(net, of, name, &members, Some(invitation));
+                    self.agreements.ensure(net, of, name, &members, Some(invitation.clone()));
                     members.processes().iter().for_each(|process| net.watch(*process));
                     self.agreements.vote(net, &self.context, name, (0, 0), &[]);
                 }
             }
         }
-        self.receive(net, from, name, &message);
+        if self.receive(net, from, name, &message).is_err() {
+            self.unconfirmed.keep(from, Control::Join { key, invitation, message });
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::net::{Directory, FOREIGN_MAX, ProcessId};
 
 use super::agree::{AgreeKind, AgreeMessage, Value};
 use super::control::{ASK_MAX, Asked, Control, Invitation};
+use super::doubts::Doubt;
 use super::key::Key;
 use super::ranks::Ranks;
 
@@ -47,6 +48,14 @@ const SETTINGS_MAX: usize = 256;
 /// Two processes have different settings. The setting is in the place of the context, its first
 /// value in the place of the epoch.
 const UNEQUAL: u32 = 34;
+/// A process that some process has lost. The kind of message is in the place of the context, the
+/// process's rank in the place of the epoch.
+const DOUBT: u32 = 35;
+const ASKED: u32 = 0;
+const CALLED: u32 = 1;
+const ANSWERED: u32 = 2;
+const LOST: u32 = 3;
+const LIVES: u32 = 4;
 
 /// Most messages have no more bytes than this.
 const SHORT: usize = 128;
@@ -112,6 +121,16 @@ impl Control {
                 put_head(&mut bytes, UNEQUAL, Key { context: *setting, epoch: *one });
                 bytes.extend(other.to_le_bytes());
             }
+            Control::Doubt(doubt) => {
+                let (context, process) = match doubt {
+                    Doubt::Asked(about) => (ASKED, about),
+                    Doubt::Called(caller) => (CALLED, caller),
+                    Doubt::Answered(caller) => (ANSWERED, caller),
+                    Doubt::Said { about, lives: false } => (LOST, about),
+                    Doubt::Said { about, lives: true } => (LIVES, about),
+                };
+                put_head(&mut bytes, DOUBT, Key { context, epoch: process.0.into() });
+            }
         }
         bytes
     }
@@ -141,6 +160,18 @@ impl Control {
             let values = [key.epoch, take_u64(&mut rest)?];
             let difference = Difference { setting: key.context, values };
             return rest.is_empty().then_some(Control::Unequal(difference));
+        }
+        if code == DOUBT {
+            let process = ProcessId(u32::try_from(key.epoch).ok()?);
+            let doubt = match key.context {
+                ASKED => Doubt::Asked(process),
+                CALLED => Doubt::Called(process),
+                ANSWERED => Doubt::Answered(process),
+                LOST => Doubt::Said { about: process, lives: false },
+                LIVES => Doubt::Said { about: process, lives: true },
+                _ => return None,
+            };
+            return rest.is_empty().then_some(Control::Doubt(doubt));
         }
         let (is_named, code) = (code & NAMED != 0, code & !NAMED);
         if code == REVOKE {

@@ -109,6 +109,13 @@ pub trait Net: Directory + 'static {
     /// Makes this process learn of another one's death even if they exchange no messages.
     fn watch(&mut self, process: ProcessId);
 
+    /// Whether a process that is down has left in order: it has closed its transport, and was neither
+    /// lost nor given up. Default: this isn't known, and the process may have been lost.
+    fn has_left(&self, process: ProcessId) -> bool {
+        let _ = process;
+        false
+    }
+
     /// Gives up a process. From now on it is down, at least for this process, and stays down.
     fn give_up(&mut self, process: ProcessId);
 

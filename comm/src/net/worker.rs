@@ -428,6 +428,11 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let _ = self.peer(process);
     }
 
+    fn has_left(&self, process: ProcessId) -> bool {
+        let peer = self.peers.get(process.0 as usize).copied().flatten();
+        peer.is_some_and(|peer| matches!(self.worker.peer_fault(peer), Ok(Some(PeerFault::Left))))
+    }
+
     fn give_up(&mut self, process: ProcessId) {
         // A process that can't be reached has no connection to end.
         if let Ok(peer) = self.peer(process) {

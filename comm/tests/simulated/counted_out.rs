@@ -11,10 +11,10 @@ use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 use crate::common::{Sims, linger};
 
 /// Agreements until a process has noticed at the latest that it lacks something.
-const AGREEMENTS_MAX: u32 = 1000;
+pub(crate) const AGREEMENTS_MAX: u32 = 1000;
 
 /// Calls of many kinds, until one fails.
-async fn work(world: &Comm<SimNet>) -> Result<(), Error> {
+pub(crate) async fn work(world: &Comm<SimNet>) -> Result<(), Error> {
     let (own, size) = (world.rank(), world.size());
     for round in 0..2 {
         world.barrier().await?;

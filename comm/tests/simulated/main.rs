@@ -9,6 +9,7 @@ mod collectives;
 mod communicators;
 mod counted_out;
 mod creations;
+mod cut;
 mod disagreeing;
 mod failures;
 mod ft;

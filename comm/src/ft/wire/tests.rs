@@ -130,6 +130,22 @@ fn a_list_of_members_without_sender_and_receiver_is_refused() {
 }
 
 #[test]
+fn doubts_parse_as_they_were_built() {
+    let [sender, mut receiver] = nets([0, 4]);
+    let process = ProcessId(u32::MAX);
+    let said = [true, false].map(|lives| Doubt::Said { about: process, lives });
+    let others = [Doubt::Asked(process), Doubt::Called(process), Doubt::Answered(process)];
+    for doubt in others.into_iter().chain(said) {
+        let bytes = Control::Doubt(doubt).to_bytes(&sender);
+        let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
+        assert_eq!(parse(&bytes), Some(Control::Doubt(doubt)));
+        assert_eq!(parse(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(parse(&[&bytes[..4], &[9], &bytes[5..]].concat()), None, "an unknown kind");
+        assert_eq!(parse(&[&bytes[..12], &[1], &bytes[13..]].concat()), None, "no such number");
+    }
+}
+
+#[test]
 fn settings_and_their_difference_parse_as_they_were_built() {
     let [sender, mut receiver] = nets([0, 4]);
     let settings = Control::Settings(vec![u64::MAX - 1; SETTINGS_MAX]);

@@ -15,6 +15,9 @@
 //! progress for the timeout counts as down, and stays down. Its beats are ignored from then on.
 //! Once it learns that it counts as down, it takes all other processes for down.
 //!
+//! What a beat says is believed: a process that names others in its beats takes them out of the job.
+//! So heartbeats are for processes that trust each other.
+//!
 //! The ring has the processes of one job. The transport beneath has to notice the death of
 //! processes of other jobs.
 //!
@@ -199,7 +202,7 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
 
     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up);
-    forward_net!(net: free_tag_bits, failure, wait_policy, pause, node, shares_memory, sleeper);
+    forward_net!(net: free_tag_bits, has_left, failure, wait_policy, pause, node, shares_memory, sleeper);
     forward_net!(net: arm, disarm, notify);
 
     fn take_down(&mut self) -> Vec<ProcessId> {
