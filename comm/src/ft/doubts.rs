@@ -221,3 +221,6 @@ impl Doubts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
