@@ -7,6 +7,8 @@ pub struct Cut {
     pub ends: [u32; 2],
     /// Whether the network tells each of them that the other one is down.
     pub tells: [bool; 2],
+    /// Whether the network says that the other end has left in order.
+    pub says_left: bool,
     /// The step before which the connection is lost, with all that is in flight.
     pub step: u64,
 }

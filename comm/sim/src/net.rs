@@ -184,6 +184,11 @@ impl Net for SimNet {
 
     fn watch(&mut self, _: ProcessId) {}
 
+    fn has_left(&self, process: ProcessId) -> bool {
+        let (own, process) = (self.numbers.own, self.numbers.in_world(process));
+        process.is_ok_and(|process| self.world.borrow().has_left(own, process))
+    }
+
     fn give_up(&mut self, process: ProcessId) {
         if let Ok(process) = self.numbers.in_world(process) {
             self.world.borrow_mut().give_up(self.numbers.own, process);

@@ -312,6 +312,11 @@ impl World {
         true
     }
 
+    /// Whether the network says to `at` that a process has left in order.
+    pub(crate) fn has_left(&self, at: ProcessId, process: ProcessId) -> bool {
+        self.is_cut(at, process) && self.config.cut.is_some_and(|cut| cut.says_left)
+    }
+
     /// Whether nothing but news of an end passes from one process to another.
     fn is_cut(&self, from: ProcessId, to: ProcessId) -> bool {
         let cut = self.config.cut.filter(|cut| cut.step <= self.steps);

@@ -1,45 +1,45 @@
 //! Connections that are lost between processes that live.
 //!
-//! A process whose transport reports another one as down can't tell a death from a lost connection.
-//! Either it is dead, and every transport reports that in the end. Or it lives, and one of the two
-//! has to go, so that no third process waits for what one of them no longer sends to the other. Who
-//! goes is decided so:
+//! A process has *lost* another one if its transport reports that one as down. It can't tell a death
+//! from a lost connection. After a death every transport reports the dead process in the end. If both
+//! processes live, one of the two has to go: otherwise a third process may wait for ever for a message
+//! that one of them can't send to the other. These rules decide which one goes:
 //!
-//! 1. A process that has *lost* another one of its job asks one other process whether that one
-//!    lives. The asked process says "no" if it has lost it, too. If not, it calls it, and says "yes"
-//!    when the call is answered, or "no" when it loses it. A process that has left in order is
-//!    asked about only once the asking one takes part in an agreement.
+//! 1. A process that has lost another one of its job asks a third process whether the lost one lives.
+//!    The third process says "no" if it has lost that one, too. If not, it calls the lost process. It
+//!    says "yes" when the call is answered, and "no" when it loses the called process. Nobody is asked
+//!    about a process that has left in order, until the asking process takes part in an agreement.
 //! 2. After a "yes", the process asks all others that it has not lost. If more of them say "yes" than
-//!    "no", the lost process lives, and the asking one *counts itself out*: it gives up all other
+//!    "no", the lost process lives, and the asking process *counts itself out*: it gives up all other
 //!    processes, whose transports report that, and all its operations end with
 //!    [`Error::CountedOut`](crate::Error::CountedOut).
-//! 3. If both have lost each other, the lower one stays once it knows that: it learns so from a call
-//!    on behalf of the higher one. The higher one answers no call on behalf of the lower one until it
-//!    has decided to stay. So one of the two goes, and not both: if the lower one goes, it has
-//!    answered no call of the higher one, which hears "no" then.
+//! 3. If two processes have lost each other, the lower one learns of that by a call on behalf of the
+//!    higher one. It ends its own questions then, stays, and answers. The higher one answers no call
+//!    on behalf of the lower one until it has decided to stay. So one of the two goes, and not both: a
+//!    lower one that goes has answered no call of the higher one, so the higher one hears "no".
 //! 4. A process that lacks what a connection needs (`Net::failure`) counts itself out at once.
 //!
-//! So nobody is ever counted out by the word of others: a process that says of another one that it
-//! is dead puts only itself in doubt, and the others believe no such word before their own transport
-//! reports the same (`service`). Nobody is asked after an ordinary death more than one question, and
-//! every question ends: the asked process answers, or is lost itself; the called one answers, or is
-//! lost.
+//! A process that falsely says that another one is dead changes nothing: no process believes in a
+//! death before its own transport has reported it (`service`). After a death each survivor asks one
+//! question. Every question ends: the asked process answers or is lost, and so does the called one.
 //!
-//! Why one of two goes when their connection alone is lost: every other process has both, and says
-//! "yes" of each. The end that alone notices goes, by rule 2. If both notice, one goes, by rule 3. Why
-//! nobody goes after a death: an answer to a call was sent after the asking
-//! process had lost its sender, so the dead process has sent none, and honest processes say "no". A
-//! wrong "yes" changes nothing unless half of those that are asked give it.
+//! One of two processes goes if their connection alone is lost: every other process reaches both, and
+//! says "yes" about each. Nobody goes after a death: the dead process answers no call, since every
+//! call is made after a process has lost it. A false "yes" changes nothing unless more than half of
+//! the asked processes give one.
 //!
-//! With several connections lost at the same time, the processes that can't reach one may be no fewer
-//! than those that can. Then all stay, as if there had been a death on each side. A job of two has
-//! nobody to ask.
+//! Limits: if several connections are lost at the same time, the processes that reach a lost one may
+//! be no more than those that don't. Then nobody goes, as if there had been a death on each side. A
+//! job of two has no third process. A process that is stopped delays the answers that it owes. A
+//! hostile process that was asked can withhold its answer, or make a lower process stay by a call
+//! that nobody asked for. One that leaves a single other process in order delays the questions about
+//! it until that process takes part in an agreement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::net::ProcessId;
 
-/// What processes tell each other about one that some of them have lost.
+/// A message about a process that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// The sender has lost this process. Does it live?
@@ -214,9 +214,9 @@ impl Doubts {
         } else {
             // This process stays, and says so to those that have called it.
             let is_about = |(_, caller): &(ProcessId, ProcessId)| *caller == about;
-            let (calls, others) = self.called.iter().copied().partition(is_about);
+            let (calls, others): (BTreeSet<_>, _) =
+                self.called.iter().partition(|call| is_about(call));
             self.called = others;
-            let calls: BTreeSet<_> = calls;
             self.out.extend(calls.into_iter().map(|(to, caller)| (to, Doubt::Answered(caller))));
         }
     }

@@ -42,9 +42,9 @@ fn a_death_is_told_once_also_of_a_process_that_was_not_needed() {
     for (net, process) in [(other, ProcessId(2)), (needed, ProcessId(1))] {
         drop(net);
         assert_eq!(deaths(&mut own), [process]);
-        assert!(own.is_down(process));
+        assert!(own.is_down(process) && own.has_left(process));
     }
-    assert!(!own.is_down(oneself));
+    assert!(!own.is_down(oneself) && !own.has_left(oneself));
 }
 
 #[test]
