@@ -198,3 +198,21 @@ fn each_attempt_of_a_shrink_has_messages_of_its_own() {
     let number = |attempt| super::number(&life, attempt, TagLayout::MPI);
     assert_eq!([0, 1, 2].map(number), [7, 8, 9]);
 }
+
+#[test]
+fn a_message_says_who_is_dead() {
+    let said = |kind| {
+        let value = Value {
+            flags: 0,
+            low: 0,
+            contributors: Ranks::of(4, &[0, 1, 2]),
+            acknowledged: Ranks::none(4),
+            dead: Ranks::of(4, &[1]),
+        };
+        let message = AgreeMessage { kind, ballot: 1, dead: Ranks::of(4, &[2]), value };
+        (0..4).filter(|rank| message.says_dead(*rank)).collect::<Vec<_>>()
+    };
+    assert_eq!([AgreeKind::Gathered, AgreeKind::Asked].map(said), [[1, 2], [1, 2]]);
+    // A decision is made without those that are dead.
+    assert_eq!([AgreeKind::Decided, AgreeKind::Reported].map(said), [[1, 2, 3], [1, 2, 3]]);
+}
