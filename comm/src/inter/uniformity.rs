@@ -2,6 +2,10 @@
 
 /// What a process knows about the results of the other processes of both groups when an
 /// intercommunicator was created.
+///
+/// A creation with [`Eventual`](Self::Eventual) or [`Strict`](Self::Strict) is not ended by a
+/// revocation of the communicator: a process that gave up might have another result than the
+/// others. So all living members of the group must call it, even if they revoke the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Uniformity {
     /// Nothing: after a failure, some processes may have the intercommunicator and others not.
