@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
-use crate::auto::AutoConfig;
 use tagmatch_device::DeviceError;
 use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
@@ -11,7 +9,6 @@ use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_model::ModelConfig;
 #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
 use tagmatch_secret::Secret;
-#[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
 use tagmatch_soft::{Tag, TagLayout, TagMask};
 #[cfg(feature = "tcp")]
@@ -20,6 +17,8 @@ use tagmatch_tcp::TcpConfig;
 use tagmatch_ucx::UcxConfig;
 #[cfg(feature = "verbs")]
 use tagmatch_verbs::{TagMatching, VerbsConfig};
+
+use crate::auto::AutoConfig;
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
@@ -75,6 +74,31 @@ pub enum HwTags {
     Model(ModelConfig),
 }
 
+impl HwTags {
+    pub(crate) fn is_emu(&self) -> bool {
+        #[cfg(feature = "emu")]
+        return matches!(self, HwTags::Emu);
+        #[cfg(not(feature = "emu"))]
+        false
+    }
+
+    pub(crate) fn is_model(&self) -> bool {
+        #[cfg(feature = "model")]
+        return matches!(self, HwTags::Model(_));
+        #[cfg(not(feature = "model"))]
+        false
+    }
+}
+
+#[cfg(feature = "tcp")]
+impl Config {
+    /// The settings of TCP, with the job's secret.
+    pub(crate) fn of_tcp(&self, tcp: &TcpConfig) -> TcpConfig {
+        let secret = self.secret.clone().or_else(|| tcp.secret.clone());
+        TcpConfig { secret, ..tcp.clone() }
+    }
+}
+
 #[cfg(feature = "verbs")]
 impl Config {
     /// The settings of verbs, with the tag matching that is asked for, and the job's secret.
@@ -89,10 +113,8 @@ impl Config {
                 ..verbs
             },
             HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
-            HwTags::Off => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
-            // The model is the only NIC then.
-            #[cfg(feature = "model")]
-            HwTags::Model(_) => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
+            // A model is the only NIC.
+            _ => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
         }
     }
 }
@@ -107,10 +129,8 @@ pub enum DeviceConfig {
     /// verbs without a device or locked memory, TCP without a [secret](Config::secret). Where none
     /// can be opened, this is [`Shm`](DeviceConfig::Shm), and no message costs more than there.
     /// Workers on one of these networks alone can be reached, too.
-    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
     Auto(AutoConfig),
     /// Shared memory, between processes of one machine.
-    #[cfg(feature = "shm")]
     Shm(ShmConfig),
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
     #[cfg(feature = "verbs")]
@@ -123,9 +143,6 @@ pub enum DeviceConfig {
     /// masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
-    /// There is no device, which is an error of the build.
-    #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-    None(std::convert::Infallible),
 }
 
 impl Config {
@@ -139,31 +156,15 @@ impl Config {
                 let own = ucx.own_source.unwrap_or(0) << source.trailing_zeros().min(63) & source;
                 (TagMask(free), Tag(own))
             }
-            #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs", not(feature = "ucx")))]
             _ => (TagMask::EXACT, Tag(0)),
         }
     }
 }
 
 impl Default for DeviceConfig {
-    /// [`Auto`](DeviceConfig::Auto) if shared memory and a network are compiled in; otherwise the
-    /// first of shared memory, verbs, TCP and UCX that is.
+    /// [`Auto`](DeviceConfig::Auto).
     fn default() -> Self {
-        #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
-        return DeviceConfig::Auto(AutoConfig::default());
-        #[cfg(all(feature = "shm", not(any(feature = "tcp", feature = "verbs"))))]
-        return DeviceConfig::Shm(ShmConfig::default());
-        #[cfg(all(feature = "verbs", not(feature = "shm")))]
-        return DeviceConfig::Verbs(VerbsConfig::default());
-        #[cfg(all(feature = "tcp", not(any(feature = "shm", feature = "verbs"))))]
-        return DeviceConfig::Tcp(TcpConfig::default());
-        #[cfg(all(
-            feature = "ucx",
-            not(any(feature = "shm", feature = "tcp", feature = "verbs"))
-        ))]
-        return DeviceConfig::Ucx(UcxConfig::default());
-        #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-        unreachable!("it doesn't compile without a device")
+        DeviceConfig::Auto(AutoConfig::default())
     }
 }
 

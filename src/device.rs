@@ -5,27 +5,26 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    Limits, Network, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
-    Registered, TagList,
+    JoinAndSleep, Limits, Network, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest,
+    Refused, Registered, TagList,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use tagmatch_routed::Routed;
-#[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
 #[cfg(feature = "tcp")]
-use tagmatch_tcp::{Secret, Tcp, TcpConfig};
+use tagmatch_tcp::{Tcp, TcpConfig};
 #[cfg(feature = "verbs")]
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use crate::auto::AutoConfig;
-#[cfg(any(feature = "verbs", all(feature = "shm", feature = "tcp")))]
-use crate::config::Config;
-use crate::config::HwTags;
-#[cfg(feature = "shm")]
+use crate::config::{Config, HwTags};
 use crate::sync::Shm;
+
+/// A device other than shared memory alone.
+pub(crate) trait OtherDevice: Device + EventDescriptor + Send {}
+
+impl<D: Device + EventDescriptor + Send> OtherDevice for D {}
 
 /// A worker's device.
 #[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
@@ -34,51 +33,28 @@ use crate::sync::Shm;
 #[repr(u8)]
 pub(crate) enum WorkerDevice {
     /// Shared memory; software matches.
-    #[cfg(feature = "shm")]
     Shm(Shm),
-    /// Shared memory, and networks for the peers that it doesn't reach.
-    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
-    Routed(Routed<Shm>),
-    /// Shared memory under the model of a tag-matching NIC.
-    #[cfg(all(feature = "shm", feature = "model"))]
-    ShmModel(Box<Model<Shm>>),
-    /// Verbs; its NIC matches, or software.
-    #[cfg(feature = "verbs")]
-    Verbs(Box<Verbs>),
-    /// Verbs under the model of a tag-matching NIC.
-    #[cfg(all(feature = "verbs", feature = "model"))]
-    VerbsModel(Box<Model<Verbs>>),
-    /// TCP; software matches.
-    #[cfg(feature = "tcp")]
-    Tcp(Box<Tcp>),
-    /// TCP under the model of a tag-matching NIC.
-    #[cfg(all(feature = "tcp", feature = "model"))]
-    TcpModel(Box<Model<Tcp>>),
+    /// Any other: networks, shared memory beside networks, or a device under the model of a
+    /// tag-matching NIC.
+    Other(Box<dyn OtherDevice>),
 }
 
+// Not inlined: a device and its model need much of the stack.
 impl WorkerDevice {
-    #[cfg(feature = "shm")]
+    #[inline(never)]
     pub(crate) fn on_shm(shm: &ShmConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
-        #[cfg(feature = "emu")]
-        if let HwTags::Emu = hw_tags {
-            let (what, why) = ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
-            return Err(DeviceError::Unsupported { what, why });
+        check_hw_tags(hw_tags, "shared memory has no verbs; HwTags::Model does it")?;
+        // Fragments would come past the list of a NIC.
+        let fragments = shm.fragments && !hw_tags.is_model();
+        let shm = Shm::new(ShmConfig { fragments, ..shm.clone() })?;
+        if hw_tags.is_model() {
+            return Self::other(shm, hw_tags);
         }
-        Ok(match hw_tags {
-            #[cfg(feature = "model")]
-            HwTags::Model(model) => {
-                // Fragments would come past the list of the NIC.
-                let shm = Shm::new(ShmConfig { fragments: false, ..shm.clone() })?;
-                WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?))
-            }
-            _ => WorkerDevice::Shm(Shm::new(shm.clone())?),
-        })
+        Ok(WorkerDevice::Shm(shm))
     }
 
     /// Shared memory, with the networks that there are. Wrong settings of a network are errors; a
     /// network that can't be opened is left out.
-    // Not inlined: devices need much of the stack.
-    #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
     #[inline(never)]
     pub(crate) fn on_auto(auto: &AutoConfig, config: &Config) -> Result<Self, DeviceError> {
         let mut networks = Vec::new();
@@ -86,10 +62,7 @@ impl WorkerDevice {
             match opened {
                 Ok(device) => networks.push(device),
                 Err(error @ DeviceError::BadSetting { .. }) => return Err(error),
-                #[cfg(feature = "emu")]
-                Err(error)
-                    if network == Network::Verbs && matches!(config.hw_tags, HwTags::Emu) =>
-                {
+                Err(error) if network == Network::Verbs && config.hw_tags.is_emu() => {
                     return Err(error);
                 }
                 Err(_) => {}
@@ -102,90 +75,51 @@ impl WorkerDevice {
         let has_list = networks.iter_mut().any(|network| network.tags().is_some());
         let fragments = auto.shm.fragments && !has_list;
         let shm = Shm::new(ShmConfig { fragments, ..auto.shm.clone() })?;
-        Ok(WorkerDevice::Routed(Routed::new(shm, networks)?))
+        Ok(WorkerDevice::Other(Box::new(Routed::new(shm, networks)?)))
     }
 
-    // Not inlined: a device and its model need much of the stack.
     #[cfg(feature = "verbs")]
     #[inline(never)]
     pub(crate) fn on_verbs(verbs: &VerbsConfig, config: &Config) -> Result<Self, DeviceError> {
-        let verbs = Verbs::new(config.of_verbs(verbs))?;
-        Ok(match &config.hw_tags {
-            #[cfg(feature = "model")]
-            HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
-            _ => WorkerDevice::Verbs(Box::new(verbs)),
-        })
+        Self::other(Verbs::new(config.of_verbs(verbs))?, &config.hw_tags)
     }
 
-    // Not inlined: a device and its model need much of the stack.
     #[cfg(feature = "tcp")]
     #[inline(never)]
-    pub(crate) fn on_tcp(
-        tcp: &TcpConfig,
-        secret: &Option<Secret>,
-        hw_tags: &HwTags,
-    ) -> Result<Self, DeviceError> {
-        #[cfg(feature = "emu")]
-        if let HwTags::Emu = hw_tags {
-            let (what, why) = ("HwTags::Emu", "TCP has no verbs; HwTags::Model does it");
-            return Err(DeviceError::Unsupported { what, why });
-        }
-        let mut tcp = tcp.clone();
-        tcp.secret = secret.clone().or(tcp.secret);
-        let tcp = Tcp::new(tcp)?;
-        Ok(match hw_tags {
+    pub(crate) fn on_tcp(tcp: &TcpConfig, config: &Config) -> Result<Self, DeviceError> {
+        check_hw_tags(&config.hw_tags, "TCP has no verbs; HwTags::Model does it")?;
+        Self::other(Tcp::new(config.of_tcp(tcp))?, &config.hw_tags)
+    }
+
+    /// A device, under the model of a NIC if there is to be one.
+    fn other<D>(device: D, hw_tags: &HwTags) -> Result<Self, DeviceError>
+    where
+        D: JoinAndSleep + Send + 'static,
+    {
+        Ok(WorkerDevice::Other(match hw_tags {
             #[cfg(feature = "model")]
-            HwTags::Model(model) => WorkerDevice::TcpModel(Box::new(Model::new(tcp, model)?)),
-            _ => WorkerDevice::Tcp(Box::new(tcp)),
-        })
+            HwTags::Model(model) => Box::new(Model::new(device, model)?),
+            _ => Box::new(device),
+        }))
     }
 }
 
-impl WorkerDevice {
-    /// See [`Counters::sent_beyond`](tagmatch_fallback::Counters).
-    pub(crate) fn sent_beyond(&self) -> u64 {
-        match self {
-            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
-            WorkerDevice::Routed(routed) => routed.sent_beyond(),
-            _ => 0,
-        }
+/// Whether a worker without verbs can have the NIC that is asked for; `why` not.
+fn check_hw_tags(hw_tags: &HwTags, why: &'static str) -> Result<(), DeviceError> {
+    if hw_tags.is_emu() {
+        return Err(DeviceError::Unsupported { what: "HwTags::Emu", why });
     }
+    Ok(())
 }
 
 /// Makes one call on the device, whichever it is.
 macro_rules! on {
     ($device:expr, $each:ident => $call:expr) => {
         match $device {
-            #[cfg(feature = "shm")]
             WorkerDevice::Shm($each) => $call,
-            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
-            WorkerDevice::Routed($each) => $call,
-            #[cfg(all(feature = "shm", feature = "model"))]
-            WorkerDevice::ShmModel($each) => $call,
-            #[cfg(feature = "verbs")]
-            WorkerDevice::Verbs($each) => $call,
-            #[cfg(all(feature = "verbs", feature = "model"))]
-            WorkerDevice::VerbsModel($each) => $call,
-            #[cfg(feature = "tcp")]
-            WorkerDevice::Tcp($each) => $call,
-            #[cfg(all(feature = "tcp", feature = "model"))]
-            WorkerDevice::TcpModel($each) => $call,
+            WorkerDevice::Other($each) => $call,
         }
     };
-}
-
-/// Every device but shared memory: kept out of the short way of a message.
-#[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
-impl WorkerDevice {
-    #[inline(never)]
-    fn send_otherwise(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
-        on!(self, device => device.send(peer, *message))
-    }
-
-    #[inline(never)]
-    fn poll_otherwise(&mut self) -> Option<Event<'_>> {
-        on!(self, device => device.poll())
-    }
 }
 
 impl Device for WorkerDevice {
@@ -212,15 +146,13 @@ impl Device for WorkerDevice {
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         match self {
-            #[cfg(feature = "shm")]
             WorkerDevice::Shm(shm) => shm.send(peer, message),
-            #[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
-            _ => {
+            WorkerDevice::Other(device) => {
                 // A copy: taking the header's own address would force it out of registers.
                 let mut header = [0; Outgoing::HEADER_MAX];
                 let copy = header.get_mut(..message.header.len()).ok_or(Refused::TooLong)?;
                 copy.copy_from_slice(message.header);
-                self.send_otherwise(peer, &Outgoing { header: copy, ..message })
+                device.send(peer, Outgoing { header: copy, ..message })
             }
         }
     }
@@ -251,12 +183,11 @@ impl Device for WorkerDevice {
 
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
-        match self {
-            #[cfg(feature = "shm")]
-            WorkerDevice::Shm(shm) => shm.poll(),
-            #[cfg(any(feature = "tcp", feature = "verbs", feature = "model"))]
-            _ => self.poll_otherwise(),
-        }
+        on!(self, device => device.poll())
+    }
+
+    fn sent_beyond(&self) -> u64 {
+        on!(self, device => device.sent_beyond())
     }
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {
@@ -299,7 +230,7 @@ impl EventDescriptor for WorkerDevice {
     }
 }
 
-#[cfg(all(test, not(loom), feature = "shm", any(feature = "tcp", feature = "verbs")))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use tagmatch_device::contents::Contents;
 

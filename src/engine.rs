@@ -10,24 +10,16 @@ use tagmatch_device::{
 };
 #[cfg(feature = "ucx")]
 use tagmatch_fallback::Delegated;
-#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
-use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, EndList, Ended, Fault, Flushing, ListObserver, MessageId, PeerFault,
-    Posted, RequestId, SendMode, Started, Status, Unsent,
+    Completion, Counters, EndList, Ended, Engine, Fault, Flushing, ListObserver, MessageId,
+    PeerFault, Posted, RequestId, SendMode, Started, Status, Unsent,
 };
 use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::{Ucx, UcxConfig};
 
 use crate::config::{Config, DeviceConfig, HwTags};
-#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use crate::device::WorkerDevice;
-
-#[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-compile_error!(
-    "a worker needs a device: enable one of the features `shm`, `verbs`, `tcp` and `ucx`"
-);
 
 /// A worker's engine.
 #[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
@@ -36,26 +28,20 @@ compile_error!(
 #[repr(u8)]
 pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
-    #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
     Matching(Engine<WorkerDevice>),
     /// Leaves matching to UCX.
     #[cfg(feature = "ucx")]
     Ucx(Box<Delegated<Ucx>>),
-    /// Without a device, so that the error above is the only one.
-    #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-    None(std::convert::Infallible),
 }
 
 impl WorkerEngine {
     pub(crate) fn new(config: &Config, seed: u64) -> Result<Self, DeviceError> {
         config.check()?;
         Ok(match &config.device {
-            #[cfg(feature = "shm")]
             DeviceConfig::Shm(shm) => {
                 let device = WorkerDevice::on_shm(shm, &config.hw_tags)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
-            #[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
             DeviceConfig::Auto(auto) => {
                 let device = WorkerDevice::on_auto(auto, config)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
@@ -67,13 +53,11 @@ impl WorkerEngine {
             }
             #[cfg(feature = "tcp")]
             DeviceConfig::Tcp(tcp) => {
-                let device = WorkerDevice::on_tcp(tcp, &config.secret, &config.hw_tags)?;
+                let device = WorkerDevice::on_tcp(tcp, config)?;
                 WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?)
             }
             #[cfg(feature = "ucx")]
             DeviceConfig::Ucx(ucx) => Self::on_ucx(ucx, config)?,
-            #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-            DeviceConfig::None(never) => match *never {},
         })
     }
 
@@ -108,12 +92,9 @@ macro_rules! on {
     };
     ($engine:expr, $matching:pat => $call:expr, $ucx:pat => $other:expr) => {
         match $engine {
-            #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
             WorkerEngine::Matching($matching) => $call,
             #[cfg(feature = "ucx")]
             WorkerEngine::Ucx($ucx) => $other,
-            #[cfg(not(any(feature = "shm", feature = "tcp", feature = "verbs", feature = "ucx")))]
-            WorkerEngine::None(never) => match *never {},
         }
     };
 }
@@ -199,15 +180,7 @@ impl WorkerEngine {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        on!(
-            self,
-            engine => {
-                let mut counters = engine.counters();
-                counters.sent_beyond = engine.device().sent_beyond();
-                counters
-            },
-            engine => engine.counters()
-        )
+        on!(self, engine => engine.counters())
     }
 
     /// Sends the message in `buffer`. `None`: the send is complete, and the buffer still where it

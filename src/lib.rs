@@ -41,36 +41,16 @@
 //! How it works inside is in the repository's ARCHITECTURE.md.
 
 #![deny(unsafe_code)]
-#![cfg_attr(
-    not(all(
-        feature = "shm",
-        feature = "verbs",
-        feature = "tcp",
-        feature = "ucx",
-        feature = "model",
-        feature = "emu"
-    )),
-    allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
-)]
-#![cfg_attr(
-    not(any(feature = "shm", feature = "verbs", feature = "tcp", feature = "ucx")),
-    allow(
-        unreachable_code,
-        reason = "without a device there is one error, and nothing else to read"
-    )
-)]
 
 // First, so that the page of `Worker` begins with `new`, `connect`, `send` and `recv`: rustdoc shows
 // the `impl` blocks of a type in the order of their modules.
 mod worker;
 
 mod access;
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 mod auto;
 mod awaited;
 mod close;
 mod config;
-#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 mod device;
 mod end;
 mod engine;
@@ -82,7 +62,6 @@ mod leave;
 #[cfg(all(loom, test))]
 mod loom_model;
 mod message;
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 mod networks;
 pub mod observe;
 mod progress_thread;
@@ -97,7 +76,6 @@ mod wait;
 #[doc(hidden)]
 pub use access::wake_all;
 pub use access::{Access, Local, Shared};
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 pub use auto::AutoConfig;
 pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
 pub use end::{End, QueuedRequest, QueuedSend};
@@ -119,7 +97,6 @@ pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, 
 pub use tagmatch_model as model;
 #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
 pub use tagmatch_secret::{Secret, SecretError};
-#[cfg(feature = "shm")]
 pub use tagmatch_shm as shm;
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};

@@ -2,18 +2,28 @@
 //! beside shared memory.
 
 use tagmatch_device::{DeviceError, JoinAndSleep, Network};
-#[cfg(feature = "model")]
-use tagmatch_model::Model;
 #[cfg(feature = "tcp")]
-use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_tcp::Tcp;
 #[cfg(feature = "verbs")]
 use tagmatch_verbs::Verbs;
 
 use crate::auto::AutoConfig;
 use crate::config::{Config, HwTags};
 
-/// A network that was opened, or why it was not.
-type Opened = (Network, Result<Box<dyn JoinAndSleep + Send>, DeviceError>);
+type Opened = Result<Box<dyn JoinAndSleep + Send>, DeviceError>;
+
+/// Opens a network with the list of a NIC that is asked for.
+type Open = fn(&AutoConfig, &Config, &HwTags) -> Opened;
+
+/// In the order of preference.
+const NETWORKS: &[(Network, Open)] = &[
+    #[cfg(feature = "verbs")]
+    (Network::Verbs, |auto, config, hw_tags| {
+        boxed(Verbs::new(config.of_verbs(&auto.verbs))?, hw_tags)
+    }),
+    #[cfg(feature = "tcp")]
+    (Network::Tcp, |auto, config, hw_tags| boxed(Tcp::new(config.of_tcp(&auto.tcp))?, hw_tags)),
+];
 
 impl AutoConfig {
     /// Opens each network as a worker with `config` would, and tells which of them that worker would
@@ -22,35 +32,30 @@ impl AutoConfig {
         self.open(config).into_iter().map(|(network, opened)| (network, opened.map(drop))).collect()
     }
 
-    /// Opens the networks, in the order of preference. The first one gets the list of the model NIC,
-    /// if there is to be one.
-    pub(crate) fn open(&self, config: &Config) -> Vec<Opened> {
-        let mut opened = Vec::new();
-        #[cfg(feature = "verbs")]
-        {
-            let verbs = Verbs::new(config.of_verbs(&self.verbs));
-            opened.push((Network::Verbs, verbs.and_then(|verbs| boxed(verbs, &config.hw_tags))));
-        }
-        #[cfg(feature = "tcp")]
-        {
-            let has_list = opened.iter().any(|(_, opened): &Opened| opened.is_ok());
-            let hw_tags = if has_list { &HwTags::Off } else { &config.hw_tags };
-            let secret = config.secret.clone().or_else(|| self.tcp.secret.clone());
-            let tcp = Tcp::new(TcpConfig { secret, ..self.tcp.clone() });
-            opened.push((Network::Tcp, tcp.and_then(|tcp| boxed(tcp, hw_tags))));
-        }
-        opened
+    /// Opens the networks. The first one that opens gets the list of the model NIC, if there is to be
+    /// one.
+    pub(crate) fn open(&self, config: &Config) -> Vec<(Network, Opened)> {
+        let mut hw_tags = &config.hw_tags;
+        let opened = NETWORKS.iter().map(|(network, open)| {
+            let opened = open(self, config, hw_tags);
+            if opened.is_ok() {
+                hw_tags = &HwTags::Off;
+            }
+            (*network, opened)
+        });
+        opened.collect()
     }
 }
 
 /// A network, under the model of a NIC if there is to be one.
-fn boxed<D>(device: D, hw_tags: &HwTags) -> Result<Box<dyn JoinAndSleep + Send>, DeviceError>
+#[cfg(any(feature = "tcp", feature = "verbs"))]
+fn boxed<D>(device: D, hw_tags: &HwTags) -> Opened
 where
     D: JoinAndSleep + Send + 'static,
 {
     Ok(match hw_tags {
         #[cfg(feature = "model")]
-        HwTags::Model(model) => Box::new(Model::new(device, model)?),
+        HwTags::Model(model) => Box::new(tagmatch_model::Model::new(device, model)?),
         _ => Box::new(device),
     })
 }

@@ -18,5 +18,5 @@ pub(crate) use std::{
 };
 #[cfg(not(all(loom, test)))]
 pub(crate) use tagmatch_os::sleep::{EventFd, sleep_until_readable};
-#[cfg(all(feature = "shm", not(all(loom, test))))]
+#[cfg(not(all(loom, test)))]
 pub(crate) use tagmatch_shm::Shm;

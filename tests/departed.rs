@@ -1,7 +1,5 @@
 //! A worker meets any number of peers in its life: those that went down are forgotten.
 
-#![cfg(feature = "shm")]
-
 use std::time::{Duration, Instant};
 
 use tagmatch::shm::ShmConfig;

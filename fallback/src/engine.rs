@@ -170,6 +170,7 @@ impl<D: Device> Engine<D> {
         counters.posted_now = rx.posted.len() as u64;
         counters.unexpected_now = rx.unexpected.listed() as u64;
         counters.unexpected_bytes_now = rx.unexpected.bytes();
+        counters.sent_beyond = self.device.sent_beyond();
         counters
     }
 

@@ -36,11 +36,6 @@ pub trait Adapter {
     /// Whether the device may disconnect from a peer by itself.
     fn may_break(&self) -> bool;
 
-    /// The messages that the device has sent over networks, if it has shared memory beside them.
-    fn sent_beyond(&self, _: &Self::Device) -> u64 {
-        0
-    }
-
     /// A rule of the device that its host has broken.
     fn fault(&self, device: &Self::Device) -> Option<String>;
 }
@@ -190,9 +185,5 @@ where
 
     fn fault(&self, device: &Self::Device) -> Option<String> {
         device.networks().find_map(|network| self.0.fault(network))
-    }
-
-    fn sent_beyond(&self, device: &Self::Device) -> u64 {
-        device.sent_beyond()
     }
 }

@@ -12,7 +12,7 @@ fn what_a_forked_child_drops_stays_its_parents() {
     drops_in_a_forked_child(&config());
 }
 
-#[cfg(all(feature = "model", feature = "shm"))]
+#[cfg(feature = "model")]
 #[test]
 fn what_a_forked_child_drops_stays_its_parents_with_receives_in_a_nic() {
     let device = tagmatch::DeviceConfig::Shm(Default::default());

@@ -7,11 +7,9 @@
 
 pub(crate) mod fork;
 
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 use tagmatch::AutoConfig;
 #[cfg(feature = "tcp")]
 use tagmatch::tcp::{Secret, TcpConfig};
@@ -47,15 +45,15 @@ pub(crate) fn hasty() -> Config {
 /// worker of the pair has that, so the pair's messages pass over the network.
 pub(crate) fn counterpart(config: &Config) -> Config {
     let device = match (device().as_str(), config.device.clone()) {
-        #[cfg(all(feature = "shm", feature = "tcp"))]
+        #[cfg(feature = "tcp")]
         ("auto+tcp" | "auto+model", DeviceConfig::Auto(auto)) => DeviceConfig::Tcp(auto.tcp),
-        #[cfg(all(feature = "shm", feature = "tcp"))]
+        #[cfg(feature = "tcp")]
         ("auto+tcp" | "auto+model", DeviceConfig::Tcp(tcp)) => {
             DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() })
         }
-        #[cfg(all(feature = "shm", feature = "verbs"))]
+        #[cfg(feature = "verbs")]
         ("auto+verbs" | "auto+emu", DeviceConfig::Auto(auto)) => DeviceConfig::Verbs(auto.verbs),
-        #[cfg(all(feature = "shm", feature = "verbs"))]
+        #[cfg(feature = "verbs")]
         ("auto+verbs" | "auto+emu", DeviceConfig::Verbs(verbs)) => {
             DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
         }
@@ -80,20 +78,20 @@ fn on_device(patience: Option<Duration>) -> Config {
             let hw_tags = HwTags::Emu;
             Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
         }
-        #[cfg(all(feature = "shm", feature = "verbs"))]
+        #[cfg(feature = "verbs")]
         "auto+verbs" => auto_or_verbs(patience),
-        #[cfg(all(feature = "shm", feature = "emu"))]
+        #[cfg(feature = "emu")]
         "auto+emu" => {
             let hw_tags = HwTags::Emu;
             Config { hw_tags, hw_tags_threshold: 0, ..auto_or_verbs(patience) }
         }
         #[cfg(feature = "tcp")]
         "tcp" => tcp(patience),
-        #[cfg(all(feature = "shm", feature = "tcp"))]
+        #[cfg(feature = "tcp")]
         "auto" => auto(patience),
-        #[cfg(all(feature = "shm", feature = "tcp"))]
+        #[cfg(feature = "tcp")]
         "auto+tcp" => auto_or_tcp(patience),
-        #[cfg(all(feature = "shm", feature = "tcp", feature = "model"))]
+        #[cfg(all(feature = "tcp", feature = "model"))]
         "auto+model" => {
             let hw_tags = HwTags::Model(tagmatch::model::ModelConfig::default());
             Config { hw_tags, hw_tags_threshold: 0, ..auto_or_tcp(patience) }
@@ -114,13 +112,13 @@ fn tcp(patience: Option<Duration>) -> Config {
     with_secret(DeviceConfig::Tcp(on_loopback(patience)))
 }
 
-#[cfg(all(feature = "shm", feature = "tcp"))]
+#[cfg(feature = "tcp")]
 fn auto(patience: Option<Duration>) -> Config {
     let tcp = on_loopback(patience);
     with_secret(DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() }))
 }
 
-#[cfg(all(feature = "shm", feature = "tcp"))]
+#[cfg(feature = "tcp")]
 fn auto_or_tcp(patience: Option<Duration>) -> Config {
     if is_every_second() { auto(patience) } else { tcp(patience) }
 }
@@ -132,7 +130,7 @@ fn verbs(patience: Option<Duration>) -> VerbsConfig {
     VerbsConfig { connect_timeout, ..default }
 }
 
-#[cfg(all(feature = "shm", feature = "verbs"))]
+#[cfg(feature = "verbs")]
 fn auto_or_verbs(patience: Option<Duration>) -> Config {
     let verbs = verbs(patience);
     let device = if is_every_second() {
@@ -144,7 +142,6 @@ fn auto_or_verbs(patience: Option<Duration>) -> Config {
 }
 
 /// True for every second call.
-#[cfg(all(feature = "shm", any(feature = "tcp", feature = "verbs")))]
 fn is_every_second() -> bool {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)

@@ -394,6 +394,12 @@ pub trait Device {
     /// The next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<Event<'_>>;
 
+    /// The messages so far that a device of several networks sent over another one than shared
+    /// memory.
+    fn sent_beyond(&self) -> u64 {
+        0
+    }
+
     /// The list of posted receives, if this device has one.
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         None

@@ -96,11 +96,6 @@ impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
         self.networks.devices_mut()
     }
 
-    /// The number of messages that went out over networks.
-    pub fn sent_beyond(&self) -> u64 {
-        self.sent_beyond
-    }
-
     /// The network over which a peer is reached.
     pub fn network_of(&self, peer: PeerId) -> Option<Network> {
         route(&self.address, &self.peer_address(peer)?).ok()
@@ -239,6 +234,10 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         } else {
             self.local.poll().or_else(|| self.networks.poll())
         }
+    }
+
+    fn sent_beyond(&self) -> u64 {
+        self.sent_beyond
     }
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {

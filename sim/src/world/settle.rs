@@ -49,7 +49,7 @@ impl<A: Adapter> World<'_, A> {
         let Some(engine) = &self.workers[at].engine else { return };
         self.counts.hardware += engine.counters().hardware;
         self.counts.past_list += engine.past_list();
-        self.counts.sent_beyond += self.adapter.sent_beyond(engine.device());
+        self.counts.sent_beyond += engine.counters().sent_beyond;
     }
 
     /// After an orderly end every request is over.
