@@ -47,7 +47,7 @@ impl State {
     pub(crate) fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
         if self.sleepers > 0 {
             let events = self.progress();
-            self.engine.take_waiting_ends(ends);
+            self.engine.requests_mut().take_ends(ends);
             return events;
         }
         self.engine.take_ends(ends)
@@ -76,7 +76,7 @@ impl State {
     pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         if self.sleepers > 0 {
             let events = self.progress();
-            return (events, self.engine.is_done(request));
+            return (events, self.engine.requests().is_over(request));
         }
         self.engine.progress_until(request)
     }
@@ -85,21 +85,21 @@ impl State {
     /// over.
     pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
         let (events, is_over) = self.progress_until(request);
-        (events, if is_over { self.engine.take(request) } else { None })
+        (events, if is_over { self.engine.requests_mut().take(request) } else { None })
     }
 
     /// Has the end of an operation, if it has begun, told by the completion queue.
     #[inline(always)]
     pub(crate) fn queue(&mut self, posted: Posted, context: u64) -> Posted {
         if let Ok(request) = posted {
-            self.engine.queue(request, context);
+            self.engine.requests_mut().queue(request, context);
         }
         posted
     }
 
     /// Wakes `waker` once the request is over; gives back the waker that this replaces.
     pub(crate) fn watch(&mut self, request: RequestId, waker: Waker) -> Option<Waker> {
-        let is_watched = self.engine.watch(request);
+        let is_watched = self.engine.requests_mut().watch(request);
         if is_watched { self.wakers.insert(Watched::Request(request), waker) } else { Some(waker) }
     }
 
@@ -112,7 +112,7 @@ impl State {
     /// Wakes the task's waker once the completion queue has an end; gives back the waker that this
     /// replaces, or this one if there is an end already.
     pub(crate) fn watch_ends(&mut self, waker: Waker) -> Option<Waker> {
-        let is_watched = self.engine.watch_ends();
+        let is_watched = self.engine.requests_mut().watch_ends();
         if is_watched { self.wakers.insert(Watched::Ends(0), waker) } else { Some(waker) }
     }
 
@@ -121,7 +121,7 @@ impl State {
     pub(crate) fn watch_all(&mut self, awaited: Awaited<'_>, waker: &Waker) -> Vec<Watched> {
         match awaited {
             Awaited::Nothing => Vec::new(),
-            Awaited::Ends if self.engine.watch_ends() => {
+            Awaited::Ends if self.engine.requests_mut().watch_ends() => {
                 self.queue_watchers += 1;
                 let watched = Watched::Ends(self.queue_watchers);
                 self.wakers.insert(watched, waker.clone());
@@ -155,7 +155,7 @@ impl State {
     #[cold]
     fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        for request in self.engine.take_woken() {
+        for request in self.engine.requests_mut().take_woken() {
             if request == RequestId::NONE {
                 let of_queue = self.wakers.split_off(&Watched::Ends(0));
                 wakers.extend(of_queue.into_values());
@@ -229,7 +229,7 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
             // begun.
             state.progress();
         }
-        if state.has_wakers() && state.engine.has_woken() {
+        if state.has_wakers() && state.engine.requests().has_woken() {
             let wakers = state.take_wakers();
             drop(state);
             // A waker may call this worker, so the lock is free by now.

@@ -117,7 +117,8 @@ impl<A: Access> WorkerOf<A> {
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
-        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole(), Some(context));
+        let posted =
+            state.engine.receive_with(which.pattern(), buffer, which.is_sole(), Some(context));
         A::unlock(state);
         QueuedRequest::begun(&self.access, posted)
     }
@@ -159,7 +160,7 @@ impl<A: Access> WorkerOf<A> {
         };
         let SendOptions { mode, immediate } = options;
         let posted = self.access.with(|state| {
-            let posted = state.engine.send(id, tag, immediate, &mut buffer, mode)?;
+            let posted = state.engine.send_from(id, tag, immediate, &mut buffer, mode)?;
             Some(state.queue(posted, context))
         });
         match posted {
@@ -174,7 +175,7 @@ impl<A: Access> WorkerOf<A> {
     pub fn cancel_queued(&self, request: QueuedRequest) -> bool {
         let Some(request) = request.of(self.access.fixed().worker) else { return false };
         self.access.with(|state| {
-            let is_queued = state.engine.is_queued(request);
+            let is_queued = state.engine.requests().is_queued(request);
             if is_queued {
                 state.engine.cancel(request);
             }
@@ -203,7 +204,7 @@ impl<A: Access> WorkerOf<A> {
     /// [`Config::peer_events`](crate::Config::peer_events), but not of what has happened before.
     #[doc(hidden)]
     pub fn tell_peers(&self) {
-        self.access.with(|state| state.engine.tell_peers());
+        self.access.with(|state| state.engine.requests_mut().tell_peers());
     }
 
     /// As [`ends`](Self::ends), but blocks until there is an end: spins, yields, then sleeps, as
@@ -244,7 +245,7 @@ impl<A: Access> WorkerOf<A> {
         let replaced = self.access.with(|state| state.watch_ends(waker));
         // Called outside of the lock, since a waker is code that this crate does not know.
         if let Some(waker) = replaced
-            && self.access.with(|state| state.engine.has_ends())
+            && self.access.with(|state| state.engine.requests().has_ends())
         {
             waker.wake();
         }

@@ -97,8 +97,8 @@ impl<A: Access> Pending<A> {
             return is_taken.then(|| Err(*failed(None, worker)));
         }
         let request = std::mem::replace(&mut self.request, RequestId::NONE);
-        let Some(ended) = state.engine.ended(request) else {
-            let completion = state.engine.take(request);
+        let Some(ended) = state.engine.requests_mut().ended(request) else {
+            let completion = state.engine.requests_mut().take(request);
             A::unlock(state);
             return Some(Err(*failed(completion, worker)));
         };
@@ -430,7 +430,7 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
             // know. A request that ended in between is noticed: `watch` hands the waker back in
             // that case.
             if let Some(waker) = replaced
-                && access.with(|state| state.engine.is_done(request))
+                && access.with(|state| state.engine.requests().is_over(request))
             {
                 waker.wake();
             }

@@ -98,7 +98,8 @@ impl<A: Access> WorkerOf<A> {
         let ids: Vec<RequestId> = places.iter().map(|&(_, request)| request).collect();
         let look = |state: &mut State| {
             let events = state.progress();
-            let over = places.iter().find(|&&(_, request)| state.engine.is_done(request));
+            let over =
+                places.iter().find(|&&(_, request)| state.engine.requests().is_over(request));
             (events, over.map(|&(place, _)| place))
         };
         wait_within(&self.access, Awaited::Requests(&ids), limit, look)

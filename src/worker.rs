@@ -93,7 +93,7 @@ impl<A: Access> WorkerOf<A> {
         let seed = RandomState::new().build_hasher().finish();
         let mut engine = WorkerEngine::new(&config, seed)?;
         if config.peer_events {
-            engine.tell_peers();
+            engine.requests_mut().tell_peers();
         }
         let address = engine.address();
         let events = engine.event_descriptor().try_clone_to_owned();
@@ -205,7 +205,8 @@ impl<A: Access> WorkerOf<A> {
         match self.own(peer) {
             Ok(id) => {
                 let payload = &mut buffer;
-                let send = |state: &mut State| state.engine.send(id, tag, immediate, payload, mode);
+                let send =
+                    |state: &mut State| state.engine.send_from(id, tag, immediate, payload, mode);
                 match self.access.with(send) {
                     None => Request::sent(buffer),
                     Some(posted) => Request::begun(&self.access, posted),
@@ -225,7 +226,7 @@ impl<A: Access> WorkerOf<A> {
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
-        let posted = state.engine.receive(which.pattern(), buffer, which.is_sole(), None);
+        let posted = state.engine.receive_with(which.pattern(), buffer, which.is_sole(), None);
         A::unlock(state);
         Request::begun(&self.access, posted)
     }

@@ -1,14 +1,13 @@
 //! The engine over a device that matches by itself.
 //!
-//! It has the calls of [`Engine`](crate::Engine), with the same meaning. The device matches and
-//! moves messages; this engine keeps the table of requests, turns the device's errors into
-//! [`Fault`]s, and counts.
+//! The device matches and moves messages; this engine keeps the table of requests, turns the
+//! device's errors into [`Fault`]s, and counts.
 
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
-use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId, RawMemory, Registered};
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
@@ -16,6 +15,7 @@ use crate::ends::EndList;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
 use crate::line::Phase;
+use crate::match_engine::MatchEngine;
 use crate::peer::FlushNote;
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::{REQUESTS_MAX, Requests};
@@ -29,13 +29,12 @@ const BUSY_POLLS_MAX: u32 = 1 << 26;
 /// The most bytes of a message in several slices that are gathered in memory which is kept.
 const GATHERED_MAX: usize = 8192;
 
-/// Requests on a device that matches by itself.
-///
-/// Not thread-safe by itself. No call blocks. Results come from [`Delegated::progress`] and
-/// [`Requests::take`].
+/// Requests on a device that matches by itself. A message of several slices is gathered first; a
+/// longer one into memory that is allocated for the send. For a receive into several slices, memory
+/// for all their bytes is allocated when it is posted.
 #[derive(Debug)]
-pub struct Delegated<D: MatchingDevice> {
-    pub(crate) device: D,
+pub struct Delegated<D: MatchingDevice + ?Sized> {
+    pub(crate) device: Box<D>,
     requests: Requests,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
@@ -50,9 +49,9 @@ pub struct Delegated<D: MatchingDevice> {
     scratch: Scratch,
 }
 
-impl<D: MatchingDevice> Delegated<D> {
+impl<D: MatchingDevice + ?Sized> Delegated<D> {
     /// An engine on a device.
-    pub fn new(device: D) -> Self {
+    pub fn new(device: Box<D>) -> Self {
         Delegated {
             device,
             requests: Requests::new(),
@@ -75,35 +74,46 @@ impl<D: MatchingDevice> Delegated<D> {
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
+}
 
-    /// Connects lazily; see [`MatchingDevice::connect`].
-    pub fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
+    fn address(&self) -> Address {
+        self.device.address()
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.device.peer_address(peer)
+    }
+
+    fn transports(&self, peer: PeerId) -> Vec<String> {
+        self.device.transports(peer)
+    }
+
+    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
+        self.device.register(memory)
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         self.device.connect(address)
     }
 
-    /// Why a peer is down, if it is.
-    pub fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
+    fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
         *self.down.get(peer.index())?
     }
 
-    /// Why no further message of the peer that a pattern names will come, if none will. A peer that
-    /// doesn't exist is an error of the probes.
-    pub fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
+    fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
         let peer = PeerId(pattern.source()?.0);
         Some(Fault::PeerDown { peer, fault: self.peer_fault(peer)? })
     }
 
-    /// Breaks with a peer: everything that depends on it ends with an error.
-    pub fn disconnect(&mut self, peer: PeerId) {
+    fn disconnect(&mut self, peer: PeerId) {
         if self.device.peer_address(peer).is_some() {
             self.set_down(peer, PeerFault::Disconnected);
             self.device.disconnect(peer);
         }
     }
 
-    /// Breaks with all peers and ends everything that is under way; what the device doesn't give
-    /// back is lost.
-    pub fn close(&mut self) {
+    fn close(&mut self) {
         self.is_closing = true;
         self.device.close();
         let mut idle = 0;
@@ -125,30 +135,87 @@ impl<D: MatchingDevice> Delegated<D> {
         }
     }
 
-    /// Whether other workers would miss something if this engine were closed now.
-    pub fn has_unsent(&mut self) -> bool {
+    fn has_unsent(&mut self) -> bool {
         self.device.has_unsent()
     }
 
-    /// What was counted so far.
-    pub fn counters(&self) -> Counters {
+    fn counters(&self) -> Counters {
         let unexpected_now = self.device.unexpected_now().unwrap_or_default();
         Counters { unexpected_now, ..self.counters }
     }
 
-    /// The requests of this engine.
-    pub fn requests(&self) -> &Requests {
+    fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// The requests of this engine, to have results taken.
-    pub fn requests_mut(&mut self) -> &mut Requests {
+    fn requests_mut(&mut self) -> &mut Requests {
         &mut self.requests
     }
 
-    /// Sends a message. Messages to one peer are matched in the order of these calls. Several
-    /// slices are gathered first; longer ones into memory that is allocated for the send.
-    pub fn send(
+    fn receive_with(
+        &mut self,
+        pattern: &Pattern,
+        buffer: Buffer,
+        _is_sole: bool,
+        context: Option<u64>,
+    ) -> Posted {
+        let Some(request) = self.requests.vacant() else {
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let buffer = slices::room(buffer)?;
+        let pattern = of_device(pattern);
+        match self.device.receive(pattern, buffer, request.token()) {
+            Ok(()) => {
+                self.requests.begin_receive(false);
+                self.counters.posted_now += 1;
+                context.into_iter().for_each(|context| self.requests.queue(request, context));
+                Ok(self.pending(request))
+            }
+            Err((buffer, unfit)) => {
+                refuse(self.fault(unfit, pattern.source), slices::of_owner(buffer))
+            }
+        }
+    }
+
+    fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
+        let pattern = of_device(pattern);
+        let found = self.device.probe(pattern);
+        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
+        Ok(found.map(|envelope| status(&envelope, u64::MAX)))
+    }
+
+    fn matched_probe(&mut self, pattern: &Pattern) -> Result<Option<(MessageId, Status)>, Fault> {
+        let pattern = of_device(pattern);
+        let found = self.device.matched_probe(pattern);
+        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
+        Ok(found.map(|(HeldId(id), envelope)| {
+            (MessageId(Key::from_bits(id)), status(&envelope, u64::MAX))
+        }))
+    }
+
+    fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
+        let Some(request) = self.requests.vacant() else {
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let held = HeldId(message.0.to_bits());
+        let buffer = slices::room(buffer)?;
+        match self.device.receive_held(held, buffer, request.token()) {
+            Ok(()) => {
+                self.requests.begin_receive(true);
+                self.counters.unexpected += 1;
+                Ok(self.pending(request))
+            }
+            Err((buffer, unfit)) => refuse(self.fault(unfit, None), slices::of_owner(buffer)),
+        }
+    }
+
+    fn discard_message(&mut self, message: MessageId) -> bool {
+        let found = self.device.discard_held(HeldId(message.0.to_bits()));
+        self.counters.discarded += u64::from(found);
+        found
+    }
+
+    fn send_queued(
         &mut self,
         peer: PeerId,
         tag: Tag,
@@ -189,6 +256,78 @@ impl<D: MatchingDevice> Delegated<D> {
         started
     }
 
+    fn inject_queued(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+        copies_max: u64,
+    ) -> Result<bool, Fault> {
+        let is_sent = self.device.inject(peer, tag.0, immediate, payload);
+        if is_sent.map_err(|unfit| self.fault(unfit, Some(peer)))? {
+            self.counters.sent_by_device += 1;
+            return Ok(true);
+        }
+        if !self.requests.allow_copy(payload.len(), copies_max) {
+            return Ok(false);
+        }
+        let buffer = Buffer::from(payload.to_vec());
+        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+            Started::Sent(_) => {}
+            Started::Refused(refused) => return Err(refused.fault),
+            Started::Pending(request) => self.requests.detach_copy(request, payload.len()),
+        }
+        Ok(true)
+    }
+
+    fn progress(&mut self) -> usize {
+        let mut events = 0;
+        while events < EVENTS_PER_PROGRESS && self.take_event() {
+            events += 1;
+        }
+        events
+    }
+
+    fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
+        let events = self.progress();
+        self.requests.take_ends(ends);
+        events
+    }
+
+    fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        let mut events = 0;
+        let mut is_over = self.requests.is_over(request);
+        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
+            events += 1;
+            is_over = self.requests.is_over(request);
+        }
+        (events, is_over)
+    }
+
+    fn cancel(&mut self, request: RequestId) {
+        let Some(line) = self.requests.get(request) else { return };
+        let is_posted = line.phase == Phase::Posted;
+        if !is_posted || !self.device.cancel(request.token()) {
+            self.counters.cancelled_late += 1;
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.device.arm()
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        self.device.has_work()
+    }
+
+    fn disarm(&mut self) {
+        self.device.disarm();
+    }
+}
+
+impl<D: MatchingDevice + ?Sized> Delegated<D> {
     /// Sends a short message of several slices as a copy, if that can be done at once.
     fn gathered_at_once(
         &mut self,
@@ -211,137 +350,6 @@ impl<D: MatchingDevice> Delegated<D> {
     fn pending(&mut self, request: RequestId) -> RequestId {
         self.under_way += 1;
         request
-    }
-
-    /// Sends a copy of `payload`, whose owner may use it again at once. `Ok(false)`: it was not
-    /// taken, by the rules of [`Engine::inject_queued`](crate::Engine::inject_queued).
-    ///
-    /// # Errors
-    /// The peer is down, or the device can't carry the message.
-    pub fn inject(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-        copies_max: u64,
-    ) -> Result<bool, Fault> {
-        let is_sent = self.device.inject(peer, tag.0, immediate, payload);
-        if is_sent.map_err(|unfit| self.fault(unfit, Some(peer)))? {
-            self.counters.sent_by_device += 1;
-            return Ok(true);
-        }
-        if !self.requests.allow_copy(payload.len(), copies_max) {
-            return Ok(false);
-        }
-        let buffer = Buffer::from(payload.to_vec());
-        match self.send(peer, tag, immediate, buffer, SendMode::Standard) {
-            Started::Sent(_) => {}
-            Started::Refused(refused) => return Err(refused.fault),
-            Started::Pending(request) => self.requests.detach_copy(request, payload.len()),
-        }
-        Ok(true)
-    }
-
-    /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
-    /// comes. The buffer's length is the most that is received. For several slices, memory for all
-    /// their bytes is allocated here.
-    pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
-        let Some(request) = self.requests.vacant() else {
-            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-        };
-        let buffer = slices::room(buffer)?;
-        let pattern = of_device(pattern);
-        match self.device.receive(pattern, buffer, request.token()) {
-            Ok(()) => {
-                self.requests.begin_receive(false);
-                self.counters.posted_now += 1;
-                Ok(self.pending(request))
-            }
-            Err((buffer, unfit)) => {
-                refuse(self.fault(unfit, pattern.source), slices::of_owner(buffer))
-            }
-        }
-    }
-
-    /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
-    ///
-    /// # Errors
-    /// The pattern names what the device doesn't carry: no message will ever match it.
-    pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
-        let pattern = of_device(pattern);
-        let found = self.device.probe(pattern);
-        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
-        Ok(found.map(|envelope| status(&envelope, u64::MAX)))
-    }
-
-    /// Takes that message: nobody else finds it any more. It must be received or discarded.
-    ///
-    /// # Errors
-    /// As for [`Delegated::probe`].
-    pub fn matched_probe(
-        &mut self,
-        pattern: &Pattern,
-    ) -> Result<Option<(MessageId, Status)>, Fault> {
-        let pattern = of_device(pattern);
-        let found = self.device.matched_probe(pattern);
-        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
-        Ok(found.map(|(HeldId(id), envelope)| {
-            (MessageId(Key::from_bits(id)), status(&envelope, u64::MAX))
-        }))
-    }
-
-    /// Receives a message that [`Delegated::matched_probe`] took.
-    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
-        let Some(request) = self.requests.vacant() else {
-            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-        };
-        let held = HeldId(message.0.to_bits());
-        let buffer = slices::room(buffer)?;
-        match self.device.receive_held(held, buffer, request.token()) {
-            Ok(()) => {
-                self.requests.begin_receive(true);
-                self.counters.unexpected += 1;
-                Ok(self.pending(request))
-            }
-            Err((buffer, unfit)) => refuse(self.fault(unfit, None), slices::of_owner(buffer)),
-        }
-    }
-
-    /// Drops a message that [`Delegated::matched_probe`] took; its sender completes. `false` if
-    /// there is no such message.
-    pub fn discard_message(&mut self, message: MessageId) -> bool {
-        let found = self.device.discard_held(HeldId(message.0.to_bits()));
-        self.counters.discarded += u64::from(found);
-        found
-    }
-
-    /// Takes the events that are there, at most 64 per call; returns how many.
-    pub fn progress(&mut self) -> usize {
-        let mut events = 0;
-        while events < EVENTS_PER_PROGRESS && self.take_event() {
-            events += 1;
-        }
-        events
-    }
-
-    /// [`Delegated::progress`], then [`Requests::take_ends`].
-    pub fn take_ends(&mut self, ends: &mut impl EndList) -> usize {
-        let events = self.progress();
-        self.requests.take_ends(ends);
-        events
-    }
-
-    /// Takes events until a request is over or there are none left, at most 64; gives how many
-    /// events that were, and whether the request is over.
-    pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
-        let mut events = 0;
-        let mut is_over = self.requests.is_over(request);
-        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
-            events += 1;
-            is_over = self.requests.is_over(request);
-        }
-        (events, is_over)
     }
 
     /// Takes the next event and does what follows from it; `false` if there is none.
@@ -469,41 +477,6 @@ impl<D: MatchingDevice> Delegated<D> {
             Unfit::NotCarried(why) => Fault::NotCarried { why },
             Unfit::Exhausted => Fault::DeviceFull,
         }
-    }
-
-    /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
-    /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
-    pub fn cancel(&mut self, request: RequestId) {
-        let Some(line) = self.requests.get(request) else { return };
-        let is_posted = line.phase == Phase::Posted;
-        if !is_posted || !self.device.cancel(request.token()) {
-            self.counters.cancelled_late += 1;
-        }
-    }
-
-    /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
-    /// itself and its buffer is freed there.
-    pub fn detach(&mut self, request: RequestId) {
-        if self.requests.detach(request) {
-            self.cancel(request);
-        }
-    }
-
-    /// Makes the device's descriptor readable at the next event. `false`: there is something to do
-    /// already, call [`Delegated::progress`] first.
-    pub fn arm(&mut self) -> bool {
-        self.device.arm()
-    }
-
-    /// Whether there is something to do that an armed descriptor does not tell of.
-    #[inline]
-    pub fn has_work(&self) -> bool {
-        self.device.has_work()
-    }
-
-    /// Ends what [`Delegated::arm`] began.
-    pub fn disarm(&mut self) {
-        self.device.disarm();
     }
 }
 

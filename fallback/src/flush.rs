@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::delegated::Delegated;
 use crate::engine::Engine;
 use crate::error::PeerFault;
+use crate::match_engine::MatchEngine;
 use crate::peer::Peer;
 
 /// Messages to one peer that have not left this process.
@@ -65,6 +66,23 @@ struct PeerFlush {
     mark: Option<u64>,
 }
 
+/// The calls of both engines about messages that have not left.
+pub trait FlushEngine {
+    /// Begins a flush of everything that was accepted by now.
+    fn begin_flush(&mut self) -> Flushing;
+
+    /// Whether everything that was accepted before the flush began has left, or is lost. A device
+    /// that matches by itself also waits for later messages, as long as it always has some. Makes no
+    /// progress by itself.
+    fn is_flushed(&mut self, flushing: &mut Flushing) -> bool;
+
+    /// The messages that have not left yet, by peer. Looks at all peers and operations.
+    fn unsent(&mut self) -> Vec<Unsent>;
+
+    /// The messages that were lost because their peer went down. Each peer is told of once.
+    fn take_lost(&mut self) -> Vec<Unsent>;
+}
+
 impl Core {
     /// The rendezvous that peers have not read yet, those of one peer or all.
     fn unread(&self, peer: Option<PeerId>) -> Vec<Key> {
@@ -79,9 +97,8 @@ fn others(peers: &[Peer]) -> Vec<PeerId> {
     peers.iter().skip(1).map(|peer| peer.id).collect()
 }
 
-impl<D: Device> Engine<D> {
-    /// Begins a flush of everything that was accepted by now.
-    pub fn begin_flush(&mut self) -> Flushing {
+impl<D: Device> FlushEngine for Engine<D> {
+    fn begin_flush(&mut self) -> Flushing {
         let begin = |waiting: &Peer| {
             let sends_gone = waiting.sends_gone + waiting.backlog.len() as u64;
             let operations = waiting.backlog.is_empty().then(Vec::new);
@@ -99,30 +116,12 @@ impl<D: Device> Engine<D> {
         flushing
     }
 
-    /// Whether everything that was accepted before the flush began has left, or is lost. Makes no
-    /// progress by itself.
-    pub fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+    fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
         flushing.peers.retain_mut(|flush| !self.has_left(flush));
         flushing.peers.is_empty()
     }
 
-    fn has_left(&mut self, flush: &mut PeerFlush) -> bool {
-        let Engine { device, core, .. } = self;
-        let known = core.receiver.peers.get(flush.peer.index());
-        // A peer that was forgotten meanwhile has taken its messages, or they are lost.
-        let Some(peer) = known.filter(|known| known.id == flush.peer) else { return true };
-        if peer.sends_gone < flush.sends_gone || !peer.controls.is_empty() {
-            return false;
-        }
-        let unread = flush.operations.get_or_insert_with(|| core.unread(Some(flush.peer)));
-        unread.retain(|key| core.operations.get(*key).is_some());
-        let is_read = unread.is_empty();
-        // Asked while reads are under way as well, so that the transport acknowledges meanwhile.
-        device.flush(flush.peer, &mut flush.mark).pending() == 0 && is_read
-    }
-
-    /// The messages that have not left yet, by peer. Looks at all peers and operations.
-    pub fn unsent(&mut self) -> Vec<Unsent> {
+    fn unsent(&mut self) -> Vec<Unsent> {
         let Engine { device, core, .. } = self;
         let mut unread = vec![0; core.receiver.peers.len()];
         for key in core.unread(None) {
@@ -148,8 +147,7 @@ impl<D: Device> Engine<D> {
         peers.filter(|unsent| unsent.messages > 0).collect()
     }
 
-    /// The messages that were lost because their peer went down. Each peer is told of once.
-    pub fn take_lost(&mut self) -> Vec<Unsent> {
+    fn take_lost(&mut self) -> Vec<Unsent> {
         let Engine { device, core, .. } = self;
         let peers = &mut core.receiver.peers;
         let lost = peers.iter_mut().skip(1).filter_map(|peer| {
@@ -163,27 +161,35 @@ impl<D: Device> Engine<D> {
     }
 }
 
-impl<D: MatchingDevice> Delegated<D> {
-    fn others(&self) -> Vec<PeerId> {
-        let is_known = |peer: &PeerId| self.device.peer_address(*peer).is_some();
-        (1..).map(PeerId).take_while(is_known).collect()
+impl<D: Device> Engine<D> {
+    fn has_left(&mut self, flush: &mut PeerFlush) -> bool {
+        let Engine { device, core, .. } = self;
+        let known = core.receiver.peers.get(flush.peer.index());
+        // A peer that was forgotten meanwhile has taken its messages, or they are lost.
+        let Some(peer) = known.filter(|known| known.id == flush.peer) else { return true };
+        if peer.sends_gone < flush.sends_gone || !peer.controls.is_empty() {
+            return false;
+        }
+        let unread = flush.operations.get_or_insert_with(|| core.unread(Some(flush.peer)));
+        unread.retain(|key| core.operations.get(*key).is_some());
+        let is_read = unread.is_empty();
+        // Asked while reads are under way as well, so that the transport acknowledges meanwhile.
+        device.flush(flush.peer, &mut flush.mark).pending() == 0 && is_read
     }
+}
 
-    /// Begins a flush of everything that was accepted by now.
-    pub fn begin_flush(&mut self) -> Flushing {
+impl<D: MatchingDevice + ?Sized> FlushEngine for Delegated<D> {
+    fn begin_flush(&mut self) -> Flushing {
         let begin = |peer| PeerFlush { peer, sends_gone: 0, operations: None, mark: None };
         Flushing { peers: self.others().into_iter().map(begin).collect() }
     }
 
-    /// Whether everything that was accepted before the flush began has left, or is lost. Waits for
-    /// later messages, too, as long as the device always has some. Makes no progress by itself.
-    pub fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+    fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
         flushing.peers.retain(|flush| self.device.flush(flush.peer).pending() > 0);
         flushing.peers.is_empty()
     }
 
-    /// The messages that have not left yet, by peer.
-    pub fn unsent(&mut self) -> Vec<Unsent> {
+    fn unsent(&mut self) -> Vec<Unsent> {
         let unsent = self.others().into_iter().map(|peer| {
             let why = match self.peer_fault(peer) {
                 Some(fault) => WhyUnsent::Down(fault),
@@ -195,8 +201,7 @@ impl<D: MatchingDevice> Delegated<D> {
         unsent.filter(|unsent| unsent.messages > 0).collect()
     }
 
-    /// The messages that were lost because their peer went down. Each peer is told of once.
-    pub fn take_lost(&mut self) -> Vec<Unsent> {
+    fn take_lost(&mut self) -> Vec<Unsent> {
         let lost = self.others().into_iter().filter_map(|peer| {
             let (fault, messages) = (self.peer_fault(peer)?, self.device.flush(peer).lost());
             let is_news =
@@ -204,5 +209,12 @@ impl<D: MatchingDevice> Delegated<D> {
             is_news.then_some(Unsent { peer, messages, why: WhyUnsent::Down(fault) })
         });
         lost.collect()
+    }
+}
+
+impl<D: MatchingDevice + ?Sized> Delegated<D> {
+    fn others(&self) -> Vec<PeerId> {
+        let is_known = |peer: &PeerId| self.device.peer_address(*peer).is_some();
+        (1..).map(PeerId).take_while(is_known).collect()
     }
 }

@@ -67,6 +67,7 @@ mod flush;
 mod forget;
 mod fragments;
 mod line;
+mod match_engine;
 mod observer;
 mod offload;
 mod peer;
@@ -88,7 +89,8 @@ pub use delegated::Delegated;
 pub use ends::EndList;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
-pub use flush::{Flushing, Unsent, WhyUnsent};
+pub use flush::{FlushEngine, Flushing, Unsent, WhyUnsent};
+pub use match_engine::MatchEngine;
 pub use observer::ListObserver;
 pub use request::{
     Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,

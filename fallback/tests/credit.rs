@@ -3,6 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Amount, CreditConfig, CreditNow, EngineConfig, Fault, SendMode};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, kill, meet, nodes, settle};
@@ -39,7 +40,7 @@ fn a_death_gives_back_all_but_what_messages_hold_that_are_complete() {
         send(&mut n[1], to, tag, 9000);
     }
     settle(&mut n);
-    let (probed, _) = n[0].matched_probe(&exact(3)).unwrap();
+    let (probed, _) = n[0].matched_probe(&exact(3)).unwrap().unwrap();
     assert_eq!(held(&n[0]), Amount { messages: 4, bytes: 128 });
     kill(&net, 1);
     settle(&mut n[..1]);
@@ -61,7 +62,7 @@ fn a_message_that_a_probe_has_taken_gives_its_credit_back_when_it_is_discarded()
     for (length, cost) in [(100, 128), (9000, 0)] {
         send(&mut n[1], to, 1, length);
         settle(&mut n);
-        let (probed, _) = n[0].matched_probe(&exact(1)).unwrap();
+        let (probed, _) = n[0].matched_probe(&exact(1)).unwrap().unwrap();
         assert_eq!(held(&n[0]), Amount { messages: 1, bytes: cost });
         assert!(n[0].discard_message(probed));
         assert_eq!(held(&n[0]), NOTHING);
@@ -92,7 +93,7 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
     let (net, mut n) = nodes(42, &small());
     let probed = {
         send_and_die(&mut n, &net, 1);
-        n[0].matched_probe(&exact(107)).unwrap().0
+        n[0].matched_probe(&exact(107)).unwrap().unwrap().0
     };
     for at in 2..40 {
         send_and_die(&mut n, &net, at);
@@ -108,7 +109,7 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
         let from = PeerId(at);
         let is_here = |n: &mut Vec<Node>, number| {
             let pattern = exact(u64::from(at) * 100 + number).from_source(SourceId(at));
-            n[0].probe(&pattern).is_some()
+            n[0].probe(&pattern).unwrap().is_some()
         };
         let here = (0..8).filter(|number| is_here(&mut n, *number)).count();
         assert_eq!(here, if n[0].has_lost_messages(from) { 0 } else { 8 }, "{from}");

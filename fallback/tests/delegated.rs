@@ -14,6 +14,7 @@ use tagmatch_device::{Address, Buffer, Flush, PeerId};
 use tagmatch_fallback::{
     Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status, Unsent, WhyUnsent,
 };
+use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 type Engine = Delegated<Memory>;
@@ -24,7 +25,7 @@ fn engines() -> (Engine, Engine) {
     let world = Rc::new(World::default());
     let (a, b) = (world.worker(1), world.worker(2));
     let to_b = b.address();
-    let (mut a, b) = (Delegated::new(a), Delegated::new(b));
+    let (mut a, b) = (Delegated::new(Box::new(a)), Delegated::new(Box::new(b)));
     assert_eq!(a.connect(&to_b).unwrap(), TO_B);
     (a, b)
 }
@@ -352,7 +353,7 @@ fn the_device_says_when_its_messages_have_left() {
     let world = Rc::new(World::default());
     let (a, b) = (world.worker(1), world.worker(2));
     let (address, device) = (b.address(), a.clone());
-    let mut a = Delegated::new(a);
+    let mut a = Delegated::new(Box::new(a));
     assert_eq!(a.connect(&address).unwrap(), TO_B);
     device.answer_flushes(Flush::Pending { messages: 2 });
     let unsent = |messages, why| vec![Unsent { peer: TO_B, messages, why }];

@@ -11,6 +11,7 @@ use tagmatch_fallback::wire::{AppCtx, Control, Opcode, Tmh};
 use tagmatch_fallback::{
     Amount, CreditConfig, Engine, EngineConfig, Fault, PeerFault, Posted, SendMode, Started,
 };
+use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 const REMEMBERED: usize = 4;
@@ -231,15 +232,15 @@ fn an_old_number_is_an_error_and_its_successor_is_not_touched() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(engine.inject(old, Tag(1), None, &[1; 8]), Err(down));
+    assert_eq!(engine.inject(old, Tag(1), None, &[1; 8], u64::MAX), Err(down));
     let of_old = any(1).from_source(SourceId(old.0));
     assert_eq!(refusal(engine.receive(&of_old, payload())), down);
     assert_eq!(engine.source_fault(&of_old), Some(down));
     // A message of the new peer is none of the old one.
     say(&mut engine, new, 1);
-    assert_eq!(engine.probe(&of_old), None);
+    assert_eq!(engine.probe(&of_old).unwrap(), None);
     assert_eq!(refusal(engine.receive(&of_old, payload())), down);
-    assert_eq!(engine.probe(&any(1)).unwrap().source, new);
+    assert_eq!(engine.probe(&any(1)).unwrap().unwrap().source, new);
     let credit = Control::Credit { messages: 5, bytes: 5000 }.emit().to_vec();
     engine.device_mut().reports.push_back(Report::Message(new, credit));
     engine.progress();
@@ -273,7 +274,7 @@ fn a_peer_of_which_something_is_left_is_kept_until_it_is_gone() {
         }),
         ("a message that a probe took", |engine, peer| {
             say(engine, peer, 5);
-            let (message, _) = engine.matched_probe(&any(5)).unwrap();
+            let (message, _) = engine.matched_probe(&any(5)).unwrap().unwrap();
             Box::new(move |engine| assert!(engine.discard_message(message)))
         }),
         ("a result that was not taken", |engine, peer| {

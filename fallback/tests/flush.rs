@@ -4,6 +4,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_fallback::{Flushing, PeerFault, SendMode, Unsent, WhyUnsent};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 use wire::{Node, config, kill, meet, nodes, settle};
@@ -11,7 +12,7 @@ use wire::{Node, config, kill, meet, nodes, settle};
 const LARGE: usize = 9000;
 
 fn inject(node: &mut Node, to: PeerId, length: usize) {
-    node.inject(to, Tag(1), None, &vec![0; length]).unwrap();
+    node.inject(to, Tag(1), None, &vec![0; length], u64::MAX).unwrap();
 }
 
 fn receive(node: &mut Node, length: usize) {

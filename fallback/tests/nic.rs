@@ -3,6 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Device, PeerId, RemoteSpan};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::wire::{AppCtx, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,

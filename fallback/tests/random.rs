@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use tagmatch_device::{Buffer, Device, PeerId};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Completion, Fault, MessageId, RequestId, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
@@ -212,8 +213,8 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 }
             }
             Step::Probe { at, tag } => {
-                let seen = n[at].probe(&pattern(tag));
-                let taken = n[at].matched_probe(&pattern(tag));
+                let seen = n[at].probe(&pattern(tag)).unwrap();
+                let taken = n[at].matched_probe(&pattern(tag)).unwrap();
                 assert_eq!(seen, taken.map(|(_, status)| status));
                 if let Some((message, status)) = taken {
                     let from = world.met[at][&status.source];
@@ -268,7 +269,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
     world.sweep(&mut n);
     let mut last: HashMap<(PeerId, usize), u32> = HashMap::new();
     for at in 0..NODES {
-        while n[at].probe(&pattern(None)).is_some() {
+        while n[at].probe(&pattern(None)).unwrap().is_some() {
             let receive = n[at].receive(&pattern(None), vec![0xee; LENGTH_MAX].into());
             settle(&mut n);
             let done = n[at].requests_mut().take(receive.unwrap()).unwrap();

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use memory::World;
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Buffer, Device, PeerId};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{
     Completion, Delegated, Engine, Fault, RequestId, SendMode, Started, Status,
 };
@@ -189,7 +190,7 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
     let world = Rc::new(World::default());
     let (a, b) = (world.worker(1), world.worker(2));
     let to = b.address();
-    let (mut a, mut b) = (Delegated::new(a), Delegated::new(b));
+    let (mut a, mut b) = (Delegated::new(Box::new(a)), Delegated::new(Box::new(b)));
     let to = a.connect(&to).unwrap();
     for length in [0, 10, 8192, 8193, 100_000] {
         for capacity in [length, length + 7, length / 2] {

@@ -145,7 +145,7 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
             access.with(|state| state.engine.cancel(request));
             wait_until(access, Awaited::Requests(&[request]), |state| {
                 let (events, completion) = state.end_of(request);
-                let over = completion.is_some() || !state.engine.exists(request);
+                let over = completion.is_some() || !state.engine.requests().exists(request);
                 (events, over.then_some(()))
             });
         }

@@ -12,6 +12,7 @@ use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Flush,
     Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
 
 /// Bytes and immediate data of a message under way.

@@ -18,7 +18,7 @@
 //! 5. A peer that goes down is reported once, after every operation that depends on it has ended.
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
-use crate::device::{DeviceError, DownReason};
+use crate::device::{DeviceError, DownReason, EventDescriptor};
 use crate::{Address, Buffer, Flush, PeerId, RawMemory, Registered};
 
 /// When a send that the device takes is complete.
@@ -162,6 +162,13 @@ pub trait MatchingDevice {
     /// The address of a peer.
     fn peer_address(&self, peer: PeerId) -> Option<Address>;
 
+    /// The transports used to reach a peer; none while it isn't connected, or if the device doesn't
+    /// tell.
+    fn transports(&self, peer: PeerId) -> Vec<String> {
+        let _ = peer;
+        Vec::new()
+    }
+
     /// Registers memory of the caller's own, by the rules of
     /// [`Device::register`](crate::Device::register).
     ///
@@ -273,3 +280,8 @@ pub trait MatchingDevice {
         None
     }
 }
+
+/// A device that matches by itself, and that a thread can sleep on.
+pub trait MatchAndSleep: MatchingDevice + EventDescriptor {}
+
+impl<D: MatchingDevice + EventDescriptor + ?Sized> MatchAndSleep for D {}

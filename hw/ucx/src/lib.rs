@@ -223,13 +223,6 @@ impl Ucx {
     pub fn probe(config: &UcxConfig) -> UcxInfo {
         UcxInfo::probe(config)
     }
-
-    /// The transports used to reach this peer, as UCX names them; empty while the peer isn't up.
-    pub fn transports(&self, peer: PeerId) -> Vec<String> {
-        let endpoint = self.peers.find(peer).and_then(|peer| peer.endpoint);
-        let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));
-        info::transports(&text.unwrap_or_default())
-    }
 }
 
 impl fmt::Debug for Ucx {
@@ -253,6 +246,12 @@ impl MatchingDevice for Ucx {
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
         self.peers.find(peer).map(|peer| peer.address)
+    }
+
+    fn transports(&self, peer: PeerId) -> Vec<String> {
+        let endpoint = self.peers.find(peer).and_then(|peer| peer.endpoint);
+        let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));
+        info::transports(&text.unwrap_or_default())
     }
 
     fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {

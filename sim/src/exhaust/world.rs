@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use tagmatch_device::tm::{Opcode, Tmh};
 use tagmatch_device::{Buffer, DeviceError, Network, PeerId};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{
     self as fallback, Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId,
 };

@@ -1,6 +1,7 @@
 //! The API calls of a program.
 
 use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
 use tagmatch_soft::{Tag, TagLayout};
 
@@ -44,9 +45,9 @@ impl<A: Adapter> World<'_, A> {
         let word = immediate.then_some(message);
         let ended = match mode {
             Mode::Inject => {
-                let result = engine.inject(peer, Tag(tag), word, &payload);
+                let result = engine.inject(peer, Tag(tag), word, &payload, u64::MAX);
                 self.buffers.recycle(payload.into());
-                result.map(|()| None)
+                result.map(|_| None)
             }
             Mode::Send(mode) => {
                 match engine.send(peer, Tag(tag), word, self.buffers.buffer(payload), mode) {
@@ -161,7 +162,7 @@ impl<A: Adapter> World<'_, A> {
         let now = self.net.borrow_mut().tick();
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
-        let status = engine.probe(&pattern);
+        let status = engine.probe(&pattern).unwrap();
         let found = self.found(at, status.as_ref())?;
         let node = self.workers[at].node;
         self.history.fact(u64::from(found), 4 << 40);
@@ -177,7 +178,7 @@ impl<A: Adapter> World<'_, A> {
         let now = self.net.borrow_mut().tick();
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
-        let taken = engine.matched_probe(&pattern);
+        let taken = engine.matched_probe(&pattern).unwrap();
         let found = self.found(at, taken.as_ref().map(|(_, status)| status))?;
         let node = self.workers[at].node;
         self.history.fact(u64::from(found), 5 << 40);

@@ -1,6 +1,7 @@
 //! The completion queue: queued operations and events of peers, each told once.
 
 use tagmatch_device::PeerId;
+use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Completion, End, RequestId};
 
 use super::World;

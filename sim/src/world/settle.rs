@@ -1,6 +1,7 @@
 //! Workers that come and go, and points at which all workers settle.
 
 use tagmatch_fallback::{Amount, CreditNow, RequestId};
+use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::World;
@@ -174,7 +175,7 @@ impl<A: Adapter> World<'_, A> {
         let anything = Pattern::new(Tag(0), TagMask::ANY);
         loop {
             let Some(engine) = &mut self.workers[at].engine else { return Ok(found) };
-            if engine.probe(&anything).is_none() {
+            if engine.probe(&anything).unwrap().is_none() {
                 return Ok(found);
             }
             found = true;
