@@ -3,7 +3,7 @@
 use tagmatch_device::DeviceError;
 use tagmatch_soft::TagMask;
 
-use crate::credit::CreditConfig;
+use crate::peers::credit::CreditConfig;
 use crate::wire::AppCtx;
 
 /// Settings of an engine.
@@ -55,7 +55,7 @@ impl EngineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credit::Amount;
+    use crate::peers::credit::Amount;
 
     #[test]
     fn names_the_setting_that_is_out_of_range() {

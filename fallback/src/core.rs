@@ -6,19 +6,19 @@ use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
 
 use crate::config::EngineConfig;
-use crate::credit::{Amount, Grant};
-use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
-use crate::fragments;
-use crate::line::Owner;
 use crate::offload::Offload;
-use crate::peer::{Peer, PeerState};
-use crate::receiver::Receiver;
-use crate::request::{Posted, Refused, RequestId, Status, refuse};
-use crate::requests::REQUESTS_MAX;
+use crate::peers::credit::{Amount, Grant};
+use crate::peers::peer::{Peer, PeerState};
+use crate::receiving::fragments;
+use crate::receiving::unexpected::{Body, Payload, UnexpectedMessage};
+use crate::requests::ends::{EndList, NoEnds};
+use crate::requests::line::Owner;
+use crate::requests::request::{Posted, Refused, RequestId, Status, refuse};
+use crate::requests::table::REQUESTS_MAX;
 use crate::slices;
+use crate::state::ProtocolState;
 use crate::todo::{Operation, Todo};
-use crate::unexpected::{Body, Payload, UnexpectedMessage};
 use crate::wire::{
     AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
@@ -27,7 +27,7 @@ use tagmatch_device::slab::{Key, Slab};
 /// All state of the protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
-    pub(crate) receiver: Receiver,
+    pub(crate) state: ProtocolState,
     pub(crate) operations: Slab<Operation>,
     /// The NIC's side, if the device has a list of receives.
     pub(crate) offload: Option<Box<Offload>>,
@@ -40,9 +40,9 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(config: &EngineConfig, offload: Option<Box<Offload>>) -> Self {
         let leaves_short_way = offload.is_some();
-        let receiver = Receiver::new(config);
+        let state = ProtocolState::new(config);
         let source_bits = config.source_bits;
-        Core { receiver, operations: Slab::default(), offload, leaves_short_way, source_bits }
+        Core { state, operations: Slab::default(), offload, leaves_short_way, source_bits }
     }
 
     /// Takes in any event of the device.
@@ -57,7 +57,7 @@ impl Core {
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
             Event::Tag(event) => {
                 if let Some(offload) = &mut self.offload {
-                    offload.event(&mut self.receiver, event);
+                    offload.event(&mut self.state, event);
                 }
             }
         }
@@ -74,20 +74,20 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn other_message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
-        if self.receiver.observer.is_on()
+        if self.state.observer.is_on()
             && self.offload.is_none()
             && self.eager::<true>(incoming, ends)
         {
             return;
         }
         if let Err(error) = self.parse_message(incoming) {
-            self.receiver.todo.push(Todo::Break(incoming.peer, error));
+            self.state.todo.push(Todo::Break(incoming.peer, error));
         }
     }
 
     fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
         let Incoming { peer, immediate, through_list, bytes } = incoming;
-        if matches!(self.receiver.peer_mut(*peer).state, PeerState::Down(_)) {
+        if matches!(self.state.peer_mut(*peer).state, PeerState::Down(_)) {
             self.dropped(*through_list);
             return Ok(());
         }
@@ -98,20 +98,20 @@ impl Core {
             WireMessage::Rendezvous(request) => self.rendezvous(*peer, &request, *through_list),
             WireMessage::Fin(operation) => {
                 let ended = self.end_operation(*peer, operation, MessageKind::Fin)?;
-                self.receiver.todo.push(Todo::Finish(ended, Ok(())));
+                self.state.todo.push(Todo::Finish(ended, Ok(())));
                 Ok(())
             }
             WireMessage::Control(Control::Credit { messages, bytes }) => {
                 let credit = Amount { messages: messages.into(), bytes };
-                self.receiver.peer_mut(*peer).allowance.add(credit);
-                self.receiver.todo.push(Todo::Flush(*peer));
+                self.state.peer_mut(*peer).allowance.add(credit);
+                self.state.todo.push(Todo::Flush(*peer));
                 Ok(())
             }
             WireMessage::Control(Control::Abort { app_ctx, errno }) => {
                 let ended = self.end_operation(*peer, app_ctx, MessageKind::Abort)?;
                 let errno = i32::try_from(errno).unwrap_or(0);
                 let fault = Fault::NotRead { peer: *peer, errno };
-                self.receiver.todo.push(Todo::Finish(ended, Err(fault)));
+                self.state.todo.push(Todo::Finish(ended, Err(fault)));
                 Ok(())
             }
             WireMessage::Control(Control::Companion { app_ctx, immediate, has_length }) => {
@@ -133,10 +133,10 @@ impl Core {
         incoming: &Incoming<'_>,
         ends: &mut impl EndList,
     ) -> bool {
-        let rx = &mut self.receiver;
+        let state = &mut self.state;
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
         let Some(tmh) = WireMessage::parse_eager(bytes) else { return false };
-        let Some(known) = rx.peers.get_mut(peer.index()) else { return false };
+        let Some(known) = state.peers.get_mut(peer.index()) else { return false };
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
         // A message without credit is refused. A peer that is down has no credit.
@@ -144,41 +144,41 @@ impl Core {
         if is_low && !known.grant.covers(cost) || known.state != PeerState::Up {
             return false;
         }
-        let Some(index) = rx.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
+        let Some(index) = state.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
         known.grant.passed(cost);
-        if let Some(matched) = rx.requests.matched(index) {
+        if let Some(matched) = state.requests.matched(index) {
             let line = &mut *matched.line;
             let mut truncated = false;
             if length > line.buffer.len() {
                 truncated = slices::take_long(&mut line.buffer, bytes);
-                rx.counters.truncated += u64::from(truncated);
+                state.counters.truncated += u64::from(truncated);
             }
             bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
-            rx.counters.posted += 1;
+            state.counters.posted += 1;
             let length = length as u64;
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
             if OBSERVED {
-                rx.observer.tell(|observer| observer.matched(index, &{ status }, false));
+                state.observer.tell(|observer| observer.matched(index, &{ status }, false));
             }
             match line.owner {
                 Owner::Asks => line.finish(&status),
                 Owner::Queue => {
                     if !matched.end_at_once(&status, ends) {
-                        rx.requests.end_later(index, &status);
+                        state.requests.end_later(index, &status);
                     }
                 }
                 Owner::Sleeps | Owner::Gone => {
                     line.finish(&status);
                     let request = matched.request();
-                    rx.requests.tell_owner(request);
+                    state.requests.tell_owner(request);
                 }
             }
         }
         if tmh.app_ctx.ack_wanted() {
-            rx.acknowledge(peer, Some(tmh.app_ctx.operation()));
+            state.acknowledge(peer, Some(tmh.app_ctx.operation()));
         }
         if is_low {
-            rx.grant_credit(peer);
+            state.grant_credit(peer);
         }
         true
     }
@@ -195,8 +195,8 @@ impl Core {
     ) -> Result<(), WireError> {
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
-        let rx = &mut self.receiver;
-        if !rx.peer_mut(peer).grant.arrived(cost) {
+        let state = &mut self.state;
+        if !state.peer_mut(peer).grant.arrived(cost) {
             self.dropped(through_list);
             return Err(WireError::Credit { bytes: cost.bytes });
         }
@@ -204,11 +204,11 @@ impl Core {
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
         let payload = Payload::Here(bytes);
         if let Some(offload) = &mut self.offload {
-            offload.arrived(rx, status, tmh.app_ctx, payload, through_list);
+            offload.arrived(state, status, tmh.app_ctx, payload, through_list);
         } else {
-            let message = rx.unexpected.store(&status, tmh.app_ctx, payload);
-            rx.push_unexpected(message);
-            rx.grant_credit(peer);
+            let message = state.unexpected.store(&status, tmh.app_ctx, payload);
+            state.push_unexpected(message);
+            state.grant_credit(peer);
         }
         Ok(())
     }
@@ -222,23 +222,23 @@ impl Core {
         immediate: Option<u32>,
         bytes: &Bytes<'_>,
     ) -> Result<(), WireError> {
-        let rx = &mut self.receiver;
+        let state = &mut self.state;
         if self.offload.is_some() {
             return Err(WireError::Fragment("for a NIC's list, which takes none"));
         }
-        let whole = fragments::arrived(rx, peer, fragment, immediate, bytes)?;
+        let whole = fragments::arrived(state, peer, fragment, immediate, bytes)?;
         let Some((status, stored)) = whole else { return Ok(()) };
         let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
-        let matched = rx.posted.take_match(status.tag, SourceId(peer.0));
-        if let Some(matched) = matched.and_then(|index| rx.requests.matched(index)) {
+        let matched = state.posted.take_match(status.tag, SourceId(peer.0));
+        if let Some(matched) = matched.and_then(|index| state.requests.matched(index)) {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
-            rx.counters.posted += 1;
-            rx.observer.tell(|observer| observer.matched(request.index(), &status, false));
-            rx.fill(request, message, buffer);
+            state.counters.posted += 1;
+            state.observer.tell(|observer| observer.matched(request.index(), &status, false));
+            state.fill(request, message, buffer);
         } else {
-            rx.push_unexpected(message);
-            rx.grant_credit(peer);
+            state.push_unexpected(message);
+            state.grant_credit(peer);
         }
         Ok(())
     }
@@ -249,34 +249,34 @@ impl Core {
         request: &Rendezvous,
         through_list: bool,
     ) -> Result<(), WireError> {
-        let rx = &mut self.receiver;
-        if !rx.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
+        let state = &mut self.state;
+        if !state.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
             self.dropped(through_list);
             return Err(WireError::Credit { bytes: 0 });
         }
         let Rendezvous { app_ctx, tag, span, immediate } = *request;
         let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
         if app_ctx.has_companion() {
-            rx.await_companion(peer, app_ctx.operation(), None);
+            state.await_companion(peer, app_ctx.operation(), None);
         }
         let payload = Payload::Remote(span);
         if let Some(offload) = &mut self.offload {
-            offload.arrived(rx, status, app_ctx.with_ack(), payload, through_list);
+            offload.arrived(state, status, app_ctx.with_ack(), payload, through_list);
             return Ok(());
         }
-        let matched = rx.posted.take_match(tag, SourceId(peer.0));
-        let matched = matched.and_then(|index| rx.requests.matched(index));
+        let matched = state.posted.take_match(tag, SourceId(peer.0));
+        let matched = matched.and_then(|index| state.requests.matched(index));
         if let Some(matched) = matched {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
-            rx.counters.posted += 1;
-            rx.observer.tell(|observer| observer.matched(request.index(), &status, false));
-            rx.freed(peer, Amount::RENDEZVOUS);
-            rx.pull(request, status, span, app_ctx.operation(), buffer);
+            state.counters.posted += 1;
+            state.observer.tell(|observer| observer.matched(request.index(), &status, false));
+            state.freed(peer, Amount::RENDEZVOUS);
+            state.pull(request, status, span, app_ctx.operation(), buffer);
         } else {
-            let message = rx.unexpected.store(&status, app_ctx.with_ack(), payload);
-            rx.push_unexpected(message);
-            rx.grant_credit(peer);
+            let message = state.unexpected.store(&status, app_ctx.with_ack(), payload);
+            state.push_unexpected(message);
+            state.grant_credit(peer);
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Core {
     /// Drops a message. If the NIC has counted the message as unexpected, software counts it, too.
     fn dropped(&mut self, through_list: bool) {
         if through_list && let Some(offload) = &mut self.offload {
-            offload.dropped(&mut self.receiver);
+            offload.dropped(&mut self.state);
         }
     }
 
@@ -297,7 +297,7 @@ impl Core {
         is_last: bool,
         note: impl FnOnce(&mut Status),
     ) -> Result<(), WireError> {
-        let awaited = &mut self.receiver.peer_mut(peer).awaited;
+        let awaited = &mut self.state.peer_mut(peer).awaited;
         let landing = match *awaited {
             Some((expected, landing)) if expected == operation => landing,
             _ => {
@@ -308,7 +308,7 @@ impl Core {
             *awaited = None;
         }
         if let (Some(key), Some(offload)) = (landing, &mut self.offload) {
-            offload.companion(&mut self.receiver, key, is_last, note);
+            offload.companion(&mut self.state, key, is_last, note);
         }
         Ok(())
     }
@@ -321,24 +321,24 @@ impl Core {
         result: Result<(), ReadError>,
     ) {
         buffer.unpack(if result.is_ok() { usize::MAX } else { 0 });
-        let rx = &mut self.receiver;
+        let state = &mut self.state;
         let request = RequestId::from_token(token);
-        let reading = rx.requests.get(request).and_then(|line| line.reading());
+        let reading = state.requests.get(request).and_then(|line| line.reading());
         let Some((status, operation)) = reading else { return };
         let peer = status.source;
         match result {
             Ok(()) => {
-                rx.received(request, status, buffer);
-                rx.acknowledge(peer, Some(operation));
+                state.received(request, status, buffer);
+                state.acknowledge(peer, Some(operation));
             }
             Err(ReadError::PeerDown) => {
-                let fault = rx.down(peer);
-                rx.requests.complete(request, Err(fault), buffer);
+                let fault = state.down(peer);
+                state.requests.complete(request, Err(fault), buffer);
             }
             Err(error) => {
                 let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
-                rx.abort(peer, operation, errno);
-                rx.requests.complete(request, Err(Fault::ReadFailed { peer, errno }), buffer);
+                state.abort(peer, operation, errno);
+                state.requests.complete(request, Err(Fault::ReadFailed { peer, errno }), buffer);
             }
         }
     }
@@ -349,10 +349,10 @@ impl Core {
         id: PeerId,
         buffer: Buffer,
     ) -> Result<(RequestId, Buffer), Box<Refused>> {
-        let rx = &mut self.receiver;
-        let fault = match rx.fault_of(id) {
+        let state = &mut self.state;
+        let fault = match state.fault_of(id) {
             Some(fault) => fault,
-            None => match rx.requests.begin() {
+            None => match state.requests.begin() {
                 Some(request) => return Ok((request, buffer)),
                 None => Fault::TooMany { limit: REQUESTS_MAX },
             },
@@ -376,36 +376,36 @@ impl Core {
     }
 
     fn peer_up(&mut self, id: PeerId, limits: Limits) {
-        let rx = &mut self.receiver;
-        if rx.peer_mut(id).state != PeerState::Connecting {
+        let state = &mut self.state;
+        if state.peer_mut(id).state != PeerState::Connecting {
             return;
         }
-        let (grant, first) = Grant::open(&mut rx.pool);
-        let peer = rx.peer_mut(id);
+        let (grant, first) = Grant::open(&mut state.pool);
+        let peer = state.peer_mut(id);
         peer.state = PeerState::Up;
         peer.eager_max = limits.message_max.saturating_sub(TMH_BYTES);
         peer.fragmented_max = limits.fragmented_max;
         peer.grant = grant;
-        rx.requests.peer_up(id);
-        rx.send_credit(id, first);
-        rx.todo.push(Todo::Flush(id));
+        state.requests.peer_up(id);
+        state.send_credit(id, first);
+        state.todo.push(Todo::Flush(id));
     }
 
     /// Ends all operations that depend on the peer. Its complete eager messages can still be
     /// received; its rendezvous requests leave the unexpected list.
     fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
-        let rx = &mut self.receiver;
-        rx.peer_mut(id);
-        let Receiver { peers, pool, .. } = rx;
+        let state = &mut self.state;
+        state.peer_mut(id);
+        let ProtocolState { peers, pool, .. } = state;
         let peer = &mut peers[id.index()];
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
-            rx.counters.peer_faults += u64::from(fault.is_counted());
+            state.counters.peer_faults += u64::from(fault.is_counted());
         }
         if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
             // Done last, since the last thing to do is done first.
-            rx.todo.push(Todo::TellDown(id, fault));
-            rx.departed.push(id);
+            state.todo.push(Todo::TellDown(id, fault));
+            state.departed.push(id);
         }
         peer.grant.close(pool);
         peer.controls = Default::default();
@@ -413,27 +413,27 @@ impl Core {
         let is_unread = |key: &&Key| self.operations.get(**key).is_some_and(Operation::is_unread);
         peer.lose_sends(of_peer.iter().filter(is_unread).count());
         let backlog = std::mem::take(&mut peer.backlog);
-        let down = rx.down(id);
+        let down = state.down(id);
         for send in backlog {
-            rx.requests.complete(send.request, Err(down), slices::of_owner(send.buffer));
+            state.requests.complete(send.request, Err(down), slices::of_owner(send.buffer));
         }
         for key in of_peer {
             if let Some(operation) = self.operations.remove(key) {
-                rx.todo.push(Todo::Finish(operation, Err(down)));
+                state.todo.push(Todo::Finish(operation, Err(down)));
             }
         }
         self.end_posted(Some(id), down);
-        let rx = &mut self.receiver;
-        fragments::lose(rx, id, down);
-        rx.peer_mut(id).awaited = None;
+        let state = &mut self.state;
+        fragments::lose(state, id, down);
+        state.peer_mut(id).awaited = None;
         // Done before `lose_rendezvous`, which assumes that a matched probe holds each request that
         // is not on the list.
         if let Some(offload) = &mut self.offload {
-            offload.peer_down(rx, id);
+            offload.peer_down(state, id);
         }
-        rx.lose_rendezvous(id);
-        if rx.peer_mut(id).grant.is_held() && !rx.dead.contains(&id) {
-            rx.dead.push_back(id);
+        state.lose_rendezvous(id);
+        if state.peer_mut(id).grant.is_held() && !state.dead.contains(&id) {
+            state.dead.push_back(id);
         }
     }
 
@@ -443,9 +443,9 @@ impl Core {
             offload.close();
         }
         self.end_posted(None, Fault::Closed);
-        let peers: Vec<_> = self.receiver.peers.iter().map(|peer| peer.id).collect();
+        let peers: Vec<_> = self.state.peers.iter().map(|peer| peer.id).collect();
         for peer in peers {
-            fragments::lose(&mut self.receiver, peer, Fault::Closed);
+            fragments::lose(&mut self.state, peer, Fault::Closed);
         }
     }
 
@@ -454,19 +454,20 @@ impl Core {
     /// before.
     fn end_posted(&mut self, source: Option<PeerId>, fault: Fault) {
         let named = source.map(|peer| SourceId(peer.0));
-        let posted = self.receiver.posted.iter_in_order();
+        let posted = self.state.posted.iter_in_order();
         let posted = posted.filter(|(_, pattern, _)| named.is_none() || pattern.source() == named);
         let posted: Vec<_> = posted.map(|(handle, _, index)| (handle, index)).collect();
         for (handle, index) in posted {
             if self.cancel_offloaded(index) != Cancel::Software {
                 continue;
             }
-            let rx = &mut self.receiver;
-            if rx.posted.cancel(handle).is_ok()
-                && let Some(request) = rx.requests.matched(index).map(|matched| matched.request())
+            let state = &mut self.state;
+            if state.posted.cancel(handle).is_ok()
+                && let Some(request) =
+                    state.requests.matched(index).map(|matched| matched.request())
             {
-                rx.observer.tell(|observer| observer.withdrawn(index));
-                rx.requests.fail(request, fault);
+                state.observer.tell(|observer| observer.withdrawn(index));
+                state.requests.fail(request, fault);
             }
         }
     }
@@ -475,32 +476,32 @@ impl Core {
     /// follows.
     fn cancel_offloaded(&mut self, index: u32) -> Cancel {
         match &mut self.offload {
-            Some(offload) => offload.cancel(&mut self.receiver, index),
+            Some(offload) => offload.cancel(&mut self.state, index),
             None => Cancel::Software,
         }
     }
 
     /// See [`Engine::cancel`](crate::Engine::cancel).
     pub(crate) fn cancel(&mut self, request: RequestId) {
-        let Some(line) = self.receiver.requests.get(request) else { return };
+        let Some(line) = self.state.requests.get(request) else { return };
         let outcome = match line.posted() {
             Some(handle) => (self.cancel_offloaded(request.index()), Some(handle)),
             None => (Cancel::TooLate, None),
         };
-        let rx = &mut self.receiver;
+        let state = &mut self.state;
         match outcome {
             (Cancel::Software, Some(handle)) => {
-                if rx.posted.cancel(handle).is_ok() {
-                    rx.counters.cancelled += 1;
-                    rx.observer.tell(|observer| observer.withdrawn(request.index()));
-                    rx.requests.fail(request, Fault::Cancelled);
+                if state.posted.cancel(handle).is_ok() {
+                    state.counters.cancelled += 1;
+                    state.observer.tell(|observer| observer.withdrawn(request.index()));
+                    state.requests.fail(request, Fault::Cancelled);
                 }
             }
             (Cancel::Asked, _) => {}
             (_, handle) => {
-                rx.counters.cancelled_late += 1;
+                state.counters.cancelled_late += 1;
                 if handle.is_some() {
-                    rx.observer.tell(|observer| observer.cancelled_late(request.index()));
+                    state.observer.tell(|observer| observer.cancelled_late(request.index()));
                 }
             }
         }
@@ -521,13 +522,13 @@ impl Core {
         if !buffer.is_writable() {
             return refuse(Fault::ReadOnlyBuffer, buffer);
         }
-        let rx = &mut self.receiver;
-        let Some(index) = rx.requests.next_index() else {
+        let state = &mut self.state;
+        let Some(index) = state.requests.next_index() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         // Here and below a copy of the pattern is used, so that a pattern made in registers stays
         // there.
-        if let Some(message) = rx.unexpected.take_index(&{ *pattern }) {
+        if let Some(message) = state.unexpected.take_index(&{ *pattern }) {
             let pattern = *pattern;
             return if self.leaves_short_way {
                 self.receive_observed(message, &{ pattern }, buffer, is_sole, context)
@@ -538,20 +539,20 @@ impl Core {
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
             let lives = |p: &Peer| p.id == peer && !matches!(p.state, PeerState::Down(_));
-            if !rx.peers.get(peer.index()).is_some_and(lives)
-                && let Some(fault) = rx.fault_of(peer)
+            if !state.peers.get(peer.index()).is_some_and(lives)
+                && let Some(fault) = state.fault_of(peer)
             {
                 return refuse(fault, buffer);
             }
         }
-        let handle = rx.posted.post(*pattern, index);
+        let handle = state.posted.post(*pattern, index);
         if self.leaves_short_way {
             let (length, run) = (buffer.total_len() as u64, buffer.run_len());
-            rx.observer.tell(|observer| observer.posted(index, &{ *pattern }, length, is_sole));
+            state.observer.tell(|observer| observer.posted(index, &{ *pattern }, length, is_sole));
             if let Some(offload) = &mut self.offload {
-                offload.posted(rx, index, &{ *pattern }, run, is_sole);
+                offload.posted(state, index, &{ *pattern }, run, is_sole);
             }
         }
-        Ok(self.receiver.requests.post(handle, buffer, context))
+        Ok(self.state.requests.post(handle, buffer, context))
     }
 }

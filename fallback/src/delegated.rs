@@ -11,14 +11,15 @@ use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId, RawMemor
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
-use crate::ends::EndList;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
-use crate::line::Phase;
+use crate::flush::{FlushEngine, Flushing, PeerFlush, Unsent, WhyUnsent};
 use crate::match_engine::MatchEngine;
-use crate::peer::FlushNote;
-use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
-use crate::requests::{REQUESTS_MAX, Requests};
+use crate::peers::peer::FlushNote;
+use crate::requests::ends::EndList;
+use crate::requests::line::Phase;
+use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
+use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::slices::{self, Scratch};
 use tagmatch_device::slab::Key;
 
@@ -34,7 +35,7 @@ const GATHERED_MAX: usize = 8192;
 /// for all their bytes is allocated when it is posted.
 #[derive(Debug)]
 pub struct Delegated<D: MatchingDevice + ?Sized> {
-    pub(crate) device: Box<D>,
+    device: Box<D>,
     requests: Requests,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
@@ -443,7 +444,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
     }
 
     /// By peer, made when it is first asked for.
-    pub(crate) fn flush_note(&mut self, peer: PeerId) -> &mut FlushNote {
+    fn flush_note(&mut self, peer: PeerId) -> &mut FlushNote {
         if peer.index() >= self.flush_notes.len() {
             self.flush_notes.resize(peer.index() + 1, FlushNote::default());
         }
@@ -477,6 +478,47 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
             Unfit::NotCarried(why) => Fault::NotCarried { why },
             Unfit::Exhausted => Fault::DeviceFull,
         }
+    }
+}
+
+impl<D: MatchingDevice + ?Sized> FlushEngine for Delegated<D> {
+    fn begin_flush(&mut self) -> Flushing {
+        let begin = |peer| PeerFlush { peer, sends_gone: 0, operations: None, mark: None };
+        Flushing { peers: self.others().into_iter().map(begin).collect() }
+    }
+
+    fn is_flushed(&mut self, flushing: &mut Flushing) -> bool {
+        flushing.peers.retain(|flush| self.device.flush(flush.peer).pending() > 0);
+        flushing.peers.is_empty()
+    }
+
+    fn unsent(&mut self) -> Vec<Unsent> {
+        let unsent = self.others().into_iter().map(|peer| {
+            let why = match self.peer_fault(peer) {
+                Some(fault) => WhyUnsent::Down(fault),
+                None if self.flush_note(peer).is_up => WhyUnsent::NotTaken,
+                None => WhyUnsent::NotConnected,
+            };
+            Unsent { peer, messages: self.device.flush(peer).pending(), why }
+        });
+        unsent.filter(|unsent| unsent.messages > 0).collect()
+    }
+
+    fn take_lost(&mut self) -> Vec<Unsent> {
+        let lost = self.others().into_iter().filter_map(|peer| {
+            let (fault, messages) = (self.peer_fault(peer)?, self.device.flush(peer).lost());
+            let is_news =
+                messages > 0 && !std::mem::replace(&mut self.flush_note(peer).is_loss_told, true);
+            is_news.then_some(Unsent { peer, messages, why: WhyUnsent::Down(fault) })
+        });
+        lost.collect()
+    }
+}
+
+impl<D: MatchingDevice + ?Sized> Delegated<D> {
+    fn others(&self) -> Vec<PeerId> {
+        let is_known = |peer: &PeerId| self.device.peer_address(*peer).is_some();
+        (1..).map(PeerId).take_while(is_known).collect()
     }
 }
 

@@ -11,19 +11,19 @@ use tagmatch_soft::{Pattern, Tag};
 use crate::config::EngineConfig;
 use crate::core::Core;
 use crate::counters::Counters;
-#[cfg(doc)]
-use crate::credit::CreditConfig;
-use crate::credit::CreditNow;
-use crate::ends::{EndList, NoEnds};
 use crate::error::{Fault, PeerFault};
-use crate::forget;
 use crate::match_engine::MatchEngine;
 use crate::observer::ListObserver;
 use crate::offload::{self, Offload};
-use crate::peer::{Peer, PeerState, Queued};
-use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
-use crate::requests::Requests;
-use crate::sending::Sending;
+#[cfg(doc)]
+use crate::peers::credit::CreditConfig;
+use crate::peers::credit::CreditNow;
+use crate::peers::forget;
+use crate::peers::peer::{Peer, PeerState, Queued};
+use crate::requests::ends::{EndList, NoEnds};
+use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::requests::table::Requests;
+use crate::sending::backlog::Sending;
 use crate::slices;
 use crate::todo::{Operation, Todo};
 
@@ -72,7 +72,7 @@ impl<D: Device> Engine<D> {
     /// Whether messages of a peer that is down were dropped, to make room for others, before
     /// anybody received them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {
-        let known = self.core.receiver.peers.get(peer.index());
+        let known = self.core.state.peers.get(peer.index());
         known.is_some_and(|known| known.id == peer && known.lost_messages)
     }
 
@@ -84,8 +84,8 @@ impl<D: Device> Engine<D> {
     /// Where the credit is that peers are granted. Linear in the peers: for reports and tests.
     pub fn credit(&self) -> CreditNow {
         let is_down = |state: &PeerState| matches!(state, PeerState::Down(_));
-        let peers = self.core.receiver.peers.iter();
-        self.core.receiver.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
+        let peers = self.core.state.peers.iter();
+        self.core.state.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
     /// Sends that wait for their FIN.
@@ -98,21 +98,21 @@ impl<D: Device> Engine<D> {
     /// It leaves out the device, counters, credit (which decides what may be sent, not what
     /// matches), and sends. `name` makes of a NIC's handle what stays the same when it is used
     /// again.
-    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
-        let rx = &self.core.receiver;
-        rx.requests.hash_state(state, |handle, state| {
-            let posted = rx.posted.get(handle);
-            posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(state);
+    pub fn hash_state(&self, hasher: &mut impl Hasher, name: impl Fn(u32) -> usize) {
+        let state = &self.core.state;
+        state.requests.hash_state(hasher, |handle, hasher| {
+            let posted = state.posted.get(handle);
+            posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(hasher);
         });
-        rx.unexpected.hash_state(state);
+        state.unexpected.hash_state(hasher);
         if let Some(offload) = &self.core.offload {
-            offload.hash_state(rx, state, name);
+            offload.hash_state(state, hasher, name);
         }
     }
 
     /// Feeds the unexpected messages alone to a hasher, oldest first.
-    pub fn hash_unexpected(&self, state: &mut impl Hasher) {
-        self.core.receiver.unexpected.hash_state(state);
+    pub fn hash_unexpected(&self, hasher: &mut impl Hasher) {
+        self.core.state.unexpected.hash_state(hasher);
     }
 }
 
@@ -135,16 +135,16 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let peer = self.device.connect(address)?;
-        self.core.receiver.peer_mut(peer);
+        self.core.state.peer_mut(peer);
         Ok(peer)
     }
 
     fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
-        self.core.receiver.fault(peer)
+        self.core.state.fault(peer)
     }
 
     fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
-        self.core.receiver.fault_of(PeerId(pattern.source()?.0))
+        self.core.state.fault_of(PeerId(pattern.source()?.0))
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
@@ -158,12 +158,12 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn close(&mut self) {
         // What is left on the lists then stays there, as far as the observer knows.
-        self.core.receiver.observer.0 = None;
+        self.core.state.observer.0 = None;
         self.device.close();
         // Twice: events that were waiting may name further peers.
         for _ in 0..2 {
-            for index in 0..self.core.receiver.peers.len() {
-                let peer = self.core.receiver.peers[index].id;
+            for index in 0..self.core.state.peers.len() {
+                let peer = self.core.state.peers[index].id;
                 self.break_with(peer, PeerFault::Disconnected);
             }
             self.drain();
@@ -179,7 +179,7 @@ impl<D: Device> MatchEngine for Engine<D> {
         let is_unread = |operation: &Operation| {
             operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
-        self.core.receiver.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
+        self.core.state.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
     }
 
     fn observe(&mut self, observer: Box<dyn ListObserver>) -> bool {
@@ -188,12 +188,12 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     fn counters(&self) -> Counters {
-        let rx = &self.core.receiver;
-        let mut counters = rx.counters;
+        let state = &self.core.state;
+        let mut counters = state.counters;
         counters.not_offloaded.off += counters.posted - counters.not_offloaded.total();
-        counters.posted_now = rx.posted.len() as u64;
-        counters.unexpected_now = rx.unexpected.listed() as u64;
-        counters.unexpected_bytes_now = rx.unexpected.bytes();
+        counters.posted_now = state.posted.len() as u64;
+        counters.unexpected_now = state.unexpected.listed() as u64;
+        counters.unexpected_bytes_now = state.unexpected.bytes();
         counters.sent_beyond = self.device.sent_beyond();
         counters
     }
@@ -204,12 +204,12 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     #[inline(always)]
     fn requests(&self) -> &Requests {
-        &self.core.receiver.requests
+        &self.core.state.requests
     }
 
     #[inline(always)]
     fn requests_mut(&mut self) -> &mut Requests {
-        &mut self.core.receiver.requests
+        &mut self.core.state.requests
     }
 
     #[inline(always)]
@@ -221,23 +221,23 @@ impl<D: Device> MatchEngine for Engine<D> {
         context: Option<u64>,
     ) -> Posted {
         let posted = self.core.receive(pattern, buffer, is_sole, context);
-        if !self.core.receiver.todo.is_empty() {
+        if !self.core.state.todo.is_empty() {
             self.settle();
         }
         posted
     }
 
     fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
-        let found = self.core.receiver.unexpected.probe(pattern);
+        let found = self.core.state.unexpected.probe(pattern);
         let message = found.map(|(message, _)| message);
-        self.core.receiver.observer.tell(|observer| observer.probed(message, pattern));
+        self.core.state.observer.tell(|observer| observer.probed(message, pattern));
         Ok(found.map(|(_, status)| status))
     }
 
     fn matched_probe(&mut self, pattern: &Pattern) -> Result<Option<(MessageId, Status)>, Fault> {
-        let found = self.core.receiver.unexpected.matched_probe(pattern);
+        let found = self.core.state.unexpected.matched_probe(pattern);
         let message = found.map(|(key, _)| key.index);
-        self.core.receiver.observer.tell(|observer| observer.held(message, pattern));
+        self.core.state.observer.tell(|observer| observer.held(message, pattern));
         Ok(found.map(|(key, status)| (MessageId(key), status)))
     }
 
@@ -301,15 +301,15 @@ impl<D: Device> MatchEngine for Engine<D> {
         payload: &[u8],
         copies_max: u64,
     ) -> Result<bool, Fault> {
-        if !self.core.receiver.requests.allow_copy(payload.len(), copies_max) {
-            return self.core.receiver.fault_of(peer).map_or(Ok(false), Err);
+        if !self.core.state.requests.allow_copy(payload.len(), copies_max) {
+            return self.core.state.fault_of(peer).map_or(Ok(false), Err);
         }
         let buffer = Buffer::from(payload.to_vec());
         match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
             Started::Sent(_) => {}
             Started::Refused(refused) => return Err(refused.fault),
             Started::Pending(request) => {
-                self.core.receiver.requests.detach_copy(request, payload.len());
+                self.core.state.requests.detach_copy(request, payload.len());
             }
         }
         Ok(true)
@@ -335,15 +335,15 @@ impl<D: Device> MatchEngine for Engine<D> {
     #[inline(always)]
     fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        let mut is_over = self.core.receiver.requests.is_over(request);
+        let mut is_over = self.core.state.requests.is_over(request);
         while !is_over && events < EVENTS_PER_PROGRESS && self.take_event(&mut NoEnds) {
             events += 1;
-            is_over = self.core.receiver.requests.is_over(request);
+            is_over = self.core.state.requests.is_over(request);
         }
         // Also when the request is over: one that always is must not keep others from going out.
         if !self.sending.waiting_for_room.is_empty() {
             self.retry();
-            is_over = self.core.receiver.requests.is_over(request);
+            is_over = self.core.state.requests.is_over(request);
         }
         (events, is_over)
     }
@@ -405,7 +405,7 @@ impl<D: Device> Engine<D> {
             }
             Some(_) => {
                 self.core.take_rare(event);
-                if self.core.receiver.departed.are_many() {
+                if self.core.state.departed.are_many() {
                     self.forget_departed();
                 }
             }
@@ -414,7 +414,7 @@ impl<D: Device> Engine<D> {
                 return false;
             }
         }
-        if !self.core.receiver.todo.is_empty() {
+        if !self.core.state.todo.is_empty() {
             self.settle();
         }
         true
@@ -439,7 +439,7 @@ impl<D: Device> Engine<D> {
     /// Does what the state machine asked for.
     #[inline(never)]
     fn settle(&mut self) {
-        while let Some(todo) = self.core.receiver.todo.pop() {
+        while let Some(todo) = self.core.state.todo.pop() {
             let Engine { device, core, sending } = self;
             match todo {
                 Todo::Control(peer, bytes) => sending.control(core, device, peer, bytes),
@@ -457,20 +457,20 @@ impl<D: Device> Engine<D> {
                 Todo::Flush(peer) => sending.flush(core, device, peer),
                 Todo::Offload => {
                     if let (Some(offload), Some(list)) = (&mut core.offload, device.tags()) {
-                        offload::carry_out(offload, &mut core.receiver, list);
+                        offload::carry_out(offload, &mut core.state, list);
                     }
                 }
                 Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
-                Todo::TellDown(peer, fault) => core.receiver.requests.peer_down(peer, fault),
+                Todo::TellDown(peer, fault) => core.state.requests.peer_down(peer, fault),
             }
         }
     }
 
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self.core.receiver.fault_of(peer).is_none() {
+        if self.core.state.fault_of(peer).is_none() {
             // Reads come back from the device before its own word that the peer is down.
-            self.core.receiver.peer_mut(peer).state = PeerState::Down(fault);
-            self.core.receiver.counters.peer_faults += u64::from(fault.is_counted());
+            self.core.state.peer_mut(peer).state = PeerState::Down(fault);
+            self.core.state.counters.peer_faults += u64::from(fault.is_counted());
             self.device.disconnect(peer);
         }
     }

@@ -6,24 +6,20 @@
 //! randomness (the seed of the hashes) from outside: with a simulated device the very code that
 //! ships is deterministic.
 //!
-//! | file | what it knows | what it must not know |
+//! | place | what it knows | what it must not know |
 //! |---|---|---|
 //! | `wire` | headers, byte for byte | what they are for |
-//! | `credit` | how much each peer may still send | messages |
-//! | `store` | where the bytes of unexpected messages are | whose they are |
-//! | `copies` | how many bytes wait in copies that `inject` has made | whose they are |
-//! | `line`, `requests`, `ends` | the table of requests, their owners, the completion queue, for both engines | devices, NICs |
-//! | `unexpected` | messages for which no receive was posted | requests |
-//! | `peer`, `todo` | plain data: a peer; what the device is to do | |
-//! | `receiver` | the receiving side's state, and what becomes of a matched message | whether software or a NIC matched it |
-//! | `arriving`, `fragments` | a message that comes in fragments, until it is whole | |
+//! | `peers` | a peer, the credit that it has and was granted, and when it is forgotten | messages |
+//! | `requests` | the table of requests, their owners, the completion queue, for both engines | devices, NICs |
+//! | `receiving` | unexpected messages and their bytes, messages that come in fragments, delivery | the device |
+//! | `sending` | backlogs, eager messages, fragments, rendezvous, exposed buffers, what has not left | matching |
 //! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
+//! | `todo` | plain data: what the device is to do | |
+//! | `state` | what `core` and `offload` both work on, and what becomes of a matched message | whether software or a NIC matched it |
 //! | `core` | the state machine: events in, things to do out | the device |
-//! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
 //! | `slices` | what is rare about messages of several slices | whose they are |
+//! | `match_engine`, `flush` | the calls that both engines have | |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
-//! | `departed` | which peers are down and not forgotten | what is left of them |
-//! | `forget` | what may be left of a peer, and giving its number back | why it is down |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
 //! # A message comes
@@ -39,8 +35,9 @@
 //!
 //! # A send
 //! See `sending`: eager up to a bound that sender and receiver share, and while credit lasts; in
-//! fragments up to another bound, where the receiver's device says so; rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits,
-//! first in, first out. A standard eager send is complete when its bytes are on their way.
+//! fragments up to another bound, where the receiver's device says so; rendezvous above, for
+//! synchronous sends, and when the byte credits are spent; else it waits, first in, first out. A
+//! standard eager send is complete when its bytes are on their way.
 //! Everything else is an *operation*: complete on its FIN, failed on an abort or on the peer's
 //! death.
 //!
@@ -52,48 +49,37 @@
 //! that are down: [`EngineConfig::departed_max`], and those of which something is left.
 #![forbid(unsafe_code)]
 
-mod arriving;
 mod config;
-mod copies;
 mod core;
 mod counters;
-mod credit;
 mod delegated;
-mod departed;
-mod ends;
 mod engine;
 mod error;
 mod flush;
-mod forget;
-mod fragments;
-mod line;
 mod match_engine;
 mod observer;
 mod offload;
-mod peer;
-mod receiver;
-mod request;
+mod peers;
+mod receiving;
 mod requests;
 mod sending;
 mod slices;
-mod store;
+mod state;
 mod todo;
-mod unexpected;
-mod waiting;
 pub mod wire;
 
 pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
-pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use delegated::Delegated;
-pub use ends::EndList;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};
 pub use flush::{FlushEngine, Flushing, Unsent, WhyUnsent};
 pub use match_engine::MatchEngine;
 pub use observer::ListObserver;
-pub use request::{
+pub use peers::credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
+pub use receiving::store::cost_bytes;
+pub use requests::ends::EndList;
+pub use requests::request::{
     Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
 };
-pub use requests::{Ended, Requests};
-pub use store::cost_bytes;
+pub use requests::table::{Ended, Requests};

@@ -5,12 +5,12 @@ use tagmatch_device::{Address, Buffer, DeviceError, PeerId, RawMemory, ReadMode,
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
-use crate::ends::EndList;
 use crate::error::{Fault, PeerFault};
 use crate::flush::FlushEngine;
 use crate::observer::ListObserver;
-use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
-use crate::requests::Requests;
+use crate::requests::ends::EndList;
+use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::requests::table::Requests;
 
 /// Matching and protocol on one device.
 ///

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug, Formatter};
 
 use tagmatch_soft::{Pattern, TagMask};
 
-use crate::request::Status;
+use crate::requests::request::Status;
 
 /// Is told of each change of the posted list and of the unexpected list, and of each probe, in the
 /// order in which they happen: `Engine::observe`.

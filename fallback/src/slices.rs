@@ -13,7 +13,7 @@
 use tagmatch_device::{Buffer, Bytes, Device};
 
 use crate::error::Fault;
-use crate::request::Refused;
+use crate::requests::request::Refused;
 use crate::wire::TMH_BYTES;
 
 /// Memory in which eager messages are gathered. It grows to the longest of them.

@@ -3,7 +3,7 @@
 use tagmatch_device::{Buffer, ExposureId, PeerId, RemoteSpan};
 
 use crate::error::{Fault, PeerFault};
-use crate::request::{RequestId, Status};
+use crate::requests::request::{RequestId, Status};
 use crate::wire::WireError;
 
 /// Something that the device is to do.

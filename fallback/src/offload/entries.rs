@@ -6,8 +6,8 @@ use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Buffer, Limits, PeerId, TagList};
 use tagmatch_soft::Pattern;
 
-use crate::receiver::Receiver;
-use crate::request::RequestId;
+use crate::requests::request::RequestId;
+use crate::state::ProtocolState;
 use tagmatch_device::slab::Key;
 
 /// The shortest buffer that a NIC is given: it may write headers into it.
@@ -62,13 +62,13 @@ impl Entries {
     pub(super) fn lend(
         &mut self,
         list: &mut dyn TagList,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         index: u32,
         slot: u32,
     ) -> Option<(Pattern, Buffer)> {
-        let matched = rx.requests.matched(index)?;
+        let matched = state.requests.matched(index)?;
         let (request, line) = (matched.request(), matched.line);
-        let (pattern, _) = rx.posted.get(line.posted()?)?;
+        let (pattern, _) = state.posted.get(line.posted()?)?;
         let is_bounced = line.buffer.len() < self.bounce_length;
         let buffer = if is_bounced {
             let spare = self.bounce.pop().or_else(|| list.entry_buffer(self.bounce_length));
@@ -89,13 +89,13 @@ impl Entries {
     /// `length` bytes of a message in it. The entry is forgotten.
     pub(super) fn give_back(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         slot: u32,
         buffer: Buffer,
         length: u64,
     ) -> Option<RequestId> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
-        let line = rx.requests.get_mut(entry.request)?;
+        let line = state.requests.get_mut(entry.request)?;
         if entry.is_bounced {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             line.buffer.room().unwrap_or_default().fill(buffer.first_bytes(length));

@@ -7,10 +7,10 @@ use std::hash::{Hash, Hasher};
 
 use tagmatch_device::{PeerId, RemoteSpan};
 
-use crate::credit::Amount;
 use crate::error::Fault;
-use crate::receiver::Receiver;
-use crate::request::{RequestId, Status};
+use crate::peers::credit::Amount;
+use crate::requests::request::{RequestId, Status};
+use crate::state::ProtocolState;
 use crate::todo::Todo;
 use crate::wire::{AppCtx, WireError};
 use tagmatch_device::slab::{Key, Slab};
@@ -68,33 +68,38 @@ impl Landings {
     }
 
     /// Notes a fact about a receive, and ends it if nothing else is to come.
-    pub(super) fn learn(&mut self, rx: &mut Receiver, key: Key, note: impl FnOnce(&mut Landing)) {
+    pub(super) fn learn(
+        &mut self,
+        state: &mut ProtocolState,
+        key: Key,
+        note: impl FnOnce(&mut Landing),
+    ) {
         let Some(landing) = self.0.get_mut(key) else { return };
         note(landing);
         if landing.is_known()
             && let Some(landing) = self.0.remove(key)
         {
-            conclude(rx, &landing);
+            conclude(state, &landing);
         }
     }
 
     /// Ends a receive whose data, or whose companion, will never come.
-    pub(super) fn fail(&mut self, rx: &mut Receiver, key: Key) {
+    pub(super) fn fail(&mut self, state: &mut ProtocolState, key: Key) {
         if let Some(landing) = self.0.remove(key) {
-            let down = rx.down(landing.status.source);
-            rx.requests.fail(landing.request, landing.wrong_sender().unwrap_or(down));
+            let down = state.down(landing.status.source);
+            state.requests.fail(landing.request, landing.wrong_sender().unwrap_or(down));
         }
     }
 
     /// A peer is down: companions that it has not sent won't come. Receives without their data are
     /// not ended here, since the NIC ends these. There may be several without a companion: those of
     /// a peer that was broken with are not taken in any more.
-    pub(super) fn lose_companions(&mut self, rx: &mut Receiver, peer: PeerId) {
+    pub(super) fn lose_companions(&mut self, state: &mut ProtocolState, peer: PeerId) {
         let is_lost = |landing: &Landing| {
             landing.status.source == peer && landing.lacks_companion && landing.data != Data::Due
         };
         for key in self.0.keys_where(is_lost) {
-            self.fail(rx, key);
+            self.fail(state, key);
         }
     }
 
@@ -109,27 +114,27 @@ impl Landings {
 
 /// Ends a receive that the NIC has matched: everything about it is known. Only now is its cost
 /// known, too, which its sender has paid with the credit that it was granted.
-fn conclude(rx: &mut Receiver, landing: &Landing) {
+fn conclude(state: &mut ProtocolState, landing: &Landing) {
     let Landing { request, mut status, app_ctx, data, .. } = *landing;
     let peer = status.source;
-    rx.observer.tell(|observer| observer.length(request.index(), status.length));
+    state.observer.tell(|observer| observer.length(request.index(), status.length));
     let cost =
         if app_ctx.is_rendezvous() { Amount::RENDEZVOUS } else { Amount::of_eager(status.length) };
-    if rx.peer_mut(peer).grant.arrived(cost) {
-        rx.freed(peer, cost);
+    if state.peer_mut(peer).grant.arrived(cost) {
+        state.freed(peer, cost);
     } else {
-        rx.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
+        state.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
     }
     if let Some(fault) = landing.wrong_sender() {
-        return drop_message(rx, landing, fault);
+        return drop_message(state, landing, fault);
     }
-    let Some(line) = rx.requests.get_mut(request) else { return };
+    let Some(line) = state.requests.get_mut(request) else { return };
     let buffer = std::mem::take(&mut line.buffer);
-    rx.counters.hardware += 1;
+    state.counters.hardware += 1;
     match data {
         Data::Remote { va, rkey } => {
             let span = RemoteSpan { address: va, key: rkey, length: status.length };
-            rx.pull(request, status, span, app_ctx.operation(), buffer);
+            state.pull(request, status, span, app_ctx.operation(), buffer);
         }
         Data::Here { .. } | Data::Due => {
             if let Data::Here { written } = data
@@ -139,8 +144,8 @@ fn conclude(rx: &mut Receiver, landing: &Landing) {
                 status.length = written;
             }
             let wants_fin = app_ctx.ack_wanted() && !app_ctx.is_rendezvous();
-            rx.received(request, status, buffer);
-            rx.acknowledge(peer, wants_fin.then(|| app_ctx.operation()));
+            state.received(request, status, buffer);
+            state.acknowledge(peer, wants_fin.then(|| app_ctx.operation()));
         }
     }
 }
@@ -149,7 +154,7 @@ fn conclude(rx: &mut Receiver, landing: &Landing) {
 /// the NIC has read has its FIN; any other sender that waits is told that its message was not
 /// taken.
 #[cold]
-fn drop_message(rx: &mut Receiver, landing: &Landing, fault: Fault) {
+fn drop_message(state: &mut ProtocolState, landing: &Landing, fault: Fault) {
     let Landing { request, status, app_ctx, data, .. } = *landing;
     let waits = if app_ctx.is_rendezvous() {
         !matches!(data, Data::Here { .. })
@@ -157,7 +162,7 @@ fn drop_message(rx: &mut Receiver, landing: &Landing, fault: Fault) {
         app_ctx.ack_wanted()
     };
     if waits {
-        rx.abort(status.source, app_ctx.operation(), 0);
+        state.abort(status.source, app_ctx.operation(), 0);
     }
-    rx.requests.fail(request, fault);
+    state.requests.fail(request, fault);
 }

@@ -4,20 +4,20 @@ use tagmatch_device::{TagAdd, TagHandle, TagList, TagRefused};
 use tagmatch_shadow::{Op, Refusal};
 
 use super::state::Offload;
-use crate::receiver::Receiver;
+use crate::state::ProtocolState;
 
 /// Does all that is due on the list. Before anything else happens: removals must reach the NIC
 /// before the count that their messages raise.
 #[cold]
 #[inline(never)]
-pub(crate) fn carry_out(offload: &mut Offload, rx: &mut Receiver, list: &mut dyn TagList) {
+pub(crate) fn carry_out(offload: &mut Offload, state: &mut ProtocolState, list: &mut dyn TagList) {
     offload.is_due = false;
     while let Some(reclaim) = offload.reclaims.pop_front() {
         let buffer = list.reclaim(TagHandle(reclaim.handle));
-        offload.reclaimed(rx, reclaim, buffer);
+        offload.reclaimed(state, reclaim, buffer);
     }
     while let Some(op) = offload.shadow.next_op() {
-        match operate(offload, rx, list, &op) {
+        match operate(offload, state, list, &op) {
             Ok(handle) => offload.shadow.accepted(op, handle.map(|handle| handle.0)),
             Err(refused) => offload.shadow.refused(op, refusal(refused)),
         }
@@ -27,18 +27,18 @@ pub(crate) fn carry_out(offload: &mut Offload, rx: &mut Receiver, list: &mut dyn
 /// Posts one operation; gives the handle of an entry that is added.
 fn operate(
     offload: &mut Offload,
-    rx: &mut Receiver,
+    state: &mut ProtocolState,
     list: &mut dyn TagList,
     op: &Op,
 ) -> Result<Option<TagHandle>, TagRefused> {
     match *op {
         Op::Add { id, slot, count } => {
-            let lent = offload.entries.lend(list, rx, id, slot);
+            let lent = offload.entries.lend(list, state, id, slot);
             let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
             let (tag, mask) = (pattern.tag().0, pattern.mask().0);
             let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });
             added.map(Some).map_err(|(buffer, refused)| {
-                offload.entries.give_back(rx, slot, buffer, 0);
+                offload.entries.give_back(state, slot, buffer, 0);
                 refused
             })
         }

@@ -12,12 +12,11 @@ use super::entries::Entries;
 use super::landings::{Data, Landing, Landings};
 use super::waiting::{Waiting, WaitingMessage};
 use crate::config::EngineConfig;
-use crate::credit::Amount;
 use crate::error::Fault;
-use crate::receiver::Receiver;
-use crate::request::{RequestId, Status};
+use crate::receiving::unexpected::{Payload, UnexpectedMessage};
+use crate::requests::request::{RequestId, Status};
+use crate::state::ProtocolState;
 use crate::todo::Todo;
-use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::AppCtx;
 use tagmatch_device::slab::Key;
 
@@ -85,7 +84,7 @@ impl Offload {
     /// slices. `is_sole`: only the sender that it names sends messages with its tag.
     pub(crate) fn posted(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         index: u32,
         pattern: &Pattern,
         length: Option<usize>,
@@ -100,20 +99,20 @@ impl Offload {
             Some(length) => self.shadow.post(index, &asked, length as u64, true),
             None => self.shadow.post_in_software(index, &asked, Why::Slices),
         }
-        self.due(rx);
+        self.due(state);
     }
 
     /// What a cancel of a posted receive means.
-    pub(crate) fn cancel(&mut self, rx: &mut Receiver, index: u32) -> Cancel {
+    pub(crate) fn cancel(&mut self, state: &mut ProtocolState, index: u32) -> Cancel {
         let answer = self.shadow.cancel(index);
-        self.due(rx);
+        self.due(state);
         answer
     }
 
     /// A message with a tag has come to software, within its sender's credit.
     pub(crate) fn arrived(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         status: Status,
         ack: AppCtx,
         payload: Payload<'_>,
@@ -129,41 +128,41 @@ impl Offload {
         let place = if self.waiting.holds_up(peer) {
             Place::Behind
         } else {
-            self.place(rx, status.tag, peer, through_list)
+            self.place(state, status.tag, peer, through_list)
         };
-        tell_match(rx, &place, &status);
+        tell_match(state, &place, &status);
         if let Place::Receive(request) = place {
-            deliver_here(rx, request, status, ack, payload);
+            state.deliver_here(request, status, ack, payload);
             self.searched(through_list);
         } else {
-            let message = rx.unexpected.store(&status, ack, payload);
+            let message = state.unexpected.store(&status, ack, payload);
             if let Place::Unexpected = place {
-                rx.push_unexpected(message);
+                state.push_unexpected(message);
                 self.searched(through_list);
-                rx.grant_credit(peer);
-            } else if let Some(message) = rx.unexpected.hold(message) {
-                self.hold(rx, place, WaitingMessage { message, through_list }, peer);
+                state.grant_credit(peer);
+            } else if let Some(message) = state.unexpected.hold(message) {
+                self.hold(state, place, WaitingMessage { message, through_list }, peer);
             }
         }
-        self.due(rx);
+        self.due(state);
     }
 
     /// A message is not taken in. The NIC has counted it, so software must as well.
-    pub(crate) fn dropped(&mut self, rx: &mut Receiver) {
+    pub(crate) fn dropped(&mut self, state: &mut ProtocolState) {
         self.shadow.unexpected_reported();
         self.shadow.searched();
-        self.due(rx);
+        self.due(state);
     }
 
     /// The companion of a rendezvous request that the NIC has matched has come.
     pub(crate) fn companion(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         landing: Key,
         is_last: bool,
         note: impl FnOnce(&mut Status),
     ) {
-        self.landings.learn(rx, landing, |landing| {
+        self.landings.learn(state, landing, |landing| {
             note(&mut landing.status);
             landing.lacks_companion &= !is_last;
         });
@@ -172,18 +171,18 @@ impl Offload {
     /// A peer is down. Of its messages that wait behind another one, rendezvous requests can't be
     /// answered. One that waits for a delete stays: if that finds its entry, the NIC may have
     /// passed the receive by for younger ones, and nobody else can have it.
-    pub(crate) fn peer_down(&mut self, rx: &mut Receiver, peer: PeerId) {
-        self.landings.lose_companions(rx, peer);
-        let unexpected = &rx.unexpected;
+    pub(crate) fn peer_down(&mut self, state: &mut ProtocolState, peer: PeerId) {
+        self.landings.lose_companions(state, peer);
+        let unexpected = &state.unexpected;
         let is_remote = |waiting: &WaitingMessage| {
             unexpected.get(waiting.message).is_some_and(UnexpectedMessage::is_remote)
         };
         for lost in self.waiting.remove_behind(peer, is_remote) {
-            rx.unexpected.remove(lost.message);
-            rx.lost_rendezvous(peer);
+            state.unexpected.remove(lost.message);
+            state.lost_rendezvous(peer);
             self.searched(lost.through_list);
         }
-        self.due(rx);
+        self.due(state);
     }
 
     /// The peers of which something is left here.
@@ -197,17 +196,17 @@ impl Offload {
     }
 
     /// Takes in an event of the NIC's list.
-    pub(crate) fn event(&mut self, rx: &mut Receiver, event: TagEvent) {
+    pub(crate) fn event(&mut self, state: &mut ProtocolState, event: TagEvent) {
         // One that the list's rules don't allow is counted by `told`, and nothing comes of it.
         let _ = match event {
-            TagEvent::Added { entry } => self.told(rx, |shadow| shadow.added(entry)),
-            TagEvent::Synced => self.told(rx, Shadow::synced),
+            TagEvent::Added { entry } => self.told(state, |shadow| shadow.added(entry)),
+            TagEvent::Synced => self.told(state, Shadow::synced),
             TagEvent::Matched { entry, peer, tag, app_ctx } => {
-                self.matched(rx, entry, peer, Tag(tag), AppCtx(app_ctx))
+                self.matched(state, entry, peer, Tag(tag), AppCtx(app_ctx))
             }
             TagEvent::Landed { entry, length, immediate, buffer } => {
                 let length = length.into();
-                self.landed(rx, entry, buffer, length, |landing| {
+                self.landed(state, entry, buffer, length, |landing| {
                     landing.status.length = length;
                     landing.status.immediate = landing.status.immediate.or(immediate);
                     landing.data = Data::Here { written: length };
@@ -218,16 +217,16 @@ impl Offload {
                 let rvh: Option<&[u8; RVH_BYTES]> =
                     headers.get(TMH_BYTES..).and_then(|rest| rest.first_chunk());
                 let Rvh { va, rkey, len } = Rvh::parse(rvh.unwrap_or(&[0; RVH_BYTES]));
-                self.landed(rx, entry, buffer, 0, |landing| {
+                self.landed(state, entry, buffer, 0, |landing| {
                     landing.status.length = landing.status.length.max(len.into());
                     landing.data = Data::Remote { va, rkey };
                 })
             }
-            TagEvent::Failed { entry, buffer } => self.failed(rx, entry, buffer),
-            TagEvent::Deleted { entry, buffer } => self.deleted(rx, entry, buffer),
-            TagEvent::DeleteLost { entry } => self.delete_lost(rx, entry),
+            TagEvent::Failed { entry, buffer } => self.failed(state, entry, buffer),
+            TagEvent::Deleted { entry, buffer } => self.deleted(state, entry, buffer),
+            TagEvent::DeleteLost { entry } => self.delete_lost(state, entry),
         };
-        self.due(rx);
+        self.due(state);
     }
 
     /// See [`Engine::past_list`](crate::Engine::past_list).
@@ -238,23 +237,24 @@ impl Offload {
     /// See [`Engine::hash_state`](crate::Engine::hash_state).
     pub(crate) fn hash_state<H: Hasher>(
         &self,
-        rx: &Receiver,
-        state: &mut H,
+        state: &ProtocolState,
+        hasher: &mut H,
         name: impl Fn(u32) -> usize,
     ) {
-        self.shadow.hash_state(state, name);
-        self.entries.hash_state(state, |landing, state| self.landings.hash_state(landing, state));
-        let message = |key, state: &mut H| rx.unexpected.hash_message(Some(key), state);
-        self.waiting.hash_state(state, message);
+        self.shadow.hash_state(hasher, name);
+        self.entries
+            .hash_state(hasher, |landing, hasher| self.landings.hash_state(landing, hasher));
+        let message = |key, hasher: &mut H| state.unexpected.hash_message(Some(key), hasher);
+        self.waiting.hash_state(hasher, message);
     }
 }
 
 /// How a message that came to software finds its receive.
 impl Offload {
     /// Asks for the NIC's list to be brought up to date before anything else happens.
-    fn due(&mut self, rx: &mut Receiver) {
+    fn due(&mut self, state: &mut ProtocolState) {
         if !std::mem::replace(&mut self.is_due, true) {
-            rx.todo.push(Todo::Offload);
+            state.todo.push(Todo::Offload);
         }
     }
 
@@ -267,34 +267,46 @@ impl Offload {
 
     /// What becomes of a message: the first posted receive that matches it gets it, as far as that
     /// is known.
-    fn place(&mut self, rx: &mut Receiver, tag: Tag, peer: PeerId, through_list: bool) -> Place {
-        let Some(handle) = rx.posted.first_match(tag, SourceId(peer.0)) else {
+    fn place(
+        &mut self,
+        state: &mut ProtocolState,
+        tag: Tag,
+        peer: PeerId,
+        through_list: bool,
+    ) -> Place {
+        let Some(handle) = state.posted.first_match(tag, SourceId(peer.0)) else {
             return Place::Unexpected;
         };
-        let Some((_, index)) = rx.posted.get(handle) else { return Place::Unexpected };
+        let Some((_, index)) = state.posted.get(handle) else { return Place::Unexpected };
         let place = match self.shadow.take(index, through_list) {
             Take::Wait => return Place::Wait(index),
             Take::Software(why) => {
-                rx.counters.not_offloaded.count(why);
-                rx.requests.matched(index).map(|matched| Place::Receive(matched.request()))
+                state.counters.not_offloaded.count(why);
+                state.requests.matched(index).map(|matched| Place::Receive(matched.request()))
             }
             Take::Reclaim { slot, handle, why } => {
                 Some(Place::Reclaim { index, slot, handle, why })
             }
         };
-        let _ = rx.posted.cancel(handle);
+        let _ = state.posted.cancel(handle);
         place.unwrap_or(Place::Unexpected)
     }
 
     /// Has a message wait for what the NIC says, or behind one that does.
-    fn hold(&mut self, rx: &mut Receiver, place: Place, waiting: WaitingMessage, peer: PeerId) {
+    fn hold(
+        &mut self,
+        state: &mut ProtocolState,
+        place: Place,
+        waiting: WaitingMessage,
+        peer: PeerId,
+    ) {
         match place {
             Place::Reclaim { index, slot, handle, why } => {
                 let message = waiting.message;
                 self.reclaims.push_back(Reclaim { handle, slot, why, message });
                 self.searched(waiting.through_list);
                 // Others may wait for a delete that was not sent yet.
-                self.search_on(rx, index);
+                self.search_on(state, index);
             }
             Place::Wait(index) => self.waiting.wait_for(index, peer, waiting),
             _ => self.waiting.wait_behind(peer, waiting),
@@ -304,49 +316,49 @@ impl Offload {
     /// The NIC gave a buffer back, or has broken its rules: then its match stands.
     pub(super) fn reclaimed(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         reclaim: Reclaim,
         buffer: Option<Buffer>,
     ) {
         match buffer {
             Some(buffer) => {
-                if let Some(request) = self.entries.give_back(rx, reclaim.slot, buffer, 0) {
-                    rx.counters.not_offloaded.count(reclaim.why);
-                    deliver_waiting(rx, request, reclaim.message);
+                if let Some(request) = self.entries.give_back(state, reclaim.slot, buffer, 0) {
+                    state.counters.not_offloaded.count(reclaim.why);
+                    state.deliver_waiting(request, reclaim.message);
                 }
             }
             None => {
-                rx.counters.list_faults += 1;
+                state.counters.list_faults += 1;
                 // The match that an observer was told of doesn't stand.
-                rx.observer.0 = None;
+                state.observer.0 = None;
                 let message = reclaim.message;
-                self.resume(rx, WaitingMessage { message, through_list: false });
+                self.resume(state, WaitingMessage { message, through_list: false });
             }
         }
     }
 
     /// Searches again for a message that has waited. `false`: it waits on.
-    fn resume(&mut self, rx: &mut Receiver, waiting: WaitingMessage) -> bool {
+    fn resume(&mut self, state: &mut ProtocolState, waiting: WaitingMessage) -> bool {
         let WaitingMessage { message: key, through_list } = waiting;
-        let Some(message) = rx.unexpected.get(key) else { return true };
+        let Some(message) = state.unexpected.get(key) else { return true };
         let UnexpectedMessage { tag, source, .. } = *message;
         let status = message.status();
         if message.is_lost() {
-            rx.unexpected.remove(key);
+            state.unexpected.remove(key);
             self.searched(through_list);
             return true;
         }
-        let place = self.place(rx, tag, source, through_list);
-        tell_match(rx, &place, &status);
+        let place = self.place(state, tag, source, through_list);
+        tell_match(state, &place, &status);
         match place {
-            Place::Receive(request) => deliver_waiting(rx, request, key),
-            Place::Unexpected | Place::Behind => rx.list_unexpected(key),
+            Place::Receive(request) => state.deliver_waiting(request, key),
+            Place::Unexpected | Place::Behind => state.list_unexpected(key),
             place @ Place::Reclaim { .. } => {
-                self.hold(rx, place, waiting, source);
+                self.hold(state, place, waiting, source);
                 return true;
             }
             place @ Place::Wait(_) => {
-                self.hold(rx, place, waiting, source);
+                self.hold(state, place, waiting, source);
                 return false;
             }
         }
@@ -355,23 +367,23 @@ impl Offload {
     }
 
     /// A message of this sender has found its place: those behind it search on.
-    fn release(&mut self, rx: &mut Receiver, peer: PeerId) {
+    fn release(&mut self, state: &mut ProtocolState, peer: PeerId) {
         while let Some(next) = self.waiting.next_behind(peer) {
-            if !self.resume(rx, next) {
+            if !self.resume(state, next) {
                 return;
             }
         }
     }
 
     /// A receive that messages wait for is not for them: they search on, in their order.
-    fn search_on(&mut self, rx: &mut Receiver, index: u32) {
+    fn search_on(&mut self, state: &mut ProtocolState, index: u32) {
         for waiting in self.waiting.take_all(index) {
-            let source = rx.unexpected.get(waiting.message).map(|message| message.source);
-            if self.resume(rx, waiting) {
-                source.into_iter().for_each(|source| self.release(rx, source));
+            let source = state.unexpected.get(waiting.message).map(|message| message.source);
+            if self.resume(state, waiting) {
+                source.into_iter().for_each(|source| self.release(state, source));
             }
         }
-        self.due(rx);
+        self.due(state);
     }
 }
 
@@ -380,96 +392,101 @@ impl Offload {
     /// Tells the shadow of an event; one that can't be is counted, and nothing comes of it.
     fn told<T>(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         event: impl FnOnce(&mut Shadow) -> Result<T, ShadowError>,
     ) -> Option<T> {
         let outcome = event(&mut self.shadow);
-        rx.counters.list_faults += u64::from(outcome.is_err());
+        state.counters.list_faults += u64::from(outcome.is_err());
         outcome.ok()
     }
 
     fn matched(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         slot: u32,
         peer: PeerId,
         tag: Tag,
         app_ctx: AppCtx,
     ) -> Option<()> {
-        let index = self.told(rx, |shadow| shadow.matched(slot))?;
+        let index = self.told(state, |shadow| shadow.matched(slot))?;
         let status = Status { source: peer, tag, length: 0, truncated: false, immediate: None };
-        if rx.observer.is_on() {
-            tell_gone_before(rx, index, &status);
-            rx.observer.tell(|observer| observer.matched(index, &status, true));
+        if state.observer.is_on() {
+            tell_gone_before(state, index, &status);
+            state.observer.tell(|observer| observer.matched(index, &status, true));
         }
-        self.leave_posted(rx, slot);
+        self.leave_posted(state, slot);
         let lacks_companion = app_ctx.has_companion();
         if let Some(entry) = self.entries.get(slot) {
             let (request, named, data) = (entry.request, entry.named, Data::Due);
-            if let Some(line) = rx.requests.get_mut(request) {
+            if let Some(line) = state.requests.get_mut(request) {
                 line.read(&status, app_ctx.operation());
             }
             let landing = Landing { request, named, status, app_ctx, lacks_companion, data };
             let landing = self.landings.insert(landing);
             self.entries.set_landing(slot, landing);
             if lacks_companion {
-                rx.await_companion(peer, app_ctx.operation(), landing);
+                state.await_companion(peer, app_ctx.operation(), landing);
             }
         }
-        self.search_on(rx, index);
+        self.search_on(state, index);
         Some(())
     }
 
     /// A receive in the NIC has its message, or is cancelled: no message finds it any more.
-    fn leave_posted(&mut self, rx: &mut Receiver, slot: u32) {
-        let line = self.entries.get(slot).and_then(|entry| rx.requests.get(entry.request));
+    fn leave_posted(&mut self, state: &mut ProtocolState, slot: u32) {
+        let line = self.entries.get(slot).and_then(|entry| state.requests.get(entry.request));
         if let Some(handle) = line.and_then(|line| line.posted()) {
-            let _ = rx.posted.cancel(handle);
+            let _ = state.posted.cancel(handle);
         }
     }
 
     fn landed(
         &mut self,
-        rx: &mut Receiver,
+        state: &mut ProtocolState,
         slot: u32,
         buffer: Buffer,
         length: u64,
         note: impl FnOnce(&mut Landing),
     ) -> Option<()> {
-        self.told(rx, |shadow| shadow.landed(slot))?;
+        self.told(state, |shadow| shadow.landed(slot))?;
         let landing = self.entries.get(slot).and_then(|entry| entry.landing);
-        self.entries.give_back(rx, slot, buffer, length);
-        self.landings.learn(rx, landing?, note);
+        self.entries.give_back(state, slot, buffer, length);
+        self.landings.learn(state, landing?, note);
         Some(())
     }
 
-    fn failed(&mut self, rx: &mut Receiver, slot: u32, buffer: Buffer) -> Option<()> {
-        self.told(rx, |shadow| shadow.landed(slot))?;
+    fn failed(&mut self, state: &mut ProtocolState, slot: u32, buffer: Buffer) -> Option<()> {
+        self.told(state, |shadow| shadow.landed(slot))?;
         let landing = self.entries.get(slot).and_then(|entry| entry.landing);
-        self.entries.give_back(rx, slot, buffer, 0);
-        self.landings.fail(rx, landing?);
+        self.entries.give_back(state, slot, buffer, 0);
+        self.landings.fail(state, landing?);
         Some(())
     }
 
-    fn deleted(&mut self, rx: &mut Receiver, slot: u32, buffer: Option<Buffer>) -> Option<()> {
-        let deleted = self.told(rx, |shadow| shadow.deleted(slot))?;
+    fn deleted(
+        &mut self,
+        state: &mut ProtocolState,
+        slot: u32,
+        buffer: Option<Buffer>,
+    ) -> Option<()> {
+        let deleted = self.told(state, |shadow| shadow.deleted(slot))?;
         if deleted == Deleted::Ignored {
             return None;
         }
         if !matches!(deleted, Deleted::Again { .. }) {
-            self.leave_posted(rx, slot);
+            self.leave_posted(state, slot);
         }
         let named = self.entries.get(slot).and_then(|entry| entry.named);
-        let request = self.entries.give_back(rx, slot, buffer?, 0)?;
+        let request = self.entries.give_back(state, slot, buffer?, 0)?;
         match deleted {
             Deleted::Cancelled { id } => {
-                let fault = self.fault_of_deleted(rx, named);
-                rx.counters.cancelled += u64::from(fault == Fault::Cancelled);
-                rx.observer.tell(|observer| observer.withdrawn(id));
-                rx.requests.fail(request, fault);
-                self.search_on(rx, id);
+                let fault = self.fault_of_deleted(state, named);
+                state.counters.cancelled += u64::from(fault == Fault::Cancelled);
+                state.observer.tell(|observer| observer.withdrawn(id));
+                state.requests.fail(request, fault);
+                self.search_on(state, id);
             }
-            Deleted::ForMessage { id } => self.deliver_first_waiting(rx, id, request),
+            Deleted::ForMessage { id } => self.deliver_first_waiting(state, id, request),
             _ => {}
         }
         Some(())
@@ -477,111 +494,71 @@ impl Offload {
 
     /// Why a receive was asked back from the NIC: the worker closes, the only sender that it has
     /// died, or its owner cancelled it.
-    fn fault_of_deleted(&self, rx: &Receiver, named: Option<PeerId>) -> Fault {
-        match named.filter(|&peer| rx.is_down(peer)) {
+    fn fault_of_deleted(&self, state: &ProtocolState, named: Option<PeerId>) -> Fault {
+        match named.filter(|&peer| state.is_down(peer)) {
             _ if self.is_closing => Fault::Closed,
-            Some(peer) => rx.down(peer),
+            Some(peer) => state.down(peer),
             None => Fault::Cancelled,
         }
     }
 
-    fn deliver_first_waiting(&mut self, rx: &mut Receiver, index: u32, request: RequestId) {
+    fn deliver_first_waiting(&mut self, state: &mut ProtocolState, index: u32, request: RequestId) {
         if let Some(WaitingMessage { message, through_list }) = self.waiting.take_first(index) {
-            let found = rx.unexpected.get(message);
+            let found = state.unexpected.get(message);
             let (source, is_lost) = (found.map(|m| m.source), found.is_some_and(|m| m.is_lost()));
             let status = found.filter(|_| !is_lost).map(UnexpectedMessage::status);
             match status {
                 Some(status) => {
-                    rx.counters.not_offloaded.count(Why::Source);
-                    rx.observer.tell(|observer| observer.matched(index, &status, false));
+                    state.counters.not_offloaded.count(Why::Source);
+                    state.observer.tell(|observer| observer.matched(index, &status, false));
                 }
-                None => rx.observer.tell(|observer| observer.withdrawn(index)),
+                None => state.observer.tell(|observer| observer.withdrawn(index)),
             }
-            deliver_waiting(rx, request, message);
+            state.deliver_waiting(request, message);
             self.searched(through_list);
-            source.into_iter().for_each(|source| self.release(rx, source));
+            source.into_iter().for_each(|source| self.release(state, source));
         }
-        self.search_on(rx, index);
+        self.search_on(state, index);
     }
 
     /// A delete came too late: the match stands.
-    fn delete_lost(&mut self, rx: &mut Receiver, slot: u32) -> Option<()> {
-        let lost = self.told(rx, |shadow| shadow.lost(slot))?;
+    fn delete_lost(&mut self, state: &mut ProtocolState, slot: u32) -> Option<()> {
+        let lost = self.told(state, |shadow| shadow.lost(slot))?;
         let is_late_cancel = lost.was == Some(Removal::Cancel);
-        rx.counters.cancelled_late += u64::from(is_late_cancel);
+        state.counters.cancelled_late += u64::from(is_late_cancel);
         let index = lost.id?;
-        rx.observer.tell(|observer| observer.taken(index, true));
+        state.observer.tell(|observer| observer.taken(index, true));
         if is_late_cancel {
-            rx.observer.tell(|observer| observer.cancelled_late(index));
+            state.observer.tell(|observer| observer.cancelled_late(index));
         }
-        self.leave_posted(rx, slot);
-        self.search_on(rx, index);
+        self.leave_posted(state, slot);
+        self.search_on(state, index);
         Some(())
     }
 }
 
 /// Tells the observer of a message that has its receive.
-fn tell_match(rx: &mut Receiver, place: &Place, status: &Status) {
+fn tell_match(state: &mut ProtocolState, place: &Place, status: &Status) {
     let receive = match place {
         Place::Receive(request) => request.index(),
         Place::Reclaim { index, .. } => *index,
         Place::Unexpected | Place::Wait(_) | Place::Behind => return,
     };
-    rx.observer.tell(|observer| observer.matched(receive, status, false));
+    state.observer.tell(|observer| observer.matched(receive, status, false));
 }
 
 /// Tells the observer of posted receives that the NIC must have deleted before it gave a message to a
 /// later one, though it has not said so yet.
-fn tell_gone_before(rx: &mut Receiver, index: u32, status: &Status) {
+fn tell_gone_before(state: &mut ProtocolState, index: u32, status: &Status) {
     let (tag, source) = (status.tag, SourceId(status.source.0));
-    let own = rx.requests.matched(index).and_then(|matched| matched.line.posted());
-    if own.is_none_or(|own| rx.posted.get(own).is_none())
-        || rx.posted.first_match(tag, source) == own
+    let own = state.requests.matched(index).and_then(|matched| matched.line.posted());
+    if own.is_none_or(|own| state.posted.get(own).is_none())
+        || state.posted.first_match(tag, source) == own
     {
         return;
     }
-    let before = rx.posted.iter_in_order().take_while(|(.., other)| *other != index);
+    let before = state.posted.iter_in_order().take_while(|(.., other)| *other != index);
     for (_, _, other) in before.filter(|(_, pattern, _)| pattern.matches(tag, source)) {
-        rx.observer.tell(|observer| observer.taken(other, false));
+        state.observer.tell(|observer| observer.taken(other, false));
     }
-}
-
-/// Puts a message that has just come into a receive's buffer.
-fn deliver_here(
-    rx: &mut Receiver,
-    request: RequestId,
-    mut status: Status,
-    ack: AppCtx,
-    payload: Payload<'_>,
-) {
-    let peer = status.source;
-    let Some(line) = rx.requests.get_mut(request) else { return };
-    let mut buffer = std::mem::take(&mut line.buffer);
-    rx.counters.posted += 1;
-    match payload {
-        Payload::Here(bytes) => {
-            bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
-            buffer.scatter(bytes, TMH_BYTES);
-            rx.truncate(&mut status, &buffer);
-            rx.requests.complete(request, Ok(status), buffer);
-            rx.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
-            rx.freed(peer, Amount::of_eager(status.length));
-        }
-        Payload::Remote(span) => {
-            rx.freed(peer, Amount::RENDEZVOUS);
-            rx.pull(request, status, span, ack.operation(), buffer);
-        }
-    }
-}
-
-/// Puts a message that has waited into a receive's buffer.
-fn deliver_waiting(rx: &mut Receiver, request: RequestId, message: Key) {
-    let Some(message) = rx.unexpected.remove(message) else { return };
-    if message.is_lost() {
-        return rx.requests.fail(request, rx.down(message.source));
-    }
-    let Some(line) = rx.requests.get_mut(request) else { return };
-    let buffer = std::mem::take(&mut line.buffer);
-    rx.counters.posted += 1;
-    rx.fill(request, message, buffer);
 }

@@ -19,13 +19,13 @@
 use tagmatch_device::{Bytes, PeerId};
 use tagmatch_soft::SourceId;
 
-use crate::arriving::{Arriving, Place};
-use crate::credit::Amount;
 use crate::error::Fault;
-use crate::receiver::Receiver;
-use crate::request::{RequestId, Status};
+use crate::peers::credit::Amount;
+use crate::receiving::arriving::{Arriving, Place};
+use crate::receiving::store::Stored;
+use crate::requests::request::{RequestId, Status};
 use crate::slices;
-use crate::store::Stored;
+use crate::state::ProtocolState;
 use crate::wire::{AppCtx, Fragment, WireError};
 
 /// The longest message that may come in fragments, as for [`crate::EngineConfig::fragmented_max`].
@@ -37,7 +37,7 @@ const LENGTH_MAX: u64 = 1 << 30;
 /// # Errors
 /// The rule that the peer broke.
 pub(crate) fn arrived(
-    rx: &mut Receiver,
+    state: &mut ProtocolState,
     peer: PeerId,
     fragment: Fragment,
     immediate: Option<u32>,
@@ -47,21 +47,21 @@ pub(crate) fn arrived(
     if payload_length == 0 {
         return Err(WireError::Fragment("without a payload"));
     }
-    let mut arriving = match (fragment, rx.peer_mut(peer).arriving.take()) {
+    let mut arriving = match (fragment, state.peer_mut(peer).arriving.take()) {
         (Fragment::First { .. }, Some(unfinished)) => {
-            rx.peer_mut(peer).arriving = Some(unfinished);
+            state.peer_mut(peer).arriving = Some(unfinished);
             return Err(WireError::Fragment("begins a message before the last one is whole"));
         }
         (Fragment::First { tag, length }, None) => {
             let status = Status { source: peer, tag, length, truncated: false, immediate };
-            begin(rx, status)?
+            begin(state, status)?
         }
         (Fragment::Next { .. }, None) => {
             return Err(WireError::Fragment("continues no message"));
         }
         (Fragment::Next { offset }, Some(arriving)) => {
             if offset != arriving.received as u64 {
-                rx.peer_mut(peer).arriving = Some(arriving);
+                state.peer_mut(peer).arriving = Some(arriving);
                 return Err(WireError::Fragment("isn't the next one"));
             }
             arriving
@@ -69,11 +69,11 @@ pub(crate) fn arrived(
     };
     let end = arriving.received + payload_length;
     if end as u64 > arriving.status.length {
-        rx.peer_mut(peer).arriving = Some(arriving);
+        state.peer_mut(peer).arriving = Some(arriving);
         return Err(WireError::Fragment("goes beyond the end of its message"));
     }
     let room = match &mut arriving.place {
-        Place::Receive(request) => rx.requests.get_mut(*request).and_then(|l| l.buffer.room()),
+        Place::Receive(request) => state.requests.get_mut(*request).and_then(|l| l.buffer.room()),
         Place::Store(stored) => Some(stored.bytes_mut().into()),
     };
     // A part of the message may lie beyond the end of a buffer that is too short.
@@ -84,19 +84,19 @@ pub(crate) fn arrived(
     bytes.copy_to_room(Fragment::BYTES, rest.unwrap_or_default());
     arriving.received = end;
     if (end as u64) < arriving.status.length {
-        rx.peer_mut(peer).arriving = Some(arriving);
+        state.peer_mut(peer).arriving = Some(arriving);
         return Ok(None);
     }
     let cost = arriving.cost();
     let Arriving { status, place, .. } = *arriving;
     match place {
         Place::Receive(request) => {
-            if let Some(line) = rx.requests.get_mut(request) {
+            if let Some(line) = state.requests.get_mut(request) {
                 let mut buffer = std::mem::take(&mut line.buffer);
                 buffer.unpack(end);
-                rx.received(request, status, buffer);
+                state.received(request, status, buffer);
             }
-            rx.freed(peer, cost);
+            state.freed(peer, cost);
             Ok(None)
         }
         Place::Store(stored) => Ok(Some((status, stored))),
@@ -104,7 +104,7 @@ pub(crate) fn arrived(
 }
 
 /// Charges a message and decides where to put its fragments.
-fn begin(rx: &mut Receiver, status: Status) -> Result<Box<Arriving>, WireError> {
+fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<Arriving>, WireError> {
     let Status { source, length, .. } = status;
     let too_long = WireError::Credit { bytes: length };
     if length > LENGTH_MAX {
@@ -112,22 +112,22 @@ fn begin(rx: &mut Receiver, status: Status) -> Result<Box<Arriving>, WireError> 
     }
     let Ok(size) = usize::try_from(length) else { return Err(too_long) };
     let cost = Amount::eager(size);
-    if !rx.peer_mut(source).grant.arrived(cost) {
+    if !state.peer_mut(source).grant.arrived(cost) {
         return Err(WireError::Credit { bytes: cost.bytes });
     }
-    let place = match take_receive(rx, &status) {
+    let place = match take_receive(state, &status) {
         Some(request) => Place::Receive(request),
-        None => Place::Store(rx.unexpected.reserve(size)),
+        None => Place::Store(state.unexpected.reserve(size)),
     };
     Ok(Box::new(Arriving { status, received: 0, place }))
 }
 
 /// Takes the oldest receive that matches a message off the posted list, if it names the sender.
-fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
+fn take_receive(state: &mut ProtocolState, status: &Status) -> Option<RequestId> {
     let (tag, source) = (status.tag, SourceId(status.source.0));
-    let (pattern, index) = rx.posted.get(rx.posted.first_match(tag, source)?)?;
+    let (pattern, index) = state.posted.get(state.posted.first_match(tag, source)?)?;
     pattern.source()?;
-    let line = rx.requests.matched(index)?.line;
+    let line = state.requests.matched(index)?.line;
     // Several slices get memory in one run, which is copied to them at the end.
     let (buffer, has_memory) = match slices::room(std::mem::take(&mut line.buffer)) {
         Ok(buffer) => (buffer, true),
@@ -137,28 +137,28 @@ fn take_receive(rx: &mut Receiver, status: &Status) -> Option<RequestId> {
     if !has_memory {
         return None;
     }
-    rx.posted.take_match(tag, source)?;
-    let matched = rx.requests.matched(index)?;
+    state.posted.take_match(tag, source)?;
+    let matched = state.requests.matched(index)?;
     let request = matched.request();
     matched.line.read(status, AppCtx::default());
-    rx.counters.posted += 1;
-    rx.observer.tell(|observer| observer.matched(index, status, false));
+    state.counters.posted += 1;
+    state.observer.tell(|observer| observer.matched(index, status, false));
     Some(request)
 }
 
 /// Drops the message of a peer that will never be whole. The receive whose buffer it fills ends with
 /// `fault`.
-pub(crate) fn lose(rx: &mut Receiver, peer: PeerId, fault: Fault) {
-    let Some(arriving) = rx.peer_mut(peer).arriving.take() else { return };
+pub(crate) fn lose(state: &mut ProtocolState, peer: PeerId, fault: Fault) {
+    let Some(arriving) = state.peer_mut(peer).arriving.take() else { return };
     let cost = arriving.cost();
     match arriving.place {
         Place::Receive(request) => {
-            if let Some(line) = rx.requests.get_mut(request) {
+            if let Some(line) = state.requests.get_mut(request) {
                 line.buffer.unpack(0);
             }
-            rx.requests.fail(request, fault);
+            state.requests.fail(request, fault);
         }
-        Place::Store(stored) => rx.unexpected.free(cost, stored),
+        Place::Store(stored) => state.unexpected.free(cost, stored),
     }
-    rx.freed(peer, cost);
+    state.freed(peer, cost);
 }

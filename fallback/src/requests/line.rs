@@ -3,7 +3,7 @@
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::{PostedHandle, Tag};
 
-use crate::request::Status;
+use crate::requests::request::Status;
 use crate::wire::AppCtx;
 
 /// What a request is doing.

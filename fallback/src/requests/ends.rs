@@ -5,8 +5,8 @@
 use tagmatch_device::Buffer;
 use tagmatch_device::chunks::Chunks;
 
-use crate::line::{Line, NO_LINE};
-use crate::request::{Completion, End, Status};
+use crate::requests::line::{Line, NO_LINE};
+use crate::requests::request::{Completion, End, Status};
 
 /// Where a caller puts the ends that it takes out of the completion queue.
 pub trait EndList {

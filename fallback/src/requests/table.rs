@@ -10,11 +10,11 @@ use std::hash::{Hash, Hasher};
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::PostedHandle;
 
-use crate::copies::Copies;
-use crate::ends::{EndList, Ends};
 use crate::error::{Fault, PeerFault};
-use crate::line::{Line, NO_LINE, Owner, Phase};
-use crate::request::{Completion, End, RequestId, Status};
+use crate::requests::copies::Copies;
+use crate::requests::ends::{EndList, Ends};
+use crate::requests::line::{Line, NO_LINE, Owner, Phase};
+use crate::requests::request::{Completion, End, RequestId, Status};
 use tagmatch_device::chunks::Chunks;
 
 /// Most requests of one engine: as many as a matching list holds.
@@ -459,12 +459,12 @@ impl Requests {
     /// all others do. `posted` adds what is known of a posted receive.
     pub(crate) fn hash_state<H: Hasher>(
         &self,
-        state: &mut H,
+        hasher: &mut H,
         posted: impl Fn(PostedHandle, &mut H),
     ) {
         let mut free = self.free;
         while let Some(line) = self.lines.get(free as usize) {
-            free.hash(state);
+            free.hash(hasher);
             #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
             {
                 free = line.word as u32;
@@ -472,8 +472,8 @@ impl Requests {
         }
         for (index, line) in self.lines.iter().enumerate() {
             if line.phase != Phase::Free {
-                (index, line.phase as u8, line.owner as u8).hash(state);
-                line.posted().into_iter().for_each(|handle| posted(handle, state));
+                (index, line.phase as u8, line.owner as u8).hash(hasher);
+                line.posted().into_iter().for_each(|handle| posted(handle, hasher));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The receiving side: requests, both lists, what peers were granted, and what becomes of a matched
-//! message.
+//! The state of the protocol: peers and what they were granted, requests, both lists; and what
+//! becomes of a matched message.
 //!
 //! [`Core`](crate::core::Core) and the NIC's side ([`offload`](crate::offload)) both work on this
 //! state. Neither device nor NIC is known here: what they are to do goes to `todo`.
@@ -11,23 +11,23 @@ use tagmatch_soft::{PostedList, Tag};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
-use crate::credit::{Amount, Pool};
-use crate::departed::Departed;
 use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
-use crate::peer::Peer;
-use crate::request::{RequestId, Status};
-use crate::requests::Requests;
+use crate::peers::credit::{Amount, Pool};
+use crate::peers::departed::Departed;
+use crate::peers::peer::Peer;
+use crate::receiving::store::Stored;
+use crate::receiving::unexpected::{Body, Listed, Payload, Unexpected, UnexpectedMessage};
+use crate::requests::request::{RequestId, Status};
+use crate::requests::table::Requests;
 use crate::slices;
-use crate::store::Stored;
 use crate::todo::Todo;
-use crate::unexpected::{Body, Listed, Unexpected, UnexpectedMessage};
-use crate::wire::{AppCtx, Control, MessageKind, Opcode, Tmh, WireError};
+use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
 use tagmatch_device::slab::Key;
 
-/// The state of the receiving side.
+/// The state of the protocol, apart from operations and the NIC's side.
 #[derive(Clone, Debug)]
-pub(crate) struct Receiver {
+pub(crate) struct ProtocolState {
     pub(crate) peers: Vec<Peer>,
     pub(crate) requests: Requests,
     /// Posted receives, by the line of their request.
@@ -45,9 +45,9 @@ pub(crate) struct Receiver {
     pub(crate) observer: Observer,
 }
 
-impl Receiver {
+impl ProtocolState {
     pub(crate) fn new(config: &EngineConfig) -> Self {
-        Receiver {
+        ProtocolState {
             peers: Vec::new(),
             requests: Requests::new(),
             posted: PostedList::new(config.seed),
@@ -147,6 +147,46 @@ impl Receiver {
         }
     }
 
+    /// Puts a message that has just come into a receive's buffer.
+    pub(crate) fn deliver_here(
+        &mut self,
+        request: RequestId,
+        mut status: Status,
+        ack: AppCtx,
+        payload: Payload<'_>,
+    ) {
+        let peer = status.source;
+        let Some(line) = self.requests.get_mut(request) else { return };
+        let mut buffer = std::mem::take(&mut line.buffer);
+        self.counters.posted += 1;
+        match payload {
+            Payload::Here(bytes) => {
+                bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
+                buffer.scatter(bytes, TMH_BYTES);
+                self.truncate(&mut status, &buffer);
+                self.requests.complete(request, Ok(status), buffer);
+                self.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
+                self.freed(peer, Amount::of_eager(status.length));
+            }
+            Payload::Remote(span) => {
+                self.freed(peer, Amount::RENDEZVOUS);
+                self.pull(request, status, span, ack.operation(), buffer);
+            }
+        }
+    }
+
+    /// Puts a message that has waited into a receive's buffer.
+    pub(crate) fn deliver_waiting(&mut self, request: RequestId, message: Key) {
+        let Some(message) = self.unexpected.remove(message) else { return };
+        if message.is_lost() {
+            return self.requests.fail(request, self.down(message.source));
+        }
+        let Some(line) = self.requests.get_mut(request) else { return };
+        let buffer = std::mem::take(&mut line.buffer);
+        self.counters.posted += 1;
+        self.fill(request, message, buffer);
+    }
+
     /// Reads what fits of a matched message out of its sender's memory.
     pub(crate) fn pull(
         &mut self,
@@ -233,7 +273,7 @@ impl Receiver {
     /// A message's credit is free again.
     #[inline]
     pub(crate) fn freed(&mut self, peer: PeerId, cost: Amount) {
-        let Receiver { peers, pool, .. } = self;
+        let ProtocolState { peers, pool, .. } = self;
         if let Some(p) = peers.get_mut(peer.index()) {
             p.grant.freed(cost, pool);
         }
@@ -244,7 +284,7 @@ impl Receiver {
     /// granted none: it could make us owe it more of them.
     #[inline]
     pub(crate) fn grant_credit(&mut self, peer: PeerId) {
-        let Receiver { peers, pool, .. } = self;
+        let ProtocolState { peers, pool, .. } = self;
         let due = |p: &mut Peer| if p.controls.is_empty() { p.grant.due(pool) } else { None };
         if let Some(credit) = peers.get_mut(peer.index()).and_then(due) {
             self.send_credit(peer, credit);

@@ -6,24 +6,24 @@ use tagmatch_soft::Pattern;
 use crate::core::Core;
 use crate::error::Fault;
 use crate::observer::{ListObserver, Observer};
-use crate::request::{MessageId, Posted, refuse};
-use crate::requests::REQUESTS_MAX;
-use crate::unexpected::UnexpectedMessage;
+use crate::receiving::unexpected::UnexpectedMessage;
+use crate::requests::request::{MessageId, Posted, refuse};
+use crate::requests::table::REQUESTS_MAX;
 
 impl Core {
     /// See `Engine::observe`.
     pub(crate) fn observe(&mut self, mut observer: Box<dyn ListObserver>) {
         observer.source_bits(self.source_bits);
-        let rx = &mut self.receiver;
-        for (_, pattern, receive) in rx.posted.iter_in_order() {
-            let line = rx.requests.matched(receive).map(|matched| &*matched.line);
+        let state = &mut self.state;
+        for (_, pattern, receive) in state.posted.iter_in_order() {
+            let line = state.requests.matched(receive).map(|matched| &*matched.line);
             let length = line.map_or(0, |line| line.buffer.total_len() as u64);
             observer.posted(receive, &pattern, length, false);
         }
-        for (message, status) in rx.unexpected.statuses() {
+        for (message, status) in state.unexpected.statuses() {
             observer.unexpected(message, &status);
         }
-        rx.observer = Observer(Some(observer));
+        state.observer = Observer(Some(observer));
         self.leaves_short_way = true;
     }
 
@@ -38,7 +38,7 @@ impl Core {
         context: Option<u64>,
     ) -> Posted {
         let length = buffer.total_len() as u64;
-        self.receiver.observer.tell(|observer| observer.found(index, pattern, length, is_sole));
+        self.state.observer.tell(|observer| observer.found(index, pattern, length, is_sole));
         self.receive_unexpected(index, buffer, context)
     }
 
@@ -49,12 +49,12 @@ impl Core {
         buffer: Buffer,
         context: Option<u64>,
     ) -> Posted {
-        let posted = match self.receiver.unexpected.remove_index(index) {
+        let posted = match self.state.unexpected.remove_index(index) {
             Some(message) => self.deliver(message, buffer),
             None => refuse(Fault::NoSuchMessage, buffer),
         };
         if let (Ok(request), Some(context)) = (&posted, context) {
-            self.receiver.requests.queue(*request, context);
+            self.state.requests.queue(*request, context);
         }
         posted
     }
@@ -64,10 +64,10 @@ impl Core {
         if !buffer.is_writable() {
             return refuse(Fault::ReadOnlyBuffer, buffer);
         }
-        match self.receiver.unexpected.remove(id.0) {
+        match self.state.unexpected.remove(id.0) {
             Some(message) => {
                 let length = buffer.total_len() as u64;
-                self.receiver.observer.tell(|observer| observer.received(id.0.index, length));
+                self.state.observer.tell(|observer| observer.received(id.0.index, length));
                 self.deliver(message, buffer)
             }
             None => refuse(Fault::NoSuchMessage, buffer),
@@ -77,27 +77,27 @@ impl Core {
     /// Puts an unexpected message into a buffer.
     #[inline]
     fn deliver(&mut self, message: UnexpectedMessage, buffer: Buffer) -> Posted {
-        let rx = &mut self.receiver;
-        rx.counters.unexpected += 1;
+        let state = &mut self.state;
+        state.counters.unexpected += 1;
         if message.is_lost() {
-            return refuse(rx.down(message.source), buffer);
+            return refuse(state.down(message.source), buffer);
         }
-        let Some(request) = rx.requests.begin() else {
-            rx.discard(message);
+        let Some(request) = state.requests.begin() else {
+            state.discard(message);
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
-        rx.fill(request, message, buffer);
+        state.fill(request, message, buffer);
         Ok(request)
     }
 
     /// Drops a message that a matched probe took; `false` if there is no such message.
     pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
-        let message = self.receiver.unexpected.remove(id.0);
+        let message = self.state.unexpected.remove(id.0);
         let found = message.is_some();
         if found {
-            self.receiver.observer.tell(|observer| observer.discarded(id.0.index));
+            self.state.observer.tell(|observer| observer.discarded(id.0.index));
         }
-        message.into_iter().for_each(|message| self.receiver.discard(message));
+        message.into_iter().for_each(|message| self.state.discard(message));
         found
     }
 }

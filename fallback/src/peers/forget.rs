@@ -10,24 +10,24 @@ use tagmatch_device::{Device, PeerId};
 
 use crate::core::Core;
 use crate::error::Fault;
-use crate::line::{Line, Phase};
-use crate::peer::{self, Peer};
-use crate::requests::Requests;
+use crate::peers::peer::{self, Peer};
+use crate::requests::line::{Line, Phase};
+use crate::requests::table::Requests;
 
 /// Forgets the peers that went down first, until as many are left as are remembered, and returns
 /// them. What was to be done was done before.
 pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<PeerId> {
-    let rx = &mut core.receiver;
+    let state = &mut core.state;
     let operations = core.operations.iter().map(|operation| operation.status.source);
     let of_list = core.offload.iter().flat_map(|offload| offload.named());
-    let of_messages = rx.unexpected.senders().chain(operations).chain(of_list);
-    let named: HashSet<_> = results(&rx.requests).chain(of_messages).collect();
-    let max = rx.departed.max;
+    let of_messages = state.unexpected.senders().chain(operations).chain(of_list);
+    let named: HashSet<_> = results(&state.requests).chain(of_messages).collect();
+    let max = state.departed.max;
     let (mut kept, mut forgotten) = (VecDeque::new(), HashSet::new());
     let mut kept_for_loss = 0;
-    let surplus = rx.departed.peers.len().saturating_sub(max);
-    for id in rx.departed.peers.drain(..surplus) {
-        let known = rx.peers.get_mut(id.index()).filter(|known| known.id == id);
+    let surplus = state.departed.peers.len().saturating_sub(max);
+    for id in state.departed.peers.drain(..surplus) {
+        let known = state.peers.get_mut(id.index()).filter(|known| known.id == id);
         let Some(known) = known else { continue };
         let is_lost = known.lost_sends > 0 || device.flush(id, &mut None).lost() > 0;
         let tells_loss = is_lost && !known.is_loss_told && kept_for_loss < max;
@@ -40,11 +40,11 @@ pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<Peer
             kept.push_back(id);
         }
     }
-    kept.append(&mut rx.departed.peers);
-    rx.departed.look_at = kept.len().saturating_add(max);
-    rx.departed.peers = kept;
-    rx.dead.retain(|peer| !forgotten.contains(peer));
-    rx.counters.peers_forgotten += forgotten.len() as u64;
+    kept.append(&mut state.departed.peers);
+    state.departed.look_at = kept.len().saturating_add(max);
+    state.departed.peers = kept;
+    state.dead.retain(|peer| !forgotten.contains(peer));
+    state.counters.peers_forgotten += forgotten.len() as u64;
     forgotten
 }
 

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
-use crate::arriving::Arriving;
-use crate::credit::{Allowance, Grant};
 use crate::error::PeerFault;
-use crate::request::{RequestId, SendMode};
+use crate::peers::credit::{Allowance, Grant};
+use crate::receiving::arriving::Arriving;
+use crate::requests::request::{RequestId, SendMode, Status};
 use crate::wire::AppCtx;
 use tagmatch_device::slab::Key;
 
@@ -41,6 +41,14 @@ pub(crate) struct Queued {
     pub(crate) buffer: Buffer,
     /// Bytes that have gone out in fragments.
     pub(crate) sent: usize,
+}
+
+impl Queued {
+    /// The envelope of the message to this peer.
+    pub(crate) fn status(&self, to: PeerId) -> Status {
+        let length = self.buffer.total_len() as u64;
+        Status { source: to, tag: self.tag, length, truncated: false, immediate: self.immediate }
+    }
 }
 
 /// One peer.

@@ -5,9 +5,9 @@ use std::hash::{Hash, Hasher};
 use tagmatch_device::{Bytes, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList};
 
-use crate::credit::Amount;
-use crate::request::Status;
-use crate::store::{Store, Stored};
+use crate::peers::credit::Amount;
+use crate::receiving::store::{Store, Stored};
+use crate::requests::request::Status;
 use crate::wire::{AppCtx, TMH_BYTES};
 use tagmatch_device::slab::{Key, Slab};
 
@@ -239,16 +239,16 @@ impl Unexpected {
     }
 
     /// Feeds the messages on the list to a hasher, oldest first.
-    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
+    pub(crate) fn hash_state(&self, hasher: &mut impl Hasher) {
         let mut list = self.list.clone();
         while let Some(index) = list.take(&Pattern::new(Tag(0), TagMask::ANY)) {
-            self.hash_message(self.messages.key_at(index), state);
+            self.hash_message(self.messages.key_at(index), hasher);
         }
     }
 
-    pub(crate) fn hash_message(&self, key: Option<Key>, state: &mut impl Hasher) {
+    pub(crate) fn hash_message(&self, key: Option<Key>, hasher: &mut impl Hasher) {
         let status = key.and_then(|key| self.messages.get(key)).map(UnexpectedMessage::status);
-        status.map(|s| (s.source, s.tag, s.length, s.immediate)).hash(state);
+        status.map(|s| (s.source, s.tag, s.length, s.immediate)).hash(hasher);
     }
 }
 

@@ -26,7 +26,7 @@ impl Amount {
     /// The cost of an eager message with this payload.
     #[inline]
     pub fn eager(payload_length: usize) -> Self {
-        Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
+        Amount { messages: 1, bytes: crate::receiving::store::cost_bytes(payload_length) }
     }
 
     /// The cost of an eager message, for a length as headers have it.

@@ -1,0 +1,7 @@
+//! Messages to peers, from a call to the device.
+
+pub(crate) mod backlog;
+mod eager;
+mod flush;
+mod fragments;
+mod rendezvous;
