@@ -77,7 +77,7 @@ impl Interrupter {
     pub(crate) fn enter(&self, eventfd: Option<Arc<EventFd>>) -> Blocked<'_> {
         let mut calls = self.lock();
         let is_interrupted = AtomicBool::new(std::mem::take(&mut calls.is_pending));
-        let call = Arc::new(Call { is_interrupted, eventfd });
+        let call = Arc::new(InterruptedCall { is_interrupted, eventfd });
         calls.blocked.push(Arc::clone(&call));
         Blocked { interrupter: self, call, returns_nothing: false }
     }
@@ -91,10 +91,10 @@ struct Calls {
     /// An interrupt that has met no call yet.
     is_pending: bool,
     /// Bounded by the number of threads.
-    blocked: Vec<Arc<Call>>,
+    blocked: Vec<Arc<InterruptedCall>>,
 }
 
-struct Call {
+struct InterruptedCall {
     is_interrupted: AtomicBool,
     eventfd: Option<Arc<EventFd>>,
 }
@@ -102,7 +102,7 @@ struct Call {
 /// A call that is blocked, until this is dropped.
 pub(crate) struct Blocked<'a> {
     interrupter: &'a Interrupter,
-    call: Arc<Call>,
+    call: Arc<InterruptedCall>,
     returns_nothing: bool,
 }
 

@@ -45,7 +45,7 @@ pub(crate) enum Body {
 /// The mailboxes of one process.
 #[derive(Default)]
 pub(crate) struct Mailboxes {
-    state: Mutex<State>,
+    state: Mutex<MailboxState>,
     /// Whether there are letters to send. Each turn of progress reads it.
     has_outgoing: AtomicBool,
     /// Wakes the threads of the process that sleep.
@@ -53,7 +53,7 @@ pub(crate) struct Mailboxes {
 }
 
 #[derive(Default)]
-struct State {
+struct MailboxState {
     /// Number of mailboxes that were opened.
     opened: u64,
     open: HashMap<u64, Mailbox>,
@@ -63,10 +63,10 @@ struct State {
 
 enum Mailbox {
     Port { calls: VecDeque<(ProcessId, u64)> },
-    Line(Line),
+    Line(MailboxLine),
 }
 
-struct Line {
+struct MailboxLine {
     with: ProcessId,
     other: Other,
     said: VecDeque<Vec<u8>>,
@@ -92,7 +92,7 @@ impl Mailboxes {
         Mailboxes { sleeper, ..Mailboxes::default() }
     }
 
-    fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn with<R>(&self, change: impl FnOnce(&mut MailboxState) -> R) -> R {
         // Only a failed allocation can panic while the lock is held.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
@@ -101,7 +101,7 @@ impl Mailboxes {
     }
 
     fn open(self: &Arc<Self>, mailbox: Mailbox) -> Opened {
-        let number = self.with(|State { opened, open, .. }| {
+        let number = self.with(|MailboxState { opened, open, .. }| {
             let number = *opened;
             *opened += 1;
             open.insert(number, mailbox);
@@ -111,7 +111,7 @@ impl Mailboxes {
     }
 
     fn open_line(self: &Arc<Self>, with: ProcessId, other: Other) -> Opened {
-        let line = Line { with, other, said: VecDeque::new(), is_over: false };
+        let line = MailboxLine { with, other, said: VecDeque::new(), is_over: false };
         self.open(Mailbox::Line(line))
     }
 
@@ -138,9 +138,9 @@ impl Mailboxes {
     }
 }
 
-impl State {
+impl MailboxState {
     fn hear(&mut self, from: ProcessId, Letter { to, from: back, body }: Letter) {
-        let State { open, outgoing, .. } = self;
+        let MailboxState { open, outgoing, .. } = self;
         match (open.get_mut(&to), body) {
             (Some(Mailbox::Port { calls }), Body::Call) if calls.len() < CALLS_MAX => {
                 calls.push_back((from, back));
@@ -170,7 +170,7 @@ impl State {
     }
 }
 
-impl Line {
+impl MailboxLine {
     /// Whether it queues messages of this mailbox of this process.
     fn takes(&self, from: ProcessId, number: u64) -> bool {
         let is_other = match self.other {
@@ -209,7 +209,7 @@ impl Opened {
 
     /// Of a line: sends a message, or calls and keeps it until the call is answered.
     pub(crate) fn say(&self, bytes: &[u8]) {
-        self.mailboxes.with(|State { open, outgoing, .. }| {
+        self.mailboxes.with(|MailboxState { open, outgoing, .. }| {
             let Some(Mailbox::Line(line)) = open.get_mut(&self.number) else { return };
             match &mut line.other {
                 Other::Port(port, kept) => {
@@ -232,7 +232,7 @@ impl Opened {
     pub(crate) fn is_answered(&self) -> bool {
         self.mailboxes.with(|state| {
             let mailbox = state.open.get(&self.number);
-            matches!(mailbox, Some(Mailbox::Line(Line { other: Other::Line(_), .. })))
+            matches!(mailbox, Some(Mailbox::Line(MailboxLine { other: Other::Line(_), .. })))
         })
     }
 
@@ -256,7 +256,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let Opened { number, mailboxes } = self;
         let over = |to| Letter { to, from: *number, body: Body::Over };
-        let is_said = mailboxes.with(|State { open, outgoing, .. }| {
+        let is_said = mailboxes.with(|MailboxState { open, outgoing, .. }| {
             match open.remove(number) {
                 Some(Mailbox::Port { calls }) => {
                     outgoing.extend(calls.into_iter().map(|(process, line)| (process, over(line))));

@@ -35,11 +35,11 @@
 mod adapter;
 mod exhaust;
 mod history;
+mod limited_ends;
 mod oracle;
 mod payload;
 mod profile;
 mod program;
-mod room;
 mod run;
 mod shrink;
 mod violation;

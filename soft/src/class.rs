@@ -7,21 +7,21 @@ use crate::tag::Pattern;
 
 /// The bits that a pattern compares: a mask, and the source or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct MaskShape {
     pub(crate) mask: u64,
     /// All ones if the source is compared, otherwise zero.
     pub(crate) source_mask: u64,
 }
 
-impl Shape {
+impl MaskShape {
     /// Every bit of tag and source is compared.
-    pub(crate) const FULL: Shape = Shape { mask: u64::MAX, source_mask: u64::MAX };
+    pub(crate) const FULL: MaskShape = MaskShape { mask: u64::MAX, source_mask: u64::MAX };
     /// Nothing is compared: every message is accepted.
-    pub(crate) const ANY: Shape = Shape { mask: 0, source_mask: 0 };
+    pub(crate) const ANY: MaskShape = MaskShape { mask: 0, source_mask: 0 };
 
     /// Whether the compared bits are the same in both.
     #[inline]
-    pub(crate) fn same(self, a: Envelope, b: Envelope) -> bool {
+    pub(crate) fn same(self, a: TagAndSource, b: TagAndSource) -> bool {
         let tag = (a.tag ^ b.tag) & self.mask;
         let source = u64::from(a.source ^ b.source) & self.source_mask;
         tag | source == 0
@@ -30,29 +30,29 @@ impl Shape {
 
 /// The tag and source of a message, or those that a receive asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
+pub(crate) struct TagAndSource {
     pub(crate) tag: u64,
     pub(crate) source: u32,
 }
 
 /// The tag and source of a pattern, and the bits that it compares.
 #[inline]
-pub(crate) fn key_of(pattern: &Pattern) -> (Envelope, Shape) {
+pub(crate) fn key_of(pattern: &Pattern) -> (TagAndSource, MaskShape) {
     let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
-    let shape = Shape { mask: pattern.mask().0, source_mask };
+    let shape = MaskShape { mask: pattern.mask().0, source_mask };
     let source = pattern.source().map_or(0, |source| source.0);
-    (Envelope { tag: pattern.tag().0, source }, shape)
+    (TagAndSource { tag: pattern.tag().0, source }, shape)
 }
 
 /// The entries that classes index: their keys and their links.
 pub(crate) trait Keyed: Links {
-    fn envelope(&self, entry: u32) -> Envelope;
+    fn envelope(&self, entry: u32) -> TagAndSource;
 }
 
 /// The index of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct MaskClass {
-    pub(crate) shape: Shape,
+    pub(crate) shape: MaskShape,
     seed: KeySeed,
     index: KeyIndex,
 }
@@ -75,7 +75,7 @@ impl ListWork {
 }
 
 impl MaskClass {
-    pub(crate) fn new(shape: Shape, seeds: &mut SeedStream) -> Self {
+    pub(crate) fn new(shape: MaskShape, seeds: &mut SeedStream) -> Self {
         MaskClass { shape, seed: seeds.next_seed(), index: KeyIndex::new() }
     }
 
@@ -95,8 +95,8 @@ impl MaskClass {
 
     /// `spread` is [`spread`] of the source, which is the same for all classes.
     #[inline]
-    fn hash(&self, envelope: Envelope, spread: u64) -> u64 {
-        let Shape { mask, source_mask } = self.shape;
+    fn hash(&self, envelope: TagAndSource, spread: u64) -> u64 {
+        let MaskShape { mask, source_mask } = self.shape;
         self.seed.hash(envelope.tag & mask, spread & source_mask)
     }
 
@@ -106,7 +106,7 @@ impl MaskClass {
     pub(crate) fn remembered(
         &self,
         entries: &impl Keyed,
-        envelope: Envelope,
+        envelope: TagAndSource,
     ) -> Option<(CellPlace, u32)> {
         let remembered = self.index.remembered();
         remembered.filter(|&(_, first)| self.shape.same(entries.envelope(first), envelope))
@@ -114,7 +114,7 @@ impl MaskClass {
 
     /// Reads the home bucket of an envelope's key, but no entry yet.
     #[inline]
-    pub(crate) fn look(&self, envelope: Envelope, spread: u64) -> Look {
+    pub(crate) fn look(&self, envelope: TagAndSource, spread: u64) -> Look {
         self.index.look(self.hash(envelope, spread))
     }
 
@@ -132,7 +132,7 @@ impl MaskClass {
 
     /// The oldest entry of this class that accepts the envelope, and the cell of its key.
     #[inline]
-    pub(crate) fn find(&self, entries: &impl Keyed, envelope: Envelope, spread: u64) -> Probe {
+    pub(crate) fn find(&self, entries: &impl Keyed, envelope: TagAndSource, spread: u64) -> Probe {
         let hash = self.hash(envelope, spread);
         self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
@@ -143,7 +143,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Keyed,
         entry: u32,
-        envelope: Envelope,
+        envelope: TagAndSource,
         work: &mut ListWork,
     ) {
         work.inspected += 1;
@@ -161,7 +161,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Keyed,
         entry: u32,
-        envelope: Envelope,
+        envelope: TagAndSource,
         hash: u64,
         work: &mut ListWork,
     ) {
@@ -186,7 +186,7 @@ impl MaskClass {
         }
         let MaskClass { shape, seed, index } = self;
         let hash_of = |other| {
-            let Envelope { tag, source } = entries.envelope(other);
+            let TagAndSource { tag, source } = entries.envelope(other);
             seed.hash(tag & shape.mask, spread(source) & shape.source_mask)
         };
         if grows {
@@ -203,7 +203,7 @@ impl MaskClass {
     pub(crate) fn take(
         &mut self,
         entries: &mut impl Keyed,
-        envelope: Envelope,
+        envelope: TagAndSource,
         work: &mut ListWork,
     ) -> u32 {
         work.inspected += 1;
@@ -223,7 +223,7 @@ impl MaskClass {
     pub(crate) fn at_home(
         &self,
         entries: &impl Keyed,
-        envelope: Envelope,
+        envelope: TagAndSource,
         look: Look,
         work: &mut ListWork,
     ) -> Option<(CellPlace, u32)> {
@@ -243,7 +243,7 @@ impl MaskClass {
     fn take_farther(
         &mut self,
         entries: &mut impl Keyed,
-        envelope: Envelope,
+        envelope: TagAndSource,
         work: &mut ListWork,
     ) -> u32 {
         let probe = self.find(entries, envelope, spread(envelope.source));
@@ -337,7 +337,7 @@ mod situations {
 
     impl MaskClass {
         /// The result of a search for an envelope's key, and the key's first entry.
-        pub(crate) fn lookup(&self, entries: &impl Keyed, envelope: Envelope) -> (Lookup, u32) {
+        pub(crate) fn lookup(&self, entries: &impl Keyed, envelope: TagAndSource) -> (Lookup, u32) {
             let spread = spread(envelope.source);
             let look = self.look(envelope, spread);
             let first = self.find(entries, envelope, spread).entry;
@@ -370,7 +370,7 @@ mod tests {
     use crate::link::ChainLink;
 
     struct Plain {
-        keys: Vec<Envelope>,
+        keys: Vec<TagAndSource>,
         links: Vec<ChainLink>,
     }
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     impl Keyed for Plain {
-        fn envelope(&self, entry: u32) -> Envelope {
+        fn envelope(&self, entry: u32) -> TagAndSource {
             self.keys[entry as usize]
         }
     }
@@ -393,11 +393,11 @@ mod tests {
     /// There are two entries per key, and a seed under which all keys have one hash.
     #[test]
     fn a_class_with_the_worst_seed_gets_a_new_one() {
-        let keys: Vec<_> = (0..2000).map(|i| Envelope { tag: i % 1000, source: 0 }).collect();
+        let keys: Vec<_> = (0..2000).map(|i| TagAndSource { tag: i % 1000, source: 0 }).collect();
         let links = (0..2000).map(ChainLink::alone).collect();
         let mut entries = Plain { links, keys };
         let mut work = ListWork::new(1);
-        let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
+        let mut class = MaskClass::new(MaskShape::FULL, &mut work.seeds);
         class.seed = KeySeed::WORST;
         for entry in 0..2000 {
             let envelope = entries.envelope(entry);

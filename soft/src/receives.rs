@@ -1,6 +1,6 @@
 //! Posted receives outside the short list, in one class for each set of bits that they compare.
 
-use crate::class::{Envelope, Keyed, ListWork, MaskClass, Shape};
+use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagAndSource};
 use crate::hash;
 use crate::index::{CellPlace, KeyIndex, Look};
 use crate::link::{self, ChainLink, Links, NIL};
@@ -84,8 +84,8 @@ impl<T: Copy> Links for Receives<T> {
 
 impl<T: Copy> Keyed for Receives<T> {
     #[inline]
-    fn envelope(&self, entry: u32) -> Envelope {
-        Envelope { tag: self.entry(entry).tag.0, source: self.extra(entry) }
+    fn envelope(&self, entry: u32) -> TagAndSource {
+        TagAndSource { tag: self.entry(entry).tag.0, source: self.extra(entry) }
     }
 }
 
@@ -142,7 +142,7 @@ struct Scanned {
     first: u32,
     len: usize,
     /// The shapes of scanned receives, by slot; empty until there is one.
-    shapes: Vec<Shape>,
+    shapes: Vec<MaskShape>,
 }
 
 /// The size of the memory of class numbers. Shapes that share a place in it are searched in all
@@ -162,7 +162,7 @@ pub(crate) struct Classes {
 
 /// The place in the memory for a shape's class.
 #[inline]
-fn memory_place(shape: Shape) -> usize {
+fn memory_place(shape: MaskShape) -> usize {
     let mixed = (shape.mask ^ shape.source_mask >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - REMEMBERED_BITS)) as usize
 }
@@ -196,7 +196,7 @@ impl Classes {
     }
 
     /// Whether a class with an index and receives has this shape.
-    pub(crate) fn have(&self, shape: Shape) -> bool {
+    pub(crate) fn have(&self, shape: MaskShape) -> bool {
         self.in_use().any(|class| class.shape == shape)
     }
 
@@ -206,7 +206,7 @@ impl Classes {
 
     pub(crate) fn bytes(&self) -> usize {
         let indexes: usize = self.known.iter().map(MaskClass::bytes).sum();
-        indexes + self.scanned.shapes.capacity() * size_of::<Shape>()
+        indexes + self.scanned.shapes.capacity() * size_of::<MaskShape>()
     }
 
     pub(crate) fn longest_probe(&self) -> usize {
@@ -215,7 +215,7 @@ impl Classes {
 
     /// The number of the class of this shape.
     #[inline]
-    pub(crate) fn number_of(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
+    pub(crate) fn number_of(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
         let number = self.remembered[memory_place(shape)];
         match self.known.get(usize::from(number)) {
             Some(known) if known.shape == shape => u32::from(number),
@@ -225,7 +225,7 @@ impl Classes {
 
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn look_up(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
+    fn look_up(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
         let number = match self.known.iter().position(|known| known.shape == shape) {
             Some(class) => class as u32,
             None => self.new_class(shape, work),
@@ -237,7 +237,7 @@ impl Classes {
     #[cold]
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn new_class(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
+    fn new_class(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
         let class = MaskClass::new(shape, &mut work.seeds);
         if self.known.len() < MAX_CLASSES {
             self.known.push(class);
@@ -259,9 +259,9 @@ impl Classes {
         &mut self,
         receives: &mut Receives<T>,
         entry: u32,
-        envelope: Envelope,
+        envelope: TagAndSource,
         class: u32,
-        shape: Shape,
+        shape: MaskShape,
         work: &mut ListWork,
     ) {
         self.active |= 1 << class;
@@ -284,7 +284,7 @@ impl Classes {
     pub(crate) fn take_of_one<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         work: &mut ListWork,
     ) -> u32 {
         match self.known.get_mut(self.active.trailing_zeros() as usize) {
@@ -305,7 +305,7 @@ impl Classes {
     pub(crate) fn take_of_several<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         work: &mut ListWork,
     ) -> u32 {
         // With wildcards there are mostly two classes. Comparing them directly is faster than a
@@ -347,7 +347,7 @@ impl Classes {
     fn take_of_many<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         work: &mut ListWork,
     ) -> u32 {
         work.scans += u64::from(self.scanned.len != 0);
@@ -363,7 +363,7 @@ impl Classes {
     pub(crate) fn find<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         steps: &mut u64,
     ) -> FoundReceive {
         const CELLS: u32 = KeyIndex::CELLS_MAX;
@@ -426,7 +426,7 @@ impl Classes {
     fn find_farther<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         first_class: usize,
         mut best: FoundReceive,
     ) -> (FoundReceive, u64) {
@@ -453,7 +453,7 @@ impl Classes {
     fn find_scanned<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: Envelope,
+        message: TagAndSource,
         best: FoundReceive,
         steps: &mut u64,
     ) -> FoundReceive {
@@ -551,7 +551,7 @@ impl Classes {
     }
 
     /// The bits that a receive compares.
-    pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> Shape {
+    pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> MaskShape {
         match self.known.get(receives.entry(entry).order.class() as usize) {
             Some(known) => known.shape,
             None => self.scanned.shapes[entry as usize],
@@ -559,9 +559,14 @@ impl Classes {
     }
 
     #[cold]
-    fn append_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32, shape: Shape) {
+    fn append_scanned<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        entry: u32,
+        shape: MaskShape,
+    ) {
         if self.scanned.shapes.len() <= entry as usize {
-            self.scanned.shapes.resize(entry as usize + 1, Shape::ANY);
+            self.scanned.shapes.resize(entry as usize + 1, MaskShape::ANY);
         }
         self.scanned.shapes[entry as usize] = shape;
         if self.scanned.first == NIL {

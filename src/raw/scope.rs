@@ -163,9 +163,9 @@ impl Drop for AbortOnUnwind {
 }
 
 /// Ends the scope's operations also when the closure panics.
-struct End<'a, 'scope, 'env, A: Access>(&'a Scope<'scope, 'env, A>);
+struct EndGuard<'a, 'scope, 'env, A: Access>(&'a Scope<'scope, 'env, A>);
 
-impl<A: Access> Drop for End<'_, '_, '_, A> {
+impl<A: Access> Drop for EndGuard<'_, '_, '_, A> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -200,7 +200,7 @@ impl<A: Access> WorkerOf<A> {
             scope: PhantomData,
             env: PhantomData,
         };
-        let _end = End(&scope);
+        let _end = EndGuard(&scope);
         f(&scope)
     }
 }

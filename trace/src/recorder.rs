@@ -54,14 +54,14 @@ pub struct Recorder {
     /// `None`: it has stopped, since there was no space.
     journal: Option<Journal>,
     /// What the slots hold.
-    shapes: Box<[Shape; SLOTS]>,
+    shapes: Box<[SlotContents; SLOTS]>,
     /// The last probe that found nothing.
     idle: Idle,
 }
 
 /// What a slot holds. A slot that is empty has no flag and no mask, which no shape has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Shape {
+struct SlotContents {
     /// Flags and source, as they stand in a record.
     first: u64,
     tag: u64,
@@ -93,7 +93,7 @@ impl Recorder {
         let about: String = about.chars().take(ABOUT_MAX).collect();
         let header = format!("{HEADER}\n{about}\n");
         let journal = Journal::create(file, header.as_bytes(), Kind::Block as u64, bytes_max)?;
-        let shapes = Box::new([Shape::default(); SLOTS]);
+        let shapes = Box::new([SlotContents::default(); SLOTS]);
         Ok(Self { journal: Some(journal), shapes, idle: Idle::default() })
     }
 
@@ -157,8 +157,8 @@ impl Recorder {
 
     /// The slot of a shape, as it stands in a record.
     #[inline]
-    fn slot(&mut self, shape: Shape) -> u64 {
-        let Shape { first, tag, length, mask } = shape;
+    fn slot(&mut self, shape: SlotContents) -> u64 {
+        let SlotContents { first, tag, length, mask } = shape;
         let mixed = tag ^ mask.rotate_left(17) ^ first.rotate_left(7) ^ length.rotate_left(43);
         // The top 8 bits of a product depend on all bits of its factor.
         let slot = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
@@ -171,8 +171,8 @@ impl Recorder {
     }
 
     #[inline(never)]
-    fn define(&mut self, slot: u64, shape: Shape) {
-        let Shape { first, tag, length, mask } = shape;
+    fn define(&mut self, slot: u64, shape: SlotContents) {
+        let SlotContents { first, tag, length, mask } = shape;
         let first = Kind::Shape as u64 | slot | first;
         if first & flag::MASKED == 0 {
             self.append([first, tag, length]);
@@ -190,7 +190,7 @@ impl Recorder {
             first |= u64::from(source.0) << 32 | flag::SOURCE;
             first |= if is_sole { flag::SOLE } else { 0 };
         }
-        self.slot(Shape { first, tag, length, mask })
+        self.slot(SlotContents { first, tag, length, mask })
     }
 
     /// The slot of a message.
@@ -198,7 +198,7 @@ impl Recorder {
     fn envelope(&mut self, status: &Envelope) -> u64 {
         let Envelope { source, tag, length, .. } = *status;
         let first = u64::from(source.0) << 32 | flag::SOURCE;
-        self.slot(Shape { first, tag: tag.0, length, mask: u64::MAX })
+        self.slot(SlotContents { first, tag: tag.0, length, mask: u64::MAX })
     }
 
     fn probe(&mut self, kind: Kind, message: Option<u32>, pattern: &Pattern) {

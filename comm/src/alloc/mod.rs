@@ -30,8 +30,6 @@
 //! Points 3 and 4 are new. And the flags of the round tell exhaustion from fragmentation, for which
 //! MPICH needs another reduction.
 
-#[cfg(test)]
-mod explore;
 mod resting;
 mod shared_mask;
 #[cfg(test)]

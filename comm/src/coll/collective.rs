@@ -47,11 +47,11 @@ enum Begin<'a, N: Net, T> {
         /// Makes the result of the bytes that the operation gives.
         result: fn(Vec<u8>) -> T,
     },
-    Other(Box<dyn Operation<N, T> + 'a>),
+    Other(Box<dyn DeferredCall<N, T> + 'a>),
 }
 
 /// An operation that has not begun.
-trait Operation<N: Net, T> {
+trait DeferredCall<N: Net, T> {
     fn start(self: Box<Self>) -> CollRequest<N, T>;
 
     /// Carries the operation out. Blocks.
@@ -60,7 +60,7 @@ trait Operation<N: Net, T> {
     }
 }
 
-impl<N: Net, T, F: FnOnce() -> CollRequest<N, T>> Operation<N, T> for F {
+impl<N: Net, T, F: FnOnce() -> CollRequest<N, T>> DeferredCall<N, T> for F {
     fn start(self: Box<Self>) -> CollRequest<N, T> {
         self()
     }
@@ -72,7 +72,7 @@ struct OfMachine<'a, N: Net, F> {
     machine: F,
 }
 
-impl<N, M, F> Operation<N, M::Output> for OfMachine<'_, N, F>
+impl<N, M, F> DeferredCall<N, M::Output> for OfMachine<'_, N, F>
 where
     N: Net,
     M: Machine<N> + 'static,

@@ -23,25 +23,25 @@ const PLACES: usize = 4;
 
 /// The arguments that a plan depends on, besides the communicator and the operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct PlanKey {
     root: u32,
     length: usize,
     /// The width of the values, and whether the operation is commutative.
     op: Option<(usize, bool)>,
 }
 
-impl Shape {
+impl PlanKey {
     /// `None`: the call is too large, so its plan is not kept.
     fn of(call: &Call) -> Option<Self> {
         let Call { root, data, sends, receives, op, .. } = call;
         let is_small = data.len() <= LENGTH_MAX && sends.is_empty() && receives.is_empty();
         let op = op.as_ref().map(|op| (op.width(), op.is_commutative()));
-        is_small.then_some(Shape { root: *root, length: data.len(), op })
+        is_small.then_some(PlanKey { root: *root, length: data.len(), op })
     }
 }
 
 struct Repeat<N: Net> {
-    shape: Shape,
+    shape: PlanKey,
     /// Bytes of memory that the plan works on.
     length: usize,
     exchange: Exchange,
@@ -80,7 +80,7 @@ impl<N: Net> Repeats<N> {
         plan: impl FnOnce(Call) -> Result<Exchange, Error>,
         renumber: impl FnOnce(&mut Channel),
     ) -> Result<Vec<u8>, Error> {
-        let Some(shape) = Shape::of(&call) else { return driver.run(plan(call)?) };
+        let Some(shape) = PlanKey::of(&call) else { return driver.run(plan(call)?) };
         let places = &mut self.0[call.coll as usize];
         match places.iter().position(|repeat| repeat.shape == shape) {
             Some(at) => {

@@ -28,14 +28,14 @@ use crate::net::Net;
 
 /// Allocates an id together with all members of a channel.
 pub(crate) struct Allocating {
-    part: Part,
+    part: AllocatingPart,
     /// The last round that has begun.
     round: Exchange,
     stage: AllocatingStage,
 }
 
 /// One member's part in an allocation.
-struct Part {
+struct AllocatingPart {
     /// Tells this allocation apart from all others.
     key: Key,
     channel: Channel,
@@ -87,7 +87,7 @@ impl Allocating {
         // This is a placeholder. The first round is made when the operation has its turn, because a
         // member must offer no ids before.
         let round = Exchange::new(channel.clone(), Plan::default(), None).after(failure);
-        let part = Part { key, channel, rounds: 0 };
+        let part = AllocatingPart { key, channel, rounds: 0 };
         Allocating { part, round, stage: AllocatingStage::Reducing(allocation) }
     }
 
@@ -103,7 +103,7 @@ impl Allocating {
     }
 }
 
-impl Part {
+impl AllocatingPart {
     /// Stops waiting for partners that have left before this round.
     fn give_up_on_leavers<N: Net>(&self, io: &mut MachineIo<'_, N>, round: &mut Exchange) {
         for at in 0..io.ft.left(self.key).len() {

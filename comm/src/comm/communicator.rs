@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::alloc::OwnedId;
 use crate::coll::{Bound, Repeats, SharedMembers};
-use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Part, Pending, Request};
+use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Pending, Request, TagPart};
 use crate::driver::{ResultSlot, Turn};
 use crate::error::Error;
 use crate::ft::Life;
@@ -76,9 +76,9 @@ impl<N: Net> Comm<N> {
         let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
         let numbers = |part| Arc::new(Numbers::new(first, part));
         let (numbers, shared_numbers) = match bound.attached::<Arc<SharedMembers>>() {
-            None => (numbers(Part::All), None),
+            None => (numbers(TagPart::All), None),
             Some(_) => {
-                let [even, odd] = [false, true].map(|is_odd| numbers(Part::Half { is_odd }));
+                let [even, odd] = [false, true].map(|is_odd| numbers(TagPart::Half { is_odd }));
                 (even, Some(odd))
             }
         };

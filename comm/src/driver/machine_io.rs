@@ -11,13 +11,13 @@ use super::channel::Channel;
 /// A message of up to this many bytes is sent as a copy, and its send has no end to wait for.
 pub(crate) const INJECT_MAX: usize = 4096;
 
-enum Operation<N: Net> {
+enum MachineTransfer<N: Net> {
     Send(N::Send),
     Receive(N::Receive),
 }
 
 /// The sends and receives that one machine has under way.
-pub(crate) struct Operations<N: Net>(Vec<Option<Operation<N>>>);
+pub(crate) struct Operations<N: Net>(Vec<Option<MachineTransfer<N>>>);
 
 impl<N: Net> Default for Operations<N> {
     fn default() -> Self {
@@ -86,7 +86,7 @@ impl<N: Net> MachineIo<'_, N> {
         let (process, tag) = channel.destination(to, marked)?;
         self.ft.greet(self.net, process);
         let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
-        Ok(self.keep(Operation::Send(send)))
+        Ok(self.keep(MachineTransfer::Send(send)))
     }
 
     /// Receives up to `room` bytes from a member.
@@ -123,12 +123,12 @@ impl<N: Net> MachineIo<'_, N> {
         } else {
             self.net.receive(pattern, room)
         };
-        Ok(self.keep(Operation::Receive(receive)))
+        Ok(self.keep(MachineTransfer::Receive(receive)))
     }
 
     /// Asks to cancel a receive. It still ends, and must be tested until then.
     pub(crate) fn cancel(&mut self, handle: Handle) {
-        if let Some(Some(Operation::Receive(receive))) = self.operations.0.get_mut(handle.0) {
+        if let Some(Some(MachineTransfer::Receive(receive))) = self.operations.0.get_mut(handle.0) {
             self.net.cancel(receive);
         }
     }
@@ -149,10 +149,10 @@ impl<N: Net> MachineIo<'_, N> {
         };
         let mut sender = None;
         let ended = match slot.as_mut()? {
-            Operation::Send(send) => self.net.test_send(send).map(|ended| {
+            MachineTransfer::Send(send) => self.net.test_send(send).map(|ended| {
                 ended.map(|buffer| Ended { data: buffer.into_vec(), length: 0, marked: false })
             }),
-            Operation::Receive(receive) => self.net.test_receive(receive).map(|ended| {
+            MachineTransfer::Receive(receive) => self.net.test_receive(receive).map(|ended| {
                 ended.map(|arrived| {
                     let marked = channel.is_marked(arrived.envelope.tag);
                     let length = arrived.envelope.length;
@@ -174,7 +174,7 @@ impl<N: Net> MachineIo<'_, N> {
         Some(ended.map_err(|failed| channel.error(failed.error)))
     }
 
-    fn keep(&mut self, operation: Operation<N>) -> Handle {
+    fn keep(&mut self, operation: MachineTransfer<N>) -> Handle {
         let slots = &mut self.operations.0;
         let free = slots.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {

@@ -25,7 +25,7 @@ pub(crate) use buffered::BUFFER_OVERHEAD;
 pub(crate) use channel::{Channel, in_group, unpackable};
 pub(crate) use machine::{Machine, ResultSlot};
 pub(crate) use machine_io::{Ended, Handle, INJECT_MAX, MachineIo, Operations};
-pub(crate) use numbers::{Numbers, Part, Turn, numbers};
+pub(crate) use numbers::{Numbers, TagPart, Turn, numbers};
 pub use request::{Pending, Request};
 pub(crate) use shared::{Driver, DriverState, Settings};
 pub(crate) use waiting::Waiting;

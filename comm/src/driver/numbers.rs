@@ -29,7 +29,7 @@ pub(crate) fn numbers(tags: TagLayout) -> u32 {
 
 /// Which tags belong to some numbers of a communicator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum TagPart {
     All,
     /// The even tags, or the odd ones. Members stop at different calls to take numbers for
     /// operations in shared memory, so these operations have numbers of their own.
@@ -48,11 +48,11 @@ pub(crate) struct Numbers {
     ended: Mutex<BTreeSet<u32>>,
     /// Whether an operation waits until another one has ended.
     is_awaited: AtomicBool,
-    part: Part,
+    part: TagPart,
 }
 
 impl Numbers {
-    pub(crate) fn new(first: u32, part: Part) -> Self {
+    pub(crate) fn new(first: u32, part: TagPart) -> Self {
         Numbers {
             next: AtomicU32::new(first),
             lowest: AtomicU32::new(first),
@@ -109,8 +109,8 @@ impl Turn {
     /// The low bits of the tags of the operation's messages.
     pub(crate) fn tag(&self, tags: TagLayout) -> u32 {
         let number = match self.numbers.part {
-            Part::All => self.number(),
-            Part::Half { is_odd } => self.number() << 1 | u32::from(is_odd),
+            TagPart::All => self.number(),
+            TagPart::Half { is_odd } => self.number() << 1 | u32::from(is_odd),
         };
         number & (numbers(tags) - 1)
     }
@@ -118,7 +118,7 @@ impl Turn {
     /// Whether the operation may begin: no operation with the same tag is under way.
     pub(crate) fn has_come(&self, tags: TagLayout) -> bool {
         let all = numbers(tags);
-        self.is_within(if matches!(self.numbers.part, Part::All) { all } else { all / 2 })
+        self.is_within(if matches!(self.numbers.part, TagPart::All) { all } else { all / 2 })
     }
 
     /// Whether no operation that is `most` or more numbers earlier is under way.
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_number_has_its_turn_when_all_of_the_same_bits_have_ended() {
         // Across the wrap.
-        let numbers = Arc::new(Numbers::new(u32::MAX - 2, Part::All));
+        let numbers = Arc::new(Numbers::new(u32::MAX - 2, TagPart::All));
         let turns: Vec<Turn> = (0..8).map(|_| Turn::next(&numbers, None)).collect();
         let come = |turns: &[Turn]| turns.iter().filter(|turn| turn.is_within(4)).count();
         assert_eq!(come(&turns), 4);

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;
 
-use super::agreeing::Agree;
+use super::agree_machine::Agree;
 
 /// The result of an agreement. It is the same at all living members.
 #[derive(Clone, Debug, PartialEq, Eq)]

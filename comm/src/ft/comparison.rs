@@ -36,7 +36,7 @@ struct Exchanged {
     is_received: bool,
 }
 
-struct Fault<N: Net> {
+struct UnequalValue<N: Net> {
     error: Error,
     difference: Difference,
     /// The messages that tell others, until they have left.
@@ -49,7 +49,7 @@ pub(super) struct Comparison<N: Net> {
     exchanged: Vec<Exchanged>,
     /// The processes of other jobs with other settings.
     unequal: HashMap<ProcessId, Error>,
-    fault: Option<Fault<N>>,
+    fault: Option<UnequalValue<N>>,
 }
 
 impl<N: Net> Comparison<N> {
@@ -127,7 +127,7 @@ impl<N: Net> Comparison<N> {
         else {
             return;
         };
-        let mut fault = Fault { error, difference, telling: Vec::new() };
+        let mut fault = UnequalValue { error, difference, telling: Vec::new() };
         fault.pass_on(net, (context, registry), true);
         self.fault = Some(fault);
     }
@@ -165,7 +165,7 @@ impl<N: Net> Comparison<N> {
     }
 }
 
-impl<N: Net> Fault<N> {
+impl<N: Net> UnequalValue<N> {
     fn tell(&mut self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
         let bytes = Control::Unequal(self.difference).to_bytes(net);
         self.telling.push(context.send_kept(net, to, bytes));

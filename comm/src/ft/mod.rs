@@ -36,8 +36,8 @@
 //! [`Comm::shrink`]: crate::Comm::shrink
 
 mod agree;
-mod agreeing;
-mod agreements;
+mod agree_machine;
+mod agreement_table;
 mod attempts;
 mod calls;
 mod comparison;
@@ -59,7 +59,7 @@ mod tests;
 mod wire;
 
 pub(crate) use agree::Value;
-pub(crate) use agreeing::Agree;
+pub(crate) use agree_machine::Agree;
 pub use calls::Agreed;
 pub(crate) use control::Invitation;
 pub(crate) use key::{Key, epoch};

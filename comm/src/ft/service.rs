@@ -19,7 +19,7 @@ use crate::mailbox::Mailboxes;
 use crate::net::{Net, ProcessId};
 
 use super::agree::{AgreeMessage, Value};
-use super::agreements::{AgreementName, Agreements};
+use super::agreement_table::{AgreementName, Agreements};
 use super::attempts::{Attempts, InvitationAnswer};
 use super::comparison::Comparison;
 use super::control::{Control, Invitation};

@@ -14,7 +14,7 @@ use crate::ids::Sub;
 use crate::net::Net;
 
 use super::agree::Value;
-use super::agreeing::Agree;
+use super::agree_machine::Agree;
 use super::key::epoch;
 use super::life::Life;
 

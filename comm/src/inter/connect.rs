@@ -19,7 +19,7 @@ use crate::net::{Net, ProcessName};
 use crate::runtime::Runtime;
 
 use super::accepting::Accepting;
-use super::creating::AttemptStart;
+use super::create_machine::AttemptStart;
 use super::intercomm::InterComm;
 use super::leader_link::{LeaderLink, PortLine};
 use super::uniformity::Uniformity;

@@ -14,7 +14,7 @@ use crate::net::Net;
 
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
-use super::creating::{AttemptStart, CreatePlan, Creating};
+use super::create_machine::{AttemptStart, CreatePlan, Creating};
 use super::intercomm::InterComm;
 use super::leader_link::LeaderLink;
 use super::uniformity::Uniformity;

@@ -10,7 +10,7 @@
 //! | `intercomm` | [`InterComm`], the handle |
 //! | `create`, `connect`, `spawn` | the calls that create one: from two leaders in one communicator, at a port, with a new job |
 //! | `split` | the calls that make intercommunicators of parts of one |
-//! | `creating` | the state machine that carries out a creation, in numbered steps |
+//! | `create_machine` | the state machine that carries out a creation, in numbered steps |
 //! | `leader_link`, `accepting`, `description` | how the two leaders communicate, and what they send |
 //! | `allocate` | a context id that all living members of a group get, or none |
 //! | `of_comm`, `coll`, `attributes` | communication, collective operations, attributes and error handlers |
@@ -23,7 +23,7 @@ mod attributes;
 mod coll;
 mod connect;
 mod create;
-mod creating;
+mod create_machine;
 mod description;
 mod intercomm;
 mod leader_link;

@@ -43,7 +43,7 @@ pub(super) struct Reclaim {
 }
 
 /// What becomes of a message.
-enum Place {
+enum MessagePlace {
     /// No receive was posted for it yet.
     Unexpected,
     /// This receive gets it, now.
@@ -126,17 +126,17 @@ impl Offload {
             self.shadow.other_device();
         }
         let place = if self.waiting.holds_up(peer) {
-            Place::Behind
+            MessagePlace::Behind
         } else {
             self.place(state, status.tag, peer, through_list)
         };
         tell_match(state, &place, &status);
-        if let Place::Receive(request) = place {
+        if let MessagePlace::Receive(request) = place {
             state.deliver_here(request, status, ack, payload);
             self.searched(through_list);
         } else {
             let message = state.unexpected.store(&status, ack, payload);
-            if let Place::Unexpected = place {
+            if let MessagePlace::Unexpected = place {
                 state.push_unexpected(message);
                 self.searched(through_list);
                 state.grant_credit(peer);
@@ -273,42 +273,45 @@ impl Offload {
         tag: Tag,
         peer: PeerId,
         through_list: bool,
-    ) -> Place {
+    ) -> MessagePlace {
         let Some(handle) = state.posted.first_match(tag, SourceId(peer.0)) else {
-            return Place::Unexpected;
+            return MessagePlace::Unexpected;
         };
-        let Some((_, index)) = state.posted.get(handle) else { return Place::Unexpected };
+        let Some((_, index)) = state.posted.get(handle) else { return MessagePlace::Unexpected };
         let place = match self.shadow.take(index, through_list) {
-            Take::Wait => return Place::Wait(index),
+            Take::Wait => return MessagePlace::Wait(index),
             Take::Software(why) => {
                 state.counters.not_offloaded.count(why);
-                state.requests.matched(index).map(|matched| Place::Receive(matched.request()))
+                state
+                    .requests
+                    .matched(index)
+                    .map(|matched| MessagePlace::Receive(matched.request()))
             }
             Take::Reclaim { slot, handle, why } => {
-                Some(Place::Reclaim { index, slot, handle, why })
+                Some(MessagePlace::Reclaim { index, slot, handle, why })
             }
         };
         let _ = state.posted.cancel(handle);
-        place.unwrap_or(Place::Unexpected)
+        place.unwrap_or(MessagePlace::Unexpected)
     }
 
     /// Has a message wait for what the NIC says, or behind one that does.
     fn hold(
         &mut self,
         state: &mut ProtocolState,
-        place: Place,
+        place: MessagePlace,
         waiting: WaitingMessage,
         peer: PeerId,
     ) {
         match place {
-            Place::Reclaim { index, slot, handle, why } => {
+            MessagePlace::Reclaim { index, slot, handle, why } => {
                 let message = waiting.message;
                 self.reclaims.push_back(Reclaim { handle, slot, why, message });
                 self.searched(waiting.through_list);
                 // Others may wait for a delete that was not sent yet.
                 self.search_on(state, index);
             }
-            Place::Wait(index) => self.waiting.wait_for(index, peer, waiting),
+            MessagePlace::Wait(index) => self.waiting.wait_for(index, peer, waiting),
             _ => self.waiting.wait_behind(peer, waiting),
         }
     }
@@ -351,13 +354,13 @@ impl Offload {
         let place = self.place(state, tag, source, through_list);
         tell_match(state, &place, &status);
         match place {
-            Place::Receive(request) => state.deliver_waiting(request, key),
-            Place::Unexpected | Place::Behind => state.list_unexpected(key),
-            place @ Place::Reclaim { .. } => {
+            MessagePlace::Receive(request) => state.deliver_waiting(request, key),
+            MessagePlace::Unexpected | MessagePlace::Behind => state.list_unexpected(key),
+            place @ MessagePlace::Reclaim { .. } => {
                 self.hold(state, place, waiting, source);
                 return true;
             }
-            place @ Place::Wait(_) => {
+            place @ MessagePlace::Wait(_) => {
                 self.hold(state, place, waiting, source);
                 return false;
             }
@@ -538,11 +541,11 @@ impl Offload {
 }
 
 /// Tells the observer of a message that has its receive.
-fn tell_match(state: &mut ProtocolState, place: &Place, status: &Status) {
+fn tell_match(state: &mut ProtocolState, place: &MessagePlace, status: &Status) {
     let receive = match place {
-        Place::Receive(request) => request.index(),
-        Place::Reclaim { index, .. } => *index,
-        Place::Unexpected | Place::Wait(_) | Place::Behind => return,
+        MessagePlace::Receive(request) => request.index(),
+        MessagePlace::Reclaim { index, .. } => *index,
+        MessagePlace::Unexpected | MessagePlace::Wait(_) | MessagePlace::Behind => return,
     };
     state.observer.tell(|observer| observer.matched(receive, status, false));
 }

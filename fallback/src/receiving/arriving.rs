@@ -10,12 +10,12 @@ pub(crate) struct Arriving {
     pub(crate) status: Status,
     /// Bytes of it that are here, less than its length.
     pub(crate) received: usize,
-    pub(crate) place: Place,
+    pub(crate) place: FragmentPlace,
 }
 
 /// Where the fragments of a message are put.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum FragmentPlace {
     /// Into the buffer of a receive, which is matched.
     Receive(RequestId),
     /// Into the store.

@@ -21,7 +21,7 @@ use tagmatch_soft::SourceId;
 
 use crate::error::Fault;
 use crate::peers::credit::Amount;
-use crate::receiving::arriving::{Arriving, Place};
+use crate::receiving::arriving::{Arriving, FragmentPlace};
 use crate::receiving::store::Stored;
 use crate::requests::request::{RequestId, Status};
 use crate::slices;
@@ -73,8 +73,10 @@ pub(crate) fn arrived(
         return Err(WireError::Fragment("goes beyond the end of its message"));
     }
     let room = match &mut arriving.place {
-        Place::Receive(request) => state.requests.get_mut(*request).and_then(|l| l.buffer.room()),
-        Place::Store(stored) => Some(stored.bytes_mut().into()),
+        FragmentPlace::Receive(request) => {
+            state.requests.get_mut(*request).and_then(|l| l.buffer.room())
+        }
+        FragmentPlace::Store(stored) => Some(stored.bytes_mut().into()),
     };
     // A part of the message may lie beyond the end of a buffer that is too short.
     let rest = room.and_then(|room| {
@@ -90,7 +92,7 @@ pub(crate) fn arrived(
     let cost = arriving.cost();
     let Arriving { status, place, .. } = *arriving;
     match place {
-        Place::Receive(request) => {
+        FragmentPlace::Receive(request) => {
             if let Some(line) = state.requests.get_mut(request) {
                 let mut buffer = std::mem::take(&mut line.buffer);
                 buffer.unpack(end);
@@ -99,7 +101,7 @@ pub(crate) fn arrived(
             state.freed(peer, cost);
             Ok(None)
         }
-        Place::Store(stored) => Ok(Some((status, stored))),
+        FragmentPlace::Store(stored) => Ok(Some((status, stored))),
     }
 }
 
@@ -116,8 +118,8 @@ fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<Arriving>, Wir
         return Err(WireError::Credit { bytes: cost.bytes });
     }
     let place = match take_receive(state, &status) {
-        Some(request) => Place::Receive(request),
-        None => Place::Store(state.unexpected.reserve(size)),
+        Some(request) => FragmentPlace::Receive(request),
+        None => FragmentPlace::Store(state.unexpected.reserve(size)),
     };
     Ok(Box::new(Arriving { status, received: 0, place }))
 }
@@ -152,13 +154,13 @@ pub(crate) fn lose(state: &mut ProtocolState, peer: PeerId, fault: Fault) {
     let Some(arriving) = state.peer_mut(peer).arriving.take() else { return };
     let cost = arriving.cost();
     match arriving.place {
-        Place::Receive(request) => {
+        FragmentPlace::Receive(request) => {
             if let Some(line) = state.requests.get_mut(request) {
                 line.buffer.unpack(0);
             }
             state.requests.fail(request, fault);
         }
-        Place::Store(stored) => state.unexpected.free(cost, stored),
+        FragmentPlace::Store(stored) => state.unexpected.free(cost, stored),
     }
     state.freed(peer, cost);
 }

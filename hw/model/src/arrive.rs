@@ -2,7 +2,7 @@
 
 use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 use crate::fault::Fault;
-use crate::list::Entry;
+use crate::list::ModelEntry;
 use crate::nic::Nic;
 use crate::slots::Handle;
 use crate::transfers::{HEADERS_BYTES, QUEUE_PAIR_FAILED, Transfer, TransferState};
@@ -158,7 +158,7 @@ impl Nic {
     }
 
     /// The completion of a match whose data is there.
-    fn matched(message: &Arrival, tmh: Tmh, entry: &Entry, length: u64) -> Completion {
+    fn matched(message: &Arrival, tmh: Tmh, entry: &ModelEntry, length: u64) -> Completion {
         Completion {
             flags: WcFlags::MATCH | WcFlags::DATA_VALID,
             tm_info: TmInfo { tag: tmh.tag, app_ctx: tmh.app_ctx },
@@ -170,7 +170,7 @@ impl Nic {
         }
     }
 
-    fn take_match(&mut self, tag: u64) -> Option<Entry> {
+    fn take_match(&mut self, tag: u64) -> Option<ModelEntry> {
         let entry = self.list.take_match(tag)?;
         self.slots.set_matched(entry.handle);
         Some(entry)
@@ -232,7 +232,7 @@ impl Nic {
     }
 
     /// Puts TMH and RVH into the buffer: software reads the payload.
-    fn incomplete(&mut self, whole: Completion, entry: &Entry) -> Verdict {
+    fn incomplete(&mut self, whole: Completion, entry: &ModelEntry) -> Verdict {
         let length = HEADERS_BYTES as u64;
         if length > entry.length {
             self.overflow(whole, entry, length);
@@ -253,7 +253,7 @@ impl Nic {
     /// Ends the queue pair, since the message is longer than the buffer of the matched entry. On
     /// hardware the error completion names no entry. Here the match is reported, and its data
     /// completes with an error.
-    fn overflow(&mut self, whole: Completion, entry: &Entry, length: u64) {
+    fn overflow(&mut self, whole: Completion, entry: &ModelEntry, length: u64) {
         self.faults.record(Fault::BufferTooShort {
             handle: entry.handle,
             length,

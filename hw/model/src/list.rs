@@ -8,7 +8,7 @@ use crate::random::Random;
 
 /// An entry that was added and has not been matched or deleted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ModelEntry {
     pub(crate) handle: Handle,
     pub(crate) recv_wr_id: u64,
     pub(crate) tag: u64,
@@ -18,15 +18,15 @@ pub(crate) struct Entry {
     is_active: bool,
 }
 
-impl Entry {
+impl ModelEntry {
     pub(crate) fn new(handle: Handle, recv_wr_id: u64, tag: u64, mask: u64, length: u64) -> Self {
-        Entry { handle, recv_wr_id, tag, mask, length, is_active: false }
+        ModelEntry { handle, recv_wr_id, tag, mask, length, is_active: false }
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct List {
-    entries: Vec<Entry>,
+    entries: Vec<ModelEntry>,
     /// The number of inactive entries.
     inactive: usize,
     /// Unexpected messages counted by the NIC, modulo 2^16 (`hw_phase_cnt`).
@@ -57,7 +57,7 @@ impl List {
     /// See [`Nic::hash_state`](crate::Nic::hash_state).
     pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
         (self.distance(), self.entries.len()).hash(state);
-        for Entry { handle, recv_wr_id, tag, mask, length, is_active } in &self.entries {
+        for ModelEntry { handle, recv_wr_id, tag, mask, length, is_active } in &self.entries {
             (handle.slot(), recv_wr_id, tag, mask, length, is_active).hash(state);
         }
     }
@@ -96,10 +96,10 @@ impl List {
     }
 
     /// Appends an entry, which is active if the counts agree now.
-    pub(crate) fn add(&mut self, entry: Entry) {
+    pub(crate) fn add(&mut self, entry: ModelEntry) {
         let is_active = self.distance() == 0;
         self.inactive += usize::from(!is_active);
-        self.entries.push(Entry { is_active, ..entry });
+        self.entries.push(ModelEntry { is_active, ..entry });
     }
 
     /// Removes an entry; `false` if it is no longer in the list.
@@ -110,13 +110,13 @@ impl List {
 
     /// Takes out the first active entry that matches a tag. The entry's own tag is not masked, as
     /// in `ibv_post_srq_ops(3)`.
-    pub(crate) fn take_match(&mut self, tag: u64) -> Option<Entry> {
-        let matches = |entry: &Entry| entry.is_active && tag & entry.mask == entry.tag;
+    pub(crate) fn take_match(&mut self, tag: u64) -> Option<ModelEntry> {
+        let matches = |entry: &ModelEntry| entry.is_active && tag & entry.mask == entry.tag;
         let at = self.entries.iter().position(matches)?;
         Some(self.remove_at(at))
     }
 
-    fn remove_at(&mut self, at: usize) -> Entry {
+    fn remove_at(&mut self, at: usize) -> ModelEntry {
         let entry = self.entries.remove(at);
         self.inactive -= usize::from(!entry.is_active);
         entry
@@ -127,8 +127,8 @@ impl List {
 mod tests {
     use super::*;
 
-    fn entry(handle: u32, tag: u64, mask: u64) -> Entry {
-        Entry::new(Handle(handle), 0, tag, mask, 64)
+    fn entry(handle: u32, tag: u64, mask: u64) -> ModelEntry {
+        ModelEntry::new(Handle(handle), 0, tag, mask, 64)
     }
 
     #[test]

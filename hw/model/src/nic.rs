@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::completion::{Completion, QueuePair, WcFlags, WcOpcode, WcStatus};
 use crate::fault::{Fault, Faults};
 use crate::knobs::{Delay, Knobs, ModelConfig};
-use crate::list::{Entry, List};
+use crate::list::{List, ModelEntry};
 use crate::operation::{Command, Commands, Operation, OperationKind, PostError};
 use crate::queues::Queues;
 use crate::random::Random;
@@ -216,7 +216,7 @@ impl Nic {
             OperationKind::Add { recv_wr_id, tag, mask, elements, length } => {
                 let length = if elements == 0 { 0 } else { length };
                 if let Some(handle) = handle {
-                    self.list.add(Entry::new(handle, recv_wr_id, tag, mask, length));
+                    self.list.add(ModelEntry::new(handle, recv_wr_id, tag, mask, length));
                 }
                 WcOpcode::TmAdd
             }

@@ -13,12 +13,12 @@ use tagmatch_ucx_sys as sys;
 use tagmatch_os::process::Pid;
 
 /// The handle of registered memory.
-struct Handle(sys::ucp_mem_h);
+struct MemoryHandle(sys::ucp_mem_h);
 
 // SAFETY: UCX's handles aren't tied to a thread.
-unsafe impl Send for Handle {}
+unsafe impl Send for MemoryHandle {}
 // SAFETY: the handle is a number for all but UCX.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for MemoryHandle {}
 
 /// UCX's context. It lives as long as the worker and all registrations.
 pub(super) struct Context {
@@ -26,7 +26,7 @@ pub(super) struct Context {
     raw: sys::ucp_context_h,
     made_by: Pid,
     /// Registrations that have ended and are to be unmapped. `None` once the worker is gone.
-    ended: Mutex<Option<Vec<Handle>>>,
+    ended: Mutex<Option<Vec<MemoryHandle>>>,
 }
 
 // SAFETY: UCX's context isn't tied to a thread.
@@ -79,7 +79,7 @@ impl Context {
         if status != sys::UCS_OK {
             return Err(status);
         }
-        Ok(Registration { handle: Handle(handle), context: Arc::clone(self) })
+        Ok(Registration { handle: MemoryHandle(handle), context: Arc::clone(self) })
     }
 
     /// Unmaps registrations that have ended. Called by the thread that has the worker.
@@ -94,7 +94,7 @@ impl Context {
         ended.take().into_iter().flatten().for_each(|handle| self.unmap(&handle));
     }
 
-    fn end(&self, handle: Handle) {
+    fn end(&self, handle: MemoryHandle) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *ended {
             Some(list) => list.push(handle),
@@ -102,7 +102,7 @@ impl Context {
         }
     }
 
-    fn unmap(&self, handle: &Handle) {
+    fn unmap(&self, handle: &MemoryHandle) {
         // SAFETY: a handle of this context that no operation uses any more, unmapped once.
         unsafe { (self.ucp.ucp_mem_unmap)(self.raw, handle.0) };
     }
@@ -119,7 +119,7 @@ impl Drop for Context {
 
 /// Registered memory of the caller's own.
 pub(super) struct Registration {
-    handle: Handle,
+    handle: MemoryHandle,
     context: Arc<Context>,
 }
 
@@ -135,7 +135,7 @@ impl Drop for Registration {
         // A forked child must not touch its copy of UCX's memory, nor a lock that another thread
         // may have had.
         if self.context.is_own_process() {
-            self.context.end(Handle(self.handle.0));
+            self.context.end(MemoryHandle(self.handle.0));
         }
     }
 }

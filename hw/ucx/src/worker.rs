@@ -43,18 +43,18 @@ pub(super) struct Worker {
 unsafe impl Send for Worker {}
 
 /// The settings of a context.
-struct Settings<'a> {
+struct ContextSettings<'a> {
     ucp: &'a sys::Ucp,
     config: *mut sys::ucp_config_t,
 }
 
-impl<'a> Settings<'a> {
+impl<'a> ContextSettings<'a> {
     fn read(ucp: &'a sys::Ucp, wanted: &UcxConfig) -> Result<Self, DeviceError> {
         let mut config = ptr::null_mut();
         // SAFETY: no prefix beyond UCX's own, no file; a place for the result.
         let status = unsafe { (ucp.ucp_config_read)(ptr::null(), ptr::null(), &raw mut config) };
         check(ucp, "ucp_config_read", status, "; see the UCX_ variables of the environment")?;
-        let settings = Settings { ucp, config };
+        let settings = ContextSettings { ucp, config };
         let environment = |name: &str| {
             std::env::var_os(format!("UCX_{name}"))
                 .map(|value| value.to_string_lossy().into_owned())
@@ -76,7 +76,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-impl Drop for Settings<'_> {
+impl Drop for ContextSettings<'_> {
     fn drop(&mut self) {
         // SAFETY: settings that were read.
         unsafe { (self.ucp.ucp_config_release)(self.config) };
@@ -105,7 +105,7 @@ impl Worker {
         wakes: bool,
         handles_errors: bool,
     ) -> Result<Self, DeviceError> {
-        let settings = Settings::read(ucp, config)?;
+        let settings = ContextSettings::read(ucp, config)?;
         let mut params = sys::ucp_params_t::zeroed();
         params.field_mask = sys::UCP_PARAM_FIELD_FEATURES | sys::UCP_PARAM_FIELD_TAG_SENDER_MASK;
         params.features = sys::UCP_FEATURE_TAG;

@@ -13,12 +13,12 @@ pub(super) struct Batch {
     pub(super) tags: [sys::ibv_wc_tm_info; BATCH],
     pub(super) next: usize,
     pub(super) count: usize,
-    pub(super) lent: Option<Place>,
+    pub(super) lent: Option<MessageBuffer>,
 }
 
 /// The buffer that holds a message.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum MessageBuffer {
     /// A buffer of the receive queue.
     Receive(u32),
     /// A buffer for FINs.

@@ -36,7 +36,7 @@ pub(super) fn completions(list: &sys::ibv_tm_cap) -> u32 {
 }
 
 /// An entry, from its addition until its last completion.
-struct Entry {
+struct ListedReceive {
     /// The caller's number for it.
     name: u32,
     /// The NIC's handle for it.
@@ -59,7 +59,7 @@ pub(super) struct List {
     // Drop order: the queue is destroyed before the entries' memory. The NIC writes none of it once
     // the queue and the queue pairs on it are destroyed.
     srq: Arc<Srq>,
-    entries: Slab<Entry>,
+    entries: Slab<ListedReceive>,
     events: Vec<TagEvent>,
     caps: TagCaps,
     is_broken: bool,
@@ -90,7 +90,7 @@ impl List {
         }
     }
 
-    fn entry(&mut self, slot: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, slot: u64) -> Option<&mut ListedReceive> {
         let key = self.entries.key_at(u32::try_from(slot).ok()?)?;
         self.entries.get_mut(key)
     }
@@ -100,8 +100,9 @@ impl List {
         let Some(key) = u32::try_from(slot).ok().and_then(|slot| self.entries.key_at(slot)) else {
             return;
         };
-        let is_over =
-            |entry: &Entry| entry.is_finished && !entry.awaits_added && !entry.awaits_deleted;
+        let is_over = |entry: &ListedReceive| {
+            entry.is_finished && !entry.awaits_added && !entry.awaits_deleted
+        };
         if self.entries.get(key).is_some_and(is_over) {
             self.entries.remove(key);
         }
@@ -182,7 +183,7 @@ impl List {
     /// Fails the entries whose matched message a peer was still sending. Its queue pair is
     /// destroyed, so the data will never come.
     pub(super) fn fail_peer(&mut self, peer: PeerId) {
-        let is_lost = |entry: &Entry| entry.matched == Some(peer) && !entry.is_finished;
+        let is_lost = |entry: &ListedReceive| entry.matched == Some(peer) && !entry.is_finished;
         for key in self.entries.keys_where(is_lost) {
             let Some(entry) = self.entries.get_mut(key) else { continue };
             entry.is_finished = true;
@@ -261,7 +262,7 @@ impl TagList for List {
         if let Err(refused) = self.post(&mut operation) {
             return Err((buffer, refused));
         }
-        let entry = Entry {
+        let entry = ListedReceive {
             name,
             handle: operation.tm.handle,
             region: Some(region),

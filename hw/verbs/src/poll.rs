@@ -8,7 +8,7 @@ use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, Read
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
-use super::batch::Place;
+use super::batch::MessageBuffer;
 use super::calls::errno;
 use super::peer::PeerState;
 use super::sizes::PER_PEER;
@@ -31,7 +31,7 @@ enum Outcome {
     /// A message to report.
     Message {
         peer: PeerId,
-        place: Place,
+        place: MessageBuffer,
         length: usize,
         immediate: Option<u32>,
         through_list: bool,
@@ -86,8 +86,8 @@ impl Verbs {
     pub(super) fn next_event(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
         match self.batch.lent.take() {
-            Some(Place::Receive(at)) => self.receives.give_back(at),
-            Some(Place::Fin(at)) => self.fins.give_back(at),
+            Some(MessageBuffer::Receive(at)) => self.receives.give_back(at),
+            Some(MessageBuffer::Fin(at)) => self.fins.give_back(at),
             None => {}
         }
         if self.receives.is_posting_due() || self.fins.is_posting_due() {
@@ -127,13 +127,13 @@ impl Verbs {
 
     /// The bytes of a message. They stay valid until the next poll.
     #[inline]
-    fn bytes(&self, place: Place, length: usize) -> &[u8] {
+    fn bytes(&self, place: MessageBuffer, length: usize) -> &[u8] {
         // SAFETY: the device has completed the buffer. Only the next poll gives it back to the
         // queue, and by then the borrow of `self` has ended.
         unsafe {
             match place {
-                Place::Receive(at) => self.receives.bytes(at, length),
-                Place::Fin(at) => self.fins.bytes(at, length),
+                MessageBuffer::Receive(at) => self.receives.bytes(at, length),
+                MessageBuffer::Fin(at) => self.fins.bytes(at, length),
             }
         }
     }
@@ -226,7 +226,7 @@ impl Verbs {
     fn on_receive(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
         let Some(at) = self.receives.received(wc.wr_id) else { return Outcome::Internal };
         let immediate = u32::from_be(wc.imm_data);
-        let place = Place::Receive(at);
+        let place = MessageBuffer::Receive(at);
         let length = wc.byte_len as usize;
         let head = self.bytes(place, length.min(TMH_BYTES));
         let signal = match wc.opcode {
@@ -263,7 +263,7 @@ impl Verbs {
             return Outcome::Internal;
         }
         let length = wc.byte_len as usize;
-        let place = Place::Fin(at);
+        let place = MessageBuffer::Fin(at);
         Outcome::Message { peer, place, length, immediate: None, through_list: false }
     }
 

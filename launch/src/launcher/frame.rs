@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Member;
-use super::part::Part;
+use super::part::MachinePart;
 
 /// The longest frame, without its length, in bytes. It bounds commands and environments.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
@@ -21,7 +21,7 @@ pub(super) const GREETING: &str =
 /// A frame from the launcher to a helper.
 pub(super) enum ToHelper {
     /// Start these processes.
-    Start(Part),
+    Start(MachinePart),
     /// Send a process this line of PMI-1.
     Reply(Member, Vec<u8>),
     /// Signal the process group of a process.
@@ -90,7 +90,7 @@ impl ToHelper {
                     environment.push((from.text()?, from.text()?));
                 }
                 let is_remote = true;
-                Self::Start(Part {
+                Self::Start(MachinePart {
                     job,
                     size,
                     first,
@@ -238,8 +238,8 @@ mod tests {
 
     const MEMBER: Member = Member { job: 1, rank: 3 };
 
-    fn part() -> Part {
-        Part {
+    fn part() -> MachinePart {
+        MachinePart {
             job: 1,
             size: 5,
             first: 2,
@@ -289,9 +289,9 @@ mod tests {
             let _ = FromHelper::decode(&whole[4..end]);
             assert!(read(&mut &whole[..end]).unwrap().is_none(), "cut at {end}");
         }
-        let beyond = ToHelper::Start(Part { first: 4, ..part() }).encode();
+        let beyond = ToHelper::Start(MachinePart { first: 4, ..part() }).encode();
         assert!(ToHelper::decode(&beyond[4..]).is_none(), "ranks beyond the size");
-        let zero = ToHelper::Start(Part { directory: "/t\0".into(), ..part() }).encode();
+        let zero = ToHelper::Start(MachinePart { directory: "/t\0".into(), ..part() }).encode();
         assert!(ToHelper::decode(&zero[4..]).is_none());
         assert!(FromHelper::decode(&whole[4..]).is_none(), "an echo");
         assert!(ToHelper::decode(&[9]).is_none() && ToHelper::decode(&[]).is_none());

@@ -26,7 +26,7 @@ use super::guard;
 use super::launch::LaunchError;
 use super::outbox::Outbox;
 use super::output::{Outputs, Sink};
-use super::part::Part;
+use super::part::MachinePart;
 use super::process::Process;
 use crate::spawn::request::PmiRequest;
 
@@ -169,14 +169,14 @@ impl Helper {
     }
 
     /// Starts all processes of a part, or none. Returns why they can't be started.
-    fn start(&mut self, part: &Part) -> Option<String> {
+    fn start(&mut self, part: &MachinePart) -> Option<String> {
         let error = self.try_start(part).err()?;
         // Dropping the processes kills them.
         part.members().for_each(|member| drop(self.processes.remove(&member)));
         Some(error.to_string())
     }
 
-    fn try_start(&mut self, part: &Part) -> Result<(), LaunchError> {
+    fn try_start(&mut self, part: &MachinePart) -> Result<(), LaunchError> {
         for member in part.members() {
             self.processes.insert(member, Process::start(part, member)?);
         }
@@ -225,7 +225,7 @@ mod tests {
     fn a_part_that_cannot_be_started_leaves_no_process() {
         let (sender, _events) = sync_channel(EVENTS_MAX);
         let mut helper = helper(sender);
-        let part = Part {
+        let part = MachinePart {
             job: 0,
             size: 2,
             first: 0,
@@ -237,8 +237,8 @@ mod tests {
             is_remote: true,
         };
         assert_eq!((helper.start(&part), helper.processes.len()), (None, 2));
-        let nowhere = Part { directory: "/nonexistent".into(), ..part };
-        let other = Part { job: 1, ..nowhere.clone() };
+        let nowhere = MachinePart { directory: "/nonexistent".into(), ..part };
+        let other = MachinePart { job: 1, ..nowhere.clone() };
         assert!(helper.start(&other).is_some() && helper.processes.len() == 2);
         // The processes of job 0 stand for those that were started before an error.
         assert!(helper.start(&nowhere).is_some() && helper.processes.is_empty());

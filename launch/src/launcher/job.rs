@@ -9,7 +9,7 @@ use super::frame::ToHelper;
 use super::launch::LaunchError;
 use super::link::Link;
 use super::output::{Outputs, Sink};
-use super::part::Part;
+use super::part::MachinePart;
 use super::process::Process;
 use super::rank::Rank;
 use super::remote::RemoteProcess;
@@ -43,7 +43,7 @@ impl RunningJob {
     /// ends of their outputs, as events. `values` are in the server's key-value space before the
     /// processes start.
     pub(super) fn start_here(
-        part: &Part,
+        part: &MachinePart,
         values: impl IntoIterator<Item = (String, String)>,
         outputs: &mut Outputs,
         events: &SyncSender<LauncherEvent>,
@@ -66,7 +66,7 @@ impl RunningJob {
     /// Tells machines to start the processes: `part` is the part of the first machine, without its
     /// number of processes, and `hosts` are the numbers of the machines, and of their processes.
     pub(super) fn start_there(
-        mut part: Part,
+        mut part: MachinePart,
         values: impl IntoIterator<Item = (String, String)>,
         asker: Option<Member>,
         hosts: impl IntoIterator<Item = (usize, Link, u32)>,

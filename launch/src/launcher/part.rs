@@ -21,7 +21,7 @@ pub(super) type Environment = Vec<(OsString, OsString)>;
 
 /// The processes of a job that one machine starts: consecutive ranks. Nothing prints it.
 #[derive(Clone)]
-pub(super) struct Part {
+pub(super) struct MachinePart {
     pub(super) job: u32,
     /// The number of processes in the job.
     pub(super) size: u32,
@@ -39,7 +39,7 @@ pub(super) struct Part {
     pub(super) is_remote: bool,
 }
 
-impl Part {
+impl MachinePart {
     pub(super) fn members(&self) -> impl Iterator<Item = Member> {
         let job = self.job;
         (self.first..self.first.saturating_add(self.count)).map(move |rank| Member { job, rank })

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::event::LauncherEvent;
 use super::failure::Member;
 use super::launch::LaunchError;
-use super::part::Part;
+use super::part::MachinePart;
 use crate::inherit;
 use crate::spawn::request::PmiRequest;
 
@@ -35,7 +35,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(part: &Part, member: Member) -> Result<Self, LaunchError> {
+    pub(super) fn start(part: &MachinePart, member: Member) -> Result<Self, LaunchError> {
         if part.is_remote && !part.directory.is_dir() {
             return Err(LaunchError::Directory(part.directory.clone()));
         }
@@ -138,7 +138,7 @@ impl Drop for Process {
     }
 }
 
-fn command(part: &Part, member: Member, socket: &OwnedFd) -> Command {
+fn command(part: &MachinePart, member: Member, socket: &OwnedFd) -> Command {
     let mut command = Command::new(&part.command[0]);
     command.args(&part.command[1..]).process_group(0);
     command.env_clear().envs(part.environment.iter().map(|(name, value)| (name, value)));

@@ -21,7 +21,7 @@ use super::hosts::{Hosts, HostsError, evenly, mapping};
 use super::job::RunningJob;
 use super::launch::{Launch, LaunchError};
 use super::output::Outputs;
-use super::part::{Environment, Part};
+use super::part::{Environment, MachinePart};
 use super::printer::Printer;
 use super::rank::Rank;
 use super::remote::RemoteHost;
@@ -108,7 +108,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
     ) -> Result<(), LaunchError> {
         let job = self.next;
         self.next += 1;
-        let mut part = Part {
+        let mut part = MachinePart {
             job,
             size: spawn.size,
             first: 0,

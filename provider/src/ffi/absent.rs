@@ -19,7 +19,7 @@ const REMEDY: &str = "The MPI library may wait for it for ever. MPICH does witho
     docs/provider.md, What is not supported.";
 
 /// An operation that there is not.
-trait Operation {
+trait AbsentOperation {
     /// Says that a program has asked for it, at the first call.
     fn tell();
 }
@@ -33,11 +33,11 @@ trait Absent<Op> {
 macro_rules! absent {
     ($(($($argument:ident)*))*) => {
         $(
-            impl<Op: Operation, $($argument,)* R: Answer> Absent<Op>
+            impl<Op: AbsentOperation, $($argument,)* R: Answer> Absent<Op>
                 for Option<unsafe extern "C" fn($($argument),*) -> R>
             {
                 const ABSENT: Self = {
-                    unsafe extern "C" fn absent<Op: Operation, $($argument,)* R: Answer>(
+                    unsafe extern "C" fn absent<Op: AbsentOperation, $($argument,)* R: Answer>(
                         $(_: $argument),*
                     ) -> R {
                         count(|| {
@@ -77,7 +77,7 @@ macro_rules! none {
             size: size_of::<sys::$type>(),
             $($field: {
                 struct Named;
-                impl Operation for Named {
+                impl AbsentOperation for Named {
                     fn tell() {
                         static IS_TOLD: AtomicBool = AtomicBool::new(false);
                         if !IS_TOLD.swap(true, Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use tagmatch_ofi_sys as sys;
 use super::counter::Counter;
 use super::depths::Depths;
 use super::entry::{Entry, Failure};
-use super::operation::{Operation, Pattern, UNTAGGED};
+use super::operation::{OperationUnderWay, Pattern, UNTAGGED};
 use super::output::Output;
 use super::pending::Pending;
 use super::queue::Queue;
@@ -81,7 +81,7 @@ pub(crate) struct Endpoint {
     peers: Vec<Option<Peer>>,
     /// Peers and their addresses, by the peers' places, which later peers may have.
     sources: Vec<Option<(Peer, u64)>>,
-    pub(crate) operations: Slab<Operation>,
+    pub(crate) operations: Slab<OperationUnderWay>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
     /// How many of them name their source: as long as there is one, `sorting` matches untagged messages.
@@ -332,7 +332,7 @@ impl Endpoint {
     fn entry(
         &mut self,
         vectors: &Slab<Vector>,
-        operation: &Operation,
+        operation: &OperationUnderWay,
         result: &std::result::Result<Status, Error>,
     ) -> Entry {
         let mut entry = Entry::new(operation.context, operation.flags);
@@ -414,7 +414,7 @@ impl Endpoint {
         if self.cancel_pending(sinks, context) {
             return;
         }
-        let is_wanted = |operation: &Operation| {
+        let is_wanted = |operation: &OperationUnderWay| {
             operation.context == context && operation.flags & sys::FI_RECV != 0
         };
         for key in self.operations.keys_where(is_wanted) {

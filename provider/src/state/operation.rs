@@ -49,7 +49,7 @@ pub(crate) struct Receive {
 
 /// An operation that is under way on a worker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct OperationUnderWay {
     /// The caller's context.
     pub(crate) context: usize,
     /// The flags of its entry in the completion queue.
@@ -66,17 +66,17 @@ pub(crate) struct Operation {
     pub(crate) request: QueuedRequest,
 }
 
-impl Operation {
+impl OperationUnderWay {
     /// A send.
     #[inline]
     pub(crate) fn of_send(context: usize, flags: u64, tells: bool, request: QueuedRequest) -> Self {
-        Operation { context, flags, start: 0, room: 0, tells, multi: None, request }
+        OperationUnderWay { context, flags, start: 0, room: 0, tells, multi: None, request }
     }
 
     /// A receive.
     #[inline]
     pub(crate) fn of_receive(receive: &Receive, request: QueuedRequest) -> Self {
         let Receive { context, kind: flags, start, room, tells, multi } = *receive;
-        Operation { context, flags, start, room, tells, multi, request }
+        OperationUnderWay { context, flags, start, room, tells, multi, request }
     }
 }

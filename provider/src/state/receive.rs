@@ -6,7 +6,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
 use super::entry::Entry;
-use super::operation::{Operation, Pattern, Receive};
+use super::operation::{OperationUnderWay, Pattern, Receive};
 use super::pending::Pending;
 use crate::errno::{self, Errno, Reason, Result};
 
@@ -62,7 +62,7 @@ impl Endpoint {
     ) -> bool {
         match posted {
             Ok(request) => {
-                self.operations.fill(key, Operation::of_receive(&receive, request));
+                self.operations.fill(key, OperationUnderWay::of_receive(&receive, request));
                 self.depths.posted();
                 true
             }

@@ -16,11 +16,11 @@ use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use crate::adapter::Adapter;
 use crate::history::History;
+use crate::limited_ends::{LimitedEnds, ROOMS};
 use crate::oracle::{ANY, Oracle, Wanted};
 use crate::payload::Buffers;
 use crate::profile::Setup;
 use crate::program::{Ask, Op};
-use crate::room::{ROOMS, Room};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::wire::{Net, Note, ReadOutcome, Wire, WireFault};
 use crate::worker::Worker;
@@ -196,7 +196,7 @@ impl<'a, A: Adapter> World<'a, A> {
             // The operation decides, so that a plan that is made smaller stays alike.
             None if events.is_multiple_of(2) => {
                 let room = ROOMS[usize::from(events / 2) % ROOMS.len()];
-                engine.take_ends(&mut Room { ends: &mut worker.ends, room })
+                engine.take_ends(&mut LimitedEnds { ends: &mut worker.ends, room })
             }
             None => engine.progress(),
         };

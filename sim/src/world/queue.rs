@@ -6,7 +6,7 @@ use tagmatch_fallback::{Completion, End, RequestId};
 
 use super::World;
 use crate::adapter::Adapter;
-use crate::room::{ROOMS, Room};
+use crate::limited_ends::{LimitedEnds, ROOMS};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::{Purpose, Worker};
 
@@ -43,7 +43,7 @@ impl<A: Adapter> World<'_, A> {
         let Some(engine) = &mut worker.engine else { return Ok(vec![]) };
         if engine.requests().has_ends() {
             let room = if all { usize::MAX } else { self.random.pick(&ROOMS) };
-            engine.requests_mut().take_ends(&mut Room { ends: &mut ends, room });
+            engine.requests_mut().take_ends(&mut LimitedEnds { ends: &mut ends, room });
         }
         let mut ended = Vec::with_capacity(ends.len());
         for end in ends {

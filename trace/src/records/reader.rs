@@ -43,7 +43,7 @@ fn low(word: u64) -> u32 {
 
 /// What became of the posted receive that had a number last.
 #[derive(Clone, Copy)]
-enum Receive {
+enum ReceiveOutcome {
     Posted(Id),
     /// The operation at this place is to be that of its message.
     Taken(Id, usize),
@@ -56,20 +56,20 @@ enum Receive {
 
 /// What became of the unexpected message that had a number last.
 #[derive(Clone, Copy)]
-enum Message {
+enum MessageOutcome {
     Listed(Id),
     Held { mprobe: Id },
 }
 
 /// What a slot holds.
 #[derive(Clone, Copy)]
-struct Shape {
+struct SlotContents {
     pattern: Pattern,
     length: u64,
     is_sole: bool,
 }
 
-impl Shape {
+impl SlotContents {
     fn new(first: u64, tag: u64, mask: u64, length: u64) -> Result<Self, RecordMistake> {
         let (source, is_sole) = (low(first >> 32), first & flag::SOLE != 0);
         let has_source = first & flag::SOURCE != 0;
@@ -87,11 +87,11 @@ struct History {
     ops: Vec<TraceOp>,
     recorded: Vec<Option<Id>>,
     ids: Ids,
-    receives: HashMap<u32, Receive>,
+    receives: HashMap<u32, ReceiveOutcome>,
     /// Receives that the NIC has matched to messages that are not told yet.
     owed: Vec<u32>,
-    messages: HashMap<u32, Message>,
-    shapes: [Option<Shape>; SLOTS],
+    messages: HashMap<u32, MessageOutcome>,
+    shapes: [Option<SlotContents>; SLOTS],
     /// The record before was a probe that found nothing.
     was_idle_probe: bool,
     repeated_probes: u64,
@@ -134,7 +134,7 @@ impl History {
         match (kind, values) {
             (Kind::Shape, [tag, length, mask @ ..]) => {
                 let mask = mask.first().copied().unwrap_or(u64::MAX);
-                self.shapes[slot] = Some(Shape::new(first, *tag, mask, *length)?);
+                self.shapes[slot] = Some(SlotContents::new(first, *tag, mask, *length)?);
             }
             (Kind::Posted | Kind::Found, _) => self.receive(kind, number, shape()?)?,
             (Kind::Matched | Kind::Unexpected, _) => {
@@ -192,18 +192,25 @@ impl History {
         self.ids.next(length).ok_or(RecordMistake::TooMany)
     }
 
-    fn receive(&mut self, kind: Kind, number: u32, shape: Shape) -> Result<(), RecordMistake> {
-        let Shape { pattern, length, is_sole } = shape;
+    fn receive(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        shape: SlotContents,
+    ) -> Result<(), RecordMistake> {
+        let SlotContents { pattern, length, is_sole } = shape;
         let partner = if kind == Kind::Found {
             Some(self.leave(number)?)
-        } else if let Some(Receive::Posted(_) | Receive::Taken(..)) = self.receives.get(&number) {
+        } else if let Some(ReceiveOutcome::Posted(_) | ReceiveOutcome::Taken(..)) =
+            self.receives.get(&number)
+        {
             return Err(RecordMistake::Twice { what: "receive", number });
         } else {
             None
         };
         let id = self.define(length)?;
         if partner.is_none() {
-            self.receives.insert(number, Receive::Posted(id));
+            self.receives.insert(number, ReceiveOutcome::Posted(id));
         }
         self.push(TraceOp::Recv { id, pattern, is_sole }, partner);
         Ok(())
@@ -213,10 +220,10 @@ impl History {
         &mut self,
         kind: Kind,
         number: u32,
-        shape: Shape,
+        shape: SlotContents,
         by_nic: bool,
     ) -> Result<(), RecordMistake> {
-        let Shape { pattern, length, is_sole } = shape;
+        let SlotContents { pattern, length, is_sole } = shape;
         let (tag, mask) = (pattern.tag(), pattern.mask());
         let source = pattern.source().filter(|_| !is_sole && mask == TagMask::EXACT);
         let source = source.ok_or(RecordMistake::NoEnvelope)?;
@@ -225,18 +232,18 @@ impl History {
                 return Err(RecordMistake::Twice { what: "unexpected message", number });
             }
             let id = self.define(length)?;
-            self.messages.insert(number, Message::Listed(id));
+            self.messages.insert(number, MessageOutcome::Listed(id));
             self.push(TraceOp::Msg { id, tag, source }, None);
             return Ok(());
         }
         let found = self.receives.get(&number).copied();
         let (recv, place) = match found {
-            Some(Receive::Posted(recv)) => (recv, None),
-            Some(Receive::Taken(recv, place)) => (recv, Some(place)),
+            Some(ReceiveOutcome::Posted(recv)) => (recv, None),
+            Some(ReceiveOutcome::Taken(recv, place)) => (recv, Some(place)),
             _ => return Err(RecordMistake::Unknown { what: "posted receive", number }),
         };
         let id = self.define(length)?;
-        self.receives.insert(number, Receive::Matched { recv, msg: id });
+        self.receives.insert(number, ReceiveOutcome::Matched { recv, msg: id });
         let op = TraceOp::Msg { id, tag, source };
         self.owed.retain(|owed| *owed != number);
         match place {
@@ -252,14 +259,14 @@ impl History {
     /// Moves a match of the NIC before those that the NIC made later and that are owed.
     fn move_before_owed(&mut self, from: usize) {
         let places = self.owed.iter().filter_map(|owed| match self.receives.get(owed) {
-            Some(Receive::Taken(_, place)) => Some(*place),
+            Some(ReceiveOutcome::Taken(_, place)) => Some(*place),
             _ => None,
         });
         let Some(first) = places.min().filter(|first| *first < from) else { return };
         self.ops[first..=from].rotate_right(1);
         self.recorded[first..=from].rotate_right(1);
         for receive in self.receives.values_mut() {
-            if let Receive::Taken(_, place) = receive
+            if let ReceiveOutcome::Taken(_, place) = receive
                 && (first..from).contains(place)
             {
                 *place += 1;
@@ -277,7 +284,7 @@ impl History {
             (None, _) => None,
             (Some(number), Kind::Held) => Some(self.leave(number)?),
             (Some(number), _) => match self.messages.get(&number) {
-                Some(Message::Listed(msg)) => Some(*msg),
+                Some(MessageOutcome::Listed(msg)) => Some(*msg),
                 _ => return Err(RecordMistake::Unknown { what: "unexpected message", number }),
             },
         };
@@ -287,7 +294,7 @@ impl History {
         }
         let id = self.define(0)?;
         if let Some(number) = found {
-            self.messages.insert(number, Message::Held { mprobe: id });
+            self.messages.insert(number, MessageOutcome::Held { mprobe: id });
         }
         self.push(TraceOp::Mprobe { id, pattern }, msg);
         Ok(())
@@ -297,34 +304,34 @@ impl History {
     fn posted(&mut self, kind: Kind, number: u32, value: u64) -> Result<(), RecordMistake> {
         let receive = self.receives.get(&number).copied();
         let next = match (kind, receive) {
-            (Kind::Withdrawn, Some(Receive::Posted(recv))) => {
+            (Kind::Withdrawn, Some(ReceiveOutcome::Posted(recv))) => {
                 self.push(TraceOp::Cancel { recv }, Some(recv));
-                Receive::Withdrawn
+                ReceiveOutcome::Withdrawn
             }
-            (Kind::Withdrawn, Some(Receive::Taken(..))) => {
+            (Kind::Withdrawn, Some(ReceiveOutcome::Taken(..))) => {
                 self.owed.retain(|owed| *owed != number);
-                Receive::Withdrawn
+                ReceiveOutcome::Withdrawn
             }
-            (Kind::Taken, Some(receive @ Receive::Taken(..))) => receive,
+            (Kind::Taken, Some(receive @ ReceiveOutcome::Taken(..))) => receive,
             // Until its message is known, the receive counts as withdrawn.
-            (Kind::Taken, Some(Receive::Posted(recv))) => {
+            (Kind::Taken, Some(ReceiveOutcome::Posted(recv))) => {
                 self.push(TraceOp::Cancel { recv }, Some(recv));
-                Receive::Taken(recv, self.ops.len() - 1)
+                ReceiveOutcome::Taken(recv, self.ops.len() - 1)
             }
-            (Kind::Landed, Some(receive @ Receive::Matched { msg, .. })) => {
+            (Kind::Landed, Some(receive @ ReceiveOutcome::Matched { msg, .. })) => {
                 self.ids.lens[msg.index()] = value;
                 receive
             }
             (Kind::CancelledLate, Some(receive)) => {
                 let recv = match receive {
-                    Receive::Posted(recv) | Receive::Taken(recv, _) => recv,
-                    Receive::Matched { recv, .. } => recv,
-                    Receive::Withdrawn => {
+                    ReceiveOutcome::Posted(recv) | ReceiveOutcome::Taken(recv, _) => recv,
+                    ReceiveOutcome::Matched { recv, .. } => recv,
+                    ReceiveOutcome::Withdrawn => {
                         return Err(RecordMistake::Unknown { what: "posted receive", number });
                     }
                 };
                 // A receive that is still posted here has a message that is told of later.
-                if !matches!(receive, Receive::Posted(_)) {
+                if !matches!(receive, ReceiveOutcome::Posted(_)) {
                     self.push(TraceOp::Cancel { recv }, None);
                 }
                 receive
@@ -338,11 +345,11 @@ impl History {
     /// What happens to an unexpected message.
     fn unexpected(&mut self, kind: Kind, number: u32, value: u64) -> Result<(), RecordMistake> {
         let (op, partner) = match (kind, self.messages.remove(&number)) {
-            (Kind::Lost, Some(Message::Listed(msg))) => (TraceOp::Lost { msg }, Some(msg)),
-            (Kind::Received, Some(Message::Held { mprobe })) => {
+            (Kind::Lost, Some(MessageOutcome::Listed(msg))) => (TraceOp::Lost { msg }, Some(msg)),
+            (Kind::Received, Some(MessageOutcome::Held { mprobe })) => {
                 (TraceOp::Mrecv { mprobe, len: value }, None)
             }
-            (Kind::Discarded, Some(Message::Held { mprobe })) => {
+            (Kind::Discarded, Some(MessageOutcome::Held { mprobe })) => {
                 (TraceOp::Mcancel { mprobe }, None)
             }
             (Kind::Lost, _) => {
@@ -357,7 +364,7 @@ impl History {
     /// An unexpected message leaves the list.
     fn leave(&mut self, number: u32) -> Result<Id, RecordMistake> {
         match self.messages.remove(&number) {
-            Some(Message::Listed(msg)) => Ok(msg),
+            Some(MessageOutcome::Listed(msg)) => Ok(msg),
             _ => Err(RecordMistake::Unknown { what: "unexpected message", number }),
         }
     }

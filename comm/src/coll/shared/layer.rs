@@ -13,7 +13,7 @@ use crate::net::{Net, ProcessId};
 use super::leaders::{self, Leaders};
 use super::local::Machines;
 use super::members::SharedMembers;
-use super::operation::Shape;
+use super::operation::RoundShape;
 use super::running;
 
 /// All members are on one machine.
@@ -106,5 +106,5 @@ impl<N: Net> CollLayer<N> for SharedLayer {
 /// the same answer.
 pub(crate) fn takes<N: Net>(comm: &Comm<N>, call: &Call) -> bool {
     let is_for = comm.inner.bound.attached::<Arc<SharedMembers>>().is_some();
-    is_for && COLLS.contains(&call.coll) && Shape::of(call, comm.size()).is_some()
+    is_for && COLLS.contains(&call.coll) && RoundShape::of(call, comm.size()).is_some()
 }

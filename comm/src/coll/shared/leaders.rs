@@ -31,7 +31,7 @@ use crate::net::Net;
 
 use super::local::Machines;
 use super::members::{SharedMembers, SharedState, Way};
-use super::operation::{Operation, Shape, Stand};
+use super::operation::{RoundShape, SharedOperation, Stand};
 use super::running::{look_closely, make};
 
 /// The operations that have leaders.
@@ -144,9 +144,9 @@ enum Phase {
     /// The segment is being made, or used by an earlier operation. The phase has this member's
     /// bytes.
     Waits(Vec<u8>),
-    Up(Box<Operation>),
+    Up(Box<SharedOperation>),
     Between(Box<Exchange>),
-    Down(Box<Operation>),
+    Down(Box<SharedOperation>),
     /// The members have no segments. All messages go among all members.
     Messages(Box<Exchange>),
     Over,
@@ -166,15 +166,15 @@ impl LeaderMachine {
     }
 
     /// This member's part in a phase in shared memory.
-    fn local(&self, coll: Coll, number: u64, data: Vec<u8>) -> Result<Box<Operation>, Error> {
+    fn local(&self, coll: Coll, number: u64, data: Vec<u8>) -> Result<Box<SharedOperation>, Error> {
         let local = &self.leaders.machines.local;
         let call = Call { op: self.op.clone(), ..Call::new(coll, self.leader, data) };
         let due = call.data.len();
-        let shape = Shape::of(&call, local.size()).ok_or(Error::Length {
+        let shape = RoundShape::of(&call, local.size()).ok_or(Error::Length {
             length: due,
             what: "a machine's members can't swap these values in shared memory",
         })?;
-        Ok(Box::new(Operation::new(call, shape, number, local.own, local.size())))
+        Ok(Box::new(SharedOperation::new(call, shape, number, local.own, local.size())))
     }
 
     fn begin(&self, data: Vec<u8>) -> Result<Phase, Error> {

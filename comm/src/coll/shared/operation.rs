@@ -35,7 +35,7 @@ const SLICED_MIN: usize = 2048;
 
 /// How an operation is cut into rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct RoundShape {
     /// Whether contents go through the areas.
     is_long: bool,
     /// Bytes of a piece; for an alltoall, of each block.
@@ -45,12 +45,17 @@ pub(super) struct Shape {
     rounds: u32,
 }
 
-impl Shape {
+impl RoundShape {
     /// `None`: values or blocks don't fit an area, or there are too many pieces.
     #[inline]
     pub(super) fn of(call: &Call, members: u32) -> Option<Self> {
         if call.data.len() <= SLOT_BYTES && call.coll != Coll::Alltoall {
-            return Some(Shape { is_long: false, piece: SLOT_BYTES, is_sliced: false, rounds: 1 });
+            return Some(RoundShape {
+                is_long: false,
+                piece: SLOT_BYTES,
+                is_sliced: false,
+                rounds: 1,
+            });
         }
         let members = members as usize;
         let is_long = call.data.len() > SLOT_BYTES;
@@ -65,7 +70,7 @@ impl Shape {
         };
         let pieces = if all == 0 { 1 } else { all.div_ceil((piece > 0).then_some(piece)?) };
         let rounds = u32::try_from(pieces * (1 + usize::from(is_sliced))).ok()?;
-        (rounds <= ROUNDS_MAX).then_some(Shape { is_long, piece, is_sliced, rounds })
+        (rounds <= ROUNDS_MAX).then_some(RoundShape { is_long, piece, is_sliced, rounds })
     }
 }
 
@@ -80,7 +85,7 @@ pub(super) enum Stand {
 }
 
 /// One member's part in an operation.
-pub(super) struct Operation {
+pub(super) struct SharedOperation {
     coll: Coll,
     root: u32,
     op: Option<Op>,
@@ -88,7 +93,7 @@ pub(super) struct Operation {
     memory: Vec<u8>,
     /// The result of an operation that collects blocks.
     blocks: Vec<u8>,
-    shape: Shape,
+    shape: RoundShape,
     number: u64,
     round: u32,
     has_published: bool,
@@ -100,10 +105,10 @@ pub(super) struct Operation {
     about: u64,
 }
 
-impl Operation {
+impl SharedOperation {
     /// The arguments were checked. `number`: the operation's number.
     #[inline(always)]
-    pub(super) fn new(call: Call, shape: Shape, number: u64, own: u32, members: u32) -> Self {
+    pub(super) fn new(call: Call, shape: RoundShape, number: u64, own: u32, members: u32) -> Self {
         let Call { coll, root, data, op, .. } = call;
         let blocks = match coll {
             Coll::Allgather => {
@@ -115,7 +120,7 @@ impl Operation {
             _ => Vec::new(),
         };
         let about = (data.len() as u64) << 16 | (coll as u64) << 8 | u64::from(root);
-        Operation {
+        SharedOperation {
             coll,
             root,
             op,

@@ -18,7 +18,7 @@ use crate::net::Net;
 use super::local::LocalMembers;
 use super::making::Making;
 use super::members::{SharedMembers, SharedState, Way};
-use super::operation::{Operation, Shape, Stand};
+use super::operation::{RoundShape, SharedOperation, Stand};
 
 /// Begins an operation.
 pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
@@ -55,7 +55,7 @@ pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> 
 
 /// A call that goes through the segment: its rounds, its number, and the state that it uses.
 struct Begun<'a> {
-    shape: Shape,
+    shape: RoundShape,
     number: u64,
     members: &'a Arc<SharedMembers>,
 }
@@ -65,7 +65,7 @@ struct Begun<'a> {
 fn begun<'a, N: Net>(comm: &'a Comm<N>, call: &Call) -> Result<Option<Begun<'a>>, Error> {
     let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
     let members = members.filter(|members| !members.goes_by_messages());
-    let shape = Shape::of(call, comm.size());
+    let shape = RoundShape::of(call, comm.size());
     let (Some(members), Some(shape)) = (members, shape) else { return Ok(None) };
     algorithms::check(call, comm.size())?;
     let number = members.take_number();
@@ -106,8 +106,8 @@ fn run_now<N: Net>(
 ) -> Result<Vec<u8>, Error> {
     let Begun { shape, number, .. } = begun;
     let life = &comm.inner.life;
-    let operation = Operation::new(call, shape, number, comm.rank(), comm.size());
-    let mut part = Part { state: &mut state, operation, life, is_done: false };
+    let operation = SharedOperation::new(call, shape, number, comm.rank(), comm.size());
+    let mut part = RunningPart { state: &mut state, operation, life, is_done: false };
     if life.is_revoked() {
         return Err(Error::Revoked);
     }
@@ -133,14 +133,14 @@ fn run_now<N: Net>(
 
 /// An operation that uses the segment. When this is dropped, the operation has ended in this
 /// process, even if an operator panicked, and the next one has its turn.
-struct Part<'a> {
+struct RunningPart<'a> {
     state: &'a mut SharedState,
-    operation: Operation,
+    operation: SharedOperation,
     life: &'a Life,
     is_done: bool,
 }
 
-impl Part<'_> {
+impl RunningPart<'_> {
     #[inline]
     fn advance(&mut self) -> Result<Stand, Error> {
         let stand = advance(self.state, &mut self.operation)?;
@@ -156,7 +156,7 @@ impl Part<'_> {
     }
 }
 
-impl Drop for Part<'_> {
+impl Drop for RunningPart<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_done {
@@ -167,7 +167,7 @@ impl Drop for Part<'_> {
 }
 
 #[inline]
-fn advance(state: &mut SharedState, operation: &mut Operation) -> Result<Stand, Error> {
+fn advance(state: &mut SharedState, operation: &mut SharedOperation) -> Result<Stand, Error> {
     let SharedState { way: Way::Shared(segment), scratch, .. } = state else {
         return Err(Error::AlreadyTaken);
     };
@@ -178,7 +178,7 @@ fn advance(state: &mut SharedState, operation: &mut Operation) -> Result<Stand, 
 /// `group` has the segment's members.
 pub(super) fn look_closely<N: Net>(
     state: &mut SharedState,
-    operation: &mut Operation,
+    operation: &mut SharedOperation,
     life: &Life,
     group: &Group,
     net: &N,
@@ -209,7 +209,7 @@ pub(super) fn look_closely<N: Net>(
 
 /// Says in the segment that this member publishes nothing more in the operation. After a revocation
 /// it says nothing: the revocation reaches all members, and ends their wait with its own error.
-fn give_up(state: &mut SharedState, operation: &Operation, life: &Life) {
+fn give_up(state: &mut SharedState, operation: &SharedOperation, life: &Life) {
     if let Way::Shared(segment) = &mut state.way
         && !life.is_revoked()
     {
@@ -244,8 +244,8 @@ struct SharedMachine {
 }
 
 enum Stage {
-    Waits { call: Call, shape: Shape, channel: Option<Channel> },
-    Shared(Box<Operation>),
+    Waits { call: Call, shape: RoundShape, channel: Option<Channel> },
+    Shared(Box<SharedOperation>),
     Messages(Box<Exchange>),
     Over,
 }
@@ -293,7 +293,7 @@ impl<N: Net> Machine<N> for SharedMachine {
                 Way::Shared(_) if state.turn == self.number => {
                     let (own, size) = (self.life.own, self.life.group.size());
                     let call = mem::replace(call, Call::new(Coll::Barrier, 0, Vec::new()));
-                    let operation = Operation::new(call, *shape, self.number, own, size);
+                    let operation = SharedOperation::new(call, *shape, self.number, own, size);
                     self.stage = Stage::Shared(Box::new(operation));
                 }
                 Way::Messages => {

@@ -50,7 +50,7 @@ use super::{Directory, Incoming, Net, NetError, Pattern, ProcessId};
 use crate::forward_net;
 use crate::ids::IdLayout;
 
-use ring::{Ring, parse};
+use ring::{HeartbeatRing, parse};
 
 /// The tag of beats in the context of failures. No other message in that context has this tag.
 const BEAT_TAG: u64 = 1;
@@ -94,7 +94,7 @@ impl Default for HeartbeatConfig {
 pub struct Heartbeats<N: Net, C = fn() -> Duration> {
     net: N,
     clock: C,
-    ring: Ring,
+    ring: HeartbeatRing,
     tag: Tag,
     pattern: Pattern,
     look_after: Duration,
@@ -127,7 +127,7 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
         }
         let tag = tags.pack(ids.control().bits().into(), 0, BEAT_TAG);
         let tag = tag.map_err(|error| NetError::Other(error.to_string()))?;
-        let ring = Ring::new(net.own().0, net.processes(), period, timeout);
+        let ring = HeartbeatRing::new(net.own().0, net.processes(), period, timeout);
         let pattern = Pattern { tag, mask: TagMask::EXACT, from: None };
         Ok(Heartbeats {
             net,

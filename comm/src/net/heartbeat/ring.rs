@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The ring as one process sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Ring {
+pub(super) struct HeartbeatRing {
     own: u32,
     size: u32,
     period: Duration,
@@ -27,9 +27,9 @@ pub(super) struct Ring {
     out: BTreeSet<u32>,
 }
 
-impl Ring {
+impl HeartbeatRing {
     pub(super) fn new(own: u32, size: u32, period: Duration, timeout: Duration) -> Self {
-        let mut ring = Ring {
+        let mut ring = HeartbeatRing {
             own,
             size,
             period,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::ring::{Ring, parse};
+use super::ring::{HeartbeatRing, parse};
 
 const PERIOD: u64 = 100;
 
@@ -20,7 +20,7 @@ impl Random {
 /// Processes in virtual time. A message takes up to `delay`, and each process looks at least every
 /// `turn`.
 struct Job {
-    rings: Vec<Option<Ring>>,
+    rings: Vec<Option<HeartbeatRing>>,
     looks: Vec<u64>,
     /// By time of arrival and number: from, to, bytes.
     flights: BTreeMap<(u64, u64), (u32, u32, Vec<u8>)>,
@@ -36,7 +36,7 @@ struct Job {
 impl Job {
     fn new(size: u32, seed: u64, delay: u64, turn: u64, timeout: u64) -> Self {
         let [period, timeout] = [PERIOD, timeout].map(Duration::from_millis);
-        let ring = |own| Some(Ring::new(own, size, period, timeout));
+        let ring = |own| Some(HeartbeatRing::new(own, size, period, timeout));
         Job {
             rings: (0..size).map(ring).collect(),
             looks: vec![0; size as usize],
@@ -162,7 +162,7 @@ fn a_slow_process_is_down_for_all_and_all_are_down_for_it() {
 #[test]
 fn a_process_that_was_away_does_not_blame_others() {
     let period = Duration::from_millis(PERIOD);
-    let mut ring = Ring::new(1, 3, period, 4 * period);
+    let mut ring = HeartbeatRing::new(1, 3, period, 4 * period);
     ring.look(period);
     ring.look(100 * period);
     assert_eq!(ring.take_found(), []);
@@ -173,7 +173,7 @@ fn a_process_that_was_away_does_not_blame_others() {
 
 #[test]
 fn beats_are_parsed_or_refused() {
-    let mut ring = Ring::new(0, 70, Duration::from_secs(1), Duration::from_secs(2));
+    let mut ring = HeartbeatRing::new(0, 70, Duration::from_secs(1), Duration::from_secs(2));
     [3, 69, 700].iter().for_each(|rank| ring.learn(*rank));
     assert_eq!(parse(&ring.beat(), 70), Some(vec![3, 69]));
     assert_eq!((parse(&ring.beat(), 64), parse(&[], 70)), (None, None));

@@ -13,7 +13,7 @@ use std::thread;
 pub(super) struct Place {
     /// The kernel's boot id: the same for all processes of a machine, also in containers.
     machine: String,
-    processors: List,
+    processors: NumberRanges,
     /// Network namespace and user. Workers of one machine use shared memory if they agree in both;
     /// otherwise they reach each other over a network, as if they were on two machines.
     sharing: String,
@@ -21,7 +21,7 @@ pub(super) struct Place {
 
 /// Numbers as the kernel writes them: `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct List(Vec<RangeInclusive<u32>>);
+struct NumberRanges(Vec<RangeInclusive<u32>>);
 
 impl Place {
     /// The place of this thread. `None` if the kernel doesn't tell.
@@ -41,7 +41,7 @@ impl Place {
         let (machine, rest) = std::str::from_utf8(text).ok()?.split_once(' ')?;
         let (processors, sharing) = rest.split_once(' ')?;
         let (machine, sharing) = (machine.to_owned(), sharing.to_owned());
-        Some(Place { machine, processors: List::parse(processors)?, sharing })
+        Some(Place { machine, processors: NumberRanges::parse(processors)?, sharing })
     }
 
     /// Whether some processor may run threads of both.
@@ -65,7 +65,7 @@ impl Display for Place {
     }
 }
 
-impl List {
+impl NumberRanges {
     /// Parses a list. An empty list, and a range that ends before it begins, are errors.
     fn parse(text: &str) -> Option<Self> {
         let range = |part: &str| {
@@ -73,7 +73,7 @@ impl List {
             let range = first.parse().ok()?..=last.parse().ok()?;
             (!range.is_empty()).then_some(range)
         };
-        text.trim().split(',').map(range).collect::<Option<_>>().map(List)
+        text.trim().split(',').map(range).collect::<Option<_>>().map(NumberRanges)
     }
 
     /// How many numbers the list has, if no number is twice in it.
@@ -109,7 +109,8 @@ pub(super) fn own_processors() -> usize {
 /// where they run. A process that may use one processor only was pinned by a launcher, so the other
 /// processes have the other processors.
 pub(super) fn processors() -> usize {
-    let online = || List::parse(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
+    let online =
+        || NumberRanges::parse(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
     match own_processors() {
         1 => online().map_or(1, |online| online.count()),
         own => own,
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn lists_of_the_kernel_are_counted() {
-        let count = |text| List::parse(text).map(|list| list.count());
+        let count = |text| NumberRanges::parse(text).map(|list| list.count());
         assert_eq!(count("0\n"), Some(1));
         assert_eq!(count("0-3,8,10-11"), Some(7));
         assert_eq!(count("0-4294967295"), Some(1 << 32));

@@ -1,8 +1,10 @@
+mod explore;
+
 use std::thread;
 
 use proptest::prelude::*;
 
-use super::explore::{Scope, Use, explore, rounds_when_fair};
+use self::explore::{ExploredScope, Use, explore, rounds_when_fair};
 use super::shared_mask::SharedMask;
 use super::*;
 
@@ -30,9 +32,9 @@ fn priority(parent: u32) -> Priority {
 const MEMBER: Option<Role> = Some(Role::Member);
 
 /// Two allocations of all ranks, which have the same free ids.
-fn two_calls(ranks: usize, left: &[u32]) -> Scope {
+fn two_calls(ranks: usize, left: &[u32]) -> ExploredScope {
     let calls = vec![(priority(0), vec![MEMBER; ranks]), (priority(9), vec![MEMBER; ranks])];
-    Scope {
+    ExploredScope {
         ranks: vec![rank(left); ranks],
         calls,
         may_fail: false,
@@ -42,7 +44,7 @@ fn two_calls(ranks: usize, left: &[u32]) -> Scope {
 }
 
 /// Lets first rounds hold one id if another one is free.
-fn with_plenty(mut scope: Scope) -> Scope {
+fn with_plenty(mut scope: ExploredScope) -> ExploredScope {
     for shared in &mut scope.ranks {
         (shared.held_max, shared.plenty) = (1, 2);
     }
@@ -51,23 +53,23 @@ fn with_plenty(mut scope: Scope) -> Scope {
 
 /// Both ranks allocate in the first call, and rank 0 alone in the other calls. Rank 1 waits for
 /// those before it begins.
-fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
+fn alone_while_the_other_waits(left: &[u32], alone: usize) -> ExploredScope {
     let mut calls = vec![(priority(0), vec![MEMBER; 2])];
     calls.extend(
         (0..alone).map(|at| (priority(1 + u32::try_from(at).unwrap()), vec![MEMBER, None])),
     );
     let after = (1..=alone).map(|call| (0, 1, call)).collect();
-    Scope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
+    ExploredScope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
 }
 
 /// Three allocations, one for each two of three ranks.
-fn ring(left: &[u32]) -> Scope {
+fn ring(left: &[u32]) -> ExploredScope {
     let calls = (0..3).map(|out| {
         let roles = (0..3).map(|rank| (rank != out).then_some(Role::Member)).collect();
         (priority(9 - u32::try_from(out).unwrap()), roles)
     });
     let after = Vec::new();
-    Scope {
+    ExploredScope {
         ranks: vec![rank(left); 3],
         calls: calls.collect(),
         may_fail: false,
@@ -82,7 +84,7 @@ type Check = &'static dyn Fn(&[u32]) -> bool;
 /// Explores the scopes that have to end right in every order. Returns the first fault.
 fn explore_all() -> Result<(), String> {
     let both: Check = &|burnt| burnt.iter().all(|ids| *ids == 2);
-    let mut scopes: Vec<(&str, Scope, Check)> = vec![
+    let mut scopes: Vec<(&str, ExploredScope, Check)> = vec![
         ("eager words", two_calls(2, &EAGER), both),
         ("base", two_calls(2, &BASE), both),
         ("the last id of each part", two_calls(2, &[5, 40]), both),

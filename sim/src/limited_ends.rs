@@ -7,12 +7,12 @@ use tagmatch_fallback::{End, EndList, Status};
 pub(crate) const ROOMS: [usize; 4] = [0, 1, 2, 64];
 
 /// A list that takes a limited number of ends.
-pub(crate) struct Room<'a> {
+pub(crate) struct LimitedEnds<'a> {
     pub(crate) ends: &'a mut Vec<End>,
     pub(crate) room: usize,
 }
 
-impl EndList for Room<'_> {
+impl EndList for LimitedEnds<'_> {
     fn has_room(&self) -> bool {
         self.room > 0
     }

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::shared_mask::{AllocationState, Priority, Progress, SharedMask};
-use super::*;
+use crate::alloc::shared_mask::{AllocationState, Priority, Progress, SharedMask};
+use crate::alloc::*;
 
 /// The ranks and the allocations to explore. Each rank takes part in each allocation with a thread
 /// of its own.
 #[derive(Clone)]
-pub(crate) struct Scope {
+pub(crate) struct ExploredScope {
     pub(crate) ranks: Vec<SharedMask>,
     /// Priority and roles of each allocation; `None` where the rank isn't a member of the parent.
     pub(crate) calls: Vec<(Priority, Vec<Option<Role>>)>,
@@ -47,7 +47,7 @@ struct Freeing {
 }
 
 impl Freeing {
-    fn new(scope: &Scope, rank: usize) -> Self {
+    fn new(scope: &ExploredScope, rank: usize) -> Self {
         let of_rank = scope.used.iter().filter(|(of, ..)| *of == rank);
         let uses = of_rank.clone().map(|(_, prefix, _)| *prefix).collect();
         let to_free = of_rank.filter(|(.., frees)| *frees).map(|(_, prefix, _)| *prefix).collect();
@@ -85,7 +85,7 @@ enum CallStage {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Call {
+struct ExploredCall {
     stages: Vec<Option<CallStage>>,
     /// The result of the round, until all ranks have taken it in.
     reduced: Option<Vec<u32>>,
@@ -93,14 +93,14 @@ struct Call {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct State {
+struct ExploredState {
     ranks: Vec<SharedMask>,
-    calls: Vec<Call>,
+    calls: Vec<ExploredCall>,
     freeing: Vec<Freeing>,
 }
 
-impl Scope {
-    fn must_wait(&self, state: &State, call: usize, rank: usize) -> bool {
+impl ExploredScope {
+    fn must_wait(&self, state: &ExploredState, call: usize, rank: usize) -> bool {
         let has_ended = |call: usize| {
             let mut stages = state.calls[call].stages.iter().flatten();
             stages.all(|stage| matches!(stage, CallStage::Ended(_) | CallStage::Abandoned))
@@ -109,20 +109,20 @@ impl Scope {
     }
 }
 
-impl State {
-    fn new(scope: &Scope) -> Self {
-        let call = |(_, roles): &(Priority, Vec<Option<Role>>)| Call {
+impl ExploredState {
+    fn new(scope: &ExploredScope) -> Self {
+        let call = |(_, roles): &(Priority, Vec<Option<Role>>)| ExploredCall {
             stages: roles.iter().map(|role| role.map(|_| CallStage::Idle)).collect(),
             reduced: None,
             failed: false,
         };
         let freeing = (0..scope.ranks.len()).map(|rank| Freeing::new(scope, rank)).collect();
         let (ranks, calls) = (scope.ranks.clone(), scope.calls.iter().map(call).collect());
-        State { ranks, calls, freeing }
+        ExploredState { ranks, calls, freeing }
     }
 
     /// The states after a rank has freed an id, begun a sweep, or got the answer of another rank.
-    fn free(&self, rank: usize) -> Vec<State> {
+    fn free(&self, rank: usize) -> Vec<ExploredState> {
         let mut all = Vec::new();
         let mut push = |change: &dyn Fn(&mut Freeing, &mut SharedMask)| {
             let mut next = self.clone();
@@ -160,9 +160,9 @@ impl State {
     }
 
     /// The state after the next step of a rank in a call; `None` if the rank has to wait.
-    fn step(&self, scope: &Scope, call: usize, rank: usize) -> Option<State> {
+    fn step(&self, scope: &ExploredScope, call: usize, rank: usize) -> Option<ExploredState> {
         let mut next = self.clone();
-        let State { ranks, calls, freeing } = &mut next;
+        let ExploredState { ranks, calls, freeing } = &mut next;
         let shared = &mut ranks[rank];
         let of_call = &mut calls[call];
         let stage = of_call.stages[rank].as_mut()?;
@@ -202,7 +202,7 @@ impl State {
         Some(next)
     }
 
-    fn fail(&self, call: usize) -> Option<State> {
+    fn fail(&self, call: usize) -> Option<ExploredState> {
         let is_over = |stage: &Option<CallStage>| matches!(stage, Some(CallStage::Ended(_)));
         if self.calls[call].failed || self.calls[call].stages.iter().any(is_over) {
             return None;
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// The number of ids that each rank has used up.
-    fn burnt(&self, scope: &Scope) -> Vec<u32> {
+    fn burnt(&self, scope: &ExploredScope) -> Vec<u32> {
         let free = |shared: &SharedMask| shared.free.free_count() + shared.resting.count();
         let ranks = scope.ranks.iter().zip(&self.ranks).zip(0..);
         let freed =
@@ -262,7 +262,7 @@ impl State {
     }
 }
 
-impl Call {
+impl ExploredCall {
     /// Sets the result of the round once all ranks have offered, and clears it once all have taken
     /// it in.
     fn reduce(&mut self) {
@@ -286,9 +286,12 @@ impl Call {
 
 /// Tries every order. Checks that an end can be reached from every state, and that every end is
 /// right. Returns the number of states.
-pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<usize, String> {
+pub(crate) fn explore(
+    scope: &ExploredScope,
+    check: impl Fn(&[u32]) -> bool,
+) -> Result<usize, String> {
     let mut numbers = HashMap::new();
-    let mut states = VecDeque::from([State::new(scope)]);
+    let mut states = VecDeque::from([ExploredState::new(scope)]);
     numbers.insert(states[0].clone(), 0usize);
     let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut ends = Vec::new();
@@ -334,12 +337,12 @@ pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<u
 
 /// The most rounds that an allocation takes if, in every turn, each thread of each rank makes one
 /// step, in any order. More than `max` is an error.
-pub(crate) fn rounds_when_fair(scope: &Scope, max: u32) -> Result<u32, String> {
+pub(crate) fn rounds_when_fair(scope: &ExploredScope, max: u32) -> Result<u32, String> {
     let movers: Vec<(usize, usize)> = (0..scope.calls.len())
         .flat_map(|call| (0..scope.ranks.len()).map(move |rank| (call, rank)))
         .collect();
     let orders = orders(&movers);
-    let mut states: HashSet<State> = HashSet::from([State::new(scope)]);
+    let mut states: HashSet<ExploredState> = HashSet::from([ExploredState::new(scope)]);
     // A round has two steps: the offer and its conclusion.
     for turn in 0..=2 * max + 1 {
         let mut next = HashSet::new();
