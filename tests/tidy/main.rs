@@ -6,6 +6,7 @@ mod circles;
 mod modules;
 mod pages;
 mod tokens;
+mod type_names;
 
 use std::fs;
 use std::path::{Path, PathBuf};
