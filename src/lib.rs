@@ -38,6 +38,10 @@
 //! | see what happened | [`WorkerOf::counters`] |
 //! | only match | `soft`, which is the crate `tagmatch-soft` |
 //!
+//! With a logger of the crate `log`, set before a worker is made, the worker tells at level `debug`
+//! over which networks it is reached, which peers are connected, and why peers are down; at level
+//! `trace` why the NIC did not match a receive.
+//!
 //! How it works inside is in the repository's ARCHITECTURE.md.
 
 #![deny(unsafe_code)]

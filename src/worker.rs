@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use log::Level;
+use tagmatch_device::contents::Contents;
 use tagmatch_device::{Address, Buffer, PeerId, ReadMode};
-use tagmatch_fallback::{Counters, Fault, PeerFault, SendMode};
+use tagmatch_fallback::{Counters, Decision, Fault, PeerFault, SendMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
@@ -95,11 +97,20 @@ impl<A: Access> WorkerOf<A> {
         if config.peer_events {
             engine.requests_mut().tell_peers();
         }
+        let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
+        if log::log_enabled!(Level::Debug) {
+            engine.watch_decisions(Box::new(move |decision| match decision {
+                Decision::NotOffloaded(_) => log::trace!("worker {worker}: {decision}"),
+                _ => log::debug!("worker {worker}: {decision}"),
+            }));
+        }
         let address = engine.address();
+        if let Ok(contents) = Contents::of(&address) {
+            log::debug!("worker {worker}: reached over {}", contents.networks());
+        }
         let events = engine.event_descriptor().try_clone_to_owned();
         let events = events.map_err(|source| Error::Wait { address: Box::new(address), source })?;
         engine.connect(&address)?;
-        let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
         let free_tag_bits = config.free_tag_bits();
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
         let (process, interrupter) = (std::process::id(), Interrupter::new());

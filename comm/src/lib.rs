@@ -48,7 +48,8 @@
 //!
 //! Sends and receives return a [`Request`]. Calls of several processes together return a
 //! [`Collective`], which is waited for, started or awaited. Each operation is a state machine that
-//! progress drives.
+//! progress drives. At level `trace`, a logger of the crate `log` learns how each collective
+//! operation is carried out.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@ use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
 
 use crate::config::EngineConfig;
+use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
 use crate::peers::credit::{Amount, Grant};
@@ -387,6 +388,7 @@ impl Core {
         peer.fragmented_max = limits.fragmented_max;
         peer.grant = grant;
         state.requests.peer_up(id);
+        state.decisions.tell(Decision::PeerUp(id));
         state.send_credit(id, first);
         state.todo.push(Todo::Flush(id));
     }
@@ -405,6 +407,7 @@ impl Core {
         if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
             // Done last, since the last thing to do is done first.
             state.todo.push(Todo::TellDown(id, fault));
+            state.decisions.tell(Decision::PeerDown(id, fault));
             state.departed.push(id);
         }
         peer.grant.close(pool);

@@ -11,6 +11,7 @@ use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId, RawMemor
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
+use crate::decisions::{Decision, DecisionWatcher, Decisions};
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
 use crate::flush::{FlushEngine, Flushing, PeerFlush, Unsent, WhyUnsent};
@@ -44,6 +45,7 @@ pub struct Delegated<D: MatchingDevice + ?Sized> {
     /// it did.
     without_reason: Vec<(PeerId, RequestId, Buffer)>,
     counters: Counters,
+    decisions: Decisions,
     /// Requests that are not over.
     under_way: usize,
     is_closing: bool,
@@ -60,6 +62,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
             flush_notes: Vec::new(),
             without_reason: Vec::new(),
             counters: Counters::default(),
+            decisions: Decisions::default(),
             under_way: 0,
             is_closing: false,
             scratch: Scratch::default(),
@@ -138,6 +141,10 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
 
     fn has_unsent(&mut self) -> bool {
         self.device.has_unsent()
+    }
+
+    fn watch_decisions(&mut self, watcher: DecisionWatcher) {
+        self.decisions.0 = Some(watcher);
     }
 
     fn counters(&self) -> Counters {
@@ -367,6 +374,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
                 self.flush_note(peer).is_up = true;
                 if self.peer_fault(peer).is_none() {
                     self.requests.peer_up(peer);
+                    self.decisions.tell(Decision::PeerUp(peer));
                 }
             }
             Some(MatchingEvent::PeerDown { peer, reason }) => self.peer_down(peer, reason),
@@ -441,6 +449,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
             self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);
         }
         self.requests.peer_down(peer, fault);
+        self.decisions.tell(Decision::PeerDown(peer, fault));
     }
 
     /// By peer, made when it is first asked for.

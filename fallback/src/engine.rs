@@ -11,6 +11,7 @@ use tagmatch_soft::{Pattern, Tag};
 use crate::config::EngineConfig;
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::decisions::DecisionWatcher;
 use crate::error::{Fault, PeerFault};
 use crate::match_engine::MatchEngine;
 use crate::observer::ListObserver;
@@ -180,6 +181,10 @@ impl<D: Device> MatchEngine for Engine<D> {
             operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
         self.core.state.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
+    }
+
+    fn watch_decisions(&mut self, watcher: DecisionWatcher) {
+        self.core.state.decisions.0 = Some(watcher);
     }
 
     fn observe(&mut self, observer: Box<dyn ListObserver>) -> bool {

@@ -18,6 +18,7 @@
 //! | `state` | what `core` and `offload` both work on, and what becomes of a matched message | whether software or a NIC matched it |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `slices` | what is rare about messages of several slices | whose they are |
+//! | `observer`, `decisions` | telling the room above of the lists, and of decisions | who listens |
 //! | `match_engine`, `flush` | the calls that both engines have | |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
@@ -52,6 +53,7 @@
 mod config;
 mod core;
 mod counters;
+mod decisions;
 mod delegated;
 mod engine;
 mod error;
@@ -70,6 +72,7 @@ pub mod wire;
 
 pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
+pub use decisions::{Decision, DecisionWatcher};
 pub use delegated::Delegated;
 pub use engine::Engine;
 pub use error::{Fault, PeerFault};

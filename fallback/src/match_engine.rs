@@ -5,6 +5,7 @@ use tagmatch_device::{Address, Buffer, DeviceError, PeerId, RawMemory, ReadMode,
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
+use crate::decisions::DecisionWatcher;
 use crate::error::{Fault, PeerFault};
 use crate::flush::FlushEngine;
 use crate::observer::ListObserver;
@@ -83,6 +84,9 @@ pub trait MatchEngine: FlushEngine {
         drop(observer);
         false
     }
+
+    /// Has `watcher` told of each decision from now on.
+    fn watch_decisions(&mut self, watcher: DecisionWatcher);
 
     /// What was counted so far.
     fn counters(&self) -> Counters;

@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
+use crate::decisions::{Decision, Decisions};
 use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
 use crate::peers::credit::{Amount, Pool};
@@ -43,6 +45,7 @@ pub(crate) struct ProtocolState {
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
     pub(crate) observer: Observer,
+    pub(crate) decisions: Decisions,
 }
 
 impl ProtocolState {
@@ -58,7 +61,14 @@ impl ProtocolState {
             todo: Vec::new(),
             counters: Counters::default(),
             observer: Observer::default(),
+            decisions: Decisions::default(),
         }
+    }
+
+    /// Software matched a receive, and why the NIC's list did not.
+    pub(crate) fn not_offloaded(&mut self, why: Why) {
+        self.counters.not_offloaded.count(why);
+        self.decisions.tell(Decision::NotOffloaded(why));
     }
 
     /// The record of a peer; made when the device names a peer for the first time. Nothing names a

@@ -170,7 +170,14 @@ impl<N: Net> Comm<N> {
         let channel = self.outside(0);
         let shared = shared::takes(self, &call);
         let op = call.op.clone();
+        let (coll, length) = (call.coll, call.data.len());
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;
+        log::trace!(
+            "{coll:?} of {length} bytes in context {:#x}: {} by {} steps",
+            self.id().bits(),
+            if shared { "in shared memory, or else" } else { "messages" },
+            plan.steps.len()
+        );
         let channel = if shared { self.shared_numbered(channel) } else { self.numbered(channel) };
         Ok(Exchange::new(channel, plan, op))
     }

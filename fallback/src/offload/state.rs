@@ -281,7 +281,7 @@ impl Offload {
         let place = match self.shadow.take(index, through_list) {
             Take::Wait => return MessagePlace::Wait(index),
             Take::Software(why) => {
-                state.counters.not_offloaded.count(why);
+                state.not_offloaded(why);
                 state
                     .requests
                     .matched(index)
@@ -326,7 +326,7 @@ impl Offload {
         match buffer {
             Some(buffer) => {
                 if let Some(request) = self.entries.give_back(state, reclaim.slot, buffer, 0) {
-                    state.counters.not_offloaded.count(reclaim.why);
+                    state.not_offloaded(reclaim.why);
                     state.deliver_waiting(request, reclaim.message);
                 }
             }
@@ -512,7 +512,7 @@ impl Offload {
             let status = found.filter(|_| !is_lost).map(UnexpectedMessage::status);
             match status {
                 Some(status) => {
-                    state.counters.not_offloaded.count(Why::Source);
+                    state.not_offloaded(Why::Source);
                     state.observer.tell(|observer| observer.matched(index, &status, false));
                 }
                 None => state.observer.tell(|observer| observer.withdrawn(index)),
