@@ -21,7 +21,7 @@ impl MaskShape {
 
     /// Whether the compared bits are the same in both.
     #[inline]
-    pub(crate) fn same(self, a: TagAndSource, b: TagAndSource) -> bool {
+    pub(crate) fn same(self, a: TagSource, b: TagSource) -> bool {
         let tag = (a.tag ^ b.tag) & self.mask;
         let source = u64::from(a.source ^ b.source) & self.source_mask;
         tag | source == 0
@@ -30,23 +30,23 @@ impl MaskShape {
 
 /// The tag and source of a message, or those that a receive asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TagAndSource {
+pub(crate) struct TagSource {
     pub(crate) tag: u64,
     pub(crate) source: u32,
 }
 
 /// The tag and source of a pattern, and the bits that it compares.
 #[inline]
-pub(crate) fn key_of(pattern: &Pattern) -> (TagAndSource, MaskShape) {
+pub(crate) fn key_of(pattern: &Pattern) -> (TagSource, MaskShape) {
     let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
     let shape = MaskShape { mask: pattern.mask().0, source_mask };
     let source = pattern.source().map_or(0, |source| source.0);
-    (TagAndSource { tag: pattern.tag().0, source }, shape)
+    (TagSource { tag: pattern.tag().0, source }, shape)
 }
 
 /// The entries that classes index: their keys and their links.
 pub(crate) trait Keyed: Links {
-    fn envelope(&self, entry: u32) -> TagAndSource;
+    fn envelope(&self, entry: u32) -> TagSource;
 }
 
 /// The index of one class.
@@ -95,7 +95,7 @@ impl MaskClass {
 
     /// `spread` is [`spread`] of the source, which is the same for all classes.
     #[inline]
-    fn hash(&self, envelope: TagAndSource, spread: u64) -> u64 {
+    fn hash(&self, envelope: TagSource, spread: u64) -> u64 {
         let MaskShape { mask, source_mask } = self.shape;
         self.seed.hash(envelope.tag & mask, spread & source_mask)
     }
@@ -106,7 +106,7 @@ impl MaskClass {
     pub(crate) fn remembered(
         &self,
         entries: &impl Keyed,
-        envelope: TagAndSource,
+        envelope: TagSource,
     ) -> Option<(CellPlace, u32)> {
         let remembered = self.index.remembered();
         remembered.filter(|&(_, first)| self.shape.same(entries.envelope(first), envelope))
@@ -114,7 +114,7 @@ impl MaskClass {
 
     /// Reads the home bucket of an envelope's key, but no entry yet.
     #[inline]
-    pub(crate) fn look(&self, envelope: TagAndSource, spread: u64) -> Look {
+    pub(crate) fn look(&self, envelope: TagSource, spread: u64) -> Look {
         self.index.look(self.hash(envelope, spread))
     }
 
@@ -132,7 +132,7 @@ impl MaskClass {
 
     /// The oldest entry of this class that accepts the envelope, and the cell of its key.
     #[inline]
-    pub(crate) fn find(&self, entries: &impl Keyed, envelope: TagAndSource, spread: u64) -> Probe {
+    pub(crate) fn find(&self, entries: &impl Keyed, envelope: TagSource, spread: u64) -> Probe {
         let hash = self.hash(envelope, spread);
         self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
@@ -143,7 +143,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Keyed,
         entry: u32,
-        envelope: TagAndSource,
+        envelope: TagSource,
         work: &mut ListWork,
     ) {
         work.inspected += 1;
@@ -161,7 +161,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Keyed,
         entry: u32,
-        envelope: TagAndSource,
+        envelope: TagSource,
         hash: u64,
         work: &mut ListWork,
     ) {
@@ -186,7 +186,7 @@ impl MaskClass {
         }
         let MaskClass { shape, seed, index } = self;
         let hash_of = |other| {
-            let TagAndSource { tag, source } = entries.envelope(other);
+            let TagSource { tag, source } = entries.envelope(other);
             seed.hash(tag & shape.mask, spread(source) & shape.source_mask)
         };
         if grows {
@@ -203,7 +203,7 @@ impl MaskClass {
     pub(crate) fn take(
         &mut self,
         entries: &mut impl Keyed,
-        envelope: TagAndSource,
+        envelope: TagSource,
         work: &mut ListWork,
     ) -> u32 {
         work.inspected += 1;
@@ -223,7 +223,7 @@ impl MaskClass {
     pub(crate) fn at_home(
         &self,
         entries: &impl Keyed,
-        envelope: TagAndSource,
+        envelope: TagSource,
         look: Look,
         work: &mut ListWork,
     ) -> Option<(CellPlace, u32)> {
@@ -243,7 +243,7 @@ impl MaskClass {
     fn take_farther(
         &mut self,
         entries: &mut impl Keyed,
-        envelope: TagAndSource,
+        envelope: TagSource,
         work: &mut ListWork,
     ) -> u32 {
         let probe = self.find(entries, envelope, spread(envelope.source));
@@ -337,7 +337,7 @@ mod situations {
 
     impl MaskClass {
         /// The result of a search for an envelope's key, and the key's first entry.
-        pub(crate) fn lookup(&self, entries: &impl Keyed, envelope: TagAndSource) -> (Lookup, u32) {
+        pub(crate) fn lookup(&self, entries: &impl Keyed, envelope: TagSource) -> (Lookup, u32) {
             let spread = spread(envelope.source);
             let look = self.look(envelope, spread);
             let first = self.find(entries, envelope, spread).entry;
@@ -370,7 +370,7 @@ mod tests {
     use crate::link::ChainLink;
 
     struct Plain {
-        keys: Vec<TagAndSource>,
+        keys: Vec<TagSource>,
         links: Vec<ChainLink>,
     }
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     impl Keyed for Plain {
-        fn envelope(&self, entry: u32) -> TagAndSource {
+        fn envelope(&self, entry: u32) -> TagSource {
             self.keys[entry as usize]
         }
     }
@@ -393,7 +393,7 @@ mod tests {
     /// There are two entries per key, and a seed under which all keys have one hash.
     #[test]
     fn a_class_with_the_worst_seed_gets_a_new_one() {
-        let keys: Vec<_> = (0..2000).map(|i| TagAndSource { tag: i % 1000, source: 0 }).collect();
+        let keys: Vec<_> = (0..2000).map(|i| TagSource { tag: i % 1000, source: 0 }).collect();
         let links = (0..2000).map(ChainLink::alone).collect();
         let mut entries = Plain { links, keys };
         let mut work = ListWork::new(1);

@@ -1,6 +1,6 @@
 //! The list of posted receives.
 
-use crate::class::{ListWork, MaskShape, TagAndSource, key_of};
+use crate::class::{ListWork, MaskShape, TagSource, key_of};
 use crate::link::{ChainLink, Links, NIL};
 use crate::receives::{Classes, FoundReceive, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
@@ -62,7 +62,7 @@ pub struct PostedList<T: Copy> {
     indexed_max: usize,
     /// A message that no indexed receive accepts, if one is known: the next one is likely to be
     /// equal.
-    missed: Option<TagAndSource>,
+    missed: Option<TagSource>,
     /// This many indexed receives must be matched soon after they were posted before receives go to
     /// the lanes again. The lanes were full before, so they would fill again: programs post windows
     /// of receives repeatedly, and would pay for moving each window from the lanes into the
@@ -132,7 +132,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline]
-    fn post_short(&mut self, envelope: TagAndSource, shape: MaskShape, value: T) -> PostedHandle {
+    fn post_short(&mut self, envelope: TagSource, shape: MaskShape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         let lane = self.short.add(envelope, shape, sequence);
         let mut entry = self.slots[lane];
@@ -168,14 +168,14 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline(never)]
-    fn post_indexed(&mut self, envelope: TagAndSource, shape: MaskShape, value: T) -> PostedHandle {
+    fn post_indexed(&mut self, envelope: TagSource, shape: MaskShape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         if !self.short.lanes.is_empty() {
             self.index_all();
             self.patience = PATIENCE;
         }
         let class = self.classes.number_of(shape, &mut self.work);
-        let TagAndSource { tag, source } = envelope;
+        let TagSource { tag, source } = envelope;
         let (order, tag) = (PostOrder::new(sequence, class), Word(tag));
         let receive = |entry| Receive { order, tag, value, link: ChainLink::alone(entry) };
         let handle = self.receives.insert(source, receive);
@@ -235,7 +235,7 @@ impl<T: Copy> PostedList<T> {
     /// for each class in use.
     #[inline(always)]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
-        let message = TagAndSource { tag: tag.0, source: source.0 };
+        let message = TagSource { tag: tag.0, source: source.0 };
         if !self.classes.is_empty()
             && self.missed != Some(message)
             && let taken @ Some(_) = self.take_indexed(message)
@@ -266,7 +266,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline(never)]
-    fn take_indexed(&mut self, message: TagAndSource) -> Option<T> {
+    fn take_indexed(&mut self, message: TagSource) -> Option<T> {
         let PostedList { receives, classes, work, .. } = self;
         let entry = if classes.are_several() {
             classes.take_of_several(receives, message, work)
@@ -304,13 +304,13 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
-        let message = TagAndSource { tag: tag.0, source: source.0 };
+        let message = TagSource { tag: tag.0, source: source.0 };
         let entry = self.first_indexed(message).or_else(|| self.first_short(message))?;
         Some(PostedHandle(self.receives.handle(entry)))
     }
 
     #[inline(never)]
-    fn first_indexed(&self, message: TagAndSource) -> Option<u32> {
+    fn first_indexed(&self, message: TagSource) -> Option<u32> {
         match self.classes.find(&self.receives, message, &mut 0) {
             FoundReceive::NONE => None,
             found => Some(self.classes.entry_of(found)),
@@ -318,7 +318,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline]
-    fn first_short(&self, message: TagAndSource) -> Option<u32> {
+    fn first_short(&self, message: TagSource) -> Option<u32> {
         self.short.first(message).map(|lane| self.slots[lane])
     }
 
@@ -415,7 +415,7 @@ impl<T: Copy> PostedList<T> {
 
     fn pattern(&self, entry: u32) -> Pattern {
         let (tag, source, shape) = if let Some(lane) = self.lane(entry) {
-            let TagAndSource { tag, source } = self.short.lanes.envelope(lane);
+            let TagSource { tag, source } = self.short.lanes.envelope(lane);
             (tag, source, self.short.shape(lane))
         } else {
             let shape = self.classes.shape_of(&self.receives, entry);
@@ -435,7 +435,7 @@ mod tests {
     impl<T: Copy> PostedList<T> {
         /// The result of a search for a message in each class in use.
         pub(crate) fn lookups(&self, tag: Tag, source: SourceId) -> Vec<(usize, Lookup)> {
-            let message = TagAndSource { tag: tag.0, source: source.0 };
+            let message = TagSource { tag: tag.0, source: source.0 };
             let classes = self.classes.known().iter().enumerate();
             let in_use = classes.filter(|(_, class)| !class.is_empty());
             in_use.map(|(at, class)| (at, class.lookup(&self.receives, message).0)).collect()

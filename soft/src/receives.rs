@@ -1,6 +1,6 @@
 //! Posted receives outside the short list, in one class for each set of bits that they compare.
 
-use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagAndSource};
+use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagSource};
 use crate::hash;
 use crate::index::{CellPlace, KeyIndex, Look};
 use crate::link::{self, ChainLink, Links, NIL};
@@ -84,8 +84,8 @@ impl<T: Copy> Links for Receives<T> {
 
 impl<T: Copy> Keyed for Receives<T> {
     #[inline]
-    fn envelope(&self, entry: u32) -> TagAndSource {
-        TagAndSource { tag: self.entry(entry).tag.0, source: self.extra(entry) }
+    fn envelope(&self, entry: u32) -> TagSource {
+        TagSource { tag: self.entry(entry).tag.0, source: self.extra(entry) }
     }
 }
 
@@ -259,7 +259,7 @@ impl Classes {
         &mut self,
         receives: &mut Receives<T>,
         entry: u32,
-        envelope: TagAndSource,
+        envelope: TagSource,
         class: u32,
         shape: MaskShape,
         work: &mut ListWork,
@@ -284,7 +284,7 @@ impl Classes {
     pub(crate) fn take_of_one<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         work: &mut ListWork,
     ) -> u32 {
         match self.known.get_mut(self.active.trailing_zeros() as usize) {
@@ -305,7 +305,7 @@ impl Classes {
     pub(crate) fn take_of_several<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         work: &mut ListWork,
     ) -> u32 {
         // With wildcards there are mostly two classes. Comparing them directly is faster than a
@@ -347,7 +347,7 @@ impl Classes {
     fn take_of_many<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         work: &mut ListWork,
     ) -> u32 {
         work.scans += u64::from(self.scanned.len != 0);
@@ -363,7 +363,7 @@ impl Classes {
     pub(crate) fn find<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         steps: &mut u64,
     ) -> FoundReceive {
         const CELLS: u32 = KeyIndex::CELLS_MAX;
@@ -426,7 +426,7 @@ impl Classes {
     fn find_farther<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         first_class: usize,
         mut best: FoundReceive,
     ) -> (FoundReceive, u64) {
@@ -453,7 +453,7 @@ impl Classes {
     fn find_scanned<T: Copy>(
         &self,
         receives: &Receives<T>,
-        message: TagAndSource,
+        message: TagSource,
         best: FoundReceive,
         steps: &mut u64,
     ) -> FoundReceive {

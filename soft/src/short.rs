@@ -5,7 +5,7 @@
 //! added, and no chain to unlink when it is removed. An entry takes the lowest free *lane*. If
 //! several lanes match, the one with the lowest sequence number is the oldest.
 
-use crate::class::{MaskShape, TagAndSource};
+use crate::class::{MaskShape, TagSource};
 use crate::lanes::{GROUP, LANE_BITS, equal_halves, equal_words, equal_words_under};
 
 const GROUPS: usize = 3;
@@ -135,7 +135,7 @@ impl Lanes {
 
     /// Adds an entry to lanes that are not full, and returns its lane.
     #[inline]
-    pub(crate) fn add(&mut self, envelope: TagAndSource, sequence: u64) -> usize {
+    pub(crate) fn add(&mut self, envelope: TagSource, sequence: u64) -> usize {
         let lane = LaneSet(!self.live & ALL).lowest();
         self.tags[lane] = envelope.tag;
         self.sources[lane] = envelope.source;
@@ -159,13 +159,13 @@ impl Lanes {
     }
 
     #[inline]
-    pub(crate) fn envelope(&self, lane: usize) -> TagAndSource {
-        TagAndSource { tag: self.tags[lane], source: self.sources[lane] }
+    pub(crate) fn envelope(&self, lane: usize) -> TagSource {
+        TagSource { tag: self.tags[lane], source: self.sources[lane] }
     }
 
     /// The unexpected messages that a receive accepts.
     #[inline]
-    pub(crate) fn accepted_by(&self, wanted: TagAndSource, shape: MaskShape) -> LaneSet {
+    pub(crate) fn accepted_by(&self, wanted: TagSource, shape: MaskShape) -> LaneSet {
         if self.is_one_at_most() {
             let all = self.all();
             let accepts = !all.is_empty() && shape.same(self.envelope(all.lowest()), wanted);
@@ -218,7 +218,7 @@ impl ShortPosted {
 
     /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
-    pub(crate) fn add(&mut self, envelope: TagAndSource, shape: MaskShape, sequence: u64) -> usize {
+    pub(crate) fn add(&mut self, envelope: TagSource, shape: MaskShape, sequence: u64) -> usize {
         let lane = self.lanes.add(envelope, sequence);
         self.masks[lane] = shape.mask;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
@@ -228,7 +228,7 @@ impl ShortPosted {
 
     /// The lane of the receive that was added last, if it is still there and equal.
     #[inline]
-    pub(crate) fn lane_of_like(&self, envelope: TagAndSource, shape: MaskShape) -> Option<usize> {
+    pub(crate) fn lane_of_like(&self, envelope: TagSource, shape: MaskShape) -> Option<usize> {
         let lane = self.latest;
         let is_like = self.lanes.has(lane)
             && self.lanes.envelope(lane) == envelope
@@ -238,7 +238,7 @@ impl ShortPosted {
 
     /// The lane of the oldest receive that accepts a message.
     #[inline(always)]
-    pub(crate) fn first(&self, message: TagAndSource) -> Option<usize> {
+    pub(crate) fn first(&self, message: TagSource) -> Option<usize> {
         if self.lanes.is_empty() {
             return None;
         }
@@ -251,7 +251,7 @@ impl ShortPosted {
     }
 
     #[inline(never)]
-    fn first_of_several(&self, message: TagAndSource) -> Option<usize> {
+    fn first_of_several(&self, message: TagSource) -> Option<usize> {
         let equal = |group| {
             let (tags, masks) = (group_of(&self.lanes.tags, group), group_of(&self.masks, group));
             equal_words(tags, masks, message.tag)

@@ -1,6 +1,6 @@
 //! The list of unexpected messages: those that arrived before their receives.
 
-use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagAndSource, key_of};
+use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagSource, key_of};
 use crate::hash;
 use crate::index::CellPlace;
 use crate::link::{self, ChainLink, Links, NIL};
@@ -73,14 +73,14 @@ impl<T: Copy> Links for ClassView<'_, T> {
 
 impl<T: Copy> Keyed for ClassView<'_, T> {
     #[inline]
-    fn envelope(&self, entry: u32) -> TagAndSource {
+    fn envelope(&self, entry: u32) -> TagSource {
         envelope(self.messages, entry)
     }
 }
 
 #[inline]
-fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> TagAndSource {
-    TagAndSource { tag: messages.entry(entry).tag, source: messages.extra(entry) }
+fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> TagSource {
+    TagSource { tag: messages.entry(entry).tag, source: messages.extra(entry) }
 }
 
 /// Unexpected messages: first arrived, first matched.
@@ -186,7 +186,7 @@ impl<T: Copy> UnexpectedList<T> {
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
-        let message = TagAndSource { tag: tag.0, source: source.0 };
+        let message = TagSource { tag: tag.0, source: source.0 };
         if self.indexed != 0 || self.short.is_full() {
             return self.push_indexed(message, value);
         }
@@ -212,11 +212,11 @@ impl<T: Copy> UnexpectedList<T> {
     }
 
     #[inline(never)]
-    fn push_indexed(&mut self, message: TagAndSource, value: T) -> UnexpectedHandle {
+    fn push_indexed(&mut self, message: TagSource, value: T) -> UnexpectedHandle {
         if !self.short.is_empty() {
             self.index_all();
         }
-        let TagAndSource { tag, source } = message;
+        let TagSource { tag, source } = message;
         let waiting = |entry| UnexpectedMessage { tag, value, arrival: ChainLink::alone(entry) };
         let handle = self.messages.insert(source, waiting);
         self.index_one(handle.index, message);
@@ -241,7 +241,7 @@ impl<T: Copy> UnexpectedList<T> {
     }
 
     #[inline]
-    fn index_one(&mut self, entry: u32, message: TagAndSource) {
+    fn index_one(&mut self, entry: u32, message: TagSource) {
         if self.first == NIL {
             self.first = entry;
         } else {
@@ -364,7 +364,7 @@ impl<T: Copy> UnexpectedList<T> {
     }
 
     fn message(&self, entry: u32) -> (Tag, SourceId, T) {
-        let TagAndSource { tag, source } = match self.lane(entry) {
+        let TagSource { tag, source } = match self.lane(entry) {
             Some(lane) => self.short.envelope(lane),
             None => envelope(&self.messages, entry),
         };
@@ -410,7 +410,7 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[cold]
     #[inline(never)]
-    fn scan(&mut self, shape: MaskShape, wanted: TagAndSource) -> FoundMessage {
+    fn scan(&mut self, shape: MaskShape, wanted: TagSource) -> FoundMessage {
         self.work.scans += 1;
         let mut entry = self.first;
         while entry != NIL {
@@ -446,7 +446,7 @@ impl<T: Copy> UnexpectedList<T> {
     }
 
     #[inline]
-    fn insert_into(&mut self, class: usize, entry: u32, envelope: TagAndSource) {
+    fn insert_into(&mut self, class: usize, entry: u32, envelope: TagSource) {
         let SearchedClass { class, links, upkeep } = &mut self.classes[class];
         *upkeep += 1;
         if links.len() <= entry as usize {

@@ -7,7 +7,7 @@ use crate::violation::{Verdict, ensure};
 
 /// A decision that was reported.
 #[derive(Clone, Copy, Debug)]
-struct Decision {
+struct OracleDecision {
     wanted: Wanted,
     /// The moment of the post or of the probe.
     post: u64,
@@ -52,7 +52,7 @@ impl Oracle {
             let fits = node == to && wanted.accepts(tag, from);
             ensure!(fits, Mismatch, "r{receive} got m{message}, which it does not match");
             let by = now.min(self.messages[message as usize].began);
-            self.mark(&Decision { wanted, post, by, message });
+            self.mark(&OracleDecision { wanted, post, by, message });
         }
         for &(receive, message) in ended {
             let Receive { post, deadline, .. } = self.receives[receive as usize];
@@ -97,7 +97,7 @@ impl Oracle {
         let Message { tag, from, taker, .. } = self.messages[found as usize];
         ensure!(wanted.accepts(tag, from), Mismatch, "n{node}: a probe found m{found} wrongly");
         ensure!(taker == Taker::Nobody, Twice, "n{node}: a probe found m{found}, taken before");
-        self.mark(&Decision { wanted, post: now, by: now, message: found });
+        self.mark(&OracleDecision { wanted, post: now, by: now, message: found });
         if takes {
             return self.taken(found, Taker::Probe(now), now);
         }
@@ -106,8 +106,8 @@ impl Oracle {
     }
 
     /// Marks the decisions that must have been made before this one.
-    fn mark(&mut self, decision: &Decision) {
-        let Decision { wanted, post, by, message } = *decision;
+    fn mark(&mut self, decision: &OracleDecision) {
+        let OracleDecision { wanted, post, by, message } = *decision;
         let Message { tag, from, to, .. } = self.messages[message as usize];
         let Oracle { sides, messages, receives, .. } = self;
         let side = &sides[to as usize];
