@@ -7,17 +7,17 @@ use crate::tag::Pattern;
 
 /// The bits that a pattern compares: a mask, and the source or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MaskShape {
+pub(crate) struct Shape {
     pub(crate) mask: u64,
     /// All ones if the source is compared, otherwise zero.
     pub(crate) source_mask: u64,
 }
 
-impl MaskShape {
+impl Shape {
     /// Every bit of tag and source is compared.
-    pub(crate) const FULL: MaskShape = MaskShape { mask: u64::MAX, source_mask: u64::MAX };
+    pub(crate) const FULL: Shape = Shape { mask: u64::MAX, source_mask: u64::MAX };
     /// Nothing is compared: every message is accepted.
-    pub(crate) const ANY: MaskShape = MaskShape { mask: 0, source_mask: 0 };
+    pub(crate) const ANY: Shape = Shape { mask: 0, source_mask: 0 };
 
     /// Whether the compared bits are the same in both.
     #[inline]
@@ -37,9 +37,9 @@ pub(crate) struct TagSource {
 
 /// The tag and source of a pattern, and the bits that it compares.
 #[inline]
-pub(crate) fn key_of(pattern: &Pattern) -> (TagSource, MaskShape) {
+pub(crate) fn key_of(pattern: &Pattern) -> (TagSource, Shape) {
     let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
-    let shape = MaskShape { mask: pattern.mask().0, source_mask };
+    let shape = Shape { mask: pattern.mask().0, source_mask };
     let source = pattern.source().map_or(0, |source| source.0);
     (TagSource { tag: pattern.tag().0, source }, shape)
 }
@@ -52,7 +52,7 @@ pub(crate) trait Keyed: Links {
 /// The index of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct MaskClass {
-    pub(crate) shape: MaskShape,
+    pub(crate) shape: Shape,
     seed: KeySeed,
     index: KeyIndex,
 }
@@ -75,7 +75,7 @@ impl ListWork {
 }
 
 impl MaskClass {
-    pub(crate) fn new(shape: MaskShape, seeds: &mut SeedStream) -> Self {
+    pub(crate) fn new(shape: Shape, seeds: &mut SeedStream) -> Self {
         MaskClass { shape, seed: seeds.next_seed(), index: KeyIndex::new() }
     }
 
@@ -96,7 +96,7 @@ impl MaskClass {
     /// `spread` is [`spread`] of the source, which is the same for all classes.
     #[inline]
     fn hash(&self, envelope: TagSource, spread: u64) -> u64 {
-        let MaskShape { mask, source_mask } = self.shape;
+        let Shape { mask, source_mask } = self.shape;
         self.seed.hash(envelope.tag & mask, spread & source_mask)
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let links = (0..2000).map(ChainLink::alone).collect();
         let mut entries = Plain { links, keys };
         let mut work = ListWork::new(1);
-        let mut class = MaskClass::new(MaskShape::FULL, &mut work.seeds);
+        let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
         class.seed = KeySeed::WORST;
         for entry in 0..2000 {
             let envelope = entries.envelope(entry);

@@ -1,6 +1,6 @@
 //! The list of posted receives.
 
-use crate::class::{ListWork, MaskShape, TagSource, key_of};
+use crate::class::{ListWork, Shape, TagSource, key_of};
 use crate::link::{ChainLink, Links, NIL};
 use crate::receives::{Classes, FoundReceive, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
@@ -132,7 +132,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline]
-    fn post_short(&mut self, envelope: TagSource, shape: MaskShape, value: T) -> PostedHandle {
+    fn post_short(&mut self, envelope: TagSource, shape: Shape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         let lane = self.short.add(envelope, shape, sequence);
         let mut entry = self.slots[lane];
@@ -168,7 +168,7 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline(never)]
-    fn post_indexed(&mut self, envelope: TagSource, shape: MaskShape, value: T) -> PostedHandle {
+    fn post_indexed(&mut self, envelope: TagSource, shape: Shape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         if !self.short.lanes.is_empty() {
             self.index_all();

@@ -1,6 +1,6 @@
 //! Posted receives outside the short list, in one class for each set of bits that they compare.
 
-use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagSource};
+use crate::class::{Keyed, ListWork, MaskClass, Shape, TagSource};
 use crate::hash;
 use crate::index::{CellPlace, KeyIndex, Look};
 use crate::link::{self, ChainLink, Links, NIL};
@@ -142,7 +142,7 @@ struct Scanned {
     first: u32,
     len: usize,
     /// The shapes of scanned receives, by slot; empty until there is one.
-    shapes: Vec<MaskShape>,
+    shapes: Vec<Shape>,
 }
 
 /// The size of the memory of class numbers. Shapes that share a place in it are searched in all
@@ -162,7 +162,7 @@ pub(crate) struct Classes {
 
 /// The place in the memory for a shape's class.
 #[inline]
-fn memory_place(shape: MaskShape) -> usize {
+fn memory_place(shape: Shape) -> usize {
     let mixed = (shape.mask ^ shape.source_mask >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - REMEMBERED_BITS)) as usize
 }
@@ -196,7 +196,7 @@ impl Classes {
     }
 
     /// Whether a class with an index and receives has this shape.
-    pub(crate) fn have(&self, shape: MaskShape) -> bool {
+    pub(crate) fn have(&self, shape: Shape) -> bool {
         self.in_use().any(|class| class.shape == shape)
     }
 
@@ -206,7 +206,7 @@ impl Classes {
 
     pub(crate) fn bytes(&self) -> usize {
         let indexes: usize = self.known.iter().map(MaskClass::bytes).sum();
-        indexes + self.scanned.shapes.capacity() * size_of::<MaskShape>()
+        indexes + self.scanned.shapes.capacity() * size_of::<Shape>()
     }
 
     pub(crate) fn longest_probe(&self) -> usize {
@@ -215,7 +215,7 @@ impl Classes {
 
     /// The number of the class of this shape.
     #[inline]
-    pub(crate) fn number_of(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
+    pub(crate) fn number_of(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let number = self.remembered[memory_place(shape)];
         match self.known.get(usize::from(number)) {
             Some(known) if known.shape == shape => u32::from(number),
@@ -225,7 +225,7 @@ impl Classes {
 
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn look_up(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
+    fn look_up(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let number = match self.known.iter().position(|known| known.shape == shape) {
             Some(class) => class as u32,
             None => self.new_class(shape, work),
@@ -237,7 +237,7 @@ impl Classes {
     #[cold]
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn new_class(&mut self, shape: MaskShape, work: &mut ListWork) -> u32 {
+    fn new_class(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let class = MaskClass::new(shape, &mut work.seeds);
         if self.known.len() < MAX_CLASSES {
             self.known.push(class);
@@ -261,7 +261,7 @@ impl Classes {
         entry: u32,
         envelope: TagSource,
         class: u32,
-        shape: MaskShape,
+        shape: Shape,
         work: &mut ListWork,
     ) {
         self.active |= 1 << class;
@@ -551,7 +551,7 @@ impl Classes {
     }
 
     /// The bits that a receive compares.
-    pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> MaskShape {
+    pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> Shape {
         match self.known.get(receives.entry(entry).order.class() as usize) {
             Some(known) => known.shape,
             None => self.scanned.shapes[entry as usize],
@@ -559,14 +559,9 @@ impl Classes {
     }
 
     #[cold]
-    fn append_scanned<T: Copy>(
-        &mut self,
-        receives: &mut Receives<T>,
-        entry: u32,
-        shape: MaskShape,
-    ) {
+    fn append_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32, shape: Shape) {
         if self.scanned.shapes.len() <= entry as usize {
-            self.scanned.shapes.resize(entry as usize + 1, MaskShape::ANY);
+            self.scanned.shapes.resize(entry as usize + 1, Shape::ANY);
         }
         self.scanned.shapes[entry as usize] = shape;
         if self.scanned.first == NIL {

@@ -5,7 +5,7 @@
 //! added, and no chain to unlink when it is removed. An entry takes the lowest free *lane*. If
 //! several lanes match, the one with the lowest sequence number is the oldest.
 
-use crate::class::{MaskShape, TagSource};
+use crate::class::{Shape, TagSource};
 use crate::lanes::{GROUP, LANE_BITS, equal_halves, equal_words, equal_words_under};
 
 const GROUPS: usize = 3;
@@ -165,7 +165,7 @@ impl Lanes {
 
     /// The unexpected messages that a receive accepts.
     #[inline]
-    pub(crate) fn accepted_by(&self, wanted: TagSource, shape: MaskShape) -> LaneSet {
+    pub(crate) fn accepted_by(&self, wanted: TagSource, shape: Shape) -> LaneSet {
         if self.is_one_at_most() {
             let all = self.all();
             let accepts = !all.is_empty() && shape.same(self.envelope(all.lowest()), wanted);
@@ -218,7 +218,7 @@ impl ShortPosted {
 
     /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
-    pub(crate) fn add(&mut self, envelope: TagSource, shape: MaskShape, sequence: u64) -> usize {
+    pub(crate) fn add(&mut self, envelope: TagSource, shape: Shape, sequence: u64) -> usize {
         let lane = self.lanes.add(envelope, sequence);
         self.masks[lane] = shape.mask;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
@@ -228,7 +228,7 @@ impl ShortPosted {
 
     /// The lane of the receive that was added last, if it is still there and equal.
     #[inline]
-    pub(crate) fn lane_of_like(&self, envelope: TagSource, shape: MaskShape) -> Option<usize> {
+    pub(crate) fn lane_of_like(&self, envelope: TagSource, shape: Shape) -> Option<usize> {
         let lane = self.latest;
         let is_like = self.lanes.has(lane)
             && self.lanes.envelope(lane) == envelope
@@ -268,14 +268,14 @@ impl ShortPosted {
     }
 
     #[inline]
-    pub(crate) fn shape(&self, lane: usize) -> MaskShape {
+    pub(crate) fn shape(&self, lane: usize) -> Shape {
         let source_mask = if self.sourced & bit(lane) == 0 { 0 } else { u64::MAX };
-        MaskShape { mask: self.masks[lane], source_mask }
+        Shape { mask: self.masks[lane], source_mask }
     }
 
     /// The number of different shapes for which `is_counted` is false.
-    pub(crate) fn shapes(&self, is_counted: impl Fn(MaskShape) -> bool) -> usize {
-        let mut shapes: Vec<MaskShape> = Vec::new();
+    pub(crate) fn shapes(&self, is_counted: impl Fn(Shape) -> bool) -> usize {
+        let mut shapes: Vec<Shape> = Vec::new();
         for lane in self.lanes.all().iter() {
             let shape = self.shape(lane);
             if !shapes.contains(&shape) && !is_counted(shape) {

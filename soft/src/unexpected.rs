@@ -1,6 +1,6 @@
 //! The list of unexpected messages: those that arrived before their receives.
 
-use crate::class::{Keyed, ListWork, MaskClass, MaskShape, TagSource, key_of};
+use crate::class::{Keyed, ListWork, MaskClass, Shape, TagSource, key_of};
 use crate::hash;
 use crate::index::CellPlace;
 use crate::link::{self, ChainLink, Links, NIL};
@@ -151,7 +151,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut work = ListWork::new(seed);
-        let class = MaskClass::new(MaskShape::FULL, &mut work.seeds);
+        let class = MaskClass::new(Shape::FULL, &mut work.seeds);
         UnexpectedList {
             messages: Slab::new(),
             short: Lanes::new(),
@@ -387,7 +387,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     fn search(&mut self, pattern: &Pattern) -> FoundMessage {
         let (wanted, shape) = key_of(pattern);
-        if shape == MaskShape::ANY {
+        if shape == Shape::ANY {
             return FoundMessage::unindexed(self.first);
         }
         if self.indexed <= FEW {
@@ -410,7 +410,7 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[cold]
     #[inline(never)]
-    fn scan(&mut self, shape: MaskShape, wanted: TagSource) -> FoundMessage {
+    fn scan(&mut self, shape: Shape, wanted: TagSource) -> FoundMessage {
         self.work.scans += 1;
         let mut entry = self.first;
         while entry != NIL {
@@ -426,7 +426,7 @@ impl<T: Copy> UnexpectedList<T> {
     /// Builds the index of a class; `None` if there are [`MAX_CLASSES`] already.
     #[cold]
     #[inline(never)]
-    fn build(&mut self, shape: MaskShape) -> Option<usize> {
+    fn build(&mut self, shape: Shape) -> Option<usize> {
         let class = self.classes.len();
         if class == MAX_CLASSES {
             return None;
