@@ -11,7 +11,7 @@ use super::inboxes::Inboxes;
 use super::peers::{Attempt, PeerState, Peers};
 use super::processes::ProcessQuota;
 use super::reads::Reads;
-use super::ring::slot::Shape;
+use super::ring::slot::MessageShape;
 use super::watcher::Watcher;
 use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
 use tagmatch_os::socket;
@@ -75,7 +75,7 @@ impl Connections {
         &mut self,
         peer: PeerId,
         bit: DoorbellBit,
-        shape: Shape,
+        shape: MessageShape,
     ) -> Result<(), &'static str> {
         let Some(taken) = self.inboxes.take(bit, shape) else { return Ok(()) };
         // Messages of a peer that is draining are dropped: its reads end when its ring is empty.

@@ -8,7 +8,7 @@ pub use super::name::ShmName;
 pub use super::read_message::ReadMessage;
 pub use super::ring::geometry::{Geometry, Progress};
 pub use super::ring::producer::check_progress;
-pub use super::ring::slot::{Bounds, Meta, Shape, parse as parse_slot};
+pub use super::ring::slot::{Bounds, MessageShape, Meta, parse as parse_slot};
 
 /// Parses a message of a copied read as a device does.
 ///

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::doorbell::{Doorbell, DoorbellBit, PendingRings, SleepAnnounced};
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
-use super::ring::slot::{Meta, Shape};
+use super::ring::slot::{MessageShape, Meta};
 use super::sync::fence;
 use tagmatch_device::PeerId;
 use tagmatch_os::process;
@@ -249,7 +249,7 @@ impl Inboxes {
     pub(crate) fn parse(
         &mut self,
         found: Found,
-    ) -> Result<(PeerId, Shape), (PeerId, &'static str)> {
+    ) -> Result<(PeerId, MessageShape), (PeerId, &'static str)> {
         let Some(Some(inbox)) = self.inboxes.get_mut(found.bit.index()) else {
             return Err((PeerId::ONESELF, "a message of no connection"));
         };
@@ -266,7 +266,7 @@ impl Inboxes {
 
     /// Takes the message that was found and parsed.
     #[inline(always)]
-    pub(crate) fn take(&mut self, bit: DoorbellBit, shape: Shape) -> Option<Taken<'_>> {
+    pub(crate) fn take(&mut self, bit: DoorbellBit, shape: MessageShape) -> Option<Taken<'_>> {
         let inbox = self.inboxes.get_mut(bit.index())?.as_mut()?;
         if inbox.is_hot
             && let Some(hot) = self.hot.iter_mut().find(|hot| hot.bit == bit)

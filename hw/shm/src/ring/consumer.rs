@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::geometry::Progress;
 use super::memory::Ring;
-use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
+use super::slot::{self, Bounds, INLINE_BYTES, MessageShape, Meta, Slot};
 use crate::sync::fence;
 use tagmatch_device::Bytes;
 
@@ -63,7 +63,7 @@ pub(crate) struct Taken<'a> {
 
 /// The immediate data of a message, from the end of its slot.
 #[inline(always)]
-fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: Shape) -> Option<u32> {
+fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: MessageShape) -> Option<u32> {
     if shape.immediate { immediate_in(slot) } else { None }
 }
 
@@ -110,14 +110,14 @@ impl Consumer {
 
     /// Checks the meta data that [`Consumer::peek`] has returned.
     #[inline]
-    pub(crate) fn parse(&self, meta: Meta) -> Result<Shape, &'static str> {
+    pub(crate) fn parse(&self, meta: Meta) -> Result<MessageShape, &'static str> {
         slot::parse(meta, self.bounds)
     }
 
     /// Takes the message that was parsed. Its spilled bytes stay where they are until the next
     /// [`Consumer::publish`].
     #[inline(always)]
-    pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
+    pub(crate) fn take(&mut self, shape: MessageShape) -> Taken<'_> {
         self.take_slot();
         let immediate = immediate_of(&self.head, shape);
         let (mut inline, mut tail) = (shape.inline, (ptr::null(), 0));

@@ -121,7 +121,7 @@ pub struct Bounds {
 
 /// The meta data of a message, after they were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct MessageShape {
     /// Bytes of the message.
     pub length: u32,
     /// Bytes of it that lie in the slot; the rest is spilled.
@@ -132,7 +132,7 @@ pub struct Shape {
     pub internal: bool,
 }
 
-impl Shape {
+impl MessageShape {
     /// Bytes of the message that are not in the slot.
     #[inline]
     pub fn spilled(self) -> u32 {
@@ -145,7 +145,7 @@ impl Shape {
 /// # Errors
 /// The rule that the writer broke.
 #[inline]
-pub fn parse(meta: Meta, bounds: Bounds) -> Result<Shape, &'static str> {
+pub fn parse(meta: Meta, bounds: Bounds) -> Result<MessageShape, &'static str> {
     let length = meta.0 & Meta::LENGTH;
     if meta.0 & !(Meta::IMMEDIATE | Meta::INTERNAL | Meta::LENGTH) != 0 {
         return Err("a message has unknown flags");
@@ -157,7 +157,7 @@ pub fn parse(meta: Meta, bounds: Bounds) -> Result<Shape, &'static str> {
         return Err("a message is longer than allowed");
     }
     let room = room(immediate);
-    Ok(Shape { length, inline: length.min(room), immediate, internal })
+    Ok(MessageShape { length, inline: length.min(room), immediate, internal })
 }
 
 #[cfg(test)]
