@@ -7,7 +7,9 @@ use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
-use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId, RawMemory, Registered};
+use tagmatch_device::{
+    Address, Buffer, DeviceError, DownReason, Expected, PeerId, RawMemory, Registered,
+};
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::counters::Counters;
@@ -389,7 +391,8 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
         mut buffer: Buffer,
         result: Result<Envelope, OperationError>,
     ) {
-        let Some(line) = self.requests.get(request) else { return };
+        let line = self.requests.get(request).expected("an operation ends once");
+        let Some(line) = line else { return };
         let was_posted = line.phase == Phase::Posted;
         self.counters.posted_now -= u64::from(was_posted);
         match result {
@@ -405,7 +408,8 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
     }
 
     fn sent(&mut self, request: RequestId, buffer: Buffer, result: Result<(), OperationError>) {
-        let Some(line) = self.requests.get(request) else { return };
+        let line = self.requests.get(request).expected("an operation ends once");
+        let Some(line) = line else { return };
         match result {
             Ok(()) => {
                 let status = line.status();
@@ -443,7 +447,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
     #[cold]
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         self.set_down(peer, reason.into());
-        let Some(fault) = self.peer_fault(peer) else { return };
+        let Some(fault) = self.peer_fault(peer).expected("just set") else { return };
         let ended = self.without_reason.extract_if(.., |(of, ..)| *of == peer);
         for (_, request, buffer) in ended.collect::<Vec<_>>() {
             self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);

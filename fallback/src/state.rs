@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, Expected, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
 
@@ -166,7 +166,9 @@ impl ProtocolState {
         payload: Payload<'_>,
     ) {
         let peer = status.source;
-        let Some(line) = self.requests.get_mut(request) else { return };
+        let line =
+            self.requests.get_mut(request).expected("a receive that gets a message is posted");
+        let Some(line) = line else { return };
         let mut buffer = std::mem::take(&mut line.buffer);
         self.counters.posted += 1;
         match payload {
@@ -187,11 +189,14 @@ impl ProtocolState {
 
     /// Puts a message that has waited into a receive's buffer.
     pub(crate) fn deliver_waiting(&mut self, request: RequestId, message: Key) {
-        let Some(message) = self.unexpected.remove(message) else { return };
+        let message = self.unexpected.remove(message).expected("a message that waits is held");
+        let Some(message) = message else { return };
         if message.is_lost() {
             return self.requests.fail(request, self.down(message.source));
         }
-        let Some(line) = self.requests.get_mut(request) else { return };
+        let line =
+            self.requests.get_mut(request).expected("a receive that gets a message is posted");
+        let Some(line) = line else { return };
         let buffer = std::mem::take(&mut line.buffer);
         self.counters.posted += 1;
         self.fill(request, message, buffer);

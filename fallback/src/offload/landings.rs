@@ -5,7 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use tagmatch_device::{PeerId, RemoteSpan};
+use tagmatch_device::{Expected, PeerId, RemoteSpan};
 
 use crate::error::Fault;
 use crate::peers::credit::Amount;
@@ -74,6 +74,7 @@ impl Landings {
         key: Key,
         note: impl FnOnce(&mut Landing),
     ) {
+        // A landing ends early if the peer that it waits for goes down.
         let Some(landing) = self.0.get_mut(key) else { return };
         note(landing);
         if landing.is_known()
@@ -128,7 +129,8 @@ fn conclude(state: &mut ProtocolState, landing: &Landing) {
     if let Some(fault) = landing.wrong_sender() {
         return drop_message(state, landing, fault);
     }
-    let Some(line) = state.requests.get_mut(request) else { return };
+    let line = state.requests.get_mut(request).expected("a receive that the NIC has matched");
+    let Some(line) = line else { return };
     let buffer = std::mem::take(&mut line.buffer);
     state.counters.hardware += 1;
     match data {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{Buffer, Expected, PeerId};
 use tagmatch_soft::PostedHandle;
 
 use crate::error::{Fault, PeerFault};
@@ -374,7 +374,7 @@ impl Requests {
         result: Result<Status, Fault>,
         buffer: Buffer,
     ) {
-        let Some(line) = self.get_mut(request) else { return };
+        let Some(line) = self.get_mut(request).expected("a request ends once") else { return };
         line.buffer = buffer;
         let owner = line.owner;
         match result {

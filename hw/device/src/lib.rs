@@ -26,6 +26,7 @@ pub mod contents;
 pub mod copy;
 pub mod device;
 mod elements;
+mod expected;
 mod exposures;
 mod finding;
 mod flush;
@@ -53,6 +54,7 @@ pub use device::{
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use elements::{Element, as_bytes, as_bytes_mut};
+pub use expected::Expected;
 pub use exposures::{Exposures, Readable};
 pub use finding::Finding;
 pub use flush::Flush;

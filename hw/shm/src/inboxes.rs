@@ -14,7 +14,7 @@ use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{MessageShape, Meta};
 use super::sync::fence;
-use tagmatch_device::PeerId;
+use tagmatch_device::{Expected, PeerId};
 use tagmatch_os::process;
 
 /// Most rings that each poll looks at.
@@ -68,6 +68,9 @@ pub(crate) struct Inboxes {
     /// Whether writers rely on membarrier(2) calls of this process.
     makes_barriers: bool,
 }
+
+/// The sender and the shape of a message that was found, or the rule that the sender broke.
+pub(crate) type Parsed = Result<(PeerId, MessageShape), (PeerId, &'static str)>;
 
 impl Inboxes {
     pub(crate) fn new(bell: Arc<Doorbell>, capacity: u32, makes_barriers: bool) -> Self {
@@ -241,27 +244,21 @@ impl Inboxes {
         }
     }
 
-    /// Checks the message that was found.
+    /// Checks the message that was found. `None` would be a bug of this device.
     ///
     /// # Errors
     /// The peer, and the rule that it broke.
     #[inline]
-    pub(crate) fn parse(
-        &mut self,
-        found: Found,
-    ) -> Result<(PeerId, MessageShape), (PeerId, &'static str)> {
-        let Some(Some(inbox)) = self.inboxes.get_mut(found.bit.index()) else {
-            return Err((PeerId::ONESELF, "a message of no connection"));
-        };
+    pub(crate) fn parse(&mut self, found: Found) -> Option<Parsed> {
+        let inbox = self.inboxes.get_mut(found.bit.index()).and_then(Option::as_mut);
+        let inbox = inbox.expected("the message was found there")?;
         let peer = inbox.peer;
         // The messages of earlier polls are not borrowed any more, so their room can be given back.
         if inbox.consumer.is_publish_due() && inbox.consumer.publish() {
             self.wake.push(peer);
         }
-        match inbox.consumer.parse(found.meta) {
-            Ok(shape) => Ok((peer, shape)),
-            Err(what) => Err((peer, what)),
-        }
+        let parsed = inbox.consumer.parse(found.meta);
+        Some(parsed.map(|shape| (peer, shape)).map_err(|what| (peer, what)))
     }
 
     /// Takes the message that was found and parsed.
@@ -421,7 +418,7 @@ mod tests {
     /// Takes the next message; gives the number of its ring.
     fn take(inboxes: &mut Inboxes) -> Option<PeerId> {
         let found = inboxes.find()?;
-        let (peer, shape) = inboxes.parse(found).unwrap();
+        let (peer, shape) = inboxes.parse(found).unwrap().unwrap();
         inboxes.take(found.bit, shape).map(|_| peer)
     }
 

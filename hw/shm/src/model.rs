@@ -92,7 +92,7 @@ impl Reader {
     /// The next message, if there is one. That is what a poll does.
     fn poll(&mut self) -> Option<(PeerId, Vec<u8>)> {
         let found = self.inboxes.find()?;
-        let (peer, shape) = self.inboxes.parse(found).unwrap();
+        let (peer, shape) = self.inboxes.parse(found).unwrap().unwrap();
         let bytes = self.inboxes.take(found.bit, shape).unwrap().bytes.to_vec(0);
         Some((peer, bytes))
     }

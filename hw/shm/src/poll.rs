@@ -63,7 +63,7 @@ impl Shm {
         }
         let mut internals = 0;
         while let Some(found) = self.connections.inboxes.find() {
-            let parsed = self.connections.inboxes.parse(found);
+            let parsed = self.connections.inboxes.parse(found)?;
             self.connections.wake_writers();
             match parsed {
                 Ok((peer, shape)) if !shape.internal => {

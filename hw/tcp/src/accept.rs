@@ -12,7 +12,7 @@ use super::hosts::{self, Host};
 use super::numbers::Watched;
 use super::peers::PeerState;
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Address, DownReason, Event, PeerId, Shortage};
+use tagmatch_device::{Address, DownReason, Event, Expected, PeerId, Shortage};
 use tagmatch_os::{socket, tcp};
 
 /// Most connections that have not proved themselves. With one more, the oldest is closed if it is
@@ -120,7 +120,8 @@ impl Tcp {
 
     /// Takes a caller that has proved itself, or refuses it.
     fn admit(&mut self, key: Key, asking: &Asking) {
-        let Some(pending) = self.take_pending(key) else { return };
+        let pending = self.take_pending(key).expected("the connection is pending");
+        let Some(pending) = pending else { return };
         let known = match self.known_peer(asking.address()) {
             Ok(known) => known,
             Err(refusal) => return pending.refuse(&self.secret, asking, refusal),

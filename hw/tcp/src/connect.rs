@@ -12,7 +12,7 @@ use super::handshake::{Called, Caller, Stop};
 use super::numbers::Watched;
 use super::peers::{Attempt, PeerState};
 use tagmatch_device::contents::route;
-use tagmatch_device::{Address, DeviceError, DownReason, Network, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, Network, PeerId};
 use tagmatch_os::{stream, tcp};
 
 /// Time until the next attempt, after one that failed for a passing reason.
@@ -69,9 +69,11 @@ impl Tcp {
     fn try_ways(&mut self, peer: PeerId) {
         let (now, own, options) = (self.clock.time(), self.address, self.options());
         let connect_timeout = self.config.connect_timeout;
-        let Some(address) = self.peers.address(peer) else { return };
+        let address = self.peers.address(peer).expected("the peer has an address");
+        let Some(address) = address else { return };
         let Ok(parsed) = TcpAddress::parse(&address) else { return };
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let Some(attempt) = attempt else { return };
         loop {
             let Some(host) = parsed.hosts.get(attempt.way) else {
                 let has_time = attempt.errno == libc::ETIMEDOUT && attempt.deadline > now;
@@ -121,7 +123,8 @@ impl Tcp {
 
     /// Reports that no host of a peer can be reached, or what the last one did wrong.
     fn give_up(&mut self, peer: PeerId) {
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let Some(attempt) = attempt else { return };
         let reason = match attempt.wrong {
             Some(what) => DownReason::Misbehaved { what },
             None if attempt.errno == 0 => DownReason::Unreachable { errno: libc::ETIMEDOUT },
@@ -133,7 +136,8 @@ impl Tcp {
     /// Takes the handshake back, and goes on with the next host, or with this one later.
     fn next_way(&mut self, peer: PeerId, way_step: usize, delay: Duration) {
         let now = self.clock.time();
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let Some(attempt) = attempt else { return };
         if let Some(caller) = attempt.caller.take() {
             self.epoll.forget(caller.talk.socket());
         }
@@ -147,9 +151,11 @@ impl Tcp {
 
     /// The socket of an attempt is ready.
     pub(crate) fn hear_answer(&mut self, peer: PeerId) {
-        let Some(wanted) = self.peers.address(peer) else { return };
+        let wanted = self.peers.address(peer).expected("the peer has an address");
+        let Some(wanted) = wanted else { return };
         let message_max = self.config.message_max;
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let Some(attempt) = attempt else { return };
         let Some(caller) = &mut attempt.caller else { return };
         match caller.advance(&self.secret, &wanted, message_max) {
             Err(Stop::Later) => {
@@ -215,7 +221,8 @@ impl Tcp {
 
     fn tend_attempt(&mut self, peer: PeerId) {
         let now = self.clock.time();
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return };
+        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let Some(attempt) = attempt else { return };
         let is_late = attempt.deadline <= now;
         let Some(caller) = &attempt.caller else {
             if is_late && !attempt.is_silent {

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{PeerRead, Piece};
 use super::unsent::UnsentLimit;
-use tagmatch_device::{Readable, RemoteSpan};
+use tagmatch_device::{Expected, Readable, RemoteSpan};
 use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
@@ -264,7 +264,8 @@ impl SendHalf {
     /// The first read's turn is over: its piece is being sent.
     fn note_begun(&mut self, piece: &Piece) {
         let Some(at) = self.requested.iter().position(|read| read.id == piece.id) else { return };
-        let Some(mut read) = self.requested.remove(at) else { return };
+        let read = self.requested.remove(at).expected("its place was just found");
+        let Some(mut read) = read else { return };
         read.given += piece.length as u64;
         if !piece.is_last() {
             self.requested.push_back(read);

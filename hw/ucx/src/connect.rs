@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, PeerState};
 use super::proof::with_jobs;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId};
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
@@ -229,7 +229,8 @@ impl Ucx {
     }
 
     fn tend_attempt(&mut self, peer: PeerId, now: Instant) {
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         let connection = entry.connection;
         let Some(attempt) = &mut entry.attempt else { return };
         if attempt.deadline <= now {
@@ -255,7 +256,8 @@ impl Ucx {
 
     /// The connection of an attempt has ended before an answer came.
     pub(super) fn attempt_failed(&mut self, peer: PeerId, errno: i32, now: Instant) {
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         entry.connection = None;
         let Some(attempt) = &mut entry.attempt else { return };
         attempt.errno = errno;
@@ -271,7 +273,8 @@ impl Ucx {
 
     /// Both sides have connected at once, and the peer's attempt counts.
     pub(super) fn attempt_crossed(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         entry.connection = None;
         if let Some(attempt) = &mut entry.attempt {
             attempt.is_crossed = true;

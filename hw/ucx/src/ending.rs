@@ -10,7 +10,7 @@ use super::hello::Packet;
 use super::operations::{Canceller, Kind, Operation};
 use super::peers::{Peer, PeerState, Sent};
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, Flush, PeerId};
+use tagmatch_device::{DownReason, Expected, Flush, PeerId};
 
 /// How long messages of a peer that is gone are still received: at least the first time, then until
 /// UCX finds nothing for this many polls, at most the second time.
@@ -28,7 +28,8 @@ const DROP_MAX: Duration = Duration::from_secs(3);
 impl Ucx {
     /// Begins a peer's end.
     pub(super) fn break_with(&mut self, peer: PeerId, reason: DownReason) {
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         if entry.is_leaving() {
             return;
         }
@@ -67,7 +68,8 @@ impl Ucx {
     /// Ends all operations that depend on a peer.
     fn cut_off(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Ending { reason });
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         let endpoint = entry.endpoint.take();
         let waiting = std::mem::take(&mut entry.waiting);
         self.closing.extend(entry.draining.take());
@@ -105,7 +107,8 @@ impl Ucx {
     }
 
     fn tend_end_of(&mut self, peer: PeerId, was_busy: bool, now: Instant) {
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         match entry.state {
             PeerState::Leaving {
                 reason: reason @ (DownReason::Gone | DownReason::Left),
@@ -216,7 +219,8 @@ impl Ucx {
     /// after UCX has closed the endpoint.
     fn end(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Down);
-        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         // A peer that left in order takes no messages any more, so none is missed there.
         if entry.sent == Sent::Unflushed && reason != DownReason::Left {
             entry.lost = entry.lost.max(1);

@@ -15,7 +15,7 @@ use super::connection::{Connection, Heard};
 use super::hello::{Hello, Packet, Refusal};
 use super::peers::PeerState;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, PeerId};
+use tagmatch_device::{DownReason, Expected, PeerId};
 
 impl Ucx {
     /// Handles an event of a connection: bytes have come, or there is room to send.
@@ -67,7 +67,8 @@ impl Ucx {
 
     /// Handles the end of a peer's connection.
     fn lost(&mut self, peer: PeerId, errno: i32, now: Instant) {
-        let Some(entry) = self.peers.find(peer) else { return };
+        let entry = self.peers.find(peer).expected("the device has numbered the peer");
+        let Some(entry) = entry else { return };
         if entry.state == PeerState::Connecting {
             return self.attempt_failed(peer, errno, now);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Flush, PeerId, ReadError};
+use tagmatch_device::{DownReason, Event, Expected, Flush, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -35,7 +35,9 @@ impl Verbs {
 
     /// Moves a connection from up to ending.
     fn start_ending(&mut self, peer: PeerId, reason: DownReason, delivers_messages: bool) {
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        let peer_record =
+            self.peers.get_mut(peer.index()).expected("the device has numbered the peer");
+        let Some(peer_record) = peer_record else { return };
         match std::mem::replace(&mut peer_record.state, PeerState::Down) {
             PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
@@ -113,7 +115,9 @@ impl Verbs {
 
     /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
     pub(super) fn leave_peer(&mut self, peer: PeerId) {
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        let peer_record =
+            self.peers.get_mut(peer.index()).expected("the device has numbered the peer");
+        let Some(peer_record) = peer_record else { return };
         match &mut peer_record.state {
             PeerState::Oneself => {
                 peer_record.state = PeerState::Down;

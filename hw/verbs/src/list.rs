@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use tagmatch_device::slab::Slab;
-use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
+use tagmatch_device::{
+    Buffer, Expected, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
+};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Pd, Srq};
@@ -144,7 +146,8 @@ impl List {
         peer: PeerId,
     ) {
         let slot = wc.wr_id & u64::from(u32::MAX);
-        let Some(entry) = self.entry(slot) else { return };
+        let entry = self.entry(slot).expected("a completion names an entry");
+        let Some(entry) = entry else { return };
         let name = entry.name;
         let is_match = wc.wc_flags & sys::IBV_WC_TM_MATCH != 0;
         let has_data = wc.wc_flags & sys::IBV_WC_TM_DATA_VALID != 0;

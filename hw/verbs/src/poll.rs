@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, Refused};
+use tagmatch_device::{
+    Bytes, DownReason, Event, Expected, Incoming, Outgoing, PeerId, ReadError, Refused,
+};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -352,7 +354,8 @@ impl Verbs {
     fn on_send_completion(&mut self, completion: &sys::ibv_wc) {
         let index = usize::try_from(completion.wr_id >> 32).unwrap_or(usize::MAX);
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let Some(peer_record) = self.peers.get_mut(index) else { return };
+        let peer_record = self.peers.get_mut(index).expected("the device has numbered the peer");
+        let Some(peer_record) = peer_record else { return };
         let peer = peer_record.id;
         let (link, is_up) = match &mut peer_record.state {
             PeerState::Up(link) => (link.as_mut(), true),

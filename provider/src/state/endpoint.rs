@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use tagmatch_device::Expected;
 
 use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
 use tagmatch_device::slab::{Key, Slab};
@@ -316,7 +317,8 @@ impl Endpoint {
         key: Key,
         result: &std::result::Result<Status, Error>,
     ) {
-        let Some(operation) = self.operations.remove(key) else { return };
+        let operation = self.operations.remove(key).expected("an end names an operation under way");
+        let Some(operation) = operation else { return };
         if operation.flags & sys::FI_RECV != 0 {
             self.depths.ended();
         }
@@ -384,7 +386,8 @@ impl Endpoint {
             let is_send = entry.flags & sys::FI_SEND != 0;
             let binding = if is_send { self.transmit } else { self.receive };
             let Some(Binding { queue: key, .. }) = binding else { return };
-            let Some(queue) = sinks.queues.get_mut(key) else { return };
+            let queue = sinks.queues.get_mut(key).expected("a bound queue is not closed");
+            let Some(queue) = queue else { return };
             if let Some((reads, output)) = &mut sinks.reader
                 && *reads == key
                 && queue.len() == 0

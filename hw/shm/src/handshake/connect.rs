@@ -11,7 +11,7 @@ use crate::connections::Connections;
 use crate::name::ShmName;
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
 use crate::watcher::Watched;
-use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shortage};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::socket;
 
@@ -108,7 +108,8 @@ pub(crate) fn receive_answer(
     peer: PeerId,
     now: Instant,
 ) {
-    let Some(address) = connections.peers.address(peer) else { return };
+    let address = connections.peers.address(peer).expected("the peer has an address");
+    let Some(address) = address else { return };
     let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
     let Some(attempt) = &connecting.attempt else { return };
     let mut bytes = [0; PACKET_MAX];
