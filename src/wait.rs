@@ -1,4 +1,8 @@
 //! Waiting: poll, then yield, then sleep.
+//!
+//! **Waiting is layered.** Spin, then yield, then sleep on the device's descriptor. A thread that
+//! sleeps while another one makes its progress is woken through the request's waker, the same one
+//! that a future has.
 
 use std::hint::spin_loop;
 use std::io;
@@ -129,8 +133,9 @@ fn wait_blocked<A: Access, R>(
         if let Some(eventfd) = &eventfd {
             let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
             let mut watched = Vec::new();
-            // Both under one lock: an end that is there when this thread watches the queue, and that
-            // another thread takes before this one looks, would leave this thread without a waker.
+            // Both under one lock: an end that is there when this thread watches the queue, and
+            // that another thread takes before this one looks, would leave this thread without a
+            // waker.
             let mut look_and_watch = |state: &mut State| {
                 let seen = look(state);
                 if let (Some(waker), None, true) = (&waker, &seen.1, watched.is_empty()) {

@@ -50,6 +50,37 @@
 //! [`Collective`], which is waited for, started or awaited. Each operation is a state machine that
 //! progress drives. At level `trace`, a logger of the crate `log` learns how each collective
 //! operation is carried out.
+//!
+//! # How it works
+//! `comm/` is the communicator layer that a message-passing runtime builds on the public API. It
+//! reaches its transport through one small trait (`net/transport.rs`). A worker implements the
+//! trait. So does a simulated network (`sim/`) that runs all processes in one thread and draws
+//! every delay and death from a seed. Everything above the trait is a set of state machines.
+//! Progress drives them, under one lock per process. A collective call is one method, which returns
+//! a `Collective` (`coll/collective.rs`): `wait` drives the machine in the calling thread, `start`
+//! hands it to whatever makes progress, and `.await` starts it, too.
+//!
+//! 1. `Comm::dup` starts a machine (`comm/create.rs`). Each round offers the free context ids,
+//!    reduces the offers by AND and looks at the result, until there is an id.
+//! 2. The allocation of context ids (`alloc/`) is pure: it decides which allocation holds which
+//!    part of the mask, and in which order. `alloc/tests/explore.rs` tries every order of steps of
+//!    a few processes and threads.
+//! 3. A collective operation is a *plan* (`coll/plan.rs`, `coll/algorithms/`): sends, receives and
+//!    combinations in rounds, as data. One machine (`coll/exchange.rs`) carries out all plans. A
+//!    communicator keeps its last small plan of each kind (`coll/repeats.rs`), because programs
+//!    repeat their operations. The next operation of the same shape allocates no memory.
+//! 4. A collective operation goes through the communicator's table (`coll/table.rs`). A table is
+//!    immutable, and shared by all communicators that were patched alike. An entry that a layer has
+//!    not overridden is the entry of the layer beneath, so no entry is ever missing.
+//! 5. A blocking call (`driver/waiting.rs`) first polls many times, then yields, then sleeps. Where
+//!    more processes of the job than processors share this process's processors
+//!    (`net/worker/place.rs`), it polls 4 times and yields 64 times: the awaited process may need
+//!    the processor. With 16 yields some ranks sleep although a yield works. More than 64 cost time
+//!    where a yield doesn't reach the other processes, because each is a scheduling group of its
+//!    own (sched(7), autogroup). Of the sleeping threads of a process, one sleeps on the worker's
+//!    descriptor. The others are woken whenever that thread is. If a thread that is awake completes
+//!    an operation that a sleeper waits for, the operation itself wakes the sleeper: before a
+//!    thread sleeps, it polls its operations as futures, with the sleeper as their waker.
 
 #![forbid(unsafe_code)]
 

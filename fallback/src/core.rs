@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Takes in a message. `ends`: see [`Engine::take_ends`](crate::Engine::take_ends).
+    /// Takes in a message. `ends`: see [`MatchEngine::take_ends`](crate::MatchEngine::take_ends).
     #[inline(always)]
     pub(crate) fn message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
         if self.leaves_short_way || !self.eager::<false>(incoming, ends) {
@@ -484,7 +484,7 @@ impl Core {
         }
     }
 
-    /// See [`Engine::cancel`](crate::Engine::cancel).
+    /// See [`MatchEngine::cancel`](crate::MatchEngine::cancel).
     pub(crate) fn cancel(&mut self, request: RequestId) {
         let Some(line) = self.state.requests.get(request) else { return };
         let outcome = match line.posted() {
@@ -511,9 +511,9 @@ impl Core {
     }
 
     /// Posts a receive, or gives it the oldest waiting message. `is_sole`: see
-    /// [`Engine::receive_with`]. With a context, its end comes in the completion queue.
+    /// [`MatchEngine::receive_with`]. With a context, its end comes in the completion queue.
     ///
-    /// [`Engine::receive_with`]: crate::Engine::receive_with
+    /// [`MatchEngine::receive_with`]: crate::MatchEngine::receive_with
     #[inline(always)]
     pub(crate) fn receive(
         &mut self,

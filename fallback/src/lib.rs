@@ -48,6 +48,30 @@
 //! short and they keep half of it. Operations: 2^20. Control messages that wait for room: each
 //! answers something that came in on a credit. Sends that wait are the caller's own memory. Peers
 //! that are down: [`EngineConfig::departed_max`], and those of which something is left.
+//!
+//! # Decisions
+//! **The core hands out things to do.** `fallback/src/core.rs` sees no device. It looks at an event
+//! while the event's bytes are borrowed from the ring; what follows (a FIN, a read) is done
+//! afterwards. That keeps the core pure, and borrows the ring's memory as briefly as possible.
+//!
+//! **A peer that doesn't read its control messages gets no new credit.** FINs and aborts wait in a
+//! queue when the peer's ring is full. While that queue isn't empty, the peer is granted nothing,
+//! so a peer that never reads them runs out of credit.
+//!
+//! **The short way of a message** is one function per crate, and all of them are inlined into one.
+//! It takes a message that lies in its slot or right behind it (`Consumer::take_common`), is eager,
+//! is within its credit, and has a posted receive (`Core::eager`). Any other message takes the long
+//! way, which checks everything again from the start. On the short way values stay in registers,
+//! for two reasons. A value that is stored in words and then moved as a whole has to reach the
+//! cache first, a dozen cycles each time. And a sender's stores wait behind the slot whose cache
+//! line the receiver holds. Eleven such moves were a quarter of a message's time. A compiler keeps
+//! a value in memory as soon as its address is passed anywhere, even in the rarest branch or in a
+//! drop while unwinding. So rare branches get copies: they take buffers by value
+//! (`Buffer::release`), return results in boxes (`request::failed`), and read a copy of a header
+//! (`WorkerDevice::send`). A trace of all loads and stores (valgrind's lackey) shows what is left.
+//!
+//! **A synchronous send of no bytes is eager, with an acknowledgement asked for.** It needs no
+//! read, so a rendezvous would only add an exposure.
 #![forbid(unsafe_code)]
 
 mod config;

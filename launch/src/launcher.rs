@@ -10,12 +10,27 @@
 //!    died. When a process ends, all that is left of its process group is killed.
 //! 6. The run ends when the last process of the last job has ended.
 //! 7. All processes of a run on several machines find the run's secret in their environment, as
-//!    `TAGMATCH_SECRET`. Those of a run on one machine find it if the launcher's environment has one,
-//!    and otherwise agree on one when they need it ([`Job::secret`](crate::Job::secret)).
+//!    `TAGMATCH_SECRET`. Those of a run on one machine find it if the launcher's environment has
+//!    one, and otherwise agree on one when they need it ([`Job::secret`](crate::Job::secret)).
 //! 8. Threads copy output of other machines and output with labels. When standard output can't be
 //!    written, for instance because its reader has gone, all jobs end.
 //! 9. If the launcher itself is killed, the kernel kills the processes. With [`guarded`], all that
 //!    they have started is killed as well.
+//!
+//! # Several machines
+//! The launcher starts a helper on each machine, through an agent such as `ssh`. The helper starts
+//! and watches ranks as the launcher does on its own machine; the launcher keeps the PMI server and
+//! decides. Both sides use the same code for a process (`launch/src/launcher/process.rs`);
+//! `frame.rs` has what they tell each other.
+//!
+//! | rule | from | where we differ, and why |
+//! |---|---|---|
+//! | an agent is given a machine and a command | MPICH's hydra, PRRTE | launcher and helper talk over the agent's standard input and output. Hydra and PRRTE connect back over TCP. So nothing listens, no stranger can connect, no address of the launcher must be known on the other machine, and `ssh` encrypts what is said, the secret included. An agent must not print to standard output after the helper's first line |
+//! | the end of the connection is the end of the ranks | hydra | the helper kills the process groups; if it is killed itself, the kernel kills its ranks (`PR_SET_PDEATHSIG`) |
+//! | `host:slots`, `--ppn`, hostfiles | both | without slots, ranks are divided evenly in blocks: hydra takes turns, Open MPI refuses a second rank on a machine. More ranks than slots are refused, as by Open MPI |
+//! | ranks get the launcher's environment and directory | hydra | Open MPI passes no variables on |
+//! | one secret for all jobs of a run | | a spawned job connects to its parents |
+//! | under foreign launchers rank 0 puts the secret into the key-value store only if no environment has one | | the store may be readable for others; a secret that a user has given stays out of it |
 
 mod event;
 mod failure;

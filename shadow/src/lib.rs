@@ -65,6 +65,25 @@
 //!
 //! Each call takes O(log n) amortised, in the posted receives and the masks in use. The crate has
 //! no I/O, no clock and no randomness.
+//!
+//! # Decisions
+//! **A message that matches an entry being cancelled waits.** The delete may be done already, and a
+//! younger receive may since have got an earlier message of the same sender: matching at once would
+//! let the two cross. So the answer of the delete decides. If it says deleted, the cancel wins and
+//! the message searches on. (Random histories of the shadow and of the model found this
+//! independently; the planted slip `TakeWhileCancelled` brings it back.)
+//!
+//! **SYNC has an answer.** An operation without an answer takes a place among the outstanding ones
+//! until a later one is answered. A NIC whose list is idle and that is only told counts would run
+//! out of places.
+//!
+//! **The index of the order rule is made of ordered maps**, one per mask that candidates have and
+//! one per mask combined with it. The oldest receive in the way is found in O(classes log n),
+//! wildcards included. Hash tables would need a seed, and an order beside them.
+//!
+//! **One list per worker.** A peer that the list doesn't carry, oneself among them, is handled as
+//! *another way*: its messages wait for a delete with an answer where a NIC holds the receive. Two
+//! NICs with a list each in one worker would need a shadow each; nothing here offers that.
 #![forbid(unsafe_code)]
 
 mod config;

@@ -3,6 +3,7 @@
 //! form no circles, and pages name only files that exist.
 
 mod circles;
+mod crates;
 mod modules;
 mod pages;
 mod tokens;
@@ -18,34 +19,6 @@ const LINES_MAX: usize = 600;
 const SCREEN_LINES: usize = 80;
 /// One file a line: its path, a colon, and why it is as long as it is.
 const LONG_FILES: &str = "tests/long_files.txt";
-/// Where `unsafe` may stand. `benches/peers` calls what the C programs beside it call, and isn't
-/// shipped.
-const UNSAFE_ROOMS: [&str; 10] = [
-    "hw/",
-    "emu/",
-    "provider/",
-    "src/raw/",
-    "soft/src/lanes.rs",
-    "launch/src/inherit.rs",
-    "launch/src/pmix.rs",
-    "benches/peers/",
-    "tests/api/raw_memory.rs",
-    "tests/common/fork.rs",
-];
-/// Crate roots that forbid `unsafe` for all of their modules.
-const SAFE_ROOTS: [&str; 8] = [
-    "shadow/src/lib.rs",
-    "fallback/src/lib.rs",
-    "comm/src/lib.rs",
-    "comm/sim/src/lib.rs",
-    "cli/src/lib.rs",
-    "sim/src/lib.rs",
-    "testkit/src/lib.rs",
-    "trace/src/lib.rs",
-];
-/// Crate roots that deny `unsafe`, and allow it in the modules of [`UNSAFE_ROOMS`].
-const MOSTLY_SAFE_ROOTS: [&str; 3] = ["src/lib.rs", "soft/src/lib.rs", "launch/src/lib.rs"];
-
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -194,44 +167,6 @@ fn unsafe_says_why_it_is_sound() {
     let files = files();
     let rust = files.iter().filter(|(path, _)| is_rust(path) && path != "tests/tidy/main.rs");
     assert_none(&rust.flat_map(|(path, text)| undocumented_unsafe(path, text)).collect::<Vec<_>>());
-}
-
-fn unsafe_outside_its_rooms(path: &str, text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    if SAFE_ROOTS.contains(&path) && !text.contains("\n#![forbid(unsafe_code)]\n") {
-        found.push(format!("{path}: lacks #![forbid(unsafe_code)]"));
-    }
-    if MOSTLY_SAFE_ROOTS.contains(&path) && !text.contains("\n#![deny(unsafe_code)]\n") {
-        found.push(format!("{path}: lacks #![deny(unsafe_code)]"));
-    }
-    if UNSAFE_ROOMS.iter().any(|room| path.starts_with(room)) {
-        return found;
-    }
-    for (number, line) in text.lines().enumerate() {
-        let bare = code(line);
-        let lifted = bare.contains("allow(unsafe_code") || bare.contains("expect(unsafe_code");
-        if lifted || has_word(&bare, "unsafe") {
-            found.push(format!("{path}:{}: unsafe outside of {UNSAFE_ROOMS:?}", number + 1));
-        }
-    }
-    found
-}
-
-#[test]
-fn unsafe_stays_in_its_rooms() {
-    let files = files();
-    let mut found: Vec<_> = files
-        .iter()
-        // This file speaks of it.
-        .filter(|(path, _)| is_rust(path) && path != "tests/tidy/main.rs")
-        .flat_map(|(path, text)| unsafe_outside_its_rooms(path, text))
-        .collect();
-    for safe in SAFE_ROOTS {
-        if !files.iter().any(|(path, _)| path == safe) {
-            found.push(format!("{safe}: there is no such file"));
-        }
-    }
-    assert_none(&found);
 }
 
 /// kill(1) is in procps, which minimal systems lack. A shell's `kill` is built in.
@@ -426,13 +361,6 @@ fn the_rules_find_what_is_planted() {
     let count = |text, tests| bad_example("examples/a.rs", text, tests).len();
     assert_eq!(count(&long, ""), 2);
     assert_eq!(count("x\n", "#[path = \"../examples/a.rs\"]\nmod a;\n"), 0);
-
-    let count = |path, text| unsafe_outside_its_rooms(path, text).len();
-    assert_eq!(count("soft/src/a.rs", "unsafe { h() }\n"), 1);
-    assert_eq!(count("soft/src/lib.rs", "//! Soft.\nmod a;\n"), 1);
-    assert_eq!(count("src/lib.rs", "//! All.\n\n#![deny(unsafe_code)]\n"), 0);
-    assert_eq!(count("src/wait.rs", "#![allow(unsafe_code)]\n"), 1);
-    assert_eq!(count("hw/src/a.rs", "unsafe { h() }\n"), 0);
 
     let count = |text| undocumented_public("a.rs", text).len();
     assert_eq!(count("pub fn f() {}\n"), 1);

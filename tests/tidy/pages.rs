@@ -1,6 +1,10 @@
-//! The paths that pages for people name exist.
+//! The paths and headings that pages for people name exist, and no paragraph stands twice.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path};
+
+/// A shorter paragraph may stand twice: a command, or a reference.
+const WORDS_MIN: usize = 12;
 
 /// Paths in a page, in links and in code spans, that lead nowhere. `files` are all paths of the
 /// tree.
@@ -94,4 +98,99 @@ fn a_path_that_leads_nowhere_is_found() {
     assert_eq!(find("README.md", "`comm/`, `ft/rest.rs`, `hw/tests/model*.rs`, `h*/tests/`\n"), 0);
     assert_eq!(find("README.md", "`/etc/a.conf`, `a/b`, `Worker::send`, [x](https://a.b)\n"), 0);
     assert_eq!(find("README.md", "`docs/NAME/x.md`\n"), 0);
+}
+
+/// Links to headings of pages, in the same page or another one, that there are not.
+fn missing_headings(page: &str, text: &str, pages: &BTreeMap<&str, &str>) -> Vec<String> {
+    let links = text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split(')').next());
+    let missing = |link: &&str| {
+        let Some((path, heading)) = link.split_once('#') else { return false };
+        let target = if path.is_empty() { page.to_owned() } else { beside(page, path) };
+        pages.get(target.as_str()).is_some_and(|text| {
+            let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+            !headings.map(|line| anchor(line.trim_start_matches('#').trim())).any(|a| a == heading)
+        })
+    };
+    links.filter(missing).map(|link| format!("{page}: there is no heading {link}")).collect()
+}
+
+/// The name by which a link means a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// The paragraphs of a page, or of the documentation at the head of a source file.
+fn paragraphs(path: &str, text: &str) -> Vec<String> {
+    let is_page = path.ends_with(".md");
+    let lines =
+        text.lines().map_while(|line| if is_page { Some(line) } else { line.strip_prefix("//!") });
+    let mut found = vec![String::new()];
+    let mut is_code = false;
+    for line in lines.map(str::trim) {
+        is_code ^= line.starts_with("```");
+        if line.is_empty() || is_code || line.starts_with(['|', '`', '#']) {
+            found.push(String::new());
+        } else if let Some(last) = found.last_mut() {
+            last.push_str(line);
+            last.push(' ');
+        }
+    }
+    found.retain(|paragraph| paragraph.split_whitespace().count() >= WORDS_MIN);
+    found
+}
+
+/// The paragraphs that stand in two places.
+fn doubled(files: &[(String, String)]) -> Vec<String> {
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    let mut found = Vec::new();
+    let is_page = |path: &str| {
+        path.ends_with(".md")
+            || path.ends_with(".rs") && !path.split('/').any(|part| part == "tests")
+    };
+    for (path, text) in files.iter().filter(|(path, _)| is_page(path)) {
+        for paragraph in paragraphs(path, text) {
+            let begin: String = paragraph.chars().take(60).collect();
+            if let Some(first) = seen.insert(paragraph, path) {
+                found.push(format!("{path}: {begin}… stands in {first}, too"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn pages_name_headings_that_exist() {
+    let files = super::files();
+    let pages: BTreeMap<&str, &str> = files
+        .iter()
+        .filter(|(path, _)| path.ends_with(".md"))
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .collect();
+    super::assert_none(
+        &pages
+            .iter()
+            .flat_map(|(page, text)| missing_headings(page, text, &pages))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn no_paragraph_stands_in_two_pages() {
+    super::assert_none(&doubled(&super::files()));
+}
+
+#[test]
+fn a_heading_that_is_not_there_and_a_doubled_paragraph_are_found() {
+    let pages = BTreeMap::from([("a.md", "# Over RDMA: it's `x`\n"), ("docs/b.md", "## Two\n")]);
+    let find = |page, text| missing_headings(page, text, &pages).len();
+    assert_eq!(find("a.md", "[a](#over-rdma-its-x) [b](docs/b.md#two) [c](https://a.b#c)"), 0);
+    assert_eq!(find("docs/b.md", "[a](#over) [b](../a.md#two) [c](../a.md#over-rdma-its-x)"), 2);
+
+    let long = "one two three four five six seven eight nine ten eleven twelve";
+    let file = |path: &str, text: String| (path.to_owned(), text);
+    let page = file("a.md", format!("Before.\n\n{long}\nthirteen\n"));
+    let head = file("b.rs", format!("//! {long} thirteen\n//!\n//! ```\n//! {long}\n//! ```\n"));
+    assert_eq!(doubled(&[page.clone(), head]).len(), 1);
+    assert_eq!(doubled(&[page, file("c.rs", format!("// {long}\n// thirteen\n"))]).len(), 0);
 }

@@ -17,15 +17,63 @@
 //! another one of its job asks others whether that one lives. If it does, the asking process counts
 //! itself out, so that nobody waits for what the two can't exchange; of two that have lost each
 //! other, one goes. A process takes no other member's word for a death: it waits until its own
-//! transport reports the same. Processes of other jobs are excepted: nobody is asked about them, and
-//! a member is believed. A job of two processes has nobody to ask, and each takes the other for
-//! dead. If several connections are lost at the same time, two processes that can't reach each other
-//! may both stay. Another process can't tell which end has broken a connection: a process that breaks
-//! its own connection to another one may take out that one, and itself with it.
+//! transport reports the same. Processes of other jobs are excepted: nobody is asked about them,
+//! and a member is believed. A job of two processes has nobody to ask, and each takes the other for
+//! dead. If several connections are lost at the same time, two processes that can't reach each
+//! other may both stay. Another process can't tell which end has broken a connection: a process
+//! that breaks its own connection to another one may take out that one, and itself with it.
 //!
 //! Each process has its own knowledge of failures. So errors are not the same at all members; only
 //! the result of an agreement is. It is assumed that a process that is reported as down stays down,
 //! and that all living processes learn of it in the end.
+//!
+//! # How it works
+//! `ft/` continues after failures as ULFM does. Each process has one service (`ft/service.rs`). It
+//! exchanges control messages in a context of its own, and looks for them every few turns of
+//! progress. So a process that has ended its part of an agreement still answers others.
+//!
+//! 1. The transport reports a death. Every communicator that has the dead process as a member then
+//!    lists it as failed. A message of an agreement that names a death in the job waits until the
+//!    own transport reports it, too; about processes of other jobs the message is believed. Until
+//!    the failure is acknowledged, receives from any source report it, and stay posted. A process
+//!    that lacks what a connection to another process of its job needs (`Net::failure`) gives up
+//!    all others, and all its operations end with that error. So does one of two living processes
+//!    that have lost their connection (`ft/doubts.rs`, pure). So a pair that can't exchange
+//!    messages is a failure that all processes learn of.
+//! 2. A revocation goes to the members at distances of powers of two. Each of them passes it on
+//!    once. If a neighbour dies, it passes the revocation on to the next member that lives. The
+//!    message names all members, so that a process that does not have the communicator yet can pass
+//!    it on, too.
+//! 3. While no death is known, an agreement (`ft/agree.rs`, pure) spreads: each member sends what
+//!    it has gathered to the members at distances of powers of two, and decides when it has heard
+//!    of all members. Once a death is known, an agreement gathers up a tree and spreads the
+//!    decision down. The ballot is 0 in the first case, and one more than the lowest living rank in
+//!    the second. A member that goes to a higher ballot drops what it has gathered, and accepts no
+//!    decision of an older ballot. If it has already accepted a decision, it reports that one.
+//! 4. A shrink agrees on which members are dead, then on the outcome of each round of the
+//!    allocation. So all members have the same result.
+//! 5. Other creations don't agree on anything: they may succeed at some members and fail at others.
+//!    A member whose round of the allocation has failed says so to the members that it exchanges
+//!    messages with (`comm/allocating.rs`). So no member waits for it in a later round, and none of
+//!    its messages is left for the next call. If nothing fails, no extra message is sent.
+//! 6. Before a process first uses a message of another one, it compares that one's settings with
+//!    its own (`ft/comparison.rs`). Each process sends its settings before its first message to
+//!    another process, and before its first receive from it. Control messages have the same tag and
+//!    form whatever the settings are. If two processes of a job differ, the difference is passed on
+//!    in the job as a revocation is, and all operations end with it.
+//!
+//! | rule | from | where we differ, and why |
+//! |---|---|---|
+//! | receives from any source report failures and stay posted; acknowledge; revoke; agree; shrink | ULFM | a receive from any source that is waited for by value, or awaited, is given up: it is cancelled before the failure is reported. If a message was faster, the message is the result. An agreement gives flags and the list of unacknowledged ranks, where ULFM gives a result and an error at the same time |
+//! | agreement is early returning, on a tree | Herault et al., SC'15; Open MPI | without failures there is no tree, up and down, but log2 N messages in a row (for 2 ranks: one instead of two). Ballots replace requests for results: a member that has decided reports the decision to each new leader by itself. MPICH's agreement ignores failures between its reductions, so it is no consensus |
+//! | a late revocation does not hit a reused context id | Open MPI | the epoch is not agreed on. It is computed from the parent's epoch, the number of the call and the members' ranks in the parent. So it costs no message, and members in other jobs compute the same epoch |
+//! | numbers of collective operations begin at any value | | a second guard, beside resting ids: a message that a revoked communicator left unreceived is not taken for a message of a later communicator with the same id |
+//!
+//! A process that decides and then dies, before any other process has heard of its decision, may
+//! have decided otherwise than the processes that live. A process that leaves its job counts as
+//! down for those that still ask it something. A death is what the transport reports as one. For a
+//! transport that doesn't notice deaths, `net/heartbeat` adds a ring of heartbeats, without a
+//! thread: a process that makes no progress for a timeout counts as down.
 //!
 //! [`Comm::failed`]: crate::Comm::failed
 //! [`Comm::acknowledge`]: crate::Comm::acknowledge

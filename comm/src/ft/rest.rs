@@ -23,6 +23,22 @@
 //! No receive is posted for messages in an id that rests, or in a communicator that was revoked.
 //! They are discarded as they arrive, so that their credit goes back to the sender, which needs it
 //! for others.
+//!
+//! # What follows
+//! A process needs no memory in order to answer. A process that makes no progress delays only the
+//! ids that it was asked about, and an allocation that finds no other id. The smallest free id is
+//! no longer the last one freed: a program that duplicates and frees in a loop goes through some 16
+//! ids in turn.
+//!
+//! An allocation fails only if the state of all resting ids is known at all members. To know it,
+//! the allocation waits for a sweep that begins when all members have begun the allocation. An id
+//! that another process still uses counts as taken, and the error is then fragmentation. So "free
+//! an id at all members, then allocate" always works, however few ids there are.
+//!
+//! If the creation of an intercommunicator fails, the leader may have told the other group an id,
+//! and this process may not know which processes form that group (the leader has died, or the
+//! parent was revoked). Such an id is never offered again: a member of the other group might send
+//! in it at any time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};

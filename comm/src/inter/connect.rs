@@ -4,6 +4,42 @@
 //! A port is a mailbox (`mailbox.rs`) of the leader of the accepting group. The leader of the other
 //! group calls it. Once the call is accepted, the leaders exchange descriptions of their groups,
 //! like leaders that share a communicator.
+//!
+//! The groups may belong to two jobs (MPI-4.1, chapter 11), and neither job need have started the
+//! other. Messages to mailboxes ("letters") travel with the control messages about failures. So a
+//! process that makes progress answers them, whatever else it does:
+//!
+//! 1. A process never uses a mailbox number twice. So the name of a closed port never names another
+//!    port, and no mailbox takes in a late message.
+//! 2. A letter to a mailbox that is not open is answered with *over*. When a port closes, each call
+//!    in its queue is answered so, too. The caller's result is an error.
+//! 3. The accepting side sends first, to the caller's line. If the caller has given up, its line is
+//!    closed, the answer is *over*, and the next call is accepted. A line that closes before its
+//!    call is answered removes the call from the port's queue.
+//!
+//! How processes of two jobs identify each other:
+//!
+//! 1. A process numbers other processes by itself: processes of its job by their ranks, processes
+//!    of other jobs in the order in which it learns of them. These numbers are never sent to
+//!    another process. Within a communicator all messages use ranks, which are the same at all
+//!    members.
+//! 2. A *name* is the same everywhere: it is the worker's address. A process whose name is
+//!    received, or that sends a message, is *admitted*: it gets a number and is connected, so that
+//!    its death becomes known. At most 2^16 processes are admitted, and none is forgotten.
+//! 3. Names appear in the name of a port (`name:number`), in the leaders' group descriptions, and
+//!    in revocations and invitations of groups that span jobs. Within a job, these messages carry
+//!    ranks, which are shorter. Before a process admits the named processes, it checks that it is a
+//!    member itself, and that the sender is.
+//! 4. An epoch is a hash of ranks in the parent. The epoch of a pair of groups is a hash of the
+//!    epochs of both attempts and one id. So both jobs compute the same epoch. A process never has
+//!    the same epoch twice, because the number of its own attempt is part of the hash. Processes
+//!    without a common communicator may have the same key, but they send each other nothing about
+//!    it. If a message about such a key arrives all the same, it counts only for a communicator of
+//!    exactly the members that the message names.
+//!
+//! A merge gives a communicator of both jobs, which is like any other. Machines are numbered within
+//! a job: in a communicator of two jobs, each member counts as being on a machine of its own.
+//! Heartbeats stay within a job, too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,8 +135,8 @@ impl<N: Net> Comm<N> {
     /// up should accept on a duplicate.
     ///
     /// # Errors
-    /// As for [`create_inter`](Self::create_inter). [`Error::UnequalSetting`], at all members of both
-    /// groups: a group that has called is of a job with other settings.
+    /// As for [`create_inter`](Self::create_inter). [`Error::UnequalSetting`], at all members of
+    /// both groups: a group that has called is of a job with other settings.
     pub fn accept(
         &self,
         uniformity: Uniformity,

@@ -1,4 +1,9 @@
 //! Spawning: a group of this job and the processes of a new job meet at a port.
+//!
+//! `Comm::spawn` (`inter/spawn.rs`) is an accept whose root has given the port's name to a closure.
+//! The closure starts the other job, and the new processes connect to that port. This crate can't
+//! know whether they will connect. A caller that learns that they won't revokes the parent's
+//! communicator, which ends the wait at all its members.
 
 use std::fmt::Display;
 

@@ -1,7 +1,6 @@
 //! The calls that make intercommunicators of parts of an intercommunicator: `create` and `split`.
 //!
-//! All members of a group go through the same steps to the end, even after a failure. So no process
-//! waits for one that has given up.
+//! As in the other creations (`create_machine.rs`), a failure ends no step early:
 //!
 //! 1. The members of each group gather their choices: a colour and a key of each member.
 //! 2. The leaders, the members of rank 0, exchange the choices of their groups. Each leader

@@ -40,6 +40,17 @@
 //! | `entries` | receives in the NIC, and the buffers that it has |
 //! | `landings` | receives that the NIC has matched, until everything about them is known |
 //! | `waiting` | messages that wait for what the NIC says |
+//!
+//! # Decisions
+//! - **Bounce buffers.** A receive shorter than the eager bound goes to the NIC with a bounce
+//!   buffer that is long enough, so that a longer message can be matched there as well and is
+//!   truncated when it is copied.
+//! - **Companions.** A NIC that matches a rendezvous drops everything beside the RVH. So immediate
+//!   data, and the part of a length beyond 32 bits, follow the request in a *companion* message
+//!   without a tag. The receive ends when data and companion are both in. Software sees the whole
+//!   request and drops the companion. At most one companion per peer is awaited.
+//! - **Credit** returns when the data is there, since an eager message's length is known only then.
+//!   A MATCH doesn't say whether the message was eager or a rendezvous; a flag in `app_ctx` does.
 
 mod entries;
 mod landings;

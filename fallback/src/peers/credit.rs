@@ -12,6 +12,25 @@
 //! *outstanding*: granted and not yet spent; *held*: spent, the message is still here; *back*: free
 //! again, not yet granted anew. A grant starts small ([`CreditConfig::first`]) and doubles with use
 //! while the pool has room; when the pool runs short, what comes back stays there.
+//!
+//! # Decisions
+//! **Credits count blocks.** A message costs the memory that it takes in the store (a power of two,
+//! at least 16 bytes), so the bound on granted credits is a bound on memory. Every peer keeps 16
+//! messages beyond the pool, as rendezvous requests, so a full pool never stops a peer for good. A
+//! grant grows with use, and shrinks when the pool runs short.
+//!
+//! **Messages of dead peers keep at most half of a pool that is short.** A message that was
+//! complete before its sender died is received like any other, so it keeps its credit. But it may
+//! never be received, and a process whose workers connect, send and die would use up the pool of
+//! all others. So when dead peers hold more than half of the pool and less than an eighth is left
+//! to grant, the waiting messages of the peer that died first are dropped, then those of the next
+//! one. All waiting messages of a peer are dropped, or none: what is received of a dead peer is
+//! always a first part of what it sent, as if it had died sooner. A receive that names the peer
+//! gets its error; an any-source receive stays posted, as at every death. Dropping nothing would
+//! let the dead starve the living. Dropping at the death, or after a time, would lose messages of
+//! programs that send and exit, though there is room. A message that a matched probe has taken
+//! stays. Dropped messages are counted (`lost_messages`). In the simulator, the profile `graves`
+//! checks that only messages of dead peers are dropped.
 
 /// A number of messages and of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,18 @@
 //! Forgetting peers that went down: their numbers are given back, so that a worker can meet any
 //! number of peers in its life.
 //!
-//! The last ones are remembered, since a program may ask about them. A peer is forgotten when nothing
-//! of it is left: what is still to be received, taken or told names it by its number.
+//! The last ones are remembered, since a program may ask about them. A peer is forgotten when
+//! nothing of it is left: what is still to be received, taken or told names it by its number.
+//!
+//! **Peers that went down are forgotten** (`fallback/src/peers/forget.rs`), so that a server meets
+//! any number of clients. The engine remembers the last ones (`Config::departed_max`), because a
+//! program asks why a peer went down; then `Device::forget` gives the number back, unless a waiting
+//! message, a result, an end or an entry of a NIC's list names the peer. What names a peer is
+//! looked for by one walk over these tables in as many ends as are remembered, so no message counts
+//! references. A number is an index of 20 bits, which is used again, and a generation of 12 bits,
+//! which doesn't wrap: an index is given up after 4095 peers. So an old number is an error for
+//! ever, and a worker meets 2^32 peers at most. A send compares the generation in the engine's
+//! record of the peer, which it loads anyway; the devices compare it on their other ways.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -84,7 +84,7 @@ pub(crate) struct Peer {
     pub(crate) sends_gone: u64,
     /// Messages to the peer that were lost when it went down.
     pub(crate) lost_sends: usize,
-    /// Whether [`Engine::take_lost`](crate::Engine::take_lost) has reported the lost messages.
+    /// Whether [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has reported the lost messages.
     pub(crate) is_loss_told: bool,
 }
 

@@ -1,10 +1,11 @@
 //! Messages that come in fragments, on the receiving side.
 //!
-//! Until a message is whole, no probe and no receive that is posted meanwhile finds it: it arrives with
-//! its last fragment, and its bytes are put together in the store. There is one exception, which saves
-//! a copy. If the oldest receive that matches the first fragment names the sender, the message is
-//! matched at once, and its bytes go straight into the buffer of that receive. No other message could
-//! have that receive: a sender sends nothing else to be matched between two fragments of a message.
+//! Until a message is whole, no probe and no receive that is posted meanwhile finds it: it arrives
+//! with its last fragment, and its bytes are put together in the store. There is one exception,
+//! which saves a copy. If the oldest receive that matches the first fragment names the sender, the
+//! message is matched at once, and its bytes go straight into the buffer of that receive. No other
+//! message could have that receive: a sender sends nothing else to be matched between two fragments
+//! of a message.
 //!
 //! | while fragments are missing | the message is matched | it isn't |
 //! |---|---|---|
@@ -13,8 +14,23 @@
 //! | another message comes that the receive would match | it goes on to the next receive | it is matched first |
 //! | the sender goes down | the receive ends with that fault | the message never was |
 //!
-//! The first fragment is charged for the whole message, so what is put together is within the credit
-//! that the sender was granted.
+//! The first fragment is charged for the whole message, so what is put together is within the
+//! credit that the sender was granted.
+//!
+//! # Why there are fragments
+//! **Messages of middle size go out in fragments.** A read out of the sender's memory costs system
+//! calls, 1 to 5 microseconds in all, before the first byte moves. Through the ring, the receiver
+//! copies one fragment while the sender writes the next one. Which is faster depends on the
+//! machine, so the handshake times a short read of the peer's memory, and messages of up to 16
+//! bytes for each nanosecond of it (48 where runs are written past the cache) go out in fragments
+//! (`Limits::fragmented_max`; `Config::fragmented_max` bounds it). The first fragment is charged
+//! for the whole message, so a receiver can always take the rest. A message arrives with its last
+//! fragment: until then no probe and no any-source receive finds it, and a sender that stops or
+//! dies in the middle holds up nobody else. If the oldest matching receive names the sender, the
+//! bytes go straight into its buffer; no other message could have had that receive. MPI allows no
+//! change to the buffer of a cancelled receive (MPI-4.1 section 3.8.4), so a cancel comes too late
+//! then, as during a read. A worker with a NIC's list takes no fragments: later messages of their
+//! sender would overtake them in the list.
 
 use tagmatch_device::{Bytes, PeerId};
 use tagmatch_soft::SourceId;
@@ -148,8 +164,8 @@ fn take_receive(state: &mut ProtocolState, status: &Status) -> Option<RequestId>
     Some(request)
 }
 
-/// Drops the message of a peer that will never be whole. The receive whose buffer it fills ends with
-/// `fault`.
+/// Drops the message of a peer that will never be whole. The receive whose buffer it fills ends
+/// with `fault`.
 pub(crate) fn lose(state: &mut ProtocolState, peer: PeerId, fault: Fault) {
     let Some(arriving) = state.peer_mut(peer).arriving.take() else { return };
     let cost = arriving.cost();

@@ -1,4 +1,10 @@
 //! One request: a cache line of the table of requests.
+//!
+//! **A request is one cache line, written in place.** The line in which a receive was posted is
+//! where its envelope is written when its message arrives, as a NIC writes a completion, and where
+//! its owner takes it from. Nothing moves from table to table, and no `Result` of a hundred bytes
+//! moves through calls; faults, which are rare, lie beside the table. Waiting takes events until
+//! *its* request is over, and no further.
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::{PostedHandle, Tag};

@@ -27,8 +27,8 @@ use crate::room::Room;
 // Every message reads, moves and drops a buffer. So `start` and `length` are the same for all
 // owners, and a buffer of the caller's memory is dropped by one comparison.
 pub struct Buffer {
-    /// `length` bytes, valid for reads as long as this lives. Also valid for writes, unless they are
-    /// shared or read-only, see [`Buffer::is_writable`]. Initialised, except that the caller of
+    /// `length` bytes, valid for reads as long as this lives. Also valid for writes, unless they
+    /// are shared or read-only, see [`Buffer::is_writable`]. Initialised, except that the caller of
     /// [`Buffer::from_raw`] may know better.
     start: NonNull<u8>,
     length: usize,
@@ -147,11 +147,11 @@ impl Buffer {
     ///
     /// # Safety
     /// Until this buffer is dropped, or returned by the operation that it was passed to: `length`
-    /// bytes at `start` stay allocated, nothing else writes them, and if `writable` is true, nothing
-    /// else reads them. Any thread may read and write them through the buffer.
+    /// bytes at `start` stay allocated, nothing else writes them, and if `writable` is true,
+    /// nothing else reads them. Any thread may read and write them through the buffer.
     ///
-    /// All bytes are initialised whenever the buffer is read: sent, cloned, or looked at as a slice.
-    /// A buffer that is only received into needn't be initialised, see [`Buffer::room`].
+    /// All bytes are initialised whenever the buffer is read: sent, cloned, or looked at as a
+    /// slice. A buffer that is only received into needn't be initialised, see [`Buffer::room`].
     #[inline]
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
         let owner = if writable { Owner::CALLER } else { Owner::CALLER_READ_ONLY };
@@ -238,7 +238,8 @@ impl Buffer {
     pub fn room(&mut self) -> Option<Room<'_>> {
         let start = self.start.as_ptr().cast();
         // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
-        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the others.
+        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the
+        // others.
         let room = || unsafe { slice::from_raw_parts_mut(start, self.length) };
         self.is_writable().then(|| Room::new(room()))
     }
@@ -255,7 +256,8 @@ impl Buffer {
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
-        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the others.
+        // to it, and the caller of `from_raw`, `part` or `LentMemory` has promised it for the
+        // others.
         let bytes = || unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) };
         self.is_writable().then(bytes)
     }

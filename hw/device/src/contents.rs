@@ -1,4 +1,15 @@
 //! The contents of a worker's address: its name, and where the worker is on each network.
+//!
+//! - **One format of addresses** (`hw/device/src/contents.rs`): the worker's name, and what each of
+//!   its networks has to say. All but UCX use it. 64 bytes are enough for shared memory, verbs and
+//!   one IPv6 host together. Both workers of a pair find the same route from both addresses: shared
+//!   memory if both are at one *place* (a hash of boot id, network namespace and user), otherwise
+//!   the first network of verbs and TCP that both have. A device refuses a peer that is to come
+//!   another way. So a pair has one route for ever, and two messages of one sender never overtake
+//!   each other. A machine whose place isn't known counts as another one.
+//!
+//! - **Handshakes carry the whole address**, so each side knows the other's address as its worker
+//!   gave it out, whichever way it came.
 
 use crate::network::{Network, Networks};
 use crate::{Address, DeviceError};
@@ -27,8 +38,9 @@ impl Place {
 /// | 25 | verbs: the port and the queue pair for datagrams |
 /// | the rest | tcp: the port, and the hosts |
 ///
-/// An address has no part for a network that the worker isn't on. Only the device of a network knows
-/// the meaning of that network's part. The place is the exception, since routes are chosen by it.
+/// An address has no part for a network that the worker isn't on. Only the device of a network
+/// knows the meaning of that network's part. The place is the exception, since routes are chosen by
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The worker's name.
@@ -48,8 +60,8 @@ const FIXED: usize = 9;
 impl<'a> Contents<'a> {
     /// Most bytes that networks can use together.
     ///
-    /// One byte of an address stays free: programs of libfabric have room for 64 bytes, of which the
-    /// provider needs one that ends the address.
+    /// One byte of an address stays free: programs of libfabric have room for 64 bytes, of which
+    /// the provider needs one that ends the address.
     pub const ROOM: usize = Address::MAX - FIXED - 1;
 
     /// The contents of the address of a worker that is on no network yet.
@@ -125,7 +137,8 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The network over which the workers with these two addresses reach each other. Both find the same.
+/// The network over which the workers with these two addresses reach each other. Both find the
+/// same.
 ///
 /// Shared memory, if both are at one place; otherwise the first network that both are on. Workers
 /// without such a network whose places aren't known try shared memory.

@@ -253,7 +253,7 @@ pub trait MatchingDevice {
     /// all receives. Events report their ends.
     fn close(&mut self);
 
-    /// Makes [`EventDescriptor::event_descriptor`](crate::EventDescriptor::event_descriptor)
+    /// Makes [`EventDescriptor::event_descriptor`]
     /// readable at the next event. `false` if there is something to do already: poll first then,
     /// and arm again.
     fn arm(&mut self) -> bool;

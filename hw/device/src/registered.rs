@@ -1,4 +1,10 @@
 //! Memory of the caller's own that a device has registered, and buffers that are parts of it.
+//!
+//! **Registered memory of the caller's own is a handle that buffers share.** `raw::register` asks
+//! the device once (`Device::register`). Each part is a `Buffer` with a counted reference to the
+//! device's registration, by which the device recognises it (`Buffer::lent_memory`). So parts need
+//! no memory of their own, and the last of them ends the registration, on whatever thread. A cache
+//! of registrations would have to learn when memory is freed, and nothing tells it.
 
 use std::any::Any;
 use std::fmt;
@@ -50,8 +56,8 @@ unsafe impl Send for Registered {}
 unsafe impl Sync for Registered {}
 
 impl RawMemory {
-    /// Names `length` bytes at `start`. `None` if there are no bytes, or if they reach beyond the end
-    /// of the address space.
+    /// Names `length` bytes at `start`. `None` if there are no bytes, or if they reach beyond the
+    /// end of the address space.
     ///
     /// # Safety
     /// The bytes stay allocated, and any thread may use them, until the [`Registered`] that is made

@@ -77,6 +77,8 @@
 //! # Ok::<(), tagmatch_device::DeviceError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod arrive;
 mod completion;
 mod device;

@@ -60,10 +60,11 @@
 //!
 //! Where the kernel lets peers read this process's memory, no key protects it. A copied read takes
 //! the bytes of a buffer only for the peer that the buffer was exposed to; a peer that asks for
-//! another peer's buffer goes down. All connected peers can read all memory of this device at any time, also what earlier buffers
-//! have left there. A page that a peer has offered and never written is taken when it is read. So a
-//! hostile peer can have this process use as much memory as it maps of that peer, which
-//! [`ShmConfig::device_memory_bytes`] bounds. That memory is given back with the connection.
+//! another peer's buffer goes down. All connected peers can read all memory of this device at any
+//! time, also what earlier buffers have left there. A page that a peer has offered and never
+//! written is taken when it is read. So a hostile peer can have this process use as much memory as
+//! it maps of that peer, which [`ShmConfig::device_memory_bytes`] bounds. That memory is given back
+//! with the connection.
 //!
 //! # After fork
 //! A worker belongs to the process that made it. A forked child must not use it: both processes
@@ -81,6 +82,20 @@
 //! membarrier; kernels before 6.5 (no `SO_PEERPIDFD`) and before 5.3 (no pidfd); huge-page memfds;
 //! processors other than x86-64. The decisions that depend on them are tested with made-up answers,
 //! or by settings that switch the feature off ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
+//!
+//! # Decisions
+//! **Idle peers cost nothing.** A few busy rings are polled. All other writers are asked to ring a
+//! bell: one bit in a page that all peers share. The race between "written, no bell wanted" and
+//! "looked, bell wanted now" is closed by membarrier(2) on the reader's side, so a send needs no
+//! fence. Now and then one silent ring is looked at all the same, so no peer can silence another
+//! for good. A sleeper is woken by a byte on the connection's socket, not by an eventfd, because a
+//! hostile owner of an eventfd could make our write to it block. (An eventfd stands in for the
+//! socket that a worker doesn't have to itself.) A writer that waits for room says that it sleeps
+//! before it asks for a wake-up, so a reader wakes only sleepers, and answers each wish once. Loom
+//! checks all of this in the code that ships.
+//!
+//! **Each reader owns the ring that it reads.** It makes the memory, sealed against shrinking, and
+//! its peer maps it. So every worker decides for itself how much memory a connection may take.
 
 mod arena;
 mod config;

@@ -1,4 +1,8 @@
 //! What the address of a worker on shared memory says.
+//!
+//! **The process in the address** keeps 22 bits of its number and 10 of its pid namespace's; where
+//! two namespaces have the same ten bits, the kernel is asked which namespace the process at the
+//! other end of the socket has.
 
 use std::fs;
 use std::io;

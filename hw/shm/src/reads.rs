@@ -1,4 +1,9 @@
 //! Reads of peers' memory: from a mapping, directly by the kernel, or copied through the rings.
+//!
+//! **A read is verified afterwards.** `process_vm_readv` takes a pid, which may have come to mean
+//! another process, and an address, which may hold something else once its worker has closed. So
+//! after each read one poll(2) looks at the pidfd and the socket: the process must still live, and
+//! its worker, which hangs up before it lets go of buffers, must not have hung up.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! The device: its parts, and the calls of [`Device`] that need one part alone.
+//! The type [`Tcp`]: its parts, and the calls of [`Device`] that need one part alone.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -15,8 +15,7 @@
 //! enumerations are plain integers here, so no value that the library returns is undefined
 //! behaviour.
 //!
-//! The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
-//! compares all offsets, and all constants, with an installed header.
+//! Offsets and constants are asserted and compared as in `tagmatch-rdma-core-sys`.
 //!
 //! Covered: contexts, workers, endpoints by worker address, tagged messages, events. Not covered:
 //! active messages, streams, remote memory access, listeners.

@@ -68,6 +68,23 @@
 //! # After fork
 //! A device belongs to the process that made it. A forked child may drop it, which does nothing, or
 //! exec.
+//!
+//! # Decisions
+//! - **64 bits for everything.** UCX's tag is all that travels beside the payload. The sender's
+//!   number goes into the source field of the layout. The receiver gives it out, so it is small and
+//!   can be trusted; or it is the runtime's own rank (`own_source`), if its tags have that already.
+//!   Immediate data goes above the layout. What has no place is refused at the call
+//!   (`Fault::NotCarried`), with what to do about it; nothing is approximated.
+//! - **Facts on every path.** Receives never complete at once, because UCX 1.13 leaves their facts
+//!   unset then. An operation that a peer's end has ended is reported once the device has said why
+//!   it ended.
+//! - **Not counted.** UCX doesn't tell whether a receive was matched by a NIC, on its posted list
+//!   or among the unexpected messages. So `Counters::by_device` counts them all, and nothing is
+//!   guessed. tagperf sees that messages wait by probing for the last one, which no other
+//!   overtakes.
+//! - **One list of tests.** `tests/api/` runs over each device. What UCX can't do is one enum in
+//!   `tests/common/mod.rs`, each with its reason, and `ci/test ucx` checks that it is no more than
+//!   docs/devices.md says.
 
 mod address;
 mod alarm;

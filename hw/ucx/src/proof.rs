@@ -14,6 +14,13 @@
 //!
 //! Where the workers of a job share a secret, a key of it is mixed into the address' secret before
 //! that is used ([`with_jobs`]): a proof shows then that its sender has both.
+//!
+//! **Proofs before the handshake's packets.** UCX ends the process when it is given an invalid
+//! worker address, so nothing from an unknown process may get that far. Our address holds a secret.
+//! Each end answers the other's challenge with a keyed hash of it, and packets are encrypted and
+//! signed by keyed hashes, too (`hw/ucx/src/proof.rs`). Sending the secret itself would be simpler,
+//! but the host at an address (a bridge's, say) may belong to somebody else, who would then have
+//! it. The hash is the standard library's SipHash-2-4, so there is no dependency.
 
 use std::hash::Hasher;
 // Deprecated as the hasher of maps, in favour of one that takes no key.

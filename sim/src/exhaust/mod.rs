@@ -1,8 +1,8 @@
 //! Exhaustive search of small scopes: every interleaving of a few receives, messages and cancels.
 //!
-//! The code under test is the shipped engine and shadow on two networks as one device: shared memory,
-//! and one with the model NIC, which the search
-//! [drives itself](tagmatch_model::Nic::set_manual). The search makes these choices in every order:
+//! The code under test is the shipped engine and shadow on two networks as one device: shared
+//! memory, and one with the model NIC, which the search [drives
+//! itself](tagmatch_model::Nic::set_manual). The search makes these choices in every order:
 //!
 //! - which receive is posted (exact, any source, any tag), which sender sends which message, which
 //!   receive is cancelled, and when;
@@ -29,6 +29,19 @@
 //! and receives must have ended only as MPI allows ([`spec`]). Whenever nothing moves any more,
 //! nothing may be lost, no receive and message that match may be left, no slot may be lost, and the
 //! NIC must hold as many receives as it has room for.
+//!
+//! # Bounds, and what they leave out
+//! - Delays have a stated bound: with 3 receives, nothing new begins while 2 completions are
+//!   outstanding; with 2 receives and 2 messages there is no bound. Programs end, so no bound on
+//!   steps is needed.
+//! - Each state is walked once and known by a digest of 64 bits. In smaller scopes every state is
+//!   looked at each time it is reached, and all orders are tried. That shows that equal digests
+//!   have equal futures, and that the orders which the larger scopes leave out lead to nothing
+//!   else.
+//! - Each scope has a lowest number of states, so a walk that leaves something out is noticed.
+//! - Of the shadow's 17 planted slips, 12 are found by this walk. `CountBeforeWithdraw`,
+//!   `AddBeforeWithdraw`, `NoReserve`, `C1BlindToInactive` and `PhaseBySearched` showed in no scope
+//!   that was tried; the shadow's own random histories find them.
 
 mod fold;
 mod scope;

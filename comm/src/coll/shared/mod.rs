@@ -24,14 +24,42 @@
 //!    operations of a communicator in their order.
 //! 3. In each round of an operation a member publishes some bytes, waits until the members that it
 //!    needs have published theirs, and reads those (`tagmatch::shm::segment` has the rules).
-//! 4. A member that waits makes progress, as every blocking call does. So it learns of deaths and of
-//!    a revocation.
+//! 4. A member that waits makes progress, as every blocking call does. So it learns of deaths and
+//!    of a revocation.
 //!
 //! # Failures
 //! An operation fails at a member that waits for a member which is down or gave up; the errors are
 //! those of operations by messages. A member whose operation failed gives up its part in that
 //! operation, and says so in the segment. Later operations begin afresh, whatever happened before:
 //! their rounds have other stamps. So they go on, and fail where they depend on a dead member.
+//!
+//! # Decisions
+//! - *The members agree, uniformly, on the segment or on messages.* Otherwise a death at the wrong
+//!   moment would leave living members that wait for each other, one in memory and one for a
+//!   message. The agreement is the one of `Comm::agree`, but numbered apart: a member that revokes
+//!   instead of calling must not count the program's agreements otherwise. So it is with all
+//!   agreements that are a part of an operation. The revocation of the communicator ends this one,
+//!   those of merges, and those of creations without uniformity (`Life::within`).
+//! - *An operation begins afresh.* Its stamps depend on its number alone. So after a failure, or
+//!   calls that differ, the next operation is in step, and a member that gives up needs one store
+//!   to say so.
+//! - *The form of a call doesn't matter*, as before: one member may wait where another one starts.
+//!   So such operations are numbered apart from those by messages, since not all members know at
+//!   the same call whether they will need a number.
+//! - *The memory is found through `/proc/PID/fd`*, checked by its seals, its size and a random
+//!   token. It needs no socket and leaves nothing behind. The kernel allows it where it allows
+//!   reading memory, whatever Yama says.
+//! - *No wake-up.* A store into the segment wakes nobody, so a thread that waits for one sleeps 50
+//!   us to 1 ms at a time. A flag that asks for a wake-up would cost each publisher a fence.
+//! - *One leader of each machine* (`coll/shared/leaders.rs`). A phase within a machine is an
+//!   operation of the segment, with a number of its own. The phase between the leaders is a plan of
+//!   the leaders, whose ranks are then replaced by those in the communicator. So both phases are
+//!   tested code, the messages name their senders as all others do, and a NIC may match them. The
+//!   parts that `intranode` and `internode` give are not used: the program may call their
+//!   operations in an order of its own. All members take a number for each call, whether they send
+//!   messages or not, because another root has other leaders. The members of all machines agree on
+//!   memory or messages together. A leader that knows of a failure carries its messages to the end,
+//!   and gives up in the segment.
 
 mod layer;
 mod leaders;
