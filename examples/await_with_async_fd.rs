@@ -1,5 +1,5 @@
-//! Requests awaited on one thread of tokio. No other thread makes progress: while the program waits,
-//! tokio watches the worker's descriptor.
+//! Requests awaited on one thread of tokio. No other thread makes progress: while the program
+//! waits, tokio watches the worker's descriptor.
 //!
 //! `cargo run --example await_with_async_fd`
 
@@ -13,8 +13,8 @@ use tagmatch::{Config, Match, Worker};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. All calls of
-/// the worker belong into this future: the worker is armed after them, and its descriptor tells
+/// Runs a future that awaits requests of `worker`, and makes progress for it meanwhile. All calls
+/// of the worker belong into this future: the worker is armed after them, and its descriptor tells
 /// nothing if another call follows.
 async fn with_progress<F: Future>(worker: &Worker, future: F) -> io::Result<F::Output> {
     // tokio's other constructors are unsafe, since a descriptor may be closed while it is watched.

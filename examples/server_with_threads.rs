@@ -20,8 +20,8 @@ const LONGEST: usize = 1 << 20;
 fn serve(worker: &SharedWorker, is_over: &AtomicBool) -> Result<usize, Error> {
     let mut served = 0;
     while !is_over.load(Ordering::Acquire) {
-        // `None`: the call was interrupted. A request that is there comes first, so the flag is read
-        // after each return.
+        // `None`: the call was interrupted. A request that is there comes first, so the flag is
+        // read after each return.
         if let Some(request) = worker.mprobe_timeout(Match::tag(REQUEST), Duration::MAX)? {
             let length = request.status().length.min(LONGEST);
             let received = request.recv(worker.buffer(length)).wait()?;

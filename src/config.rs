@@ -139,8 +139,8 @@ pub enum DeviceConfig {
     #[cfg(feature = "tcp")]
     Tcp(TcpConfig),
     /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the
-    /// settings `layout`, `hw_tags`, `wait`, `drain_timeout` and `inject_bytes_max` of the worker count. [`Config::layout`] replaces the
-    /// masks of `UcxConfig`.
+    /// settings `layout`, `hw_tags`, `wait`, `drain_timeout` and `inject_bytes_max` of the worker
+    /// count. [`Config::layout`] replaces the masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
 }
@@ -248,16 +248,16 @@ pub struct Config {
     /// accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all;
     /// `Duration::MAX`: for ever. Default: 5 s.
     pub drain_timeout: Duration,
-    /// How many peers that went down the worker remembers. With twice as many, it forgets those that
-    /// went down first, down to this number, so a server can meet any number of clients. A peer of
-    /// which something is left is not forgotten: a message that waits or that a matched probe took, or
-    /// a result or an end that was not taken.
+    /// How many peers that went down the worker remembers. With twice as many, it forgets those
+    /// that went down first, down to this number, so a server can meet any number of clients. A
+    /// peer of which something is left is not forgotten: a message that waits or that a matched
+    /// probe took, or a result or an end that was not taken.
     ///
     /// A [`Peer`](crate::Peer) that was forgotten stays down, for
-    /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any more. A
-    /// later connection with that address is one to another peer. Peers that are reached over verbs
-    /// or UCX, or through the model of a NIC, are not forgotten: a worker meets at most 2^20 of them
-    /// in its life. At least 1; default: 1,024.
+    /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any more.
+    /// A later connection with that address is one to another peer. Peers that are reached over
+    /// verbs or UCX, or through the model of a NIC, are not forgotten: a worker meets at most 2^20
+    /// of them in its life. At least 1; default: 1,024.
     pub departed_max: usize,
     /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
     /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends

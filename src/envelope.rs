@@ -13,15 +13,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer's number on its worker, which no other peer of it ever has. The worker itself has 0.
-    /// The numbers have gaps.
+    /// The peer's number on its worker, which no other peer of it ever has. The worker itself has
+    /// 0. The numbers have gaps.
     pub fn number(self) -> u32 {
         self.id.0
     }
 
     /// An index for tables of peers: below twice the most peers that the worker has had at a time,
-    /// with those that it remembers. A later peer may have the place of one that was forgotten, so a
-    /// table keeps the peer beside what it says of it.
+    /// with those that it remembers. A later peer may have the place of one that was forgotten, so
+    /// a table keeps the peer beside what it says of it.
     #[inline]
     pub fn place(self) -> usize {
         self.id.index()

@@ -46,8 +46,8 @@
 
 #![deny(unsafe_code)]
 
-// First, so that the page of `Worker` begins with `new`, `connect`, `send` and `recv`: rustdoc shows
-// the `impl` blocks of a type in the order of their modules.
+// First, so that the page of `Worker` begins with `new`, `connect`, `send` and `recv`: rustdoc
+// shows the `impl` blocks of a type in the order of their modules.
 mod worker;
 
 mod access;

@@ -26,14 +26,14 @@ const NETWORKS: &[(Network, Open)] = &[
 ];
 
 impl AutoConfig {
-    /// Opens each network as a worker with `config` would, and tells which of them that worker would
-    /// use, beside shared memory. Takes as long as making that worker.
+    /// Opens each network as a worker with `config` would, and tells which of them that worker
+    /// would use, beside shared memory. Takes as long as making that worker.
     pub fn probe(&self, config: &Config) -> Vec<(Network, Result<(), DeviceError>)> {
         self.open(config).into_iter().map(|(network, opened)| (network, opened.map(drop))).collect()
     }
 
-    /// Opens the networks. The first one that opens gets the list of the model NIC, if there is to be
-    /// one.
+    /// Opens the networks. The first one that opens gets the list of the model NIC, if there is to
+    /// be one.
     pub(crate) fn open(&self, config: &Config) -> Vec<(Network, Opened)> {
         let mut hw_tags = &config.hw_tags;
         let opened = NETWORKS.iter().map(|(network, open)| {

@@ -43,8 +43,8 @@ impl<F: FnMut(End)> EndList for Each<F> {
 }
 
 impl State {
-    /// Makes progress, and takes the oldest ends, at most `max`; gives the number of events and that
-    /// of ends.
+    /// Makes progress, and takes the oldest ends, at most `max`; gives the number of events and
+    /// that of ends.
     #[inline(never)]
     fn ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
         self.each_end(max, worker, |end| ends.push(end))
@@ -170,8 +170,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Asks to cancel a queued operation. Its end tells the outcome: a receive that no message has
-    /// matched ends with [`Error::Cancelled`](crate::Error::Cancelled); any other operation goes on.
-    /// `false`: it has ended already, or belongs to another worker, and nothing was done.
+    /// matched ends with [`Error::Cancelled`](crate::Error::Cancelled); any other operation goes
+    /// on. `false`: it has ended already, or belongs to another worker, and nothing was done.
     pub fn cancel_queued(&self, request: QueuedRequest) -> bool {
         let Some(request) = request.of(self.access.fixed().worker) else { return false };
         self.access.with(|state| {

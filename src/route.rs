@@ -33,8 +33,8 @@ impl<A: Access> WorkerOf<A> {
     /// The peers to which sends wait now because the peer holds as many unexpected messages as it
     /// keeps ([`Config::unexpected_bytes`](crate::Config::unexpected_bytes)). With each of them the
     /// number of sends that have gone on since they had to wait: as long as that is the same, the
-    /// same send waits. [`Counters::credit_stalls`](crate::Counters::credit_stalls) counts how often
-    /// that began. Empty over UCX. Doesn't block, allocates, and is linear in the peers.
+    /// same send waits. [`Counters::credit_stalls`](crate::Counters::credit_stalls) counts how
+    /// often that began. Empty over UCX. Doesn't block, allocates, and is linear in the peers.
     pub fn credit_waits(&self) -> Vec<(Peer, u64)> {
         let waits = self.access.with(|state| state.engine.credit_waits());
         let worker = self.access.fixed().worker;

@@ -156,14 +156,14 @@ impl<A: Access> WorkerOf<A> {
     /// a message too long to be sent eagerly is registered with the NIC and stays registered, which
     /// saves each operation a registration; one costs as much as moving some ten KiB. Over shared
     /// memory, peers map the memory of such a buffer, and read a message from it without a system
-    /// call, in about half the time (`ShmConfig::device_memory_bytes` bounds it). Other devices, and
-    /// a device that has no more such memory, give ordinary memory.
+    /// call, in about half the time (`ShmConfig::device_memory_bytes` bounds it). Other devices,
+    /// and a device that has no more such memory, give ordinary memory.
     ///
     /// The memory goes back to the device when the buffer is dropped, on any thread, and a later
     /// call may give it out again with its old contents. A peer that has read a large message from
     /// this memory can go on to read it; over shared memory all connected peers can read it at any
-    /// time. A forked child shares it with its parent. [`raw::register`](crate::raw::register) registers memory of
-    /// the caller's own.
+    /// time. A forked child shares it with its parent. [`raw::register`](crate::raw::register)
+    /// registers memory of the caller's own.
     pub fn buffer(&self, length: usize) -> Buffer {
         self.access.with(|state| state.engine.allocate(length))
     }
@@ -381,8 +381,9 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Readable once there is something to do, after [`arm`](Self::arm): to be watched by poll(2),
-    /// epoll(7) or an executor's reactor. A device that looks after its peers at intervals makes the
-    /// descriptor readable for that too; then progress finds nothing, and the worker is armed again.
+    /// epoll(7) or an executor's reactor. A device that looks after its peers at intervals makes
+    /// the descriptor readable for that too; then progress finds nothing, and the worker is armed
+    /// again.
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.access.fixed().events.as_fd()
     }

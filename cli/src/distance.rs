@@ -1,7 +1,8 @@
 //! The distance between two CPUs: how long a cache line takes from one to the other.
 //!
-//! A virtual machine's CPUs are moved while it runs, so that two of them are threads of one core now
-//! and far apart a minute later. Latencies differ by a factor of three and more between the two.
+//! A virtual machine's CPUs are moved while it runs, so that two of them are threads of one core
+//! now and far apart a minute later. Latencies differ by a factor of three and more between the
+//! two.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,8 +22,8 @@ pub(crate) struct Reason {
 
 /// Two reasons that one counter has. NICs compare tags only, so they can't tell sources apart.
 pub(crate) const NAMES_SOURCE: &str = "it names its source apart from its tag";
-/// Messages to oneself, and those over another device than the NIC's, pass the NIC by. Once there is
-/// one, a receive is offered only if its tag names a source of which none has.
+/// Messages to oneself, and those over another device than the NIC's, pass the NIC by. Once there
+/// is one, a receive is offered only if its tag names a source of which none has.
 pub(crate) const PASSED_BY: &str = "messages that pass the NIC by could match it, as far as its tag \
                                     tells, as those to oneself do";
 /// The advice for both of these reasons.

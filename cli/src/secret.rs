@@ -63,8 +63,8 @@ pub(crate) fn adopt(of_job: Option<Secret>) {
     let _ = KNOWN.get_or_init(|| of_job);
 }
 
-/// The secret for workers of this device, if there is one. Shared memory alone uses none, so one that
-/// can't be used is no reason to do without it.
+/// The secret for workers of this device, if there is one. Shared memory alone uses none, so one
+/// that can't be used is no reason to do without it.
 pub(crate) fn for_workers(device: &DeviceArg) -> Result<Option<Secret>, String> {
     match device {
         DeviceArg::Shm => Ok(None),

@@ -140,7 +140,8 @@ fn a_match_that_differs_from_the_programs_own_is_told() {
     }
     receives.into_iter().for_each(|receive| drop(receive.wait().unwrap()));
     let mut bytes = std::fs::read(&file).unwrap();
-    // The records behind the block's number that say "matched": their last four bytes name the receive.
+    // The records behind the block's number that say "matched": their last four bytes name the
+    // receive.
     let matches: Vec<_> =
         (4096 + 16..bytes.len()).step_by(8).filter(|at| bytes[*at] == 3).collect();
     let &[first, second] = &matches[..] else { panic!("{matches:?}") };

@@ -60,8 +60,8 @@ fn ranks(launcher: u32, count: usize) -> Vec<u32> {
     children(guardian)
 }
 
-/// Ranks that start processes, in their process groups and in sessions of their own, and leave their
-/// numbers in the folder.
+/// Ranks that start processes, in their process groups and in sessions of their own, and leave
+/// their numbers in the folder.
 const FAMILY: &str = "sleep 600 & one=$!; setsid sleep 600 & two=$!
     echo $$ $one $two > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; wait";
 
@@ -113,8 +113,8 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
     }
 }
 
-/// With 30 descriptors a rank can't connect to eleven others. Without an end at each rank, some would
-/// wait for ranks that know of a failure.
+/// With 30 descriptors a rank can't connect to eleven others. Without an end at each rank, some
+/// would wait for ranks that know of a failure.
 #[test]
 fn each_rank_without_descriptors_for_its_job_ends_and_names_the_limit() {
     let mut run = command("run -n 12 --keep-going -- sh -c");

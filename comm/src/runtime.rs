@@ -38,12 +38,12 @@ pub struct Config<N: Net> {
     /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to 32
     /// bits, and the source enough to number the processes of the job. Default: [`TagLayout::MPI`].
     ///
-    /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the same
-    /// time, and later ones wait. If the members may map memory together, up to half as many at the same
-    /// time are operations that can go through shared memory, and up to half as many are others.
-    /// Each kind has numbers of its own: a member learns at its own time that the shared memory is
-    /// there, and from then on operations in shared memory take no number. Tags of messages between
-    /// two members are not affected.
+    /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the
+    /// same time, and later ones wait. If the members may map memory together, up to half as many
+    /// at the same time are operations that can go through shared memory, and up to half as many
+    /// are others. Each kind has numbers of its own: a member learns at its own time that the
+    /// shared memory is there, and from then on operations in shared memory take no number. Tags of
+    /// messages between two members are not affected.
     pub tags: TagLayout,
     /// Where collective operations change from one algorithm to another. Default:
     /// [`Algorithms::default`].
@@ -56,7 +56,8 @@ pub struct Config<N: Net> {
     /// KiB for each member, is made at the first such call, and is used for up to 64 members. If
     /// members are on several machines, one leader of each machine exchanges messages in the first
     /// four of these operations, and the members of a machine use memory among themselves. Where
-    /// the memory can't be had, and with `false`, these operations are done by messages. Default: `true`.
+    /// the memory can't be had, and with `false`, these operations are done by messages. Default:
+    /// `true`.
     pub shared_memory: bool,
 }
 
@@ -90,8 +91,8 @@ impl<N: Net> Runtime<N> {
     /// Joins the job that the transport knows.
     ///
     /// # Errors
-    /// The layouts don't fit each other or the job ([`Error::BadSetting`]), two layers have the same
-    /// level, or a layer refused one of the predefined communicators.
+    /// The layouts don't fit each other or the job ([`Error::BadSetting`]), two layers have the
+    /// same level, or a layer refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let Config { ids, eager_words, tags, algorithms, layers, shared_memory } = config;
         let (size, own) = (net.processes(), net.own());
@@ -144,8 +145,8 @@ impl<N: Net> Runtime<N> {
         self.driver().progress();
     }
 
-    /// Calls `look` with the transport, which no other thread uses meanwhile: for what the transport
-    /// counts. `look` must use neither this runtime nor its communicators.
+    /// Calls `look` with the transport, which no other thread uses meanwhile: for what the
+    /// transport counts. `look` must use neither this runtime nor its communicators.
     pub fn with_net<R>(&self, look: impl FnOnce(&N) -> R) -> R {
         look(&self.driver().lock().net)
     }

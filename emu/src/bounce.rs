@@ -8,8 +8,8 @@ use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 use crate::error::made;
 
-/// Registered memory in parts of equal size for messages, and places for FINs. Memory for messages is
-/// allocated and registered in pieces, when a part is first used: most queues use few parts at a
+/// Registered memory in parts of equal size for messages, and places for FINs. Memory for messages
+/// is allocated and registered in pieces, when a part is first used: most queues use few parts at a
 /// time, and registered memory is locked. The first piece is registered at once, so that a queue
 /// which can get no memory fails when it is made.
 pub(crate) struct Bounce {

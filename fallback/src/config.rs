@@ -27,9 +27,10 @@ pub struct EngineConfig {
     pub source_bits: TagMask,
     /// How many peers that went down are remembered, 1 or more: their numbers, addresses, and why
     /// they went down. With more, those that went down first are forgotten, once nothing of them is
-    /// left: no message that waits or that a matched probe took, no result or end that was not taken.
-    /// A peer whose messages were lost is kept until [`FlushEngine::take_lost`](crate::FlushEngine::take_lost)
-    /// has told of it, if no more than that many are. A device may keep all numbers
+    /// left: no message that waits or that a matched probe took, no result or end that was not
+    /// taken. A peer whose messages were lost is kept until
+    /// [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has told of it, if no more than
+    /// that many are. A device may keep all numbers
     /// ([`Device::forget`](tagmatch_device::Device::forget)): then nobody is forgotten.
     pub departed_max: usize,
     /// Seed of the hashes. It must come from outside and be secret: a peer that knew it could

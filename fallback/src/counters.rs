@@ -75,8 +75,8 @@ pub struct Counters {
     pub sent_by_device: u64,
     /// Reads of senders' memory that were started.
     pub reads: u64,
-    /// Messages of the protocol, credits and the like included, that went out over a network, from a
-    /// worker that has shared memory beside it. 0 for other workers.
+    /// Messages of the protocol, credits and the like included, that went out over a network, from
+    /// a worker that has shared memory beside it. 0 for other workers.
     pub sent_beyond: u64,
     /// Receives whose message was longer than their buffer.
     pub truncated: u64,

@@ -28,15 +28,15 @@ use crate::sending::backlog::Sending;
 use crate::slices;
 use crate::todo::{Operation, Todo};
 
-/// Events taken per call of [`MatchEngine::progress`], so that a flood of messages can't keep a caller
-/// for ever.
+/// Events taken per call of [`MatchEngine::progress`], so that a flood of messages can't keep a
+/// caller for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
 
 /// The error number of a read for which there is no memory.
 const ENOMEM: i32 = 12;
 
-/// Polls in a row without an event after which [`MatchEngine::close`] takes the device for dead: what it
-/// holds is lost then.
+/// Polls in a row without an event after which [`MatchEngine::close`] takes the device for dead:
+/// what it holds is lost then.
 pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 
 /// Matching and protocol on one device. See the crate's page for the flows, and [`MatchEngine`] for

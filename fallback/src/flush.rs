@@ -4,7 +4,8 @@
 //! 1. It was sent from its peer's backlog, behind which it had to wait for a connection, for credit
 //!    or for room.
 //! 2. If the peer reads its payload out of this process's memory (a rendezvous), the FIN has come.
-//! 3. The device says that it has left ([`Device::flush`](tagmatch_device::Device::flush)), which may take an acknowledgement.
+//! 3. The device says that it has left ([`Device::flush`](tagmatch_device::Device::flush)), which
+//!    may take an acknowledgement.
 //!
 //! Messages to oneself don't count, nor do acknowledgements of messages that have left.
 
@@ -50,8 +51,8 @@ pub struct Flushing {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerFlush {
     pub(crate) peer: PeerId,
-    /// The value that `sends_gone` of the peer reaches when the sends have gone that were in the backlog
-    /// when the flush began.
+    /// The value that `sends_gone` of the peer reaches when the sends have gone that were in the
+    /// backlog when the flush began.
     pub(crate) sends_gone: u64,
     /// The rendezvous that have to end. `None` until the sends have gone that were in the backlog
     /// when the flush began.
@@ -66,8 +67,8 @@ pub trait FlushEngine {
     fn begin_flush(&mut self) -> Flushing;
 
     /// Whether everything that was accepted before the flush began has left, or is lost. A device
-    /// that matches by itself also waits for later messages, as long as it always has some. Makes no
-    /// progress by itself.
+    /// that matches by itself also waits for later messages, as long as it always has some. Makes
+    /// no progress by itself.
     fn is_flushed(&mut self, flushing: &mut Flushing) -> bool;
 
     /// The messages that have not left yet, by peer. Looks at all peers and operations.

@@ -48,8 +48,8 @@ pub trait MatchEngine: FlushEngine {
         Vec::new()
     }
 
-    /// A buffer of `length` bytes in the memory that the device prefers; ordinary memory if there is
-    /// none.
+    /// A buffer of `length` bytes in the memory that the device prefers; ordinary memory if there
+    /// is none.
     fn allocate(&mut self, length: usize) -> Buffer {
         Buffer::zeroed(length)
     }
@@ -77,9 +77,9 @@ pub trait MatchEngine: FlushEngine {
     fn has_unsent(&mut self) -> bool;
 
     /// Has `observer` told of each change of the matching lists from now on. It is told first of
-    /// what is on them. Messages and posted receives then leave the short way, which costs an engine
-    /// without a NIC's list some 20 ns a message. `false`: the device matches by itself, so the
-    /// lists can't be observed.
+    /// what is on them. Messages and posted receives then leave the short way, which costs an
+    /// engine without a NIC's list some 20 ns a message. `false`: the device matches by itself, so
+    /// the lists can't be observed.
     fn observe(&mut self, observer: Box<dyn ListObserver>) -> bool {
         drop(observer);
         false
@@ -91,8 +91,8 @@ pub trait MatchEngine: FlushEngine {
     /// What was counted so far.
     fn counters(&self) -> Counters;
 
-    /// The peers to which sends wait for credit now, each with the number of sends that have left its
-    /// backlog so far: as long as it is the same, the same send waits. Linear in the peers.
+    /// The peers to which sends wait for credit now, each with the number of sends that have left
+    /// its backlog so far: as long as it is the same, the same send waits. Linear in the peers.
     fn credit_waits(&self) -> Vec<(PeerId, u64)> {
         Vec::new()
     }
@@ -230,11 +230,12 @@ pub trait MatchEngine: FlushEngine {
         self.receive_with(pattern, buffer, false, None)
     }
 
-    /// As [`MatchEngine::receive`]. `is_sole`: the caller promises that of all peers only the source
-    /// that the pattern names sends messages whose tags the pattern accepts. So a NIC's list, which
-    /// compares tags alone, may have the receive. If it gives the receive a message of another
-    /// peer, that is found before the receive completes: it fails with [`Fault::WrongSender`], the
-    /// message is lost, and a sender that waits for its delivery is told so.
+    /// As [`MatchEngine::receive`]. `is_sole`: the caller promises that of all peers only the
+    /// source that the pattern names sends messages whose tags the pattern accepts. So a NIC's
+    /// list, which compares tags alone, may have the receive. If it gives the receive a message of
+    /// another peer, that is found before the receive completes: it fails with
+    /// [`Fault::WrongSender`], the message is lost, and a sender that waits for its delivery is
+    /// told so.
     ///
     /// With a `context`, its end comes in the completion queue: see [`Requests::queue`].
     fn receive_with(
@@ -275,8 +276,8 @@ pub trait MatchEngine: FlushEngine {
     where
         Self: Sized;
 
-    /// As [`MatchEngine::progress`], then [`Requests::take_ends`]. A message of a queued receive may
-    /// end up in the list straight away, if no earlier end waits.
+    /// As [`MatchEngine::progress`], then [`Requests::take_ends`]. A message of a queued receive
+    /// may end up in the list straight away, if no earlier end waits.
     fn take_ends(&mut self, ends: &mut impl EndList) -> usize
     where
         Self: Sized;

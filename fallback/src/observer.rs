@@ -17,8 +17,8 @@ use crate::requests::request::Status;
 /// unexpected messages have. Both are used again. The observer is called with the engine locked, so
 /// it must not call the engine.
 pub trait ListObserver: Send {
-    /// The bits of a tag that name its sender; zero if tags don't name it. Told once, before anything
-    /// else. Which receives a NIC may have depends on it.
+    /// The bits of a tag that name its sender; zero if tags don't name it. Told once, before
+    /// anything else. Which receives a NIC may have depends on it.
     fn source_bits(&mut self, bits: TagMask);
 
     /// No unexpected message matched a receive, so it joined the posted list. `length`: of its
@@ -28,8 +28,8 @@ pub trait ListObserver: Send {
     /// A receive took the oldest unexpected message that its pattern matches.
     fn found(&mut self, message: u32, pattern: &Pattern, length: u64, is_sole: bool);
 
-    /// A message matched a posted receive, which left the list. If the NIC has matched it, the length
-    /// is 0, and comes by [`length`](Self::length).
+    /// A message matched a posted receive, which left the list. If the NIC has matched it, the
+    /// length is 0, and comes by [`length`](Self::length).
     fn matched(&mut self, receive: u32, status: &Status, by_nic: bool);
 
     /// A message matched no posted receive, so it joined the unexpected list.
@@ -37,14 +37,15 @@ pub trait ListObserver: Send {
 
     /// A posted receive left the list, and its message is not known yet, or whether it has one:
     /// [`matched`](Self::matched) or [`withdrawn`](Self::withdrawn) follows. May be told again
-    /// until then. `has_message`: the NIC has matched it, and first tells of what it matched before.
+    /// until then. `has_message`: the NIC has matched it, and first tells of what it matched
+    /// before.
     fn taken(&mut self, receive: u32, has_message: bool);
 
     /// The length of the message that the NIC matched to this receive last.
     fn length(&mut self, receive: u32, length: u64);
 
-    /// A posted receive left the list without a message: it was cancelled, or the peer that it names
-    /// is down.
+    /// A posted receive left the list without a message: it was cancelled, or the peer that it
+    /// names is down.
     fn withdrawn(&mut self, receive: u32);
 
     /// A posted receive was to be cancelled, but the NIC had matched it.

@@ -8,7 +8,8 @@
 //! | eager | gathered in [`Scratch`], for each attempt | scattered out of the device's message, or out of the store |
 //! | rendezvous | packed into memory of the device when it is exposed | read into memory of the device, then scattered |
 //!
-//! Packed memory is in the buffer itself ([`Buffer::pack`]), which shows it until the operation ends.
+//! Packed memory is in the buffer itself ([`Buffer::pack`]), which shows it until the operation
+//! ends.
 
 use tagmatch_device::{Buffer, Bytes, Device};
 

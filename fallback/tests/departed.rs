@@ -1,5 +1,5 @@
-//! Peers that went down are forgotten once nothing of them is left, their numbers are given again, and
-//! an old number is an error.
+//! Peers that went down are forgotten once nothing of them is left, their numbers are given again,
+//! and an old number is an error.
 
 use std::collections::VecDeque;
 

@@ -19,8 +19,8 @@ fn fragmenting() -> EngineConfig {
     EngineConfig { fragmented_max: 20_000, ..config() }
 }
 
-/// Three nodes; the messages of node 0 to node 1 go out in fragments. Node 0 as node 1 knows it, and
-/// the other way round.
+/// Three nodes; the messages of node 0 to node 1 go out in fragments. Node 0 as node 1 knows it,
+/// and the other way round.
 fn three() -> (Rc<RefCell<Net>>, Vec<Node>, PeerId, PeerId) {
     let (net, mut n) = nodes(3, &fragmenting());
     net.borrow_mut().fragmented_max = usize::MAX;

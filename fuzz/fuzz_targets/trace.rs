@@ -1,6 +1,6 @@
-//! Parses any bytes as a trace, of text or of records, and as the records of a file whose header and blocks
-//! are right. An error names a line or a record; a trace is replayed through two kinds of lists, which must
-//! agree.
+//! Parses any bytes as a trace, of text or of records, and as the records of a file whose header
+//! and blocks are right. An error names a line or a record; a trace is replayed through two kinds
+//! of lists, which must agree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

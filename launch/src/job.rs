@@ -105,8 +105,8 @@ impl Job {
         ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
     }
 
-    /// A job of this process alone, whatever the environment says: also where a launcher has started
-    /// several processes, which [`join`](Self::join) would refuse without a PMI.
+    /// A job of this process alone, whatever the environment says: also where a launcher has
+    /// started several processes, which [`join`](Self::join) would refuse without a PMI.
     pub fn alone() -> Self {
         Job {
             connection: LauncherConnection::None,

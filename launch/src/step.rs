@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn the_shell_of_an_allocation_is_no_step_of_several_tasks() {
-        // What sbatch gives its script, and salloc its shell (with and without an interactive step).
+        // What sbatch gives its script, and salloc its shell (with and without an interactive
+        // step).
         assert_eq!(found(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]), None);
         let shell = [("SLURM_STEP_ID", "4294967290"), ("SLURM_STEP_NUM_TASKS", "1")];
         assert_eq!(found(&shell), None);

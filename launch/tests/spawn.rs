@@ -84,8 +84,8 @@ fn role() {
             exchange(&mut job);
             call_parent(&job);
         }
-        // The secret comes by the launcher's key-value store, or with PMIx in the environment of the
-        // children.
+        // The secret comes by the launcher's key-value store, or with PMIx in the environment of
+        // the children.
         "parent with a secret" => {
             let secret = job.secret().unwrap().unwrap();
             if job.rank() > 0 {

@@ -56,8 +56,8 @@ impl Domain {
     }
 }
 
-/// Delivers what the endpoints that are still open have accepted, at the end of the process that has
-/// opened them.
+/// Delivers what the endpoints that are still open have accepted, at the end of the process that
+/// has opened them.
 pub(crate) fn close_all() {
     let domains = DOMAINS.take().unwrap_or_default();
     for domain in domains.iter().filter_map(Weak::upgrade) {

@@ -12,11 +12,10 @@
 //! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
 //! | `memory`, `address`, `errno`, `lock`, `per_process` | pointers as buffers, names of endpoints, error numbers, the lock of a domain, what a forked child must leave alone |
 //!
-//! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` (both of them expand `ffi::calls`)
-//! turns the arguments into values,
-//! `ffi::transfer` makes buffers of the caller's memory, `state::send` or `state::receive` begins the
-//! operation on the endpoint's worker, and `Endpoint::progress`, called by a read of the completion
-//! queue, makes an entry of its end.
+//! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` (both of them expand
+//! `ffi::calls`) turns the arguments into values, `ffi::transfer` makes buffers of the caller's
+//! memory, `state::send` or `state::receive` begins the operation on the endpoint's worker, and
+//! `Endpoint::progress`, called by a read of the completion queue, makes an entry of its end.
 #![allow(unsafe_code, reason = "this crate's callers are C programs")]
 
 mod address;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A value that one thread has at a time. If the program has promised to call from one thread at a
-/// time (`FI_THREAD_DOMAIN`, fi_domain(3)), taking it costs nothing; a lock costs some 15 ns a call,
-/// of the 100 to 300 ns that a short message takes.
+/// time (`FI_THREAD_DOMAIN`, fi_domain(3)), taking it costs nothing; a lock costs some 15 ns a
+/// call, of the 100 to 300 ns that a short message takes.
 pub(crate) struct Lock<T> {
     /// `None`: the program keeps its calls apart.
     mutex: Option<Mutex<()>>,
@@ -45,7 +45,8 @@ impl<T> Lock<T> {
         unsafe { self.guard(lock) }
     }
 
-    /// Takes the value, unless a call has it: of another thread, or of this one below a signal handler.
+    /// Takes the value, unless a call has it: of another thread, or of this one below a signal
+    /// handler.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let lock = match self.mutex.as_ref().map(Mutex::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => return None,

@@ -1,7 +1,8 @@
 //! The caller's memory.
 //!
 //! libfabric's callers give pointers. From the call until the operation's entry has been read, the
-//! memory is the provider's (fi_msg(3), fi_tagged(3)). This module is where pointers become buffers.
+//! memory is the provider's (fi_msg(3), fi_tagged(3)). This module is where pointers become
+//! buffers.
 
 use std::ptr::NonNull;
 
@@ -68,7 +69,8 @@ impl Memory {
     /// A buffer of the worker.
     #[inline]
     pub(crate) fn buffer(self) -> Buffer {
-        // SAFETY: by the promise of `new`. The operation's entry is read after the operation is over.
+        // SAFETY: by the promise of `new`. The operation's entry is read after the operation is
+        // over.
         unsafe {
             if self.writable {
                 raw::buffer(self.start, self.length)

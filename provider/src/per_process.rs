@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A value that a process keeps for its end. A forked child has a copy of its parent's memory, and runs
-/// the same functions when it calls exit(3): it must not take the copy for its own.
+/// A value that a process keeps for its end. A forked child has a copy of its parent's memory, and
+/// runs the same functions when it calls exit(3): it must not take the copy for its own.
 pub(crate) struct PerProcess<T> {
     /// The process that the value belongs to; 0: none yet.
     process: AtomicU32,
@@ -20,8 +20,8 @@ impl<T> PerProcess<T> {
 }
 
 impl<T: Default> PerProcess<T> {
-    /// Changes this process's value, which is the default one at first. The copy of a parent's value is
-    /// forgotten: dropping it could act on what is the parent's.
+    /// Changes this process's value, which is the default one at first. The copy of a parent's
+    /// value is forgotten: dropping it could act on what is the parent's.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         let own = std::process::id();
@@ -32,9 +32,9 @@ impl<T: Default> PerProcess<T> {
         change(&mut value)
     }
 
-    /// Takes this process's value, for its end. A child that has none of its own doesn't touch the lock:
-    /// a thread of its parent may have held it when the child was forked, and holds it in the child for
-    /// ever.
+    /// Takes this process's value, for its end. A child that has none of its own doesn't touch the
+    /// lock: a thread of its parent may have held it when the child was forked, and holds it in the
+    /// child for ever.
     pub(crate) fn take(&self) -> Option<T> {
         let is_own = self.process.load(Ordering::Relaxed) == std::process::id();
         is_own.then(|| self.change(mem::take))

@@ -49,15 +49,15 @@ pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
     ptr::from_ref(&provider.0).cast_mut()
 }
 
-/// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries bring
-/// a copy with another one.
+/// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries
+/// bring a copy with another one.
 fn version_of_core() -> Option<u32> {
     let mut file: Option<CString> = None;
     // SAFETY: `look` takes the pointer that is passed here, and keeps nothing.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut file).cast()) };
     let file = file?;
-    // SAFETY: the name is a string. The library is loaded and stays so; its function takes nothing and
-    // gives a number.
+    // SAFETY: the name is a string. The library is loaded and stays so; its function takes nothing
+    // and gives a number.
     unsafe {
         let handle = libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if handle.is_null() {

@@ -44,11 +44,11 @@ const SLOTS: u32 = 127;
 /// The longest list of the model.
 const SLOTS_MAX: u32 = 65535;
 
-/// Open MPI's `ofi_tag_1` (`ompi/mca/mtl/ofi/mtl_ofi_types.h`): 18 bits of source above the two of the
-/// protocol and the 32 of the tag.
+/// Open MPI's `ofi_tag_1` (`ompi/mca/mtl/ofi/mtl_ofi_types.h`): 18 bits of source above the two of
+/// the protocol and the 32 of the tag.
 const OPEN_MPI: (u32, u32, u32) = (11, 18, 34);
-/// MPICH's match bits without immediate data (`MPIR_CVAR_CH4_OFI_ENABLE_DATA=0`), below those of its
-/// protocol.
+/// MPICH's match bits without immediate data (`MPIR_CVAR_CH4_OFI_ENABLE_DATA=0`), below those of
+/// its protocol.
 const MPICH: (u32, u32, u32) = (16, 23, 19);
 
 /// The settings of the environment.
@@ -103,8 +103,8 @@ impl Settings {
         }
     }
 
-    /// Reads the settings. `get` gives the value of a variable. `is_privileged`: the program has more
-    /// rights than its caller, at whose word it must not write files.
+    /// Reads the settings. `get` gives the value of a variable. `is_privileged`: the program has
+    /// more rights than its caller, at whose word it must not write files.
     ///
     /// # Errors
     /// A value is wrong. The text names the variable, the value and what is allowed.
@@ -116,8 +116,8 @@ impl Settings {
         let defaults = Config::default();
         let bytes = parsed(UNEXPECTED_BYTES, text(UNEXPECTED_BYTES), unexpected_bytes)?;
         let unexpected_bytes = bytes.unwrap_or(defaults.unexpected_bytes);
-        // MPI has no bound of messages (MPI-4.1 section 3.5), so bytes are the bound: unless told, there
-        // may be as many messages as the bytes have room for.
+        // MPI has no bound of messages (MPI-4.1 section 3.5), so bytes are the bound: unless told,
+        // there may be as many messages as the bytes have room for.
         let most = (unexpected_bytes / MESSAGE_BYTES_MIN).min(UNEXPECTED_MESSAGES_MAX);
         let messages = parsed(UNEXPECTED_MESSAGES, text(UNEXPECTED_MESSAGES), unexpected_messages)?;
         let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
@@ -135,8 +135,8 @@ impl Settings {
     }
 }
 
-/// The settings that the environment had at the first call; `None` if one of them is wrong, which is
-/// said on standard error once.
+/// The settings that the environment had at the first call; `None` if one of them is wrong, which
+/// is said on standard error once.
 pub(crate) fn of_environment() -> Option<Arc<Settings>> {
     static SETTINGS: OnceLock<Option<Arc<Settings>>> = OnceLock::new();
     // SAFETY: the call has no pointers.

@@ -18,8 +18,8 @@ pub trait Adapter {
     /// The device can't be made. The run fails.
     fn device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
 
-    /// As [`Adapter::device`], for the further networks of a worker: no message comes through a list
-    /// of this device.
+    /// As [`Adapter::device`], for the further networks of a worker: no message comes through a
+    /// list of this device.
     ///
     /// # Errors
     /// The device can't be made. The run fails.
@@ -143,9 +143,9 @@ impl Adapter for ModelNic {
     }
 }
 
-/// Engines whose workers are on several machines. A worker reaches the peers of its own machine over
-/// one wire, and all others over the best network that both are on. The first of its networks has
-/// what `A` puts on a wire.
+/// Engines whose workers are on several machines. A worker reaches the peers of its own machine
+/// over one wire, and all others over the best network that both are on. The first of its networks
+/// has what `A` puts on a wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Several<A>(pub A);
 

@@ -54,7 +54,8 @@ pub struct Profile {
     pub about: &'static str,
     /// Whether each worker has a NIC that matches, whose choices are random.
     pub nic: Option<ModelNic>,
-    /// Number of machines that the workers are on; (0, 0) if all peers are reached over one network.
+    /// Number of machines that the workers are on; (0, 0) if all peers are reached over one
+    /// network.
     pub machines: Range,
     /// Number of workers.
     pub workers: Range,

@@ -1,5 +1,5 @@
-//! Programs of many steps on simulated NICs and networks: nothing is found. `TAGMATCH_SIM_SEEDS` says how many
-//! seeds of each profile are tried.
+//! Programs of many steps on simulated NICs and networks: nothing is found. `TAGMATCH_SIM_SEEDS`
+//! says how many seeds of each profile are tried.
 
 use tagmatch_sim::{Bare, Plan, Profile, Several};
 

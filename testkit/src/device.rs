@@ -75,8 +75,8 @@ pub fn wait_for<D: Device, T>(
     }
 }
 
-/// Polls a device that connects to another one, which lacks descriptors for as long as connecting may
-/// take: the one that lacks them reports so, and the one that connects is refused.
+/// Polls a device that connects to another one, which lacks descriptors for as long as connecting
+/// may take: the one that lacks them reports so, and the one that connects is refused.
 ///
 /// # Panics
 /// If either reports something else.

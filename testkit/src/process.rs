@@ -37,8 +37,8 @@ pub fn may_have_descriptors(count: u64) -> bool {
     false
 }
 
-/// Raises the soft limit of descriptors as far as 4096, once: the tests of a program run beside each
-/// other, and share what the process may have.
+/// Raises the soft limit of descriptors as far as 4096, once: the tests of a program run beside
+/// each other, and share what the process may have.
 pub fn share_descriptors() {
     const WANTED: u64 = 4096;
     static ONCE: Once = Once::new();
@@ -52,8 +52,8 @@ pub fn share_descriptors() {
     });
 }
 
-/// The descriptors of this process, for tests that use them up. Such tests run one by one, and are in
-/// a program of their own.
+/// The descriptors of this process, for tests that use them up. Such tests run one by one, and are
+/// in a program of their own.
 pub struct Descriptors {
     _alone: MutexGuard<'static, ()>,
 }

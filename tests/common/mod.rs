@@ -29,8 +29,8 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 /// `verbs+emu`, verbs with an emulated NIC that is offered all receives; `tcp`, on loopback;
 /// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
 /// worker has TCP alone, so that both are used; `auto+model`, `auto+tcp` with a model of a NIC on
-/// TCP that is offered all receives; `auto+verbs` and `auto+emu`, where every second worker has verbs
-/// alone, without or with an emulated NIC that is offered all receives; or `ucx`, over the
+/// TCP that is offered all receives; `auto+verbs` and `auto+emu`, where every second worker has
+/// verbs alone, without or with an emulated NIC that is offered all receives; or `ucx`, over the
 /// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)

@@ -15,6 +15,8 @@ use std::process::Command;
 
 /// A longer file needs a reason in [`LONG_FILES`].
 const LINES_MAX: usize = 600;
+/// rustfmt keeps code within these.
+const COLUMNS_MAX: usize = 100;
 /// The most lines of a program in `examples/`.
 const SCREEN_LINES: usize = 80;
 /// One file a line: its path, a colon, and why it is as long as it is.
@@ -125,6 +127,27 @@ fn long_files_have_a_reason() {
         }
     }
     assert_none(&found);
+}
+
+/// Comments of more than [`COLUMNS_MAX`] columns, which rustfmt leaves as they are. A row of a table,
+/// a link and an example can't be broken.
+fn wide_comments(path: &str, text: &str) -> Vec<String> {
+    let mut is_example = false;
+    let lines = text.lines().enumerate().filter(|(_, line)| {
+        let Some(comment) = line.trim_start().strip_prefix("//") else { return false };
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        is_example ^= comment.starts_with("```");
+        let is_whole = is_example || comment.starts_with('|') || comment.contains("://");
+        !is_whole && line.chars().count() > COLUMNS_MAX
+    });
+    lines.map(|(at, _)| format!("{path}:{}: more than {COLUMNS_MAX} columns", at + 1)).collect()
+}
+
+#[test]
+fn comments_are_not_too_wide() {
+    let files = files();
+    let rust = files.iter().filter(|(path, _)| is_rust(path));
+    assert_none(&rust.flat_map(|(path, text)| wide_comments(path, text)).collect::<Vec<_>>());
 }
 
 /// Each `unsafe` block and impl has a `SAFETY:` comment before its statement; each `unsafe fn` has
@@ -348,6 +371,14 @@ fn the_rules_find_what_is_planted() {
     assert_eq!(foreign_imports("a.rs", "    /// use tagmatch_device::Buffer;\n").len(), 1);
     assert!(foreign_imports("a.rs", "/// # use tagmatch_device as tagmatch;\n").is_empty());
     assert!(foreign_imports("a.rs", "use tagmatch_device::Buffer;\n").is_empty());
+
+    let count = |text: &str| wide_comments("a.rs", text).len();
+    let wide = "word ".repeat(20);
+    assert_eq!(count(&format!("    // {wide}.\n    /// {wide}.\n//! {wide}.\n")), 3);
+    assert_eq!(
+        count(&format!("// | {wide} |\n// ```\n// {wide}.\n// ```\n// {}\n", &wide[..90])),
+        0
+    );
 
     let count = |text: &str| undocumented_unsafe("a.rs", text).len();
     assert_eq!(count("fn f() {\n    g();\n    unsafe { h() }\n}\n"), 1);

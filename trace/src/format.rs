@@ -28,7 +28,8 @@ pub enum TraceOp {
     Msg {
         /// The message.
         id: Id,
-        /// Its tag. In `tagtrace 1`: context id, source and tag, packed as `TagLayout::MPI` has them.
+        /// Its tag. In `tagtrace 1`: context id, source and tag, packed as `TagLayout::MPI` has
+        /// them.
         tag: Tag,
         /// Its source beside the tag. In `tagtrace 1` all messages have the same one.
         source: SourceId,

@@ -1,7 +1,7 @@
 //! Matching histories: the formats `tagtrace 1` and `tagtrace 2`, and replaying such a trace.
 //!
-//! A trace has the operations of one MPI process that matter to matching: messages that come, receives
-//! that are posted, cancels, probes. `docs/traces.md` describes the formats.
+//! A trace has the operations of one MPI process that matter to matching: messages that come,
+//! receives that are posted, cancels, probes. `docs/traces.md` describes the formats.
 //!
 //! 1. [`Trace::parse`] reads a whole trace and finds everything that can be wrong with it. A replay
 //!    of what it returns cannot fail. Its tags and patterns are packed as the matching lists take
@@ -12,9 +12,9 @@
 //! 3. The observers: [`DepthCounter`] counts how deep the lists are, [`WalkCounter`] how many
 //!    entries a plain list looks at, [`write_result`] writes what matched what. [`Census`] counts
 //!    what can be counted without a run, [`Cost`] has the times of both kinds of lists.
-//! 4. With the feature `workers`, `workers::replay` runs a trace through whole workers: one for each
-//!    source, and one that receives, which may have a NIC that matches. The results must be those of
-//!    2, whatever the NIC does.
+//! 4. With the feature `workers`, `workers::replay` runs a trace through whole workers: one for
+//!    each source, and one that receives, which may have a NIC that matches. The results must be
+//!    those of 2, whatever the NIC does.
 //! 5. With the feature `record`, `Recorder` writes `tagtrace 2` while a worker runs.
 //!
 //! `tagperf replay` is the command that does all this and renders a report. [`check`] is for

@@ -25,10 +25,10 @@ static RECORDERS: AtomicU32 = AtomicU32::new(1);
 
 /// Records each change of a worker's matching lists, in a file that `tagperf replay` reads.
 ///
-/// Records are stored in mapped memory of the file, so everything recorded is in it whatever ends the
-/// process, SIGKILL included. A message and its receive take 16 bytes there as long as the program uses
-/// the same few tags, sources and lengths, and 80 at most. They take 20 to 40 ns; about half
-/// of that is the worker's, which tells of its lists.
+/// Records are stored in mapped memory of the file, so everything recorded is in it whatever ends
+/// the process, SIGKILL included. A message and its receive take 16 bytes there as long as the
+/// program uses the same few tags, sources and lengths, and 80 at most. They take 20 to 40 ns;
+/// about half of that is the worker's, which tells of its lists.
 ///
 /// ```
 /// use tagmatch::{Config, Match, Worker};

@@ -22,9 +22,9 @@ pub struct Trace {
     /// the operations: a program that polls has millions of them.
     pub repeated_probes: u64,
     /// Where tags name their sender. A NIC that matches may be given a receive only if no message
-    /// that passes it by can match, and tags tell that as far as they name their sender. So a replay
-    /// with a NIC needs what the program's worker had as `Config::layout`. In `tagtrace 1` it is
-    /// [`TagLayout::MPI`].
+    /// that passes it by can match, and tags tell that as far as they name their sender. So a
+    /// replay with a NIC needs what the program's worker had as `Config::layout`. In `tagtrace 1`
+    /// it is [`TagLayout::MPI`].
     pub layout: TagLayout,
     /// Why the recorder stopped before the program did, if it did.
     pub stop: Option<Stop>,

@@ -1,5 +1,5 @@
-//! A damaged file of records is an error that names a byte, or a trace that can be replayed; never a
-//! panic.
+//! A damaged file of records is an error that names a byte, or a trace that can be replayed; never
+//! a panic.
 
 use tagmatch::{Config, Match, Worker};
 use tagmatch_testkit::random::Random;

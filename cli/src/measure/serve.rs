@@ -1,12 +1,12 @@
 //! `tagperf serve`: accepts clients, and starts a process for each.
 //!
 //! Only a client that proves to know the secret is let in, on loopback, too: other users of the
-//! machine can connect there. Connections prove themselves beside each other, before they wait for a turn; of
-//! what a client sends after that the server itself reads no byte. It serves one client at a time,
-//! since two measurements would disturb each other. The process of the last client may still be
-//! ending when the next client arrives, so that one waits a moment for its turn. Then it is told
-//! that another client is being served. The process that serves a client exits when the client has
-//! been silent for two minutes.
+//! machine can connect there. Connections prove themselves beside each other, before they wait for
+//! a turn; of what a client sends after that the server itself reads no byte. It serves one client
+//! at a time, since two measurements would disturb each other. The process of the last client may
+//! still be ending when the next client arrives, so that one waits a moment for its turn. Then it
+//! is told that another client is being served. The process that serves a client exits when the
+//! client has been silent for two minutes.
 
 mod entrance;
 

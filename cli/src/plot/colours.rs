@@ -6,7 +6,8 @@ use super::figure::{Figure, LINES_MAX};
 const COLOURS: [&str; LINES_MAX] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000"];
 
-/// The colours of names, by their place in the list. A ninth name has the colour of the first again.
+/// The colours of names, by their place in the list. A ninth name has the colour of the first
+/// again.
 pub(super) struct Colours<'a>(Vec<&'a str>);
 
 impl<'a> Colours<'a> {

@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn the_source_reason_is_one_that_the_trace_has() {
-        // In this format no receive names a source apart from its tag, and no message is to oneself.
+        // In this format no receive names a source apart from its tag, and no message is to
+        // oneself.
         let trace = "tagtrace 1\nrecv 1 0 0 0 0\nmsg 2 0 0 0 0\n";
         let none = SourceReasons::new(&Trace::parse(trace.as_bytes()).unwrap());
         assert!(!none.names_source && !none.passed_by && none.meaning().is_none());

@@ -1,16 +1,16 @@
 //! Collective operations, and the table in which layers override them.
 //!
 //! A collective call returns a [`Collective`], which is waited for, started or awaited. All members
-//! of a communicator begin the operations in the same order. The messages of these operations are in the communicator's collective context, so no receive of
-//! the program matches them.
+//! of a communicator begin the operations in the same order. The messages of these operations are
+//! in the communicator's collective context, so no receive of the program matches them.
 //!
 //! A call goes through the communicator's table (`table.rs`). At the bottom of the table an
 //! algorithm (`algorithms/`) makes a plan of the call: the messages that this member sends,
 //! receives and combines, as data (`plan.rs`). One state machine, the exchange (`exchange.rs`),
 //! carries out all plans.
 //!
-//! The lowest layer (`shared/`) carries out some operations in memory that the members map together,
-//! if all of them are on one machine.
+//! The lowest layer (`shared/`) carries out some operations in memory that the members map
+//! together, if all of them are on one machine.
 
 pub(crate) mod algorithms;
 mod call;

@@ -22,8 +22,8 @@ impl<N: Net> Comm<N> {
     /// gives the same communicator.
     ///
     /// # Errors
-    /// [`Error::NoChildren`]: this communicator was made by `intranode` or `internode`. A layer refused the new
-    /// communicator.
+    /// [`Error::NoChildren`]: this communicator was made by `intranode` or `internode`. A layer
+    /// refused the new communicator.
     pub fn intranode(&self) -> Result<Comm<N>, Error> {
         let of_node = self.by_node()?.into_values().find(|ranks| ranks.contains(&self.rank()));
         let place = &self.inner.intranode;

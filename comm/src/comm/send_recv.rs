@@ -47,7 +47,8 @@ impl<N: Net> Comm<N> {
     /// attached. The send is complete at once.
     ///
     /// # Errors
-    /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is too large.
+    /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is
+    /// too large.
     pub fn send_buffered(
         &self,
         to: impl Into<Destination>,

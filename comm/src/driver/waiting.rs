@@ -26,8 +26,8 @@ use super::shared::{Driver, DriverState};
 /// How often a call polls in a turn that doesn't yield, at most. In later turns it polls once.
 const LOOKS: u32 = 64;
 
-/// The shortest and the longest sleep while a machine waits for something that wakes no thread. Each
-/// sleep of one wait is twice as long as the one before.
+/// The shortest and the longest sleep while a machine waits for something that wakes no thread.
+/// Each sleep of one wait is twice as long as the one before.
 const POLLED_SLEEP: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 
 /// One blocking call's wait.

@@ -26,9 +26,9 @@
 //!    to pass on is not lost: a member reports for a part of the tree only when each rank in it was
 //!    heard of or is known to be dead.
 //!
-//! All messages carry the deaths that the sender knows of. A message is taken in once the receiver's
-//! own transport has reported these, too (`service`): so no process waits for a member that another
-//! process knows to be dead, and none believes in a death because another one says so.
+//! All messages carry the deaths that the sender knows of. A message is taken in once the
+//! receiver's own transport has reported these, too (`service`): so no process waits for a member
+//! that another process knows to be dead, and none believes in a death because another one says so.
 //!
 //! If not all members know that there is an agreement, they are *asked*. A process that enters the
 //! agreement asks its neighbours in the tree, and asks again when a death gives it other

@@ -32,7 +32,8 @@ impl Agree {
     /// Goes on. The result is the decision.
     ///
     /// # Errors
-    /// [`Error::Revoked`]: the agreement is part of an operation of a communicator that was revoked.
+    /// [`Error::Revoked`]: the agreement is part of an operation of a communicator that was
+    /// revoked.
     pub(crate) fn step<N: Net>(
         &mut self,
         io: &mut MachineIo<'_, N>,

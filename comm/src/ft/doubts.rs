@@ -1,39 +1,41 @@
 //! Connections that are lost between processes that live.
 //!
-//! A process has *lost* another one if its transport reports that one as down. It can't tell a death
-//! from a lost connection. After a death every transport reports the dead process in the end. If both
-//! processes live, one of the two has to go: otherwise a third process may wait for ever for a message
-//! that one of them can't send to the other. These rules decide which one goes:
+//! A process has *lost* another one if its transport reports that one as down. It can't tell a
+//! death from a lost connection. After a death every transport reports the dead process in the end.
+//! If both processes live, one of the two has to go: otherwise a third process may wait for ever
+//! for a message that one of them can't send to the other. These rules decide which one goes:
 //!
-//! 1. A process that has lost another one of its job asks a third process whether the lost one lives.
-//!    The third process says "no" if it has lost that one, too. If not, it calls the lost process. It
-//!    says "yes" when the call is answered, and "no" when it loses the called process. Nobody is asked
-//!    about a process that has left in order, until the asking process takes part in an agreement.
-//! 2. After a "yes", the process asks all others that it has not lost. If more of them say "yes" than
-//!    "no", the lost process lives, and the asking process *counts itself out*: it gives up all other
-//!    processes, whose transports report that, and all its operations end with
+//! 1. A process that has lost another one of its job asks a third process whether the lost one
+//!    lives. The third process says "no" if it has lost that one, too. If not, it calls the lost
+//!    process. It says "yes" when the call is answered, and "no" when it loses the called process.
+//!    Nobody is asked about a process that has left in order, until the asking process takes part
+//!    in an agreement.
+//! 2. After a "yes", the process asks all others that it has not lost. If more of them say "yes"
+//!    than "no", the lost process lives, and the asking process *counts itself out*: it gives up
+//!    all other processes, whose transports report that, and all its operations end with
 //!    [`Error::CountedOut`](crate::Error::CountedOut).
-//! 3. If two processes have lost each other, the lower one learns of that by a call on behalf of the
-//!    higher one. It ends its own questions then, stays, and answers. The higher one answers no call
-//!    on behalf of the lower one until it has decided to stay. So one of the two goes, and not both: a
-//!    lower one that goes has answered no call of the higher one, so the higher one hears "no".
+//! 3. If two processes have lost each other, the lower one learns of that by a call on behalf of
+//!    the higher one. It ends its own questions then, stays, and answers. The higher one answers no
+//!    call on behalf of the lower one until it has decided to stay. So one of the two goes, and not
+//!    both: a lower one that goes has answered no call of the higher one, so the higher one hears
+//!    "no".
 //! 4. A process that lacks what a connection needs (`Net::failure`) counts itself out at once.
 //!
 //! A process that falsely says that another one is dead changes nothing: no process believes in a
 //! death before its own transport has reported it (`service`). After a death each survivor asks one
 //! question. Every question ends: the asked process answers or is lost, and so does the called one.
 //!
-//! One of two processes goes if their connection alone is lost: every other process reaches both, and
-//! says "yes" about each. Nobody goes after a death: the dead process answers no call, since every
-//! call is made after a process has lost it. A false "yes" changes nothing unless more than half of
-//! the asked processes give one.
+//! One of two processes goes if their connection alone is lost: every other process reaches both,
+//! and says "yes" about each. Nobody goes after a death: the dead process answers no call, since
+//! every call is made after a process has lost it. A false "yes" changes nothing unless more than
+//! half of the asked processes give one.
 //!
-//! Limits: if several connections are lost at the same time, the processes that reach a lost one may
-//! be no more than those that don't. Then nobody goes, as if there had been a death on each side. A
-//! job of two has no third process. A process that is stopped delays the answers that it owes. A
-//! hostile process that was asked can withhold its answer, or make a lower process stay by a call
-//! that nobody asked for. One that leaves a single other process in order delays the questions about
-//! it until that process takes part in an agreement.
+//! Limits: if several connections are lost at the same time, the processes that reach a lost one
+//! may be no more than those that don't. Then nobody goes, as if there had been a death on each
+//! side. A job of two has no third process. A process that is stopped delays the answers that it
+//! owes. A hostile process that was asked can withhold its answer, or make a lower process stay by
+//! a call that nobody asked for. One that leaves a single other process in order delays the
+//! questions about it until that process takes part in an agreement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,8 +106,8 @@ impl Doubts {
         self.goes_for
     }
 
-    /// The transport has reported that a process is down. `has_left`: the process has left in order.
-    /// Nobody is asked about it before [`Doubts::ask_about_left`].
+    /// The transport has reported that a process is down. `has_left`: the process has left in
+    /// order. Nobody is asked about it before [`Doubts::ask_about_left`].
     pub(super) fn lose(&mut self, process: ProcessId, has_left: bool) {
         let is_over = self.goes_for.is_some();
         if is_over || process.0 >= self.size || process == self.own || !self.lost.insert(process) {

@@ -221,8 +221,8 @@ impl<N: Net> Service<N> {
         self.fault().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The error that ends all operations of this process: it has counted itself out, or the settings
-    /// of two processes of the job differ.
+    /// The error that ends all operations of this process: it has counted itself out, or the
+    /// settings of two processes of the job differ.
     #[inline]
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.counted_out.as_ref().or(self.comparison.fault())

@@ -109,8 +109,8 @@ pub trait Net: Directory + 'static {
     /// Makes this process learn of another one's death even if they exchange no messages.
     fn watch(&mut self, process: ProcessId);
 
-    /// Whether a process that is down has left in order: it has closed its transport, and was neither
-    /// lost nor given up. Default: this isn't known, and the process may have been lost.
+    /// Whether a process that is down has left in order: it has closed its transport, and was
+    /// neither lost nor given up. Default: this isn't known, and the process may have been lost.
     fn has_left(&self, process: ProcessId) -> bool {
         let _ = process;
         false
@@ -123,10 +123,11 @@ pub trait Net: Directory + 'static {
     /// after it is known to be down.
     fn take_down(&mut self) -> Vec<ProcessId>;
 
-    /// Why this process can take no part in its job any more, if it can't: it lacks what a connection
-    /// to another process of the job needs. Once this is some text, the process gives up all others,
-    /// and its operations end with [`Error::CountedOut`](crate::Error::CountedOut). Default: it never
-    /// lacks anything. A transport around another one passes on what that one returns.
+    /// Why this process can take no part in its job any more, if it can't: it lacks what a
+    /// connection to another process of the job needs. Once this is some text, the process gives up
+    /// all others, and its operations end with [`Error::CountedOut`](crate::Error::CountedOut).
+    /// Default: it never lacks anything. A transport around another one passes on what that one
+    /// returns.
     fn failure(&self) -> Option<String> {
         None
     }

@@ -110,9 +110,8 @@ async fn work_and_shrink(runtime: Sims, of: Work) -> Option<Vec<ProcessId>> {
     }
 }
 
-/// Whichever connection is lost, at whichever step, whoever is told of it, and in whichever words: one
-/// end counts itself
-/// out, and all others agree that it has failed, and go on.
+/// Whichever connection is lost, at whichever step, whoever is told of it, and in whichever words:
+/// one end counts itself out, and all others agree that it has failed, and go on.
 #[test]
 fn one_end_of_a_lost_connection_goes_and_all_others_stay() {
     for (work, steps, processes) in JOBS {

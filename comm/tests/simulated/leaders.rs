@@ -75,7 +75,8 @@ fn broadcasts_again_and_again_overwrite_nothing_unread() {
     }
 }
 
-/// Two machines with one leader each: a barrier takes two messages, a broadcast and a reduction one.
+/// Two machines with one leader each: a barrier takes two messages, a broadcast and a reduction
+/// one.
 #[test]
 fn only_leaders_exchange_messages() {
     let sent = |times: u32| {

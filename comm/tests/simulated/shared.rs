@@ -9,8 +9,8 @@ use crate::machines::{run, survive};
 /// The lengths around those at which operations are cut otherwise.
 const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192, 20_000];
 
-/// The composition of two functions `x -> a * x + b`, each as the words a and b: associative, and not
-/// commutative.
+/// The composition of two functions `x -> a * x + b`, each as the words a and b: associative, and
+/// not commutative.
 pub(crate) fn composed(left: u64, right: u64) -> u64 {
     let words = |value: u64| {
         let bytes = value.to_ne_bytes();
@@ -95,7 +95,8 @@ fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
 }
 
 /// Readers that have read all broadcasts so far don't hold the root back, even if they wait for its
-/// message and not in an operation. A member that waits in an operation says again what it has read.
+/// message and not in an operation. A member that waits in an operation says again what it has
+/// read.
 #[test]
 fn a_root_goes_on_while_its_readers_wait_for_a_message() {
     for (length, seed) in [(8, 0), (100_000, 1)] {

@@ -40,8 +40,8 @@ pub(crate) trait Wire {
         range: std::ops::Range<usize>,
         to: &[Segment],
     ) -> Result<(), Denied>;
-    /// Begins a READ or a FIN. Its end is an [`WireEvent::Done`] with this token. `false` if it can't
-    /// begin.
+    /// Begins a READ or a FIN. Its end is an [`WireEvent::Done`] with this token. `false` if it
+    /// can't begin.
     fn begin(&mut self, pair: u32, token: u64, request: &NicRequest) -> bool;
     /// Puts a queue pair into error.
     fn break_pair(&mut self, pair: u32);

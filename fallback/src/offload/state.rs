@@ -550,8 +550,8 @@ fn tell_match(state: &mut ProtocolState, place: &MessagePlace, status: &Status) 
     state.observer.tell(|observer| observer.matched(receive, status, false));
 }
 
-/// Tells the observer of posted receives that the NIC must have deleted before it gave a message to a
-/// later one, though it has not said so yet.
+/// Tells the observer of posted receives that the NIC must have deleted before it gave a message to
+/// a later one, though it has not said so yet.
 fn tell_gone_before(state: &mut ProtocolState, index: u32, status: &Status) {
     let (tag, source) = (status.tag, SourceId(status.source.0));
     let own = state.requests.matched(index).and_then(|matched| matched.line.posted());

@@ -84,7 +84,8 @@ pub(crate) struct Peer {
     pub(crate) sends_gone: u64,
     /// Messages to the peer that were lost when it went down.
     pub(crate) lost_sends: usize,
-    /// Whether [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has reported the lost messages.
+    /// Whether [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has reported the lost
+    /// messages.
     pub(crate) is_loss_told: bool,
 }
 

@@ -266,8 +266,8 @@ impl Requests {
         u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)
     }
 
-    /// Begins a posted receive, in the line that [`Requests::next_index`] gave last. With a context,
-    /// its end comes in the completion queue.
+    /// Begins a posted receive, in the line that [`Requests::next_index`] gave last. With a
+    /// context, its end comes in the completion queue.
     #[inline(always)]
     pub(crate) fn post(
         &mut self,

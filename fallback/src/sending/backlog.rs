@@ -150,8 +150,8 @@ impl Sending {
         self.waiting_for_place.retain(|peer| !forgotten.contains(peer));
     }
 
-    /// The peers to which the oldest waiting send waits for credit, and for each the number of sends
-    /// that have left its backlog so far. Linear in the peers.
+    /// The peers to which the oldest waiting send waits for credit, and for each the number of
+    /// sends that have left its backlog so far. Linear in the peers.
     pub(crate) fn credit_waits(&self, core: &Core) -> Vec<(PeerId, u64)> {
         let waits = core.state.peers.iter().filter(|peer| {
             // What else a send may wait for: control messages, room, or a place for an operation.

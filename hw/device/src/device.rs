@@ -343,8 +343,8 @@ pub trait Device {
     fn address(&self) -> Address;
 
     /// Starts to connect to the peer at `address` and returns its number at once. The same address
-    /// gives the same number until the peer is forgotten, also if the peer has connected first. This device's own
-    /// address gives [`PeerId::ONESELF`]. An event reports success or failure.
+    /// gives the same number until the peer is forgotten, also if the peer has connected first.
+    /// This device's own address gives [`PeerId::ONESELF`]. An event reports success or failure.
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError>;
 
     /// The address of a peer.
@@ -417,10 +417,10 @@ pub trait Device {
     fn disconnect(&mut self, peer: PeerId);
 
     /// Gives the number of a peer back whose [`Event::PeerDown`] was taken: another peer gets its
-    /// index, with another generation. The caller names the peer in no later call, and has taken back
-    /// what it exposed to it. Afterwards [`Device::connect`] to the peer's address begins anew, and
-    /// the peer can connect again, too. `false`: not now, since the last messages to the peer are
-    /// still on their way, or never, which is the default.
+    /// index, with another generation. The caller names the peer in no later call, and has taken
+    /// back what it exposed to it. Afterwards [`Device::connect`] to the peer's address begins
+    /// anew, and the peer can connect again, too. `false`: not now, since the last messages to the
+    /// peer are still on their way, or never, which is the default.
     fn forget(&mut self, peer: PeerId) -> bool {
         let _ = peer;
         false

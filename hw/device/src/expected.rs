@@ -2,9 +2,9 @@
 
 /// A value that must be there.
 pub trait Expected: Sized {
-    /// The value itself. If it is not there, that is a bug of this program: a debug build stops with
-    /// `why`, the reason why the value must be there. Any other build goes on with `None`, and so
-    /// leaves out what the value was for.
+    /// The value itself. If it is not there, that is a bug of this program: a debug build stops
+    /// with `why`, the reason why the value must be there. Any other build goes on with `None`, and
+    /// so leaves out what the value was for.
     #[must_use]
     fn expected(self, why: &str) -> Self;
 }

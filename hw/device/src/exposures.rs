@@ -6,8 +6,8 @@ use super::peer::PeerId;
 use super::slab::{Key, Slab};
 
 /// A table of exposed buffers, each of which one peer may read. A peer names a buffer by its short
-/// key, in which the generation tells the key of an earlier buffer. Keys can be guessed, so a key is
-/// of use to its reader alone.
+/// key, in which the generation tells the key of an earlier buffer. Keys can be guessed, so a key
+/// is of use to its reader alone.
 #[derive(Debug, Default)]
 pub struct Exposures {
     buffers: Slab<Exposed>,

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by integers that this side or its NIC gives out, such as tokens and numbers of queue pairs.
-/// A peer that chose keys could make them collide; the standard hasher is for those.
+/// A map by integers that this side or its NIC gives out, such as tokens and numbers of queue
+/// pairs. A peer that chose keys could make them collide; the standard hasher is for those.
 pub type IntegerMap<K, V> = HashMap<K, V, BuildHasherDefault<IntegerHasher>>;
 
 /// Hashes an integer by one multiplication (Fibonacci hashing).
@@ -25,8 +25,8 @@ impl Hasher for IntegerHasher {
 
     #[inline]
     fn write_u64(&mut self, value: u64) {
-        // The map takes the lowest bits of the hash and the highest. In the product, a bit depends only
-        // on lower bits of the value; so both halves of the product are mixed.
+        // The map takes the lowest bits of the hash and the highest. In the product, a bit depends
+        // only on lower bits of the value; so both halves of the product are mixed.
         let product = u128::from(self.0 ^ value) * 0x9e37_79b9_7f4a_7c15;
         #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
         let hash = product as u64 ^ (product >> 64) as u64;

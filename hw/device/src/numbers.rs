@@ -50,8 +50,8 @@ impl PeerNumbers {
         Ok(PeerId::first(numbers.indices - 1))
     }
 
-    /// Takes a number back of which no device and nothing above knows anything any more. Its index is
-    /// given again, with another generation; an index whose generations are used up is not.
+    /// Takes a number back of which no device and nothing above knows anything any more. Its index
+    /// is given again, with another generation; an index whose generations are used up is not.
     pub fn give_back(&self, peer: PeerId) {
         self.lock().free.extend(peer.next());
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The number of a peer of one worker: an index into tables of peers, and a generation. A device of a
-/// worker with several devices gives only some of the numbers.
+/// The number of a peer of one worker: an index into tables of peers, and a generation. A device of
+/// a worker with several devices gives only some of the numbers.
 ///
 /// The index of a peer that is gone, and of which nothing is left, is used again with the next
 /// generation (`PeerNumbers`). So no two peers of a worker ever have the same

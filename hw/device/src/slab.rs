@@ -40,8 +40,8 @@ impl Key {
         Key { index: (bits >> 32) as u32, generation: bits as u32 }
     }
 
-    /// The key in 32 bits, for a slab of at most [`Key::SHORT_MAX`] slots: the index, and the lowest
-    /// 12 bits of the generation.
+    /// The key in 32 bits, for a slab of at most [`Key::SHORT_MAX`] slots: the index, and the
+    /// lowest 12 bits of the generation.
     pub const fn to_short(self) -> u32 {
         self.index | self.generation << Self::SHORT_MAX.ilog2()
     }

@@ -8,8 +8,8 @@ use crate::Address;
 const PEERS_MAX: usize = 4096;
 
 /// Peers that connected and could not be accepted, since the process lacks something. A peer that
-/// tries again for as long as connecting may take is to be reported. Times are those of one clock of
-/// the device.
+/// tries again for as long as connecting may take is to be reported. Times are those of one clock
+/// of the device.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingPeers(Vec<WaitingPeer>);
 
@@ -22,8 +22,8 @@ struct WaitingPeer {
 }
 
 impl WaitingPeers {
-    /// Notes an attempt that can't be accepted. Returns whether the peer has tried for `limit`; it is
-    /// forgotten then. A peer that did not try again for so long is forgotten, too.
+    /// Notes an attempt that can't be accepted. Returns whether the peer has tried for `limit`; it
+    /// is forgotten then. A peer that did not try again for so long is forgotten, too.
     pub fn note(&mut self, address: Address, now: Duration, limit: Duration) -> bool {
         self.0.retain(|peer| now.saturating_sub(peer.last) < limit);
         let Some(at) = self.0.iter().position(|peer| peer.address == address) else {

@@ -1,10 +1,10 @@
-//! A file of records of one to four words, which is whole whatever ends the process, SIGKILL included. (A
-//! machine that crashes loses what its kernel has not written back.)
+//! A file of records of one to four words, which is whole whatever ends the process, SIGKILL
+//! included. (A machine that crashes loses what its kernel has not written back.)
 //!
 //! The file begins with a header of [`HEADER_BYTES`]. The next [`BLOCK_BYTES`], the *window*, are
 //! mapped: a record costs a few stores there, and memory of a file outlives the process. A full
-//! window is appended to the file as a block, and used again. So the kernel copies whole blocks, and
-//! no page is mapped or written back for a few records.
+//! window is appended to the file as a block, and used again. So the kernel copies whole blocks,
+//! and no page is mapped or written back for a few records.
 //!
 //! A block, also that in the window, begins with a record that has the block's number in its second
 //! word, from 0 on. The first word of a record is stored last and is never 0, and the window is
@@ -112,8 +112,8 @@ impl Journal {
     fn store<const WORDS: usize>(&mut self, record: [u64; WORDS]) {
         const { assert!(WORDS > 0 && WORDS <= WORDS_MAX) };
         debug_assert!(self.at + WORDS_MAX * 8 <= BLOCK_BYTES && record[0] != 0);
-        // SAFETY: the window has room for a record here; its start is aligned to a page, and `at` to
-        // 8 bytes. Nothing else in this process uses the memory.
+        // SAFETY: the window has room for a record here; its start is aligned to a page, and `at`
+        // to 8 bytes. Nothing else in this process uses the memory.
         unsafe {
             let to = self.window.as_mut_ptr().add(self.at).cast::<u64>();
             for (at, word) in record.iter().enumerate().skip(1) {

@@ -8,8 +8,8 @@ use super::process::Pid;
 use super::socket;
 use super::socket_calls::{SO_PASSRIGHTS, set_option};
 
-/// A socket that is shut down when its owner drops it, for all processes that have it open. Dropping
-/// it in a forked child shuts down nothing.
+/// A socket that is shut down when its owner drops it, for all processes that have it open.
+/// Dropping it in a forked child shuts down nothing.
 pub struct SharedSocket<const LISTENS: bool> {
     socket: ManuallyDrop<OwnedFd>,
     owner: Pid,

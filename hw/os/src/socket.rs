@@ -138,8 +138,8 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     receive_with(socket, into, 0)
 }
 
-/// Gives a packet with duplicates of its descriptors, and leaves it in the socket. So a process that
-/// lacks descriptors loses none. `WouldBlock` if there is no packet.
+/// Gives a packet with duplicates of its descriptors, and leaves it in the socket. So a process
+/// that lacks descriptors loses none. `WouldBlock` if there is no packet.
 pub fn peek(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     receive_with(socket, into, libc::MSG_PEEK)
 }

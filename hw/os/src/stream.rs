@@ -72,9 +72,9 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether this machine has an address to reach another one from. For IPv6, connect(2) gives the same
-/// error number where it has none and where no port is left. A socket of UDP has ports of its own, and
-/// sends nothing here.
+/// Whether this machine has an address to reach another one from. For IPv6, connect(2) gives the
+/// same error number where it has none and where no port is left. A socket of UDP has ports of its
+/// own, and sends nothing here.
 fn has_source(address: SocketAddr) -> bool {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -48,8 +48,8 @@ pub enum LoadError {
 }
 
 functions! {
-    /// The library is libibverbs. Each function has its manual page, which says what its safety asks
-    /// for.
+    /// The library is libibverbs. Each function has its manual page, which says what its safety
+    /// asks for.
     ///
     /// To put other functions before the library's, clone this table and change its fields.
     Verbs { path: String, }

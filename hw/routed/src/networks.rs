@@ -69,8 +69,8 @@ impl<N: Join + ?Sized> Networks<N> {
         Ok(peer)
     }
 
-    /// The next event of a network; `None` if there is none, or if it isn't time to look. The events
-    /// of the worker itself are those of another device.
+    /// The next event of a network; `None` if there is none, or if it isn't time to look. The
+    /// events of the worker itself are those of another device.
     #[inline]
     pub(crate) fn poll(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);

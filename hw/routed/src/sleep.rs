@@ -12,8 +12,8 @@ impl<L: JoinAndSleep> Routed<L> {
     /// addresses yet.
     ///
     /// # Errors
-    /// [`DeviceError::System`] if the system has no descriptors left; [`DeviceError::BadAddress`] if
-    /// what the networks have to say doesn't fit into an address.
+    /// [`DeviceError::System`] if the system has no descriptors left; [`DeviceError::BadAddress`]
+    /// if what the networks have to say doesn't fit into an address.
     pub fn new(local: L, devices: Vec<Box<dyn JoinAndSleep + Send>>) -> Result<Self, DeviceError> {
         let epoll = Epoll::new().in_call("epoll_create1")?;
         epoll.watch(local.event_descriptor(), 0).in_call("epoll_ctl")?;

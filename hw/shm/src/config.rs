@@ -59,9 +59,9 @@ pub struct ShmConfig {
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
     pub peers_max: u32,
-    /// Most peers connected at a time that one other process has brought: 1 or more; default: 1,024.
-    /// So it takes several processes to use up all places. Peers that this worker has connected to
-    /// don't count.
+    /// Most peers connected at a time that one other process has brought: 1 or more; default:
+    /// 1,024. So it takes several processes to use up all places. Peers that this worker has
+    /// connected to don't count.
     pub process_peers_max: u32,
     /// Most bytes of device memory, out of which large buffers come that this worker gives out
     /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
@@ -77,8 +77,8 @@ pub struct ShmConfig {
     /// A peer, or another process of the same user, can clear the doorbell bit that says that a
     /// ring has a message, and the word that says that this worker sleeps. So all rings are looked
     /// at without their bits after this time at the latest, whether the worker polls or sleeps: no
-    /// message waits longer. A sleeping worker wakes for each such look. Above zero, up to one hour.
-    /// Default: 1 s.
+    /// message waits longer. A sleeping worker wakes for each such look. Above zero, up to one
+    /// hour. Default: 1 s.
     pub sweep_interval: Duration,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     /// Default: `true`.

@@ -158,8 +158,8 @@ unsafe fn stream_line(from: &[u8; LINE_BYTES], to: *mut u8) {
     }
 }
 
-/// As an ordinary copy: no other architecture's streaming stores were measured, and the model checker
-/// has no cache.
+/// As an ordinary copy: no other architecture's streaming stores were measured, and the model
+/// checker has no cache.
 ///
 /// # Safety
 /// As for [`Writing::write`].

@@ -305,8 +305,9 @@ fn nonsense_on_the_socket() {
     });
 }
 
-/// A peer that knows the whole span of what was exposed to another, since it was told or has guessed
-/// it, gets none of the bytes through its ring and loses its connection. The other one reads on.
+/// A peer that knows the whole span of what was exposed to another, since it was told or has
+/// guessed it, gets none of the bytes through its ring and loses its connection. The other one
+/// reads on.
 #[test]
 fn memory_that_is_exposed_to_another_peer_is_not_copied() {
     let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };

@@ -174,8 +174,8 @@ fn workers_connect_across_pid_namespaces() {
     });
 }
 
-/// A server with few free descriptors serves some of its peers, says so to the others once they have
-/// waited, and serves new peers once some have left.
+/// A server with few free descriptors serves some of its peers, says so to the others once they
+/// have waited, and serves new peers once some have left.
 #[test]
 fn a_server_short_of_descriptors_serves_later_peers() {
     let connect_timeout = Duration::from_millis(300);

@@ -4,8 +4,8 @@
 //! ```sh
 //! cargo run --release -p tagmatch-tcp --example tcp_pingpong
 //! ```
-//! Two processes are pinned to the processors 0 and 1. Both ways take turns, block by block, so that
-//! a disturbance of the machine meets both; the figure is the median of the blocks.
+//! Two processes are pinned to the processors 0 and 1. Both ways take turns, block by block, so
+//! that a disturbance of the machine meets both; the figure is the median of the blocks.
 //!
 //! Arguments choose measurements: `latency`, `stream`, `idle`.
 

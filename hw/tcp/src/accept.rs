@@ -49,8 +49,8 @@ impl Tcp {
                 Err(_) => return self.mute_listeners(),
             };
             // Those that connect leave some descriptors, all but one: only its greeting tells which
-            // peer this worker lacks descriptors for. A peer that this worker connects to may be the
-            // caller.
+            // peer this worker lacks descriptors for. A peer that this worker connects to may be
+            // the caller.
             let is_of_the_last = |pending: &Listener| hosts::is_of_the_last(pending.talk.socket());
             if hosts::is_of_the_last(socket.as_fd())
                 && self.pending.iter().any(is_of_the_last)
@@ -161,8 +161,8 @@ impl Tcp {
         }
     }
 
-    /// Notes that there is no descriptor for a peer that has proved itself. A peer that has tried for
-    /// as long as connecting may take is reported.
+    /// Notes that there is no descriptor for a peer that has proved itself. A peer that has tried
+    /// for as long as connecting may take is reported.
     fn note_shortage(&mut self, address: Address) -> Refusal {
         if !self.waiting.note(address, self.clock.time(), self.config.connect_timeout) {
             return Refusal::Busy;

@@ -46,10 +46,11 @@ pub struct TcpConfig {
     /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
     /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
     pub outbox_bytes: u32,
-    /// Most peers at a time that have connected to this worker from one machine, so that one machine
-    /// can't take all places under invented names. Loopback counts as one machine, and so do the IPv6
-    /// addresses of one /64. A machine with more workers than that, each of which connects to this
-    /// one, needs more. Peers that this worker connects to don't count. At least 1; default: 1,024.
+    /// Most peers at a time that have connected to this worker from one machine, so that one
+    /// machine can't take all places under invented names. Loopback counts as one machine, and so
+    /// do the IPv6 addresses of one /64. A machine with more workers than that, each of which
+    /// connects to this one, needs more. Peers that this worker connects to don't count. At least
+    /// 1; default: 1,024.
     pub host_peers_max: u32,
     /// How long to try to reach a peer's machine, and how long a process that connects to this
     /// worker may take to prove that it knows the secret. Only time in which this worker polls or

@@ -7,8 +7,9 @@
 //! | question | caller | proof (32), longest message that it receives (4) |
 //! | answer | listener | 0 or the reason of a refusal (1), proof (32), longest message that it receives (4) |
 //!
-//! Only the refusal of a wrong proof has no proof itself. It decides nothing: the caller goes on to the
-//! next host. A caller believes no other refusal without a proof, since anyone may listen at a host.
+//! Only the refusal of a wrong proof has no proof itself. It decides nothing: the caller goes on to
+//! the next host. A caller believes no other refusal without a proof, since anyone may listen at a
+//! host.
 //!
 //! All steps have a fixed length, so neither end receives more than it expects. The caller doesn't
 //! prove itself to a listener with another address than it wanted to reach, nor the listener to a

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tagmatch_os::process;
 
-/// Of the descriptors of this process, the share that is kept for peers that it connects to, and the
-/// most that are.
+/// Of the descriptors of this process, the share that is kept for peers that it connects to, and
+/// the most that are.
 const RESERVED_SHARE: u64 = 64;
 const RESERVED_MAX: u64 = 16;
 
@@ -65,8 +65,8 @@ impl HostQuota {
     }
 }
 
-/// Whether a descriptor that the kernel has just given is one of the last ones. The kernel gives the
-/// lowest number that is free, so few are left then.
+/// Whether a descriptor that the kernel has just given is one of the last ones. The kernel gives
+/// the lowest number that is free, so few are left then.
 pub(crate) fn is_of_the_last(descriptor: BorrowedFd<'_>) -> bool {
     let Some(limit) = process::descriptor_limit() else { return false };
     let reserved = (limit / RESERVED_SHARE).clamp(1, RESERVED_MAX);

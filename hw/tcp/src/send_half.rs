@@ -1,5 +1,5 @@
-//! The sending half of a connection: frames that wait for room in the socket, and the bytes of reads
-//! that the peer has requested, which go straight out of the exposed buffers.
+//! The sending half of a connection: frames that wait for room in the socket, and the bytes of
+//! reads that the peer has requested, which go straight out of the exposed buffers.
 //!
 //! Whole frames wait in the outbox. It is sent before a piece of a read begins, so a message waits
 //! for one piece at most, and for what the kernel has not sent yet. Several reads take turns, piece

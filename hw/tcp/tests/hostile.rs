@@ -1,5 +1,5 @@
-//! Peers that know the secret and break the rules of frames: each goes down, with the reason, and no
-//! other peer is affected.
+//! Peers that know the secret and break the rules of frames: each goes down, with the reason, and
+//! no other peer is affected.
 
 mod common;
 
@@ -78,8 +78,8 @@ fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
     exchange(&mut a, to_b, &mut b);
 }
 
-/// A peer that knows the whole span of what was exposed to another, since it was told or has guessed
-/// it, gets none of the bytes and loses its connection. The other one reads on.
+/// A peer that knows the whole span of what was exposed to another, since it was told or has
+/// guessed it, gets none of the bytes and loses its connection. The other one reads on.
 #[test]
 fn memory_that_is_exposed_to_another_peer_is_not_read() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));
@@ -118,8 +118,8 @@ fn a_name_that_is_in_use_is_refused_and_its_connection_goes_on() {
     assert_eq!(a.peer_address(to_b), Some(b.address()));
 }
 
-/// A peer that answers a read with more or fewer bytes than were asked for, or asks for more reads at
-/// a time than it may.
+/// A peer that answers a read with more or fewer bytes than were asked for, or asks for more reads
+/// at a time than it may.
 #[test]
 fn reads_are_bounded_by_what_was_asked_for() {
     for case in 0..4u8 {

@@ -1,5 +1,5 @@
-//! Two machines, which are network namespaces joined by a cable (a veth pair): what happens when the
-//! cable is cut. As root: `cargo test -p tagmatch-tcp --test machines -- --ignored`
+//! Two machines, which are network namespaces joined by a cable (a veth pair): what happens when
+//! the cable is cut. As root: `cargo test -p tagmatch-tcp --test machines -- --ignored`
 
 mod common;
 

@@ -118,8 +118,8 @@ fn a_hundred_reads_and_messages_both_ways_go_side_by_side() {
     }
 }
 
-/// Two reads of the same length end at about the same time, and a message that is sent when they are
-/// under way arrives long before.
+/// Two reads of the same length end at about the same time, and a message that is sent when they
+/// are under way arrives long before.
 #[test]
 fn reads_take_turns_and_a_message_passes_them() {
     const LENGTH: usize = 64 << 20;

@@ -69,8 +69,8 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     drop(held);
 }
 
-/// The program takes each descriptor as soon as it is free. A caller that says nothing keeps no other
-/// one from being told.
+/// The program takes each descriptor as soon as it is free. A caller that says nothing keeps no
+/// other one from being told.
 #[test]
 fn callers_are_told_by_a_process_that_never_has_a_free_descriptor() {
     const BUSY: u8 = 5;

@@ -227,8 +227,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Another process makes ten thousand connections and says nothing. The worker holds few of them, and
-/// a peer connects meanwhile.
+/// Another process makes ten thousand connections and says nothing. The worker holds few of them,
+/// and a peer connects meanwhile.
 #[test]
 fn ten_thousand_strangers_are_not_held_and_keep_no_peer_out() {
     let test = "ten_thousand_strangers_are_not_held_and_keep_no_peer_out";

@@ -40,7 +40,8 @@ pub struct UcxConfig {
     /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up to
     /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
     /// unless this is `Off`, sends to a peer that dies don't end before the device does. `Off` is
-    /// off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+    /// off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch`
+    /// sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
     /// The addresses on which the device listens for handshakes over TCP, and which it announces to
     /// peers. Empty: it listens on all addresses and announces those of this machine's interfaces.

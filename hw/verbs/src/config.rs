@@ -41,11 +41,11 @@ pub struct VerbsConfig {
     /// Messages that a busy peer may have under way to this worker: 1 to 4,096. Default: 64.
     pub window_max: u32,
     /// Messages under way from this worker, over all peers, that are too long to be carried inline
-    /// in a work request: 1 to 65,536. Each needs a buffer of `message_max` bytes, which is allocated
-    /// when it is first needed. Default: 256.
+    /// in a work request: 1 to 65,536. Each needs a buffer of `message_max` bytes, which is
+    /// allocated when it is first needed. Default: 256.
     pub send_buffers: u32,
-    /// Messages under way from this worker to one peer: 16 to 4,096. A connected peer, even if idle,
-    /// has a send queue of this length, which is the larger part of its memory. Default: 64.
+    /// Messages under way from this worker to one peer: 16 to 4,096. A connected peer, even if
+    /// idle, has a send queue of this length, which is the larger part of its memory. Default: 64.
     pub queue_depth: u32,
     /// Bytes of a message that a work request should carry inline, 0 to 1,024. The device may allow
     /// fewer. Default: 188.

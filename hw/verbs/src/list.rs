@@ -316,9 +316,10 @@ impl TagList for List {
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
         let entry = self.entry(handle.0.into()).filter(|entry| entry.matched.is_none())?;
         // A NIC that breaks its rules must not be able to write into the buffer that is returned. A
-        // buffer that was registered for this entry is unregistered. Memory of a pool is unregistered
-        // and freed, and other memory of the list's pool is returned in its place. Registered memory
-        // of the caller's own is returned as it is: the caller wants the message there.
+        // buffer that was registered for this entry is unregistered. Memory of a pool is
+        // unregistered and freed, and other memory of the list's pool is returned in its place.
+        // Registered memory of the caller's own is returned as it is: the caller wants the message
+        // there.
         drop(entry.region.take());
         let buffer = entry.buffer.take()?;
         if !retire(&buffer) {

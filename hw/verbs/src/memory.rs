@@ -191,8 +191,8 @@ impl Receives {
     }
 }
 
-/// Buffers for messages that are too long to be carried inline in a work request. They are allocated
-/// when they are first needed.
+/// Buffers for messages that are too long to be carried inline in a work request. They are
+/// allocated when they are first needed.
 pub(super) struct SendBuffers {
     slabs: Vec<Slab>,
     pd: Arc<Pd>,
@@ -228,7 +228,8 @@ impl SendBuffers {
         Some((at, slab.part(at % CHUNK, length)))
     }
 
-    /// Allocates more buffers, if there is memory for them and there aren't as many as there may be.
+    /// Allocates more buffers, if there is memory for them and there aren't as many as there may
+    /// be.
     #[cold]
     fn grow(&mut self) {
         let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);

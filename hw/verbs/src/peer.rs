@@ -100,8 +100,8 @@ pub(super) struct Ending {
     pub(super) until: Instant,
     /// Whether its queue pair is in the error state, in which all requests complete as flushed.
     pub(super) has_failed: bool,
-    /// The peer has left, and the NIC has yet to report the data of messages that it has matched. The
-    /// peer left after it had got their FINs, so the data is there.
+    /// The peer has left, and the NIC has yet to report the data of messages that it has matched.
+    /// The peer left after it had got their FINs, so the data is there.
     pub(super) awaits_landings: bool,
     /// Whether the last request has completed as flushed.
     pub(super) is_drained: bool,

@@ -149,8 +149,8 @@ struct Registration(Mr);
 /// The error of ibv_reg_mr(3).
 pub(super) fn register(pd: &Arc<Pd>, memory: RawMemory) -> io::Result<Registered> {
     // SAFETY: the memory stays allocated until the last part is gone, by the promise of
-    // `RawMemory::new`, and the registration with it. The device writes it only for an operation that
-    // owns the part meanwhile; peers only read it.
+    // `RawMemory::new`, and the registration with it. The device writes it only for an operation
+    // that owns the part meanwhile; peers only read it.
     let mr = unsafe { Mr::new(pd.clone(), memory.start().as_ptr(), memory.len(), KEPT_ACCESS) }?;
     Ok(memory.registered(Box::new(Registration(mr))))
 }

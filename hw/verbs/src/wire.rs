@@ -88,8 +88,8 @@ impl Datagram {
     /// | 100..104 | the sender's receiving queue pair, if it has two |
     /// | 104..136 | authentication code of all bytes before, or zeros if the job has no secret |
     ///
-    /// A datagram names both workers and both queue pairs, so a recorded one is of no use to anybody
-    /// else, and no random number is needed against repetition.
+    /// A datagram names both workers and both queue pairs, so a recorded one is of no use to
+    /// anybody else, and no random number is needed against repetition.
     pub(super) fn emit(&self, secret: Option<&Secret>) -> [u8; DATAGRAM] {
         let mut bytes = [0; DATAGRAM];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -129,8 +129,8 @@ impl Datagram {
         }
     }
 
-    /// Parses a datagram, whoever has sent it. `None` if it isn't one of this protocol, or has values that no worker
-    /// sends.
+    /// Parses a datagram, whoever has sent it. `None` if it isn't one of this protocol, or has
+    /// values that no worker sends.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = <&[u8; DATAGRAM]>::try_from(bytes).ok()?;
         if bytes[0..4] != MAGIC || bytes[4] != VERSION {

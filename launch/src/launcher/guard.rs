@@ -2,10 +2,10 @@
 //! killed.
 //!
 //! The kernel kills a rank when its parent dies, but not what the rank has started: the program of
-//! `sh -c 'program; ...'`, for example. So the process that the user has started, the *front*, starts
-//! the same command line again, as the *guardian*. The guardian runs the job: it is the parent of the
-//! ranks. Both are subreapers (prctl(2)), so they become the parents of all processes below them
-//! whose own parents have ended, whatever process group or session those are in.
+//! `sh -c 'program; ...'`, for example. So the process that the user has started, the *front*,
+//! starts the same command line again, as the *guardian*. The guardian runs the job: it is the
+//! parent of the ranks. Both are subreapers (prctl(2)), so they become the parents of all processes
+//! below them whose own parents have ended, whatever process group or session those are in.
 //!
 //! 1. The front hands signals on, waits for the guardian, and exits as it did.
 //! 2. The front is killed: the guardian reads the end of a pipe, kills all processes below itself,
@@ -35,8 +35,8 @@ use super::launch::LaunchError;
 use super::part::GUARD;
 use crate::inherit;
 
-/// How long the processes below this one may take to end after SIGKILL. One that hangs in the kernel
-/// is left.
+/// How long the processes below this one may take to end after SIGKILL. One that hangs in the
+/// kernel is left.
 const END_TIME: Duration = Duration::from_secs(10);
 /// The pause between two looks for processes that have not ended yet.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -58,10 +58,10 @@ pub enum GuardedEnd {
     Killed(i32),
 }
 
-/// Starts this program again, with the same arguments, as the guardian of what it is about to launch,
-/// and waits for its end, which the caller should exit with. `None`: this process is the guardian,
-/// and goes on. To be called before [`run_on`](super::run_on) or [`help`](super::help) by a program
-/// that does nothing else, while it has one thread.
+/// Starts this program again, with the same arguments, as the guardian of what it is about to
+/// launch, and waits for its end, which the caller should exit with. `None`: this process is the
+/// guardian, and goes on. To be called before [`run_on`](super::run_on) or [`help`](super::help) by
+/// a program that does nothing else, while it has one thread.
 ///
 /// Without it, processes that the ranks have started may outlive a launcher that is killed.
 ///
@@ -92,8 +92,8 @@ fn outlive(mut front: File) {
     exit(128 + Signal::KILL.as_raw());
 }
 
-/// To be called when the job is over. If that is because this guardian kills it, it waits: the thread
-/// that kills exits once nothing is left, and an earlier exit would leave the rest.
+/// To be called when the job is over. If that is because this guardian kills it, it waits: the
+/// thread that kills exits once nothing is left, and an earlier exit would leave the rest.
 pub(super) fn before_exit() {
     while IS_FRONT_GONE.load(Ordering::SeqCst) {
         thread::park();
@@ -149,8 +149,8 @@ pub(super) fn reap_orphans(is_own: impl Fn(Pid) -> bool) {
     }
 }
 
-/// Kills all processes below this one, which is a subreaper: when one has ended, its children become
-/// this process's.
+/// Kills all processes below this one, which is a subreaper: when one has ended, its children
+/// become this process's.
 fn kill_all_below() {
     let until = Instant::now() + END_TIME;
     // A list that is read while processes end may lack one that has just become a child.
@@ -163,8 +163,9 @@ fn kill_all_below() {
             Some((pid, process))
         });
         let opened: Vec<_> = opened.collect();
-        // Another thread may have waited for one of them, whose number another process may have now.
-        // A process that still is a child after it was opened is the right one, or an earlier child.
+        // Another thread may have waited for one of them, whose number another process may have
+        // now. A process that still is a child after it was opened is the right one, or an earlier
+        // child.
         let still: HashSet<_> = children().into_iter().collect();
         for (_, process) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
             let _ = pidfd_send_signal(process, Signal::KILL);

@@ -1,8 +1,8 @@
 //! The helper: starts processes on its machine for a launcher on another one. The launcher's frames
 //! come on standard input, and answers go to standard output.
 //!
-//! 1. When the launcher needs nothing more, it says so. The helper ends once it has sent the rest of
-//!    its processes' output.
+//! 1. When the launcher needs nothing more, it says so. The helper ends once it has sent the rest
+//!    of its processes' output.
 //! 2. The end of standard input means that the launcher has gone: the helper kills its processes,
 //!    and ends.
 //! 3. If the helper itself is killed, the kernel kills the processes. A helper has a guardian, too.

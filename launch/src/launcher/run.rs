@@ -32,7 +32,8 @@ const GRACE_TIME: Duration = Duration::from_secs(1);
 /// How long to wait, after the last process has ended, for outputs that a process outside of the
 /// jobs' process groups holds open.
 const OUTPUT_TIME: Duration = Duration::from_secs(1);
-/// The same for outputs of other machines: as long as `ssh` takes to notice that a machine has gone.
+/// The same for outputs of other machines: as long as `ssh` takes to notice that a machine has
+/// gone.
 const REMOTE_OUTPUT_TIME: Duration = Duration::from_secs(15);
 
 pub(super) struct Run<F> {

@@ -1,8 +1,9 @@
-//! Operations that this provider doesn't have: remote memory access, atomic and collective operations.
+//! Operations that this provider doesn't have: remote memory access, atomic and collective
+//! operations.
 //!
-//! A program that asks for one although `fi_getinfo` offers none gets `-FI_ENOSYS`. Some MPI libraries
-//! drop that answer and wait for ever, so the first such call of each operation is told on standard
-//! error, with the setting of the library that does without the operation.
+//! A program that asks for one although `fi_getinfo` offers none gets `-FI_ENOSYS`. Some MPI
+//! libraries drop that answer and wait for ever, so the first such call of each operation is told
+//! on standard error, with the setting of the library that does without the operation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +25,8 @@ trait AbsentOperation {
     fn tell();
 }
 
-/// A function that tells of the operation `Op` and answers `-FI_ENOSYS`, of any type that a table has.
+/// A function that tells of the operation `Op` and answers `-FI_ENOSYS`, of any type that a table
+/// has.
 trait Absent<Op> {
     /// The function.
     const ABSENT: Self;
@@ -66,8 +68,8 @@ fn tell(name: &str) {
     );
 }
 
-/// The table of a kind of operations that there are none of. Each function stands before its name in
-/// libfabric's interface; one without a name is a question, whose answer says enough.
+/// The table of a kind of operations that there are none of. Each function stands before its name
+/// in libfabric's interface; one without a name is a question, whose answer says enough.
 macro_rules! none {
     ($(#[$meta:meta])* $table:ident: $type:ident {
         $($field:ident $name:literal,)* $(? $question:ident,)*

@@ -1,7 +1,8 @@
 //! The functions that send and receive. Those of fi_tagged(3) are those of fi_msg(3), with a tag.
 
-/// Defines the functions that tagged and untagged messages have alike, and the table of all functions.
-/// Where untagged messages have nothing, tagged ones have the parameters `$tag` and `$ignore`.
+/// Defines the functions that tagged and untagged messages have alike, and the table of all
+/// functions. Where untagged messages have nothing, tagged ones have the parameters `$tag` and
+/// `$ignore`.
 ///
 /// A module that expands it defines what differs:
 ///

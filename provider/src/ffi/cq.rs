@@ -165,9 +165,9 @@ unsafe extern "C" fn read(queue: *mut sys::fid_cq, to: *mut c_void, wanted: usiz
 }
 
 /// Reads in a row that give no entry before each further one gives the processor to other threads.
-/// Programs read in a loop until a peer has answered. Where processes outnumber processors, the peer
-/// may need the processor of the thread that reads. So many reads take some 30 µs: more than most
-/// answers take from a peer that has a processor.
+/// Programs read in a loop until a peer has answered. Where processes outnumber processors, the
+/// peer may need the processor of the thread that reads. So many reads take some 30 µs: more than
+/// most answers take from a peer that has a processor.
 const READS_BEFORE_YIELD: u32 = 1000;
 
 impl Object {

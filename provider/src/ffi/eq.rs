@@ -39,8 +39,8 @@ struct QueueHandle {
     events: Mutex<Option<VecDeque<Event>>>,
 }
 
-// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
-// is never followed.
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context,
+// which is never followed.
 unsafe impl Send for QueueHandle {}
 
 static HEAD: sys::fi_ops = closable(close);

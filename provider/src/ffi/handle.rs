@@ -18,8 +18,8 @@ pub(crate) struct FabricHandle {
     pub(crate) fabric: Arc<Fabric>,
 }
 
-// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
-// is never followed.
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context,
+// which is never followed.
 unsafe impl Send for FabricHandle {}
 
 /// The fabric of a pointer.
@@ -38,8 +38,8 @@ pub(crate) struct DomainHandle {
     pub(crate) domain: Arc<Domain>,
 }
 
-// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
-// is never followed.
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context,
+// which is never followed.
 unsafe impl Send for DomainHandle {}
 
 /// The domain of a pointer.
@@ -63,8 +63,8 @@ pub(crate) struct Handle<T> {
     pub(crate) key: Key,
 }
 
-// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
-// is never followed.
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context,
+// which is never followed.
 unsafe impl<T> Send for Handle<T> {}
 
 impl<T> Handle<T> {

@@ -20,8 +20,8 @@ struct RegionHandle {
     is_closed: AtomicBool,
 }
 
-// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context, which
-// is never followed.
+// SAFETY: the pointers in it are those to tables, which are constant, and the caller's context,
+// which is never followed.
 unsafe impl Send for RegionHandle {}
 
 static HEAD: sys::fi_ops = closable(close);

@@ -33,7 +33,8 @@ impl Pieces {
     /// The only piece, or `None` if there are several.
     ///
     /// # Safety
-    /// The pieces are readable, and writable if `writable`, until the operation's entry has been read.
+    /// The pieces are readable, and writable if `writable`, until the operation's entry has been
+    /// read.
     #[inline]
     unsafe fn only(self, writable: bool) -> Result<Option<Memory>> {
         let (start, length) = match self {

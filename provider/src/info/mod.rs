@@ -21,12 +21,13 @@ use crate::state::Opened;
 use profile::Profile;
 pub(crate) use profile::{INJECT_MAX, PARTS_MAX, RECEIVE_FLAGS, SEND_FLAGS, VERSION};
 
-/// Flags of fi_getinfo(3). None of them changes the answer: attributes don't depend on a search, and
-/// names of hosts aren't resolved.
+/// Flags of fi_getinfo(3). None of them changes the answer: attributes don't depend on a search,
+/// and names of hosts aren't resolved.
 const FLAGS: u64 = sys::FI_SOURCE | sys::FI_NUMERICHOST | sys::FI_PROV_ATTR_ONLY | sys::FI_RESCAN;
 
-/// The body of `fi_getinfo`. `node` may be the text of an endpoint's name (fi_av_straddr(3)). Without
-/// `FI_SOURCE`, other names are refused: names of endpoints travel by the program's own means.
+/// The body of `fi_getinfo`. `node` may be the text of an endpoint's name (fi_av_straddr(3)).
+/// Without `FI_SOURCE`, other names are refused: names of endpoints travel by the program's own
+/// means.
 ///
 /// # Safety
 /// As fi_getinfo(3) asks.
@@ -59,8 +60,8 @@ pub(crate) unsafe fn getinfo(
     let destination = match node {
         Some(node) if flags & sys::FI_SOURCE == 0 => match node.parse::<Name>() {
             Ok(name) => Some(name),
-            // An answer without the destination that was asked for would make the program connect to
-            // nothing, and wait.
+            // An answer without the destination that was asked for would make the program connect
+            // to nothing, and wait.
             Err(_) => return Err(no_host(&node)),
         },
         _ => given,

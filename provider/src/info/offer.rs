@@ -88,8 +88,8 @@ pub(super) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refus
     })
 }
 
-/// The capabilities that a program gets: all, if it asks for none; otherwise those that it asks for,
-/// both directions if it names none, and what costs nothing.
+/// The capabilities that a program gets: all, if it asks for none; otherwise those that it asks
+/// for, both directions if it names none, and what costs nothing.
 fn caps(profile: &Profile, asked: u64) -> u64 {
     if asked == 0 {
         return profile.unasked;

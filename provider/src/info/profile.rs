@@ -6,8 +6,8 @@ use crate::settings::Settings;
 
 /// The longest message that is injected, in bytes.
 pub(crate) const INJECT_MAX: usize = 4096;
-/// Most pieces of memory of one message. libfabric's tcp has as many, and MPI libraries are tried with it:
-/// MPICH packs a datatype of 5 to 16 pieces in another way than it unpacks it.
+/// Most pieces of memory of one message. libfabric's tcp has as many, and MPI libraries are tried
+/// with it: MPICH packs a datatype of 5 to 16 pieces in another way than it unpacks it.
 pub(crate) const PARTS_MAX: usize = 4;
 /// Marks formats and protocols of a provider's own: `FI_PROV_SPECIFIC`.
 const PROVIDER_SPECIFIC: u32 = 1 << 31;
@@ -19,8 +19,8 @@ pub(super) const PROTOCOL: u32 = PROVIDER_SPECIFIC | 0x746d;
 pub(super) const PROTOCOL_VERSION: u32 = 1;
 /// Callers' tags have 63 bits: alternating bits, the highest of a tag's 64 left out.
 pub(super) const TAG_FORMAT: u64 = u64::MAX / 3;
-/// Objects and operations that there may be of one kind. There is no bound but memory; programs want
-/// a number.
+/// Objects and operations that there may be of one kind. There is no bound but memory; programs
+/// want a number.
 pub(super) const MANY: usize = 1 << 16;
 /// The name of the fabric.
 pub(super) const FABRIC: &str = "tagmatch";

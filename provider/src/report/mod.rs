@@ -1,9 +1,10 @@
-//! The report of `TAGMATCH_FI_REPORT`: where the messages of each process were matched, and why a NIC
-//! didn't match the others.
+//! The report of `TAGMATCH_FI_REPORT`: where the messages of each process were matched, and why a
+//! NIC didn't match the others.
 //!
 //! Each process adds its row when it ends. The file has the rows of all processes of the job that
-//! have ended, so it is complete when the job is over. With `-`, the rows of one machine are collected
-//! in a file in shared memory, and the last process of the machine prints them to standard error.
+//! have ended, so it is complete when the job is over. With `-`, the rows of one machine are
+//! collected in a file in shared memory, and the last process of the machine prints them to
+//! standard error.
 
 mod advice;
 mod file;

@@ -49,8 +49,8 @@ impl Table {
         table
     }
 
-    /// Adds the row of a process. A row of the same rank is of an earlier job: then the report begins
-    /// anew.
+    /// Adds the row of a process. A row of the same rank is of an earlier job: then the report
+    /// begins anew.
     pub(crate) fn add(&mut self, process: Process, row: Row) {
         let is_other = |other: &Process| other.rank.is_some() && other.rank == process.rank;
         if self.rows.keys().any(is_other) {

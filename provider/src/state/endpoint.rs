@@ -85,7 +85,8 @@ pub(crate) struct Endpoint {
     pub(crate) operations: Slab<OperationUnderWay>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
-    /// How many of them name their source: as long as there is one, `sorting` matches untagged messages.
+    /// How many of them name their source: as long as there is one, `sorting` matches untagged
+    /// messages.
     pub(crate) directed: usize,
     /// Untagged messages that were taken from the worker, and that no receive has matched yet.
     pub(crate) strays: VecDeque<Message>,
@@ -210,8 +211,8 @@ impl Endpoint {
         self.is_enabled && (self.receive.is_some() || self.is_counted(sys::FI_RECV))
     }
 
-    /// The messages that a receive takes. The pattern's source counts only if the endpoint was opened
-    /// with `FI_DIRECTED_RECV` (fi_tagged(3)).
+    /// The messages that a receive takes. The pattern's source counts only if the endpoint was
+    /// opened with `FI_DIRECTED_RECV` (fi_tagged(3)).
     #[inline]
     pub(crate) fn which(&mut self, sinks: &Sinks<'_>, pattern: Pattern) -> Result<Match> {
         if !self.may_receive() {
@@ -267,8 +268,8 @@ impl Endpoint {
         self.operations.vacant(OPERATIONS_MAX).ok_or(Errno::AGAIN)
     }
 
-    /// Makes progress, and puts what has ended into completion queues and counters. Gives the number
-    /// of ends.
+    /// Makes progress, and puts what has ended into completion queues and counters. Gives the
+    /// number of ends.
     pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) -> usize {
         let mut total = 0;
         loop {
@@ -431,7 +432,8 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// The report counts what the endpoint did, once: a forked child that drops its copy adds nothing.
+    /// The report counts what the endpoint did, once: a forked child that drops its copy adds
+    /// nothing.
     fn drop(&mut self) {
         if self.is_forked() {
             return;

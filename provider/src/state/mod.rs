@@ -111,8 +111,8 @@ impl State {
         Ok(())
     }
 
-    /// Binds an endpoint to a counter of sends, of receives or of both. A counter of operations that
-    /// there are not (`FI_READ`, `FI_WRITE`) stays zero.
+    /// Binds an endpoint to a counter of sends, of receives or of both. A counter of operations
+    /// that there are not (`FI_READ`, `FI_WRITE`) stays zero.
     pub(crate) fn bind_counter(&mut self, key: Key, counter: Key, flags: u64) -> Result<()> {
         const KNOWN: u64 = sys::FI_SEND
             | sys::FI_RECV
@@ -309,8 +309,8 @@ impl State {
             return Ok(false);
         }
         let endpoints = queue.endpoints.clone();
-        // The worker has an event for the thread that sleeps, and none for an unexpected message that
-        // a probe has taken in.
+        // The worker has an event for the thread that sleeps, and none for an unexpected message
+        // that a probe has taken in.
         let sorts = |key: &Key| self.endpoints.get(*key).is_some_and(|e| e.directed > 0);
         if endpoints.iter().any(sorts) {
             return Ok(false);

@@ -3,8 +3,8 @@
 //!
 //! The worker has one part of one buffer at a time: the rest of the oldest buffer. When a message
 //! has ended the part, what remains is posted as the next part, until less than the endpoint's
-//! minimum remains. Messages that come in between wait in the worker's unexpected list, and the next
-//! part takes them in their order. Untagged receives that were posted later wait here, since a
+//! minimum remains. Messages that come in between wait in the worker's unexpected list, and the
+//! next part takes them in their order. Untagged receives that were posted later wait here, since a
 //! message must not reach them before the buffer is used up. If one of all these names its source,
 //! `sorting` takes over.
 

@@ -73,8 +73,8 @@ impl Endpoint {
         }
     }
 
-    /// Ends a receive that the worker doesn't have with an error entry. It gives a multi-receive buffer
-    /// back.
+    /// Ends a receive that the worker doesn't have with an error entry. It gives a multi-receive
+    /// buffer back.
     #[cold]
     pub(crate) fn fail(&self, sinks: &mut Sinks<'_>, receive: &Receive, numbers: (Errno, Reason)) {
         let gives_back = if receive.multi.is_some() { sys::FI_MULTI_RECV } else { 0 };

@@ -49,8 +49,8 @@ impl Endpoint {
         self.transmit.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
     }
 
-    /// Sends a message. A send that is complete at once has its entry at once. A send to a peer that
-    /// is down ends with an error entry, as if the peer had gone down afterwards.
+    /// Sends a message. A send that is complete at once has its entry at once. A send to a peer
+    /// that is down ends with an error entry, as if the peer had gone down afterwards.
     #[cold]
     pub(crate) fn send(
         &mut self,

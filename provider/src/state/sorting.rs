@@ -5,9 +5,10 @@
 //! `multi`). If the buffer takes the messages of one source only, or one of the receives behind it
 //! does, such a wait might never end: messages of other sources are for the receives behind it.
 //!
-//! So while a receive that waits names its source, the worker has no receive of untagged messages. Its
-//! unexpected messages are taken out in the order in which they came, and each goes to the first
-//! receive that takes it. Those that no receive takes stay here, as strays, for later receives.
+//! So while a receive that waits names its source, the worker has no receive of untagged messages.
+//! Its unexpected messages are taken out in the order in which they came, and each goes to the
+//! first receive that takes it. Those that no receive takes stay here, as strays, for later
+//! receives.
 
 use tagmatch::{Match, Message};
 use tagmatch_device::slab::Key;
@@ -47,8 +48,8 @@ impl Endpoint {
                 self.unwanted += 1;
                 continue;
             };
-            // A message is on its way into this buffer, and its length is known when it has arrived.
-            // If the buffer has room left then, it takes the next message of the sender.
+            // A message is on its way into this buffer, and its length is known when it has
+            // arrived. If the buffer has room left then, it takes the next message of the sender.
             if self.pending[index].is_posted() {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Sends that wait for a peer to receive what it has: told to people, since a program that waits says
-//! nothing.
+//! Sends that wait for a peer to receive what it has: told to people, since a program that waits
+//! says nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -10,8 +10,8 @@ use tagmatch_ofi_sys as sys;
 use crate::address::Name;
 use crate::errno::{Errno, Result};
 
-/// An address vector (fi_av(3)). Its addresses are numbers, for `FI_AV_MAP` as for `FI_AV_TABLE`. An
-/// address gets the lowest number that stands for none, so numbers count from 0 in the order of
+/// An address vector (fi_av(3)). Its addresses are numbers, for `FI_AV_MAP` as for `FI_AV_TABLE`.
+/// An address gets the lowest number that stands for none, so numbers count from 0 in the order of
 /// insertion until an address is removed. The same address may be in the vector more than once.
 #[derive(Default)]
 pub(crate) struct Vector {

@@ -7,8 +7,8 @@ use super::call;
 /// The longest time that a child may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `program` in a forked child, and then what libfabric runs in it when it calls exit(3). Gives
-/// whether it ended well. A child that hangs is killed.
+/// Runs `program` in a forked child, and then what libfabric runs in it when it calls exit(3).
+/// Gives whether it ended well. A child that hangs is killed.
 pub(crate) fn ends_in_a_forked_child(program: impl FnOnce()) -> bool {
     // SAFETY: the child has this thread alone, and leaves by `_exit`.
     let child = unsafe { libc::fork() };

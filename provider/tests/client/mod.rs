@@ -1,8 +1,8 @@
-//! A client of libfabric's interface. It calls the functions in the provider's tables, as the inline
-//! functions of libfabric's headers do, without libfabric between.
+//! A client of libfabric's interface. It calls the functions in the provider's tables, as the
+//! inline functions of libfabric's headers do, without libfabric between.
 //!
-//! Objects are plain handles. Most tests use a [`World`]: endpoints of several domains, each of which
-//! has the names of all others in its address vector.
+//! Objects are plain handles. Most tests use a [`World`]: endpoints of several domains, each of
+//! which has the names of all others in its address vector.
 
 mod child;
 mod code;

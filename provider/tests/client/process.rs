@@ -10,8 +10,8 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     alone_with(test, &[], body);
 }
 
-/// Runs the body of a test, which has this name, in a process of its own with these variables in its
-/// environment. Gives what that process has said on standard error; in it, nothing.
+/// Runs the body of a test, which has this name, in a process of its own with these variables in
+/// its environment. Gives what that process has said on standard error; in it, nothing.
 pub(crate) fn alone_with(
     test: &str,
     variables: &[(&str, &OsStr)],

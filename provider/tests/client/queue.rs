@@ -104,8 +104,8 @@ impl Queue {
         code(call!(self.functions(), read(self.queue, room, count)))
     }
 
-    /// Reads an entry of a queue in the format `FI_CQ_FORMAT_TAGGED`, whether it tells of success or
-    /// of failure.
+    /// Reads an entry of a queue in the format `FI_CQ_FORMAT_TAGGED`, whether it tells of success
+    /// or of failure.
     pub(crate) fn poll(&self) -> Option<Entry> {
         let mut entry = sys::fi_cq_tagged_entry::zeroed();
         let (to, mut source) = ((&raw mut entry).cast(), 0x5555);

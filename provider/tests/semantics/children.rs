@@ -1,5 +1,5 @@
-//! Forked children that call exit(3), as `system` of some languages does when the program isn't found:
-//! libfabric calls the provider's `cleanup` in them, too.
+//! Forked children that call exit(3), as `system` of some languages does when the program isn't
+//! found: libfabric calls the provider's `cleanup` in them, too.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! What the provider promises to programs, through the tables of functions as programs call them. Each
-//! test is named after its promise, which is that of libfabric's manual pages if no other is named.
+//! What the provider promises to programs, through the tables of functions as programs call them.
+//! Each test is named after its promise, which is that of libfabric's manual pages if no other is
+//! named.
 //!
 //! The endpoints of a test are in domains of their own, and reach each other through shared memory.
 //! `processes` has other processes as well.

@@ -1,4 +1,5 @@
-//! Multi-receive buffers that name their source: `FI_MULTI_RECV` with `FI_DIRECTED_RECV`, fi_msg(3).
+//! Multi-receive buffers that name their source: `FI_MULTI_RECV` with `FI_DIRECTED_RECV`,
+//! fi_msg(3).
 //!
 //! Endpoint 2 receives; endpoints 0 and 1 send.
 

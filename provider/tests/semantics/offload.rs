@@ -1,5 +1,5 @@
-//! Receives that a NIC matches: what MPI libraries post in the modes in which a tag names its sender.
-//! The NIC is the model of one.
+//! Receives that a NIC matches: what MPI libraries post in the modes in which a tag names its
+//! sender. The NIC is the model of one.
 
 use std::ffi::OsStr;
 
@@ -89,8 +89,8 @@ impl Library {
         let mut contexts = [world.entry(1).context, world.entry(1).context];
         contexts.sort_unstable();
         assert_eq!((contexts, own.bytes()), ([50, 100], bytes));
-        // From now on a NIC may have receives that name a source that always sends through it, and no
-        // others.
+        // From now on a NIC may have receives that name a source that always sends through it, and
+        // no others.
         for number in 0..=AFTER {
             let (tag, is_any) = (60 + number, number == AFTER);
             let room = receive(0, tag, if is_any { self.any_source() } else { 0 }, tag);
@@ -132,7 +132,8 @@ impl Library {
             let (_, value) = row("rank").zip(row("sum")).find(|(name, _)| *name == column).unwrap();
             value.parse::<u64>().expect("a number")
         };
-        // The receive of the message to oneself and the last one, of any source, are not for the NIC.
+        // The receive of the message to oneself and the last one, of any source, are not for the
+        // NIC.
         let (nic, phase) = (number("nic"), number("phase"));
         assert_eq!(number("received"), BEFORE + AFTER + 2, "{report}");
         assert_eq!(number("source"), 2, "{report}");

@@ -5,8 +5,8 @@ use crate::client::{payload, sys, within_limit};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 
-/// A queue of endpoint 0 with this format, and two entries in it: of an injected message of endpoint
-/// 1 that was received, and of a send.
+/// A queue of endpoint 0 with this format, and two entries in it: of an injected message of
+/// endpoint 1 that was received, and of a send.
 fn two_entries(format: sys::fi_cq_format) -> (World, Memory) {
     let settings = QueueSettings { format, ..QueueSettings::default() };
     let node = Node::of(&Hints::default(), settings, BOTH);

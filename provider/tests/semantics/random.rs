@@ -1,6 +1,6 @@
-//! Random sequences of calls, against plain lists that are searched from the front. Each operation has
-//! exactly one entry, which says what the lists say, and payloads are right. Numbers come from a seed,
-//! so a failed run can be repeated.
+//! Random sequences of calls, against plain lists that are searched from the front. Each operation
+//! has exactly one entry, which says what the lists say, and payloads are right. Numbers come from
+//! a seed, so a failed run can be repeated.
 
 use tagmatch_testkit::random::Random;
 

@@ -1,5 +1,5 @@
-//! How many messages may wait for a receive: MPI has no bound (MPI-4.1 section 3.5), so what follows
-//! a flood of messages must get through.
+//! How many messages may wait for a receive: MPI has no bound (MPI-4.1 section 3.5), so what
+//! follows a flood of messages must get through.
 
 use std::time::{Duration, Instant};
 

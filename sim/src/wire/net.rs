@@ -114,7 +114,8 @@ pub(super) struct NodeState {
     pub(super) free: Vec<u32>,
     pub(super) reads: Vec<Reading>,
     pub(super) fail_reads: u32,
-    /// Bytes in the largest message that the worker takes from peers of its machine, and from others.
+    /// Bytes in the largest message that the worker takes from peers of its machine, and from
+    /// others.
     pub(super) message_max: [usize; 2],
     pub(super) is_gone: bool,
     /// Events that may still be taken.

@@ -6,8 +6,8 @@ use super::net::{Exposed, LinkState, Net, Note, ReadOutcome, Reading, Ready, UNT
 use super::wire_fault::WireFault;
 
 impl Net {
-    /// The key of a buffer that is exposed to the peers of a network, or the buffer, if there are too
-    /// many.
+    /// The key of a buffer that is exposed to the peers of a network, or the buffer, if there are
+    /// too many.
     pub(super) fn expose(
         &mut self,
         at: u32,

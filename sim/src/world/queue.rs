@@ -31,8 +31,8 @@ impl<A: Adapter> World<'_, A> {
         Ok(())
     }
 
-    /// The ends that a worker took while it made progress, and ends from its queue: some of them, or
-    /// all.
+    /// The ends that a worker took while it made progress, and ends from its queue: some of them,
+    /// or all.
     pub(super) fn queued_ends(
         &mut self,
         at: usize,

@@ -6,8 +6,8 @@ const SLOTS_USED: u8 = 8;
 /// The bit of the second byte that becomes `flag::SOURCE`.
 const FLAGGED_SOURCE: u8 = 8;
 
-/// A file whose header and blocks are right, and whose first records fill the slots. Each four bytes make
-/// one more record, with few slots and numbers, so that records refer to each other.
+/// A file whose header and blocks are right, and whose first records fill the slots. Each four
+/// bytes make one more record, with few slots and numbers, so that records refer to each other.
 #[must_use]
 pub fn records(data: &[u8]) -> Vec<u8> {
     const BLOCKS_MAX: usize = 4;

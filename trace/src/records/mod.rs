@@ -77,7 +77,8 @@ pub(crate) enum Kind {
     Block = 16,
     /// The recorder stopped here; word 1 says why.
     Stopped = 17,
-    /// The bits of a tag that name its sender are those of word 1. Without this record there are none.
+    /// The bits of a tag that name its sender are those of word 1. Without this record there are
+    /// none.
     SourceBits = 18,
 }
 

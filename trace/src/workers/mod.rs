@@ -5,9 +5,9 @@
 //!
 //! 1. The result of `cancel`, `probe`, `mprobe`, `mrecv` and `mcancel` depends on when they are
 //!    called. So each of them waits until everything that was begun before has ended.
-//! 2. Before `recv`, and before `msg` of the same source as the one before, the seed decides how much is left outstanding (`lag`). Without a
-//!    seed nothing is. Which receive gets which message does not depend on it: the order of the
-//!    receives and the order of the messages decide that.
+//! 2. Before `recv`, and before `msg` of the same source as the one before, the seed decides how
+//!    much is left outstanding (`lag`). Without a seed nothing is. Which receive gets which message
+//!    does not depend on it: the order of the receives and the order of the messages decide that.
 //! 3. A match is the result of the later one of its two operations, and it may become known much
 //!    later. So results are collected by operation.
 
@@ -31,8 +31,8 @@ use two_workers::TwoWorkers;
 pub use two_workers::WorkersRun;
 
 /// Runs a trace, with `nic` in the receiving worker. A message that a process has sent to itself is
-/// one that the receiving worker sends to itself, so it passes the NIC by. `seed` decides how far the NIC and the workers
-/// lag behind the trace.
+/// one that the receiving worker sends to itself, so it passes the NIC by. `seed` decides how far
+/// the NIC and the workers lag behind the trace.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
 //!
 //! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first
-//! process measures. It starts the second one, which runs the same program and answers. The ranks of
-//! `ranks` are started by a launcher.
+//! process measures. It starts the second one, which runs the same program and answers. The ranks
+//! of `ranks` are started by a launcher.
 //!
 //! [`report`] makes tables, JSON and charts of what all programs have measured.
 

@@ -1,5 +1,5 @@
-//! The probe of the distance between both cores, as in `measure.h`: two cache lines that go back and
-//! forth, one per direction.
+//! The probe of the distance between both cores, as in `measure.h`: two cache lines that go back
+//! and forth, one per direction.
 
 use std::fs::OpenOptions;
 use std::hint::spin_loop;

@@ -1,8 +1,8 @@
 //! The judge of `ci/peers`: it reads the record and gives the next turn, tables, JSON and charts.
 //!
 //! `record` reads the record and says at which distance each sample counts; `schedule` chooses the
-//! next turn; `rows` forms medians at one distance; `aims` judges them; `table`, `json` and `charts`
-//! show them.
+//! next turn; `rows` forms medians at one distance; `aims` judges them; `table`, `json` and
+//! `charts` show them.
 
 mod aims;
 mod charts;

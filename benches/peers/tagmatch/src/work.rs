@@ -179,7 +179,8 @@ impl Side {
         Ok(())
     }
 
-    /// Takes the ends of so many operations out of the completion queue, without a pause in between.
+    /// Takes the ends of so many operations out of the completion queue, without a pause in
+    /// between.
     #[inline]
     fn take_ends(&mut self, mut count: usize) -> Outcome<()> {
         while count > 0 {
@@ -378,8 +379,9 @@ fn finish<T: Output>(mut request: Request<T>) -> Outcome<T> {
     }
 }
 
-/// Bytes of memory, private and shared with other processes, that are resident in this process. Pages
-/// of files don't count: the kernel maps a program's code in runs of many pages when it is first used.
+/// Bytes of memory, private and shared with other processes, that are resident in this process.
+/// Pages of files don't count: the kernel maps a program's code in runs of many pages when it is
+/// first used.
 fn resident_bytes() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let of = |name: &str| -> Outcome<u64> {

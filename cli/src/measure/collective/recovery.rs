@@ -69,8 +69,8 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
     Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
-/// The last rank dies. The others return a communicator without it, the time of each step in ns, and
-/// how their receives were matched in all steps.
+/// The last rank dies. The others return a communicator without it, the time of each step in ns,
+/// and how their receives were matched in all steps.
 fn recover(comm: &World, ranks: &Ranks) -> Result<(World, [f64; STEPS], Matching), Error> {
     let victim = comm.size() - 1;
     comm.barrier().wait()?;

@@ -1,5 +1,5 @@
-//! Connections that have not proved yet that they come from a client. Each is handled by a thread of
-//! its own, so a silent one holds up no other.
+//! Connections that have not proved yet that they come from a client. Each is handled by a thread
+//! of its own, so a silent one holds up no other.
 
 use std::collections::{HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -26,8 +26,8 @@ impl Entrance {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a connection. If there are too many, this closes the oldest one of the machine that has
-    /// the most: a client needs little time, so it is seldom the oldest.
+    /// Notes a connection. If there are too many, this closes the oldest one of the machine that
+    /// has the most: a client needs little time, so it is seldom the oldest.
     pub(super) fn enter(&self, machine: IpAddr, stream: &Arc<TcpStream>) {
         let mut pending = self.pending();
         pending.push_back((machine, Arc::clone(stream)));

@@ -4,14 +4,14 @@
 //! 1. *Up*: the members of a machine publish their bytes, and the leader combines them. A broadcast
 //!    has no such phase.
 //! 2. *Between*: the leaders carry out the operation by messages.
-//! 3. *Down*: each leader publishes the result for the members of its machine. A reduction to a root
-//!    has no such phase.
+//! 3. *Down*: each leader publishes the result for the members of its machine. A reduction to a
+//!    root has no such phase.
 //!
 //! The root leads its own machine, so it gets and gives the bytes itself.
 //!
-//! A leader that learns of a failure carries its messages to the end, as every exchange does, so the
-//! other leaders learn of the failure. It publishes nothing then, and says so in the segment, so the
-//! members of its machine learn of the failure, too.
+//! A leader that learns of a failure carries its messages to the end, as every exchange does, so
+//! the other leaders learn of the failure. It publishes nothing then, and says so in the segment,
+//! so the members of its machine learn of the failure, too.
 
 use std::mem;
 use std::sync::{Arc, MutexGuard};
@@ -40,9 +40,9 @@ pub(super) const COLLS: [Coll; 4] = [Coll::Barrier, Coll::Broadcast, Coll::Reduc
 /// Longer broadcasts go by messages alone, and so do reductions that don't fit a slot.
 const BROADCAST_MAX: usize = 4096;
 
-/// An operation takes this many numbers in the segment: one for each phase there, and one that makes
-/// the numbers of one phase alternately even and odd. A member has two areas, and the number decides
-/// which one it uses.
+/// An operation takes this many numbers in the segment: one for each phase there, and one that
+/// makes the numbers of one phase alternately even and odd. A member has two areas, and the number
+/// decides which one it uses.
 const NUMBERS: u64 = 3;
 
 /// A member's state for the operations of one communicator.

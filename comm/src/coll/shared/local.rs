@@ -52,9 +52,9 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// `own`: this process's rank. `node` is the machine of a process; it is `None` for a process of
-    /// another job. The result is `None` if leaders would have nothing to do, or if a machine has
-    /// more members than a segment.
+    /// `own`: this process's rank. `node` is the machine of a process; it is `None` for a process
+    /// of another job. The result is `None` if leaders would have nothing to do, or if a machine
+    /// has more members than a segment.
     pub(super) fn new(
         group: &Group,
         own: u32,

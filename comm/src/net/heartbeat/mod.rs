@@ -15,8 +15,8 @@
 //! progress for the timeout counts as down, and stays down. Its beats are ignored from then on.
 //! Once it learns that it counts as down, it takes all other processes for down.
 //!
-//! Every process believes the beats of the others. So a process can take any other one out of the job
-//! by naming it in a beat: heartbeats are for processes that trust each other.
+//! Every process believes the beats of the others. So a process can take any other one out of the
+//! job by naming it in a beat: heartbeats are for processes that trust each other.
 //!
 //! The ring has the processes of one job. The transport beneath has to notice the death of
 //! processes of other jobs.

@@ -141,7 +141,8 @@ fn the_ring_closes_over_neighbours_that_die_at_once() {
         let dead: Vec<u32> =
             (0..deaths).map(|by| u32::try_from((seed + by) % 9).unwrap()).collect();
         dead.iter().for_each(|rank| job.kill(*rank as usize));
-        // The deaths are found one after the other. Then all processes have to learn of the last one.
+        // The deaths are found one after the other. Then all processes have to learn of the last
+        // one.
         job.run(1000 + seed, 1000 + seed + (deaths + 1) * (timeout + PERIOD));
         let mut dead = dead;
         dead.sort_unstable();

@@ -198,8 +198,8 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
         let Some(address) = connections.peers.address(peer) else { continue };
         let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
         // A hello that waits for its answer has no deadline: the peer's process is there, and may
-        // not poll for minutes. When it ends, its socket is closed. An answer that can't be accepted
-        // has one.
+        // not poll for minutes. When it ends, its socket is closed. An answer that can't be
+        // accepted has one.
         if connecting.attempt.is_some() && connecting.answer_at.is_none() {
             continue;
         }

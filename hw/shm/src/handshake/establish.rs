@@ -173,9 +173,9 @@ pub(super) fn verify(
     })
 }
 
-/// Maps the memory of a peer's device. `None` if the peer's is longer than this worker's own may be,
-/// which bounds the address space that peers take, or if there is no room for it: the peer's memory
-/// is read in other ways then.
+/// Maps the memory of a peer's device. `None` if the peer's is longer than this worker's own may
+/// be, which bounds the address space that peers take, or if there is no room for it: the peer's
+/// memory is read in other ways then.
 fn map_memory(
     local: &LocalEnd,
     memory: &SealedMemory,

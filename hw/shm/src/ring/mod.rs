@@ -14,8 +14,8 @@
 //! Moving a cache line from one core to another takes most of the time of a message. So the writer
 //! asks the processor for all lines of a spilled run at once before it writes them, and for the
 //! lines of the next run after it has sent a message (`hints`). A message that is not one of a
-//! batch is moved to the cache that the cores share, where its reader finds it sooner. On processors of
-//! AMD, long runs are written past the cache instead (`streaming`).
+//! batch is moved to the cache that the cores share, where its reader finds it sooner. On
+//! processors of AMD, long runs are written past the cache instead (`streaming`).
 //!
 //! Now and then the reader publishes its progress in one word. The writer reads that word only when
 //! the ring seems full.

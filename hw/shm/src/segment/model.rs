@@ -115,7 +115,8 @@ fn read(segment: &mut Segment, from: u32, stamp: Stamp, long: bool) -> u8 {
     }
 }
 
-/// One member publishes more than its areas hold. No contents change before the other has read them.
+/// One member publishes more than its areas hold. No contents change before the other has read
+/// them.
 #[test]
 fn contents_stay_until_they_are_read() {
     check(|| {

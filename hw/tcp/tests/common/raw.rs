@@ -84,8 +84,8 @@ impl Raw {
         (&self.0).write_all(bytes).unwrap();
     }
 
-    /// The next `length` bytes. The device, which must report nothing, is polled meanwhile. An error
-    /// if the socket ends before.
+    /// The next `length` bytes. The device, which must report nothing, is polled meanwhile. An
+    /// error if the socket ends before.
     pub fn hear(&self, tcp: &mut Tcp, length: usize) -> io::Result<Vec<u8>> {
         let (mut out, start) = (vec![0; length], Instant::now());
         let mut have = 0;

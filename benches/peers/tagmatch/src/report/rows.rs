@@ -91,7 +91,8 @@ pub(crate) struct Row<'a> {
     pub(crate) distance: Distance,
     pub(crate) group: &'a str,
     pub(crate) case: &'a Case,
-    /// All programs that the case was planned for, without those that failed before its first sample.
+    /// All programs that the case was planned for, without those that failed before its first
+    /// sample.
     pub(crate) cells: Vec<Cell>,
 }
 
