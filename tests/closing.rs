@@ -12,8 +12,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::config;
 use tagmatch::{Address, Config, Match, Peer, PeerFault, WaitPolicy, Worker};
+
+use common::config;
 
 /// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

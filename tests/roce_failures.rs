@@ -11,12 +11,13 @@ mod roce;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use tagmatch::{Address, Error, Match, Peer, PeerFault, Worker};
+
 use roce::bystander::{Bystander, SOON, soon};
 use roce::devices::{HASTY, Over, PATIENT, Setup};
 use roce::hosts::{Fault, Host, LIMIT, Limit, PARENT, Process, ROLE, say};
 use roce::job;
 use roce::traffic::{Kind, Stream, exchange, is_down, meet};
-use tagmatch::{Address, Error, Match, Peer, PeerFault, Worker};
 
 /// Longer than any test takes.
 const ENDLESS: u64 = u64::MAX;

@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::{children, command, eventually, json, outliving, refused, tagperf, text};
-use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
 use tagmatch_testkit::process::{Signal, send_signal};
+
+use common::{children, command, eventually, json, outliving, refused, tagperf, text};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 

@@ -5,9 +5,10 @@ mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{tagperf, text};
 use serde_json::Value;
 use tagmatch_testkit::tagtrace;
+
+use common::{tagperf, text};
 
 const LAMMPS: &str = "../trace/tests/traces/lammps-crack-rank0of8.trace";
 const HPCC: &str = "../trace/tests/traces/hpcc-rank0of6.trace";

@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use common::{Server, json, refused, tagperf, text};
 use serde_json::{Value, json};
 use tagmatch::{Address, Config, Match, Peer, Tag, Worker};
+
+use common::{Server, json, refused, tagperf, text};
 
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)

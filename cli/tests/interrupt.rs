@@ -7,10 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Server, children, command, eventually, lives, text};
 use rustix::process::{Pid, kill_process_group};
 use serde_json::Value;
 use tagmatch_testkit::process::{Signal, send_signal};
+
+use common::{Server, children, command, eventually, lives, text};
 
 fn start(line: &str) -> Child {
     start_command(command(line))

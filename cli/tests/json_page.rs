@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{tagperf, text};
 use serde_json::Value;
 use tagmatch::{Config, Match, Worker};
 use tagmatch_trace::Recorder;
+
+use common::{tagperf, text};
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.

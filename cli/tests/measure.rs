@@ -2,11 +2,13 @@
 
 mod common;
 
-use common::{command, eventually, json, kill, lives, refused, tagperf, text};
-use serde_json::Value;
 use std::io::Read;
 use std::process::Stdio;
 use std::time::Instant;
+
+use serde_json::Value;
+
+use common::{command, eventually, json, kill, lives, refused, tagperf, text};
 
 /// Checks what holds for every document; returns the number of matched receives.
 fn check(document: &Value, test: &str) -> u64 {

@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::{command, json, refused, tagperf, text};
-use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use common::{command, json, refused, tagperf, text};
 
 /// One test at a time: all measure on the same two processors, and would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {

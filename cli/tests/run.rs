@@ -7,9 +7,10 @@ mod common;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use tagmatch_testkit::process::{Signal, send_signal};
+
 use agents::{HERE, Place, are_gone};
 use common::{children, command, eventually, guardian, lives, outliving, refused, tagperf, text};
-use tagmatch_testkit::process::{Signal, send_signal};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tagmatch_testkit::process::{Signal, send_signal};
+
 use agents::{HERE, Place, are_gone};
 use common::{children, eventually, guardian, kill, lives, refused, text};
-use tagmatch_testkit::process::{Signal, send_signal};
 
 fn sorted(output: &[u8]) -> Vec<&str> {
     let mut lines: Vec<_> = text(output).lines().collect();

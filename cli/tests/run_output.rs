@@ -9,9 +9,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use tagmatch_testkit::process::{Signal, send_signal};
+
 use agents::{HERE, Place, are_gone};
 use common::{command, eventually, text};
-use tagmatch_testkit::process::{Signal, send_signal};
 
 /// Waits for the end of a launcher.
 fn ended(run: &mut Child) -> ExitStatus {

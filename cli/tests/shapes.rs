@@ -6,8 +6,9 @@ mod common;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{children, command, eventually, json, refused, tagperf, text};
 use serde_json::Value;
+
+use common::{children, command, eventually, json, refused, tagperf, text};
 
 /// Lets one test run at a time. All processes of a measurement spin, so several measurements on few
 /// cores would each wait for the scheduler.

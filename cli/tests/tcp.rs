@@ -12,9 +12,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
+use serde_json::Value;
+
 use common::{command, json, refused, tagperf, text};
 use machines::{ADDRESSES, Machines};
-use serde_json::Value;
 
 const FEW: &str = "--iters 50 --warmup 5 --json -";
 const SECRET: &str = "the secret of these tests";

@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use common::{command, eventually, text};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use common::{command, eventually, text};
 
 const LAT: &str = "lat --sizes 8,64 --duration 250ms";
 

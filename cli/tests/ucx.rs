@@ -10,9 +10,10 @@ mod machines;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
+use serde_json::Value;
+
 use common::{Server, command, json, refused, tagperf, text};
 use machines::{ADDRESSES, Machines, ip};
-use serde_json::Value;
 
 const SECRET: &str = "the secret of this test";
 const FEW: &str = "--iters 50 --warmup 5 --json -";

@@ -10,8 +10,9 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Server, command, json, refused, tagperf, text};
 use serde_json::Value;
+
+use common::{Server, command, json, refused, tagperf, text};
 
 /// A few iterations: the device may be soft-RoCE on an emulated machine.
 const FEW: &str = "--iters 20 --warmup 2 --device verbs --json -";

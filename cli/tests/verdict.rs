@@ -5,8 +5,9 @@ mod common;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use common::text;
 use serde_json::Value;
+
+use common::text;
 
 const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
 const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");

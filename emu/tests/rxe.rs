@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Found, Path, Receiver, Sender, Shape, eager, no_tag};
 use tagmatch_emu::Settings;
 use tagmatch_model::{Fault, Handle, Knobs};
 use tagmatch_rdma_core_sys as sys;
+
+use common::{Found, Path, Receiver, Sender, Shape, eager, no_tag};
 
 const MATCH: u32 = sys::IBV_WC_TM_MATCH;
 const DATA: u32 = sys::IBV_WC_TM_DATA_VALID;

@@ -6,10 +6,11 @@ mod common;
 
 use std::sync::mpsc;
 
-use common::{Path, Receiver, SOURCE, Sender, Shape, eager, no_tag, rendezvous};
 use tagmatch_emu::{EnableError, Settings};
 use tagmatch_model::{Chance, Delay, Knobs};
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
+
+use common::{Path, Receiver, SOURCE, Sender, Shape, eager, no_tag, rendezvous};
 
 const MATCH: u32 = sys::IBV_WC_TM_MATCH;
 const DATA: u32 = sys::IBV_WC_TM_DATA_VALID;

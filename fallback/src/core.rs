@@ -1,6 +1,7 @@
 //! The protocol as a pure state machine: it takes events and returns things to do, and never calls
 //! the device.
 
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Buffer, Bytes, Event, Incoming, Limits, PeerId, ReadError};
 use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
@@ -23,7 +24,6 @@ use crate::todo::{Operation, Todo};
 use crate::wire::{
     AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
-use tagmatch_device::slab::{Key, Slab};
 
 /// All state of the protocol.
 #[derive(Clone, Debug)]

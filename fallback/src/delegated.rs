@@ -7,6 +7,7 @@ use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
+use tagmatch_device::slab::Key;
 use tagmatch_device::{
     Address, Buffer, DeviceError, DownReason, Expected, PeerId, RawMemory, Registered,
 };
@@ -24,7 +25,6 @@ use crate::requests::line::Phase;
 use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::slices::{self, Scratch};
-use tagmatch_device::slab::Key;
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
 /// the clock, in seconds, so this bound is far beyond it however fast polls are.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, Expected, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
@@ -25,7 +26,6 @@ use crate::requests::table::Requests;
 use crate::slices;
 use crate::todo::Todo;
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
-use tagmatch_device::slab::Key;
 
 /// The state of the protocol, apart from operations and the NIC's side.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@ mod memory;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use memory::{Memory, TOO_WIDE, World};
 use proptest::prelude::*;
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Address, Buffer, Flush, PeerId};
@@ -16,6 +15,8 @@ use tagmatch_fallback::{
 };
 use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+use memory::{Memory, TOO_WIDE, World};
 
 type Engine = Delegated<Memory>;
 

@@ -10,6 +10,7 @@ use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::wire::{Fragment, WireError};
 use tagmatch_fallback::{EngineConfig, Fault, PeerFault, RequestId, SendMode, Started, Status};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
 use wire::{Net, Node, config, forge, kill, meet, nodes, settle};
 
 const TAG: Tag = Tag(5);

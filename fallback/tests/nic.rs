@@ -10,6 +10,7 @@ use tagmatch_fallback::{
 };
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};
+
 use wire::{Node, Wire, config, forge, kill, meet, nodes, nodes_on, settle};
 
 type Nic = Model<Wire>;

@@ -11,6 +11,7 @@ use tagmatch_fallback::{
     Completion, EngineConfig, Fault, PeerFault, Refused, RequestId, SendMode, Started, Status,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
 use wire::{Node, config, forge, kill, meet, nodes, settle};
 
 fn exact(tag: u64) -> Pattern {

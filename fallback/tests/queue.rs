@@ -6,6 +6,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{End, EndList, SendMode, Started, Status};
 use tagmatch_soft::{Pattern, Tag, TagMask};
+
 use wire::{Node, config, meet, nodes, settle};
 
 /// The contexts of ends, in their order, and how many more are wanted.

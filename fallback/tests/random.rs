@@ -13,6 +13,7 @@ use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Completion, Fault, MessageId, RequestId, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
 use wire::{Node, config, meet, nodes, nodes_on, settle};
 
 const NODES: usize = 3;

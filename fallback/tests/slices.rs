@@ -7,7 +7,6 @@ mod wire;
 
 use std::rc::Rc;
 
-use memory::World;
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Buffer, Device, PeerId};
 use tagmatch_fallback::MatchEngine;
@@ -16,6 +15,8 @@ use tagmatch_fallback::{
 };
 use tagmatch_model::{Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};
+
+use memory::World;
 use wire::{Node, config, meet, nodes, nodes_on, settle};
 
 /// The error number of a system that has no memory.

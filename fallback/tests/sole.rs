@@ -11,6 +11,7 @@ use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Fault, PeerFault, RequestId, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
 use wire::{Net, Node, Wire, config, kill, meet, nodes_on, settle};
 
 const MODES: [SendMode; 3] = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered];

@@ -8,6 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Buffer;
 use tagmatch_fallback::{SendMode, Started};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
 use wire::{config, forge, kill, meet, nodes, settle};
 
 fuzz_target!(|data: &[u8]| {

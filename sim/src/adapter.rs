@@ -3,9 +3,9 @@
 use tagmatch_device::{Device, DeviceError, Join, PeerId};
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_routed::Routed;
+use tagmatch_testkit::random::Random;
 
 use crate::wire::Wire;
-use tagmatch_testkit::random::Random;
 
 /// Makes the devices of a run.
 pub trait Adapter {

@@ -1,7 +1,6 @@
 //! The bytes of messages: a function of the message's number, cheap to write and to check.
 
 use tagmatch_device::Buffer;
-
 use tagmatch_testkit::random::{Random, mix};
 
 /// The byte that fills a receive buffer before a message is received.

@@ -2,10 +2,10 @@
 
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
+use tagmatch_testkit::random::{Random, mix};
 
 use crate::adapter::ModelNic;
 use crate::wire::WireConfig;
-use tagmatch_testkit::random::{Random, mix};
 
 /// The frequency of each kind of step, in parts of the sum.
 #[derive(Clone, Copy, Debug)]

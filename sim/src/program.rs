@@ -7,9 +7,9 @@ use std::fmt;
 
 use tagmatch_fallback::SendMode;
 use tagmatch_soft::{TagLayout, TagMask};
+use tagmatch_testkit::random::Random;
 
 use crate::profile::{Profile, Setup};
-use tagmatch_testkit::random::Random;
 
 /// The pattern of a receive or a probe, before peers have numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,10 @@ mod work;
 
 use std::hint::black_box;
 use std::time::Instant;
+
 use tagmatch_soft::{PostedList, UnexpectedList};
 use tagmatch_trace::{Id, IndexedLists, Matcher, PlainLists, PlainQueue, Trace};
+
 use work::bare::BareHash;
 use work::traces;
 use work::{Mix, Order, Step, Steps};

@@ -8,12 +8,14 @@
 
 mod work;
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use tagmatch_soft::{Pattern, PostedList, UnexpectedList};
 use tagmatch_trace::{Id, IndexedLists, PlainLists, PlainQueue};
+
 use work::bare::BareHash;
 use work::traces;
 use work::{Mix, Order, Step, Steps};

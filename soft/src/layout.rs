@@ -1,7 +1,8 @@
 //! The fields of a [`Tag`]: how context, source and MPI tag share its 64 bits.
 
-use crate::tag::{Pattern, Tag, TagMask};
 use thiserror::Error;
+
+use crate::tag::{Pattern, Tag, TagMask};
 
 /// Widths of the three fields, context highest, tag lowest.
 ///

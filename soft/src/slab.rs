@@ -1,8 +1,9 @@
 //! Entries by index, each with a generation, so that an old handle gives an error and never another
 //! entry.
 
-use crate::link::NIL;
 use thiserror::Error;
+
+use crate::link::NIL;
 
 /// The entry of the handle is gone: it was matched, cancelled or removed, or the handle belongs to
 /// another list.

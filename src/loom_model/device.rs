@@ -14,7 +14,6 @@ use std::time::Duration;
 use loom::sync::Notify;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::SeqCst;
-
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId,
     Flush, Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,

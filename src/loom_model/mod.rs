@@ -4,7 +4,6 @@
 
 pub(crate) mod device;
 
-use device::OtherProcess;
 use loom::thread;
 use tagmatch_shm::ShmConfig;
 
@@ -14,6 +13,7 @@ use crate::engine::WorkerEngine;
 use crate::{
     Config, DeviceConfig, End, Match, Received, Request, Shared, SharedWorker, WaitPolicy,
 };
+use device::OtherProcess;
 
 /// Every interleaving with at most so many switches from a thread that could have gone on.
 fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tagmatch::{Buffer, Match, Worker, as_bytes, as_bytes_mut};
+
 use crate::common::config;
 use crate::pair::{bytes, pair};
-use tagmatch::{Buffer, Match, Worker, as_bytes, as_bytes_mut};
 
 #[test]
 fn borrowed_slices_in_blocking_calls_and_scopes() {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tagmatch::{Config, Error, Match, Peer, Worker};
+
 use crate::common::{config, hasty};
 use crate::pair::{Pair, bytes, pair};
-use tagmatch::{Config, Error, Match, Peer, Worker};
 
 #[test]
 fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use tagmatch::{Config, Match, SharedWorker};
+
 use crate::common::config;
 use crate::common::fork::ends_in_a_forked_child;
 use crate::pair::{Pair, bytes, pair_with};
-use tagmatch::{Config, Match, SharedWorker};
 
 #[test]
 fn what_a_forked_child_drops_stays_its_parents() {

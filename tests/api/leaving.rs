@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::fork::{exit_at_once, signal};
-use crate::common::{config, takes_without_progress};
 use tagmatch::{Address, Config, Match, NotFlushed, Peer, PeerFault, SharedWorker, WhyUnsent};
 use tagmatch::{WaitPolicy, Worker};
 use tagmatch_testkit::device::{Other, hear_line, role, say};
+
+use crate::common::fork::{exit_at_once, signal};
+use crate::common::{config, takes_without_progress};
 
 /// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(180);

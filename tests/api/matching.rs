@@ -1,8 +1,9 @@
 //! Which receive or probe gets which message.
 
+use tagmatch::{HwTags, Match, TagMask, Worker};
+
 use crate::common::{Ability, config, has};
 use crate::pair::{SIZES, bytes, pair};
-use tagmatch::{HwTags, Match, TagMask, Worker};
 
 #[test]
 fn wildcards_take_messages_in_post_and_arrival_order() {

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Ability, config, has};
-use crate::pair::{SIZES, bytes, pair, pair_with};
 use tagmatch::soft::{Pattern, SourceId};
 use tagmatch::{
     Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, TagMask,
     Worker,
 };
 use tagmatch_testkit::process::may_have_descriptors;
+
+use crate::common::{Ability, config, has};
+use crate::pair::{SIZES, bytes, pair, pair_with};
 
 #[test]
 fn every_size_and_mode_arrives_with_all_its_facts() {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{config, counterpart};
 use tagmatch::{Config, Match, Peer, Request, Status, Worker};
+
+use crate::common::{config, counterpart};
 
 /// Two connected workers that one thread drives.
 pub(crate) struct Pair {

@@ -5,12 +5,13 @@ use std::future::poll_fn;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Ability, config, has};
-use crate::pair::{Pair, bytes, pair, pair_with};
 use tagmatch::{
     Config, End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions,
     SharedWorker, Status, Worker,
 };
+
+use crate::common::{Ability, config, has};
+use crate::pair::{Pair, bytes, pair, pair_with};
 
 /// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -4,10 +4,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::common::{Ability, config, has};
-use crate::pair::{bytes, pair};
 use tagmatch::raw::{self, Registered};
 use tagmatch::{Buffer, DeviceError, Error, Match, Worker};
+
+use crate::common::{Ability, config, has};
+use crate::pair::{bytes, pair};
 
 /// Memory that was never written. It is freed after everything that a test makes of it.
 struct Memory(Box<[MaybeUninit<u8>]>);

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use tagmatch::{Cancel, Config, Error, Match, Request, Sent, Worker};
+
 use crate::common::config;
 use crate::pair::{Pair, bytes, pair, pair_with, posted};
-use tagmatch::{Cancel, Config, Error, Match, Request, Sent, Worker};
 
 #[test]
 fn cancel_reports_what_became_of_the_receive() {

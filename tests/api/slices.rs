@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Ability, config, has};
-use crate::pair::{Pair, SIZES, bytes, pair};
 use tagmatch::{
     Buffer, Cancel, Config, End, Error, Fault, Match, QueuedSend, Received, SendMode, SendOptions,
     Worker,
 };
+
+use crate::common::{Ability, config, has};
+use crate::pair::{Pair, SIZES, bytes, pair};
 
 /// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(20);

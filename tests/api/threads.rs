@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tagmatch::{Config, Match, SendMode, SendOptions, SharedWorker, WaitPolicy, Worker};
+
 use crate::common::{Ability, config, has};
 use crate::pair::{bytes, pair};
-use tagmatch::{Config, Match, SendMode, SendOptions, SharedWorker, WaitPolicy, Worker};
 
 #[test]
 fn two_threads_never_take_the_same_message() {

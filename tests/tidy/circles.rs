@@ -6,9 +6,10 @@
 //! to the file that defines the name. Tests don't count, nor do faces: files that only declare
 //! modules and re-export names.
 
-use super::modules::{Import, Modules};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+
+use super::modules::{Import, Modules};
 
 /// One circle a line: its files, a colon, and why they are not one file, nor further apart.
 const ALLOWED: &str = "tests/circles.txt";

@@ -4,6 +4,7 @@
 
 mod circles;
 mod crates;
+mod imports;
 mod modules;
 mod pages;
 mod tokens;
@@ -129,8 +130,8 @@ fn long_files_have_a_reason() {
     assert_none(&found);
 }
 
-/// Comments of more than [`COLUMNS_MAX`] columns, which rustfmt leaves as they are. A row of a table,
-/// a link and an example can't be broken.
+/// Comments of more than [`COLUMNS_MAX`] columns, which rustfmt leaves as they are. A row of a
+/// table, a link and an example can't be broken.
 fn wide_comments(path: &str, text: &str) -> Vec<String> {
     let mut is_example = false;
     let lines = text.lines().enumerate().filter(|(_, line)| {

@@ -1,7 +1,8 @@
 //! The modules of a crate, and the file that a path such as `crate::a::B` leads to.
 
-use super::tokens::{after_closing, tokens};
 use std::collections::{BTreeMap, BTreeSet};
+
+use super::tokens::{after_closing, tokens};
 
 type Path = Vec<String>;
 

@@ -3,9 +3,10 @@
 //! [`TAKEN`] lists the names that several files define, each with the number of files. It is
 //! compared both ways, so a name leaves the list with its second meaning.
 
-use super::{code, is_name, is_rust};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+
+use super::{code, is_name, is_rust};
 
 const TAKEN: &str = "tests/type_names.txt";
 

@@ -1,10 +1,9 @@
 //! The mask of one process, the parts of it that its allocations hold, and the steps of one
 //! allocation.
 
+use super::resting::RestState;
 use crate::error::{Error, in_range};
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
-
-use super::resting::RestState;
 
 /// The part of a process in an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

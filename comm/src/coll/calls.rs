@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::comm::Comm;
-use crate::error::Error;
-use crate::net::Net;
-
 use super::algorithms;
 use super::call::{Call, Coll};
 use super::collective::Collective;
@@ -13,6 +9,9 @@ use super::exchange::Exchange;
 use super::op::Op;
 use super::shared;
 use super::table::{CollRequest, CollTable};
+use crate::comm::Comm;
+use crate::error::Error;
+use crate::net::Net;
 
 impl<N: Net> Comm<N> {
     /// The table that carries out this communicator's collective operations.

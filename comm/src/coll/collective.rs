@@ -1,12 +1,11 @@
 //! Collective operations that have not begun.
 
+use super::call::Call;
+use super::table::CollRequest;
 use crate::comm::Comm;
 use crate::driver::Machine;
 use crate::error::Error;
 use crate::net::Net;
-
-use super::call::Call;
-use super::table::CollRequest;
 
 /// A collective operation that has not begun. Every collective call returns one, and `T` is the
 /// result.

@@ -3,12 +3,11 @@
 use std::mem;
 use std::ops::Range;
 
+use super::op::Op;
+use super::plan::{Placement, Plan, PlanStep};
 use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
-
-use super::op::Op;
-use super::plan::{Placement, Plan, PlanStep};
 
 /// Carries out a plan.
 ///

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
+use super::call::{COLLS, Call};
+use super::exchange::Exchange;
 use crate::driver::{Channel, Driver, INJECT_MAX, Operations, Turn};
 use crate::error::Error;
 use crate::net::Net;
-
-use super::call::{COLLS, Call};
-use super::exchange::Exchange;
 
 /// Plans are kept for operations in which a member contributes up to this many bytes.
 const LENGTH_MAX: usize = INJECT_MAX;

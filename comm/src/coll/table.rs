@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::call::{COLLS, Call, Coll};
 use crate::comm::{Comm, CommInfo, Running};
 use crate::driver::Request;
 use crate::error::Error;
 use crate::net::Net;
-
-use super::call::{COLLS, Call, Coll};
 
 /// A collective operation under way. Its result is this member's bytes, or a `T`.
 pub type CollRequest<N, T = Vec<u8>> = Request<N, Running<N, T>>;

@@ -11,9 +11,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::error::Error;
-
 use super::info::CommInfo;
+use crate::error::Error;
 
 type Value = Arc<dyn Any + Send + Sync>;
 type Copy = dyn Fn(&CommInfo, &Value) -> Result<Option<Value>, Error> + Send + Sync;

@@ -1,8 +1,7 @@
 //! The arguments that the members of a communicator pass to a split.
 
-use crate::group::Group;
-
 use super::allocating::words;
+use crate::group::Group;
 
 /// The arguments that a member passes to a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

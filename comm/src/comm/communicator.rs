@@ -4,6 +4,9 @@ use std::borrow::BorrowMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::attributes::Attributes;
+use super::error_handler::ErrorHandler;
+use super::info::CommInfo;
 use crate::alloc::OwnedId;
 use crate::coll::{Bound, Repeats, SharedMembers};
 use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Pending, Request, TagPart};
@@ -14,10 +17,6 @@ use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
 use crate::net::Net;
 use crate::remote::RemoteGroup;
-
-use super::attributes::Attributes;
-use super::error_handler::ErrorHandler;
-use super::info::CommInfo;
 
 /// The state that all handles of one communicator share.
 pub(crate) struct Inner<N: Net> {

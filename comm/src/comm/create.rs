@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use super::allocating::Allocating;
+use super::choices::{SplitChoice, chosen};
+use super::communicator::Comm;
+use super::info::CommInfo;
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::coll::{CollRequest, Collective, Exchange, algorithms};
 use crate::driver::{Channel, Machine, MachineIo, numbers};
@@ -11,11 +15,6 @@ use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
-
-use super::allocating::Allocating;
-use super::choices::{SplitChoice, chosen};
-use super::communicator::Comm;
-use super::info::CommInfo;
 
 impl<N: Net> Comm<N> {
     /// Makes a communicator of the same members, with a context id of its own: its messages match

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::error::Error;
-use crate::net::Net;
-
 use super::attributes::{Attributes, Keyval};
 use super::communicator::Comm;
 use super::error_handler::ErrorHandler;
+use crate::error::Error;
+use crate::net::Net;
 
 impl<N: Net> Comm<N> {
     /// Sets the error handler of this communicator, in this process. Communicators that are made of

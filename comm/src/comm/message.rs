@@ -4,12 +4,11 @@ use std::fmt;
 
 use tagmatch::Buffer;
 
-use crate::error::{Error, Failed};
-use crate::net::Net;
-
 use super::communicator::Comm;
 use super::envelope::{Received, Status};
 use super::transfer::{Receiving, RecvRequest, UnderWay};
+use crate::error::{Error, Failed};
+use crate::net::Net;
 
 /// The transport's side of a message that a matched probe has taken.
 pub(super) enum MessageBody<N: Net> {

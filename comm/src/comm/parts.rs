@@ -9,13 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::communicator::Comm;
+use super::info::CommInfo;
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::ids::Sub;
 use crate::net::Net;
-
-use super::communicator::Comm;
-use super::info::CommInfo;
 
 impl<N: Net> Comm<N> {
     /// The members on this process's machine, in the order of ranks. Does not block. Each call

@@ -1,12 +1,11 @@
 //! Probes.
 
-use crate::driver::{DriverState, Waiting};
-use crate::error::Error;
-use crate::net::{Envelope, Net, Pattern};
-
 use super::communicator::Comm;
 use super::envelope::{Source, Status, TagChoice};
 use super::message::{Message, MessageBody};
+use crate::driver::{DriverState, Waiting};
+use crate::error::Error;
+use crate::net::{Envelope, Net, Pattern};
 
 impl<N: Net> Comm<N> {
     /// The envelope of the oldest unexpected message that matches. The message stays where it is.

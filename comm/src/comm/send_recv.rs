@@ -2,13 +2,12 @@
 
 use tagmatch::{Buffer, Tag};
 
-use crate::driver::{DriverState, unpackable};
-use crate::error::{Error, Failed};
-use crate::net::{Mode, Net, Pattern, ProcessId};
-
 use super::communicator::Comm;
 use super::envelope::{Destination, Received, Source, Status, TagChoice};
 use super::transfer::{Receiving, RecvRequest, SendRequest, Sending, UnderWay};
+use crate::driver::{DriverState, unpackable};
+use crate::error::{Error, Failed};
+use crate::net::{Mode, Net, Pattern, ProcessId};
 
 impl<N: Net> Comm<N> {
     /// Sends a message. The send is complete when its buffer may be used again.

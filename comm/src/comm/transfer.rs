@@ -5,12 +5,11 @@ use std::task::Waker;
 
 use tagmatch::Buffer;
 
+use super::communicator::Comm;
+use super::envelope::{Received, Status};
 use crate::driver::{Driver, DriverState, Pending, Request, in_group};
 use crate::error::{Error, Failed};
 use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
-
-use super::communicator::Comm;
-use super::envelope::{Received, Status};
 
 /// A send under way. Its result is its buffer.
 pub type SendRequest<N> = Request<N, Sending<N>>;

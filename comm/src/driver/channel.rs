@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use tagmatch::{Tag, TagLayout, TagMask};
 
+use super::numbers::Turn;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{NetError, Pattern, ProcessId};
 use crate::remote::RemoteRanks;
-
-use super::numbers::Turn;
 
 /// The members, context and tag of one collective operation's messages. No other operation under
 /// way has the same tag.

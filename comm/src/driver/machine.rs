@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::machine_io::{MachineIo, Operations};
 use crate::error::Error;
 use crate::net::Net;
-
-use super::machine_io::{MachineIo, Operations};
 
 /// A state machine over the transport: an operation that takes more than one message. Progress
 /// steps it until it ends, and then drops it.

@@ -2,11 +2,10 @@
 
 use tagmatch::Buffer;
 
+use super::channel::Channel;
 use crate::error::Error;
 use crate::ft::Service;
 use crate::net::{Mode, Net};
-
-use super::channel::Channel;
 
 /// A message of up to this many bytes is sent as a copy, and its send has no end to wait for.
 pub(crate) const INJECT_MAX: usize = 4096;

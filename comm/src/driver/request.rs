@@ -4,10 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::net::Net;
-
 use super::shared::Driver;
 use super::waiting::wait;
+use crate::net::Net;
 
 /// An operation that a [`Request`] waits for.
 pub trait Pending<N: Net> {

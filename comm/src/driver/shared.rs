@@ -5,16 +5,15 @@ use std::task::Waker;
 
 use tagmatch::{TagLayout, WaitPolicy};
 
+use super::buffered::BufferedSends;
+use super::machine::{Machine, ResultSlot, RunningMachine, step};
+use super::machine_io::{MachineIo, Operations};
 use crate::alloc::Allocator;
 use crate::coll::Algorithms;
 use crate::ft::{Life, Service};
 use crate::ids::IdLayout;
 use crate::mailbox::Mailboxes;
 use crate::net::{Net, Sleeper};
-
-use super::buffered::BufferedSends;
-use super::machine::{Machine, ResultSlot, RunningMachine, step};
-use super::machine_io::{MachineIo, Operations};
 
 /// The state that all communicators of a process share.
 pub struct Driver<N: Net> {

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use tagmatch::{ProgressThread, WaitPolicy};
 
-use crate::error::Error;
-use crate::net::{Net, Sleeper};
-
 use super::machine::{Machine, step};
 use super::machine_io::{MachineIo, Operations};
 use super::shared::{Driver, DriverState};
+use crate::error::Error;
+use crate::net::{Net, Sleeper};
 
 /// How often a call polls in a turn that doesn't yield, at most. In later turns it polls once.
 const LOOKS: u32 = 64;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use super::agree::Value;
+use super::life::Life;
 use crate::driver::MachineIo;
 use crate::error::Error;
 use crate::net::Net;
-
-use super::agree::Value;
-use super::life::Life;
 
 pub(crate) struct Agree {
     life: Arc<Life>,

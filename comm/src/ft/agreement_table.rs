@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::group::Group;
-use crate::net::{Net, ProcessId};
-
 use super::agree::{AgreeMessage, Agreement, Value};
 use super::control::{Control, Invitation};
 use super::control_context::ControlContext;
 use super::key::Key;
 use super::registry::Registry;
+use crate::group::Group;
+use crate::net::{Net, ProcessId};
 
 /// The most agreements that are kept. Agreements of communicators that are not freed are always
 /// kept while another member may ask for them.

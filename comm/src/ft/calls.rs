@@ -1,13 +1,12 @@
 //! The calls of a communicator about failures, except shrinking.
 
+use super::agree_machine::Agree;
 use crate::coll::Collective;
 use crate::comm::Comm;
 use crate::driver::{DriverState, Machine, MachineIo};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;
-
-use super::agree_machine::Agree;
 
 /// The result of an agreement. It is the same at all living members.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,15 +19,14 @@
 
 use std::collections::HashMap;
 
-use crate::common_settings::{CommonSettings, Difference};
-use crate::error::Error;
-use crate::group::Group;
-use crate::net::{Net, ProcessId};
-
 use super::control::Control;
 use super::control_context::ControlContext;
 use super::registry::Registry;
 use super::revocations::neighbours;
+use crate::common_settings::{CommonSettings, Difference};
+use crate::error::Error;
+use crate::group::Group;
+use crate::net::{Net, ProcessId};
 
 /// Whether the settings of this process and of another one have been exchanged.
 #[derive(Clone, Copy, Default)]

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common_settings::Difference;
-use crate::group::Group;
-use crate::mailbox::Letter;
-
 use super::agree::AgreeMessage;
 use super::doubts::Doubt;
 use super::key::Key;
+use crate::common_settings::Difference;
+use crate::group::Group;
+use crate::mailbox::Letter;
 
 /// A message of one process's service to that of another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 
 use tagmatch::{Buffer, Tag, TagMask};
 
-use crate::net::{Incoming, Mode, Net, Pattern, ProcessId};
-
 use super::control::Control;
 use super::wire::length_max;
+use crate::net::{Incoming, Mode, Net, Pattern, ProcessId};
 
 /// A message of up to this many bytes is injected: there is no send to keep.
 const INJECT_MAX: usize = 4096;

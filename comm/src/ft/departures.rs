@@ -1,10 +1,9 @@
 //! Members that leave an allocation of a context id because their round of it has failed.
 
-use crate::net::{Net, ProcessId};
-
 use super::control::Control;
 use super::control_context::ControlContext;
 use super::key::Key;
+use crate::net::{Net, ProcessId};
 
 /// An allocation that this process takes part in.
 struct AllocationUnderWay {

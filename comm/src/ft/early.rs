@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::net::ProcessId;
-
 use super::control::Control;
+use crate::net::ProcessId;
 
 /// The most messages that are kept. When there are more, the oldest one is dropped of the process
 /// that has sent most of them: so no process can push out the messages of the others.

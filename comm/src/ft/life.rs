@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::key::{Key, digest};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
 use crate::remote::RemoteRanks;
-
-use super::key::{Key, digest};
 
 /// A communicator's key and members, and what this process knows of its failures, its revocation
 /// and its agreements.

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use crate::net::ProcessId;
-
 use super::key::Key;
 use super::life::Life;
+use crate::net::ProcessId;
 
 pub(super) struct Registry {
     pub(super) own: ProcessId,

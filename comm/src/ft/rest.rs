@@ -45,14 +45,13 @@ use std::sync::{Arc, Weak};
 
 use tagmatch::{TagLayout, TagMask};
 
-use crate::alloc::{Allocator, FreedId, RestState, Senders};
-use crate::ids::IdLayout;
-use crate::net::{Net, Pattern, ProcessId};
-
 use super::control::{ASK_MAX, Asked, Control};
 use super::control_context::ControlContext;
 use super::life::Life;
 use super::registry::Registry;
+use crate::alloc::{Allocator, FreedId, RestState, Senders};
+use crate::ids::IdLayout;
+use crate::net::{Net, Pattern, ProcessId};
 
 /// A sweep begins when this many ids were freed since the last one.
 const SWEEP_AT: usize = 16;

@@ -7,14 +7,13 @@
 
 use std::collections::VecDeque;
 
-use crate::group::Group;
-use crate::net::{Net, ProcessId};
-
 use super::control::Control;
 use super::control_context::ControlContext;
 use super::key::Key;
 use super::life::Life;
 use super::registry::Registry;
+use crate::group::Group;
+use crate::net::{Net, ProcessId};
 
 /// The most revoked communicators that are remembered, so that members are told again when one
 /// dies.

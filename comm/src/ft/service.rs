@@ -10,14 +10,6 @@ use std::sync::Arc;
 
 use tagmatch::TagLayout;
 
-use crate::alloc::Allocator;
-use crate::common_settings::CommonSettings;
-use crate::error::Error;
-use crate::group::Group;
-use crate::ids::IdLayout;
-use crate::mailbox::Mailboxes;
-use crate::net::{Net, ProcessId};
-
 use super::agree::{AgreeMessage, Value};
 use super::agreement_table::{AgreementName, Agreements};
 use super::attempts::{Attempts, InvitationAnswer};
@@ -32,6 +24,13 @@ use super::life::Life;
 use super::registry::Registry;
 use super::rest::RestingIds;
 use super::revocations::Revocations;
+use crate::alloc::Allocator;
+use crate::common_settings::CommonSettings;
+use crate::error::Error;
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::mailbox::Mailboxes;
+use crate::net::{Net, ProcessId};
 
 /// Turns of progress between two looks for messages while no machine waits for one. A look costs
 /// about a fifth of a message, and usually finds nothing.

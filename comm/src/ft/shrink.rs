@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use tagmatch::TagLayout;
 
+use super::agree::Value;
+use super::agree_machine::Agree;
+use super::key::epoch;
+use super::life::Life;
 use crate::alloc::{Allocation, Allocator, Progress, Role};
 use crate::coll::{CollRequest, Collective, Exchange};
 use crate::comm::{Comm, Created, conclude, round};
@@ -12,11 +16,6 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::ids::Sub;
 use crate::net::Net;
-
-use super::agree::Value;
-use super::agree_machine::Agree;
-use super::key::epoch;
-use super::life::Life;
 
 impl<N: Net> Comm<N> {
     /// Creates a communicator of the living members, in their order. It has no process whose

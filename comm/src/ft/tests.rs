@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use tagmatch::TagLayout;
 
-use crate::group::Group;
-use crate::ids::IdLayout;
-use crate::net::ProcessId;
-
 use super::agree::{AgreeKind, AgreeMessage, Agreement, Value};
 use super::life::Life;
 use super::ranks::Ranks;
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::net::ProcessId;
 
 enum Event {
     Message(AgreeMessage),

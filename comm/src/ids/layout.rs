@@ -1,8 +1,7 @@
 //! The fields of a context id.
 
-use crate::error::{Error, in_range};
-
 use super::context_id::ContextId;
+use crate::error::{Error, in_range};
 
 /// Bits of the field X.
 const BIT_BITS: u32 = 5;

@@ -1,9 +1,8 @@
 //! The ids that are free in a process.
 
-use crate::error::Error;
-
 use super::context_id::ContextId;
 use super::layout::IdLayout;
+use crate::error::Error;
 
 /// The ids that are free in one process: a set bit is a free id.
 ///

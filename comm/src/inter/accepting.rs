@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use super::leader_link::{LeaderLink, PortLine};
 use crate::driver::MachineIo;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::Net;
-
-use super::leader_link::{LeaderLink, PortLine};
 
 pub(super) struct Accepting {
     pub(super) port: Arc<Opened>,

@@ -1,13 +1,12 @@
 //! Agreements of both groups of an intercommunicator.
 
+use super::intercomm::InterComm;
 use crate::coll::Collective;
 use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Agree;
 use crate::group::Group;
 use crate::net::Net;
-
-use super::intercomm::InterComm;
 
 /// The result of an agreement of both groups. `flags` is the same at all living members of a group,
 /// `unacknowledged` at all living members of both groups.

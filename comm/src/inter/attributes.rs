@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::intercomm::{HandlerSlot, InterComm};
 use crate::comm::{Comm, ErrorHandler, Keyval};
 use crate::net::Net;
-
-use super::intercomm::{HandlerSlot, InterComm};
 
 impl<N: Net> InterComm<N> {
     /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). An intercommunicator that

@@ -45,6 +45,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::accepting::Accepting;
+use super::create_machine::AttemptStart;
+use super::intercomm::InterComm;
+use super::leader_link::{LeaderLink, PortLine};
+use super::uniformity::Uniformity;
 use crate::coll::{CollRequest, Collective};
 use crate::comm::Comm;
 use crate::driver::Driver;
@@ -53,12 +58,6 @@ use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessName};
 use crate::runtime::Runtime;
-
-use super::accepting::Accepting;
-use super::create_machine::AttemptStart;
-use super::intercomm::InterComm;
-use super::leader_link::{LeaderLink, PortLine};
-use super::uniformity::Uniformity;
 
 /// The name of a port. A program passes it to other processes by any means. As text it is
 /// `name:number`, with the name of the process in hexadecimal. No two ports ever have the same

@@ -3,6 +3,12 @@
 
 use std::sync::Arc;
 
+use super::allocate::AgreedAllocation;
+use super::attributes::handler_in;
+use super::create_machine::{AttemptStart, CreatePlan, Creating};
+use super::intercomm::InterComm;
+use super::leader_link::LeaderLink;
+use super::uniformity::Uniformity;
 use crate::alloc::Role;
 use crate::coll::{CollRequest, Collective};
 use crate::comm::Comm;
@@ -11,13 +17,6 @@ use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::ids::Sub;
 use crate::net::Net;
-
-use super::allocate::AgreedAllocation;
-use super::attributes::handler_in;
-use super::create_machine::{AttemptStart, CreatePlan, Creating};
-use super::intercomm::InterComm;
-use super::leader_link::LeaderLink;
-use super::uniformity::Uniformity;
 
 /// A value in the epochs of attempts: it tells them from the epochs of everything else that is made
 /// of the same communicator.

@@ -26,6 +26,12 @@
 
 use std::sync::Arc;
 
+use super::accepting::Accepting;
+use super::allocate::AgreedAllocation;
+use super::description::{self, GroupDescription, HEAD};
+use super::intercomm::InterParts;
+use super::leader_link::{LeaderLink, LeaderSwap};
+use super::uniformity::Uniformity;
 use crate::alloc::OwnedId;
 use crate::coll::{Exchange, algorithms};
 use crate::driver::{Channel, Machine, MachineIo};
@@ -35,13 +41,6 @@ use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::Net;
 use crate::remote::RemoteGroup;
-
-use super::accepting::Accepting;
-use super::allocate::AgreedAllocation;
-use super::description::{self, GroupDescription, HEAD};
-use super::intercomm::InterParts;
-use super::leader_link::{LeaderLink, LeaderSwap};
-use super::uniformity::Uniformity;
 
 /// The arguments of a creation.
 pub(super) struct AttemptStart {

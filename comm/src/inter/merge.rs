@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::allocate::AgreedAllocation;
+use super::intercomm::InterComm;
 use crate::alloc::Role;
 use crate::coll::{CollRequest, Collective};
 use crate::comm::{Comm, Created};
@@ -11,9 +13,6 @@ use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::Sub;
 use crate::net::Net;
-
-use super::allocate::AgreedAllocation;
-use super::intercomm::InterComm;
 
 /// A value in the epochs of merges: it tells them from the epochs of duplicates.
 const MERGE: u64 = u64::MAX - 2;

@@ -3,13 +3,12 @@
 
 use tagmatch::Buffer;
 
+use super::intercomm::InterComm;
 use crate::comm::{Destination, Message, RecvRequest, SendRequest, Source, Status, TagChoice};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
-
-use super::intercomm::InterComm;
 
 /// Methods that call the method of the same name of the communicator inside.
 macro_rules! of_comm {

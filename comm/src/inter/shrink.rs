@@ -10,6 +10,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::allocate::AgreedAllocation;
+use super::attributes::handler_in;
+use super::intercomm::{InterComm, InterParts};
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::coll::{CollRequest, Collective};
 use crate::driver::{Channel, Machine, MachineIo};
@@ -19,10 +22,6 @@ use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, Sub};
 use crate::net::Net;
 use crate::remote::RemoteGroup;
-
-use super::allocate::AgreedAllocation;
-use super::attributes::handler_in;
-use super::intercomm::{InterComm, InterParts};
 
 /// A value in the epochs of shrinks: it tells them from everything else that is made of an
 /// intercommunicator.

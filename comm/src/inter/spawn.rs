@@ -7,14 +7,13 @@
 
 use std::fmt::Display;
 
+use super::connect::{OpenPort, PortName};
+use super::intercomm::InterComm;
+use super::uniformity::Uniformity;
 use crate::coll::Collective;
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;
-
-use super::connect::{OpenPort, PortName};
-use super::intercomm::InterComm;
-use super::uniformity::Uniformity;
 
 impl<N: Net> Comm<N> {
     /// Creates an intercommunicator of this communicator's group and the processes that `start`

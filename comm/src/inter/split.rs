@@ -18,6 +18,11 @@
 
 use std::sync::Arc;
 
+use super::allocate::AgreedAllocation;
+use super::attributes::handler_in;
+use super::description::{self, HEAD};
+use super::intercomm::{InterComm, InterParts};
+use super::leader_link::swap;
 use crate::alloc::{Allocation, OwnedId, Role};
 use crate::coll::{CollRequest, Collective, Exchange, algorithms};
 use crate::comm::{SplitChoice, chosen};
@@ -28,12 +33,6 @@ use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 use crate::net::Net;
 use crate::remote::RemoteGroup;
-
-use super::allocate::AgreedAllocation;
-use super::attributes::handler_in;
-use super::description::{self, HEAD};
-use super::intercomm::{InterComm, InterParts};
-use super::leader_link::swap;
 
 /// A value in the names of these creations: it tells them from everything else that is made of an
 /// intercommunicator.

@@ -1,6 +1,5 @@
 //! Attributes, error handlers, and the communicators of one machine and across machines.
 
-use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::run;
@@ -9,6 +8,8 @@ use tagmatch_comm::{
     Comm, Config, Error, ErrorClass, ErrorHandler, Group, Keyval, Runtime, Source, Uniformity,
 };
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+
+use crate::common;
 
 type Lines = Arc<Mutex<Vec<String>>>;
 

@@ -1,11 +1,12 @@
 //! Collective operations between many simulated processes. Each result is compared with the
 //! definition of the operation.
 
-use crate::common;
 use common::{Sims, run, try_run};
 use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::{Config, Error};
+
+use crate::common;
 
 const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
 

@@ -1,10 +1,11 @@
 //! Communicators between simulated processes: context ids, groups, lifetimes.
 
-use crate::common;
 use common::{run, try_run};
 use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::{Config, Error, ErrorClass, Group, Likeness, Source, TagChoice};
 use tagmatch_comm_sim::Ran;
+
+use crate::common;
 
 #[test]
 fn predefined_ones() {

@@ -1,9 +1,10 @@
 //! Deaths while communicators are made, on the simulated network. One or two ranks are killed at
 //! every step. No call blocks forever, and no context id is lost.
 
-use crate::common;
 use common::Deaths::Pairs;
 use common::creations::creations;
+
+use crate::common;
 
 #[test]
 fn creations_return_when_one_or_two_of_three_die() {

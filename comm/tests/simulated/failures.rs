@@ -1,13 +1,14 @@
 //! Deaths at every step, on the simulated network. Operations that depend on a dead process end
 //! with an error, and nothing hangs or leaks.
 
-use crate::common;
 use common::transport::{FAST, Slow, Slowness};
 use common::{run, run_together, try_run, turn};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{Config, Destination, Error, ErrorClass, Runtime, Source, TagChoice};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
+
+use crate::common;
 
 /// Runs the program once for each of these ranks and each step of the run without deaths, and kills
 /// the rank there.

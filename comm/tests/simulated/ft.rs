@@ -1,10 +1,11 @@
 //! Fault tolerance on the simulated network: ranks are killed at every step.
 
-use crate::common;
 use common::Deaths::{AllPairs, InTurn};
 use common::{creations, ft, inter};
 use tagmatch_comm::{Config, Error, Source};
 use tagmatch_comm_sim::Kill;
+
+use crate::common;
 
 #[test]
 fn receives_from_any_source_report_failures_and_stay() {

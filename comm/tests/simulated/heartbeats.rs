@@ -1,7 +1,6 @@
 //! Heartbeats over a simulated network that reports no deaths: survivors learn of a death by
 //! heartbeats alone.
 
-use crate::common;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,6 +10,8 @@ use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
 use tagmatch_comm::{Config, ErrorClass, Runtime};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet};
+
+use crate::common;
 
 type Clock = Box<dyn Fn() -> Duration>;
 type Beating = Runtime<Heartbeats<SimNet, Clock>>;

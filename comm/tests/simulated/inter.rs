@@ -1,6 +1,5 @@
 //! Intercommunicators, on the simulated network.
 
-use crate::common;
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -12,6 +11,8 @@ use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
 use tagmatch_comm::{Source, TagChoice, Uniformity};
 use tagmatch_comm_sim::{Sim, SimConfig};
+
+use crate::common;
 
 /// Runs a program on two groups, with several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {

@@ -1,11 +1,12 @@
 //! Collective operations of intercommunicators, on the simulated network.
 
-use crate::common;
 use common::inter::Groups;
 use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::{Error, InterRoot, Uniformity};
 use tagmatch_comm_sim::{Kill, SimNet};
+
+use crate::common;
 
 fn run(sizes: [u32; 2], scale: usize) {
     let seed = u64::from(sizes[0] * 10 + sizes[1]);

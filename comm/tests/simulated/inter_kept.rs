@@ -1,11 +1,12 @@
 //! Attributes and error handlers of intercommunicators, on the simulated network.
 
-use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::inter_coll::run_on;
 use tagmatch_comm::{Error, ErrorClass, ErrorHandler, InterComm, InterRoot, Keyval};
 use tagmatch_comm_sim::SimNet;
+
+use crate::common;
 
 #[test]
 fn handlers_are_called_once_per_error_and_are_inherited() {

@@ -1,7 +1,6 @@
 //! Two jobs that connect, on the simulated network. A process has different numbers in the two
 //! jobs.
 
-use crate::common;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -16,6 +15,8 @@ use tagmatch_comm::net::{Directory, FOREIGN_MAX, Net, NetError, ProcessId, Proce
 use tagmatch_comm::{Comm, Uniformity};
 use tagmatch_comm::{Config, Error, ErrorClass, InterComm, PortName, Runtime, Source};
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+
+use crate::common;
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 

@@ -1,6 +1,5 @@
 //! Layers over the table of collective operations.
 
-use crate::common;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +7,8 @@ use common::try_run;
 use tagmatch_comm::coll::{Attached, Call, Coll, CollLayer, Op, TableBuilder, to_bytes};
 use tagmatch_comm::{CommInfo, Config, Error, Runtime};
 use tagmatch_comm_sim::{Ran, Sim, SimConfig, SimNet};
+
+use crate::common;
 
 /// A layer that counts the calls that go through it.
 #[derive(Default)]

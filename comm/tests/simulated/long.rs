@@ -1,12 +1,13 @@
 //! Collective operations with lengths around the thresholds of their algorithms. Each result is
 //! compared with the definition of the operation.
 
-use crate::common;
 use std::collections::BTreeSet;
 
 use common::{Sims, try_run};
 use tagmatch_comm::Config;
 use tagmatch_comm::coll::{Algorithms, Op, from_bytes, to_bytes};
+
+use crate::common;
 
 /// The value of a rank at an index.
 fn value(rank: u32, at: usize) -> u32 {

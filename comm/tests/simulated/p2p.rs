@@ -1,9 +1,10 @@
 //! Point-to-point messages of a communicator, by MPI's rules.
 
-use crate::common;
 use common::{run, turn};
 use tagmatch::Buffer;
 use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
+
+use crate::common;
 
 type Sim = tagmatch_comm_sim::SimNet;
 

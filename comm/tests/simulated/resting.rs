@@ -1,8 +1,9 @@
 //! The reuse of context ids, on the simulated network.
 
-use crate::common;
 use common::Deaths::InTurn;
 use common::resting;
+
+use crate::common;
 
 #[test]
 fn messages_of_a_revoked_communicator_are_never_received_in_a_later_one() {

@@ -2,13 +2,13 @@
 
 use std::hash::{Hash, Hasher};
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Buffer, Limits, PeerId, TagList};
 use tagmatch_soft::Pattern;
 
 use crate::requests::request::RequestId;
 use crate::state::ProtocolState;
-use tagmatch_device::slab::Key;
 
 /// The shortest buffer that a NIC is given: it may write headers into it.
 const BUFFER_MIN: usize = 64;

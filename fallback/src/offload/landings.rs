@@ -5,6 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Expected, PeerId, RemoteSpan};
 
 use crate::error::Fault;
@@ -13,7 +14,6 @@ use crate::requests::request::{RequestId, Status};
 use crate::state::ProtocolState;
 use crate::todo::Todo;
 use crate::wire::{AppCtx, WireError};
-use tagmatch_device::slab::{Key, Slab};
 
 /// A receive that the NIC has matched.
 #[derive(Clone, Debug)]

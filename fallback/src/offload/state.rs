@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_device::{Buffer, Limits, PeerId, TagCaps, TagEvent};
 use tagmatch_shadow::{Cancel, Deleted, Removal, Shadow, ShadowConfig, ShadowError, Take, Why};
@@ -18,7 +19,6 @@ use crate::requests::request::{RequestId, Status};
 use crate::state::ProtocolState;
 use crate::todo::Todo;
 use crate::wire::AppCtx;
-use tagmatch_device::slab::Key;
 
 /// What is known of a NIC's list.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::PeerId;
-
 use tagmatch_device::slab::Key;
 
 /// A message that waits.

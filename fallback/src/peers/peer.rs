@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
@@ -15,7 +16,6 @@ use crate::peers::credit::{Allowance, Grant};
 use crate::receiving::arriving::Arriving;
 use crate::requests::request::{RequestId, SendMode, Status};
 use crate::wire::AppCtx;
-use tagmatch_device::slab::Key;
 
 /// A peer's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Bytes, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList};
 
@@ -9,7 +10,6 @@ use crate::peers::credit::Amount;
 use crate::receiving::store::{Store, Stored};
 use crate::requests::request::Status;
 use crate::wire::{AppCtx, TMH_BYTES};
-use tagmatch_device::slab::{Key, Slab};
 
 /// Unexpected messages that a worker can hold at once: as many as a matching list holds.
 const MESSAGES_MAX: u32 = 1 << 30;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
 use crate::error::{Fault, PeerFault};
-use tagmatch_device::slab::Key;
 
 /// Names a request of one engine. Once the request is gone, its name names nothing.
 ///

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
+use tagmatch_device::chunks::Chunks;
 use tagmatch_device::{Buffer, Expected, PeerId};
 use tagmatch_soft::PostedHandle;
 
@@ -15,7 +16,6 @@ use crate::requests::copies::Copies;
 use crate::requests::ends::{EndList, Ends};
 use crate::requests::line::{Line, NO_LINE, Owner, Phase};
 use crate::requests::request::{Completion, End, RequestId, Status};
-use tagmatch_device::chunks::Chunks;
 
 /// Most requests of one engine: as many as a matching list holds.
 pub(crate) const REQUESTS_MAX: u32 = 1 << 30;

@@ -13,6 +13,7 @@
 
 use std::collections::HashSet;
 
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, Device, ExposureId, Outgoing, PeerId, Refused};
 
 use crate::config::EngineConfig;
@@ -23,7 +24,6 @@ use crate::peers::peer::{PeerState, Queued};
 use crate::requests::request::SendMode;
 use crate::slices::{self, Scratch};
 use crate::todo::{Operation, SendMemory, Todo};
-use tagmatch_device::slab::Key;
 
 /// Why the head of a backlog was not sent, and what it waits for.
 pub(super) enum Blocked {

@@ -3,6 +3,7 @@
 use tagmatch_device::{Buffer, Device, Outgoing, PeerId};
 use tagmatch_soft::Tag;
 
+use super::backlog::{Blocked, Sending, Sent};
 use crate::core::Core;
 use crate::peers::credit::Amount;
 use crate::peers::peer::Queued;
@@ -10,8 +11,6 @@ use crate::requests::request::SendMode;
 use crate::slices;
 use crate::todo::{Operation, SendMemory};
 use crate::wire::{AppCtx, Opcode, Tmh};
-
-use super::backlog::{Blocked, Sending, Sent};
 
 impl Sending {
     /// See [`MatchEngine::inject_at_once`](crate::MatchEngine::inject_at_once).

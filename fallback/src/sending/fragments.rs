@@ -2,13 +2,12 @@
 
 use tagmatch_device::{Device, Outgoing, PeerId};
 
+use super::backlog::{Sending, Sent};
 use crate::core::Core;
 use crate::peers::credit::Amount;
 use crate::peers::peer::Queued;
 use crate::slices;
 use crate::wire::Fragment;
-
-use super::backlog::{Sending, Sent};
 
 /// Most bytes of payload in a fragment. A shorter one costs more for each byte.
 const FRAGMENT_BYTES_MAX: usize = 8192;

@@ -2,6 +2,7 @@
 
 use tagmatch_device::{Device, DeviceError, Outgoing, PeerId};
 
+use super::backlog::{Blocked, Sending, Sent};
 use crate::core::Core;
 use crate::error::Fault;
 use crate::peers::credit::Amount;
@@ -9,8 +10,6 @@ use crate::peers::peer::Queued;
 use crate::slices;
 use crate::todo::{Operation, SendMemory};
 use crate::wire::{AppCtx, Rendezvous};
-
-use super::backlog::{Blocked, Sending, Sent};
 
 impl Sending {
     pub(super) fn send_rendezvous<D: Device>(

@@ -6,14 +6,13 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use tagmatch_soft::TagLayout;
-
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Flush,
     Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
+use tagmatch_soft::TagLayout;
 
 /// Bytes and immediate data of a message under way.
 type Frame = (Vec<u8>, Option<u32>);

@@ -1,13 +1,14 @@
 //! How the NIC handles an incoming message: match, count, place.
 
+use tagmatch_device::Outgoing;
+use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
+
 use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 use crate::fault::Fault;
 use crate::list::ModelEntry;
 use crate::nic::Nic;
 use crate::slots::Handle;
 use crate::transfers::{HEADERS_BYTES, QUEUE_PAIR_FAILED, Transfer, TransferState};
-use tagmatch_device::Outgoing;
-use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
 /// A message that arrived on a queue pair.
 #[derive(Clone, Copy, Debug)]

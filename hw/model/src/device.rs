@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-use crate::knobs::ModelConfig;
-use crate::nic::Nic;
-use crate::pending::{EntryBuffer, Fin, PendingEvent};
-use crate::slots::Handle;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
     ExposureId, Flush, Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory,
     ReadError, ReadMode, ReadRequest, Refused, Registered, TagCaps, TagList,
 };
+
+use crate::knobs::ModelConfig;
+use crate::nic::Nic;
+use crate::pending::{EntryBuffer, Fin, PendingEvent};
+use crate::slots::Handle;
 
 /// The largest message that the NIC reads, in bytes: a port's `max_msg_sz` on mlx5, 1 GiB.
 const READ_MAX: u64 = 1 << 30;

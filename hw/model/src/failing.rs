@@ -1,11 +1,12 @@
 //! READs and FINs that end, and queue pairs that fail.
 
+use tagmatch_device::tm::{Opcode, TMH_BYTES};
+
 use crate::completion::{Completion, QueuePair};
 use crate::fault::Fault;
 use crate::nic::Nic;
 use crate::slots::Handle;
 use crate::transfers::{Due, HEADERS_BYTES, READ_FAILED, Transfer, TransferState, Work};
-use tagmatch_device::tm::{Opcode, TMH_BYTES};
 
 impl Nic {
     /// Completes a match whose data will never arrive with an error.

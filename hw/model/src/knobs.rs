@@ -1,7 +1,8 @@
 //! Settings: sizes, and the behaviour where hardware may choose.
 
-use crate::random::Random;
 use tagmatch_device::DeviceError;
+
+use crate::random::Random;
 
 /// A probability, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

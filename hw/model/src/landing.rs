@@ -1,5 +1,8 @@
 //! Copies the bytes of a message to the buffer that the NIC chose.
 
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_device::{Bytes, PeerId, Room};
+
 use crate::arrive::{Arrival, Verdict};
 use crate::completion::QueuePair;
 use crate::fault::Fault;
@@ -7,8 +10,6 @@ use crate::nic::Nic;
 use crate::pending::EntryBuffer;
 use crate::slots::Handle;
 use crate::transfers::HEADERS_BYTES;
-use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_device::{Bytes, PeerId, Room};
 
 /// The parts of the model that an incoming message changes.
 pub(crate) struct Landing<'a> {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use tagmatch_device::DeviceError;
+
 use crate::completion::{Completion, QueuePair, WcFlags, WcOpcode, WcStatus};
 use crate::fault::{Fault, Faults};
 use crate::knobs::{Delay, Knobs, ModelConfig};
@@ -11,7 +13,6 @@ use crate::queues::Queues;
 use crate::random::Random;
 use crate::slots::{Handle, Slots};
 use crate::transfers::{Transfers, Work};
-use tagmatch_device::DeviceError;
 
 /// A tag-matching NIC with its driver, as a pure state machine: no input or output and no clock,
 /// and every random choice follows from the seed. It holds no payload: it decides where bytes go,

@@ -1,6 +1,12 @@
 //! The poll of [`Model`]: it gives events of the inner device to the NIC, and does the work that
 //! the NIC asks for.
 
+use tagmatch_device::tm::Rvh;
+use tagmatch_device::{
+    Buffer, Device, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, ReadRequest, Refused,
+    RemoteSpan,
+};
+
 use crate::completion::{Completion, QueuePair};
 use crate::device::Model;
 use crate::fault::Fault;
@@ -8,11 +14,6 @@ use crate::landing::Landing;
 use crate::pending::{Fin, PendingEvent};
 use crate::slots::Handle;
 use crate::transfers::Work;
-use tagmatch_device::tm::Rvh;
-use tagmatch_device::{
-    Buffer, Device, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, ReadRequest, Refused,
-    RemoteSpan,
-};
 
 /// The bit of a read token that marks reads of the NIC. The lower bits are the handle of the entry.
 const OWN_READ: u64 = 1 << 63;

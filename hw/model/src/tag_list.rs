@@ -1,15 +1,16 @@
 //! The list of [`Model`] as the engine sees it: operations in, events out, and the buffers of
 //! entries.
 
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_device::{
+    Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
+};
+
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::device::Model;
 use crate::operation::{Operation, OperationKind, PostError};
 use crate::pending::EntryBuffer;
 use crate::slots::Handle;
-use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_device::{
-    Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
-};
 
 /// The shortest buffer that an entry may have: the longest rendezvous request.
 const BUFFER_MIN: usize = 64;

@@ -1,8 +1,9 @@
 //! The transfers of matched rendezvous: READ, then FIN.
 
+use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
+
 use crate::completion::QueuePair;
 use crate::{Completion, Handle};
-use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
 
 /// Bytes in TMH and RVH together.
 pub const HEADERS_BYTES: usize = TMH_BYTES + RVH_BYTES;

@@ -3,17 +3,18 @@
 mod host;
 mod script;
 
-use host::{eager, rendezvous};
-use script::{
-    DeviceEvent, MESSAGE_MAX, ROOM, Script, Seen, add, exposed, message, model, poll, push_event,
-    settle, try_add, with,
-};
 use tagmatch_device::{
     Buffer, Device, DownReason, Event, PeerId, ReadError, Refused, TagEvent, TagRefused,
 };
 use tagmatch_model::{Chance, Delay, Fault, Knobs, Model, ModelConfig};
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::device as common;
+
+use host::{eager, rendezvous};
+use script::{
+    DeviceEvent, MESSAGE_MAX, ROOM, Script, Seen, add, exposed, message, model, poll, push_event,
+    settle, try_add, with,
+};
 
 const A: PeerId = PeerId(1);
 

@@ -2,12 +2,13 @@
 
 mod host;
 
-use host::{Host, exposed, rendezvous, with};
 use tagmatch_device::tm::Tmh;
 use tagmatch_model::{
     Chance, Completion, Delay, Fault, Knobs, ModelConfig, Operation, OperationKind, PostError,
     QueuePair, TmInfo, Verdict, WcFlags, WcOpcode, WcStatus,
 };
+
+use host::{Host, exposed, rendezvous, with};
 
 const MATCH: WcFlags = WcFlags::MATCH;
 const DATA: WcFlags = WcFlags::DATA_VALID;

@@ -5,12 +5,13 @@ mod host;
 
 use std::collections::{HashMap, VecDeque};
 
-use host::{Host, eager, rendezvous};
 use proptest::prelude::*;
 use tagmatch_model::{
     Chance, Completion, Delay, Handle, Knobs, ModelConfig, PostError, Verdict, Wake, WcFlags,
     WcOpcode, WcStatus,
 };
+
+use host::{Host, eager, rendezvous};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,9 +1,9 @@
 //! Completion queues, work completions, asynchronous events.
 
 use std::ffi::c_void;
-use tagmatch_sys::{constants, structures};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
+use tagmatch_sys::{constants, structures};
 
 use crate::context::ibv_context;
 use crate::queues::{ibv_pd, ibv_qp, ibv_srq};

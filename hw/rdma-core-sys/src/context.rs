@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 use std::mem::offset_of;
-use tagmatch_sys::structures;
 
 use libc::{c_char, pthread_mutex_t};
+use tagmatch_sys::structures;
 
 use crate::attributes::{ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input};
 use crate::completions::{ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc};

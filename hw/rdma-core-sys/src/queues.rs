@@ -1,9 +1,9 @@
 //! Queue pairs, shared receive queues, memory regions, and the work requests for them.
 
 use std::ffi::c_void;
-use tagmatch_sys::{constants, structures};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
+use tagmatch_sys::{constants, structures};
 
 use crate::attributes::{ibv_ah_attr, ibv_mtu};
 use crate::completions::ibv_cq;

@@ -4,15 +4,16 @@ mod common;
 
 use std::time::Instant;
 
-use common::{
-    Owned, PATIENCE, Worker, connect, message, pattern, poll, send, shm, tcp, wait_for, worker,
-};
 use tagmatch_device::{
     Buffer, Device, DeviceError, DownReason, EventDescriptor, Flush, Network, PeerId, ReadMode,
     ReadRequest, Refused,
 };
 use tagmatch_os::event::is_readable;
 use tagmatch_routed::Routed;
+
+use common::{
+    Owned, PATIENCE, Worker, connect, message, pattern, poll, send, shm, tcp, wait_for, worker,
+};
 
 /// Two machines of two workers each, and for each worker the numbers of all.
 fn two_machines() -> (Vec<Worker>, Vec<Vec<PeerId>>) {

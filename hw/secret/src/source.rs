@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use tagmatch_os::process::own_uid;
+
 use super::error::SecretError;
 use super::secret::Secret;
-use tagmatch_os::process::own_uid;
 
 /// The environment variable that is the secret.
 pub const SECRET: &str = "TAGMATCH_SECRET";

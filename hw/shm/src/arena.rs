@@ -11,14 +11,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::doorbell::{self, DoorbellBit};
-use super::free_ranges::FreeRanges;
-use super::generation;
-use super::sync::AtomicU64;
 use tagmatch_device::Buffer;
 use tagmatch_device::buffer::LentMemory;
 use tagmatch_os::memory::{Mapping, SealedMemory};
 use tagmatch_os::process::Pid;
+
+use super::doorbell::{self, DoorbellBit};
+use super::free_ranges::FreeRanges;
+use super::generation;
+use super::sync::AtomicU64;
 
 /// Bytes before the buffers: the generation of a connection for each bit of the owner's doorbell.
 pub(crate) const HEADER_BYTES: usize = doorbell::BITS * size_of::<u64>();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tagmatch_device::DeviceError;
+
 use super::arena::Arena;
 use super::doorbell;
 use super::ring::Geometry;
-use tagmatch_device::DeviceError;
 
 /// How to read a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use tagmatch_device::ReadMode;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::sleep::EventFd;
+use tagmatch_os::socket;
+
 use super::copied_reads::CopiedReads;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::peer_memory::PeerMemory;
 use super::processes::{PeerProcess, ProcessId};
 use super::ring::{Producer, PushError};
-use tagmatch_device::ReadMode;
-use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::sleep::EventFd;
-use tagmatch_os::socket;
 
 /// An established connection. Its receiving end is in [`Inboxes`](super::inboxes::Inboxes).
 pub(crate) struct Connection {

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
+use tagmatch_os::socket;
+
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::doorbell::{Doorbell, DoorbellBit};
@@ -13,8 +16,6 @@ use super::processes::ProcessQuota;
 use super::reads::Reads;
 use super::ring::slot::MessageShape;
 use super::watcher::Watcher;
-use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
-use tagmatch_os::socket;
 
 /// The connections of a worker.
 pub(crate) struct Connections {

@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 
+use tagmatch_device::{Buffer, Bytes, ReadError, Readable, RemoteSpan};
+
 use super::read_message::ReadMessage;
 use super::ring::{Producer, PushError};
-use tagmatch_device::{Buffer, Bytes, ReadError, Readable, RemoteSpan};
 
 /// Most reads that a peer is asked for at a time. Further reads wait in the reader.
 const REQUESTS_MAX: usize = 64;

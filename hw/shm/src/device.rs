@@ -5,6 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
+    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused,
+};
+use tagmatch_os::memory::Mapping;
+use tagmatch_os::sleep::EventFd;
+use tagmatch_os::socket;
+
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::connections::Connections;
@@ -17,14 +26,6 @@ use super::info::ShmInfo;
 use super::peers::PeerState;
 use super::ring::{Consumer, Producer, PushError, Ring};
 use super::watcher::Watched;
-use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
-    ReadRequest, Refused,
-};
-use tagmatch_os::memory::Mapping;
-use tagmatch_os::sleep::EventFd;
-use tagmatch_os::socket;
 
 /// The shared-memory device. See the [crate](crate) for how it works.
 ///

@@ -1,9 +1,10 @@
 //! A doorbell for the model checker: the same page, made of the model checker's atomics.
 
+use tagmatch_os::memory::Mapping;
+
 use super::doorbell::Page;
 use super::ring::memory::Padded;
 use super::sync::{AtomicU32, AtomicU64, Wakes};
-use tagmatch_os::memory::Mapping;
 
 /// Stands for a doorbell in mapped memory, and counts the wakes that a socket would carry.
 pub(crate) struct Doorbell {

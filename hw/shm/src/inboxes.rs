@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use tagmatch_device::{Expected, PeerId};
+use tagmatch_os::process;
+
 use super::doorbell::{Doorbell, DoorbellBit, PendingRings, SleepAnnounced};
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{MessageShape, Meta};
 use super::sync::fence;
-use tagmatch_device::{Expected, PeerId};
-use tagmatch_os::process;
 
 /// Most rings that each poll looks at.
 const HOT_MAX: usize = 8;

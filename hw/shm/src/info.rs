@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs;
 use std::os::fd::AsFd;
 
-use super::config::{ReadPolicy, ShmConfig};
-use super::handshake::local::device_memory;
 use tagmatch_device::{Finding, ReadMode};
 use tagmatch_os::process::{self, Pid};
+
+use super::config::{ReadPolicy, ShmConfig};
+use super::handshake::local::device_memory;
 
 /// What this machine allows, as seen from this process. See [`Shm::probe`](super::Shm::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use loom::thread;
+use tagmatch_device::{PeerId, ReadMode};
+use tagmatch_os::memory::Mapping;
 
 use super::connection::Connection;
 use super::copied_reads::CopiedReads;
@@ -15,8 +17,6 @@ use super::generation;
 use super::inboxes::Inboxes;
 use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
 use super::sync::{AtomicU64, set_barriers};
-use tagmatch_device::{PeerId, ReadMode};
-use tagmatch_os::memory::Mapping;
 
 const SLOTS: u32 = 8;
 const MESSAGE_MAX: u32 = 2048;

@@ -19,13 +19,14 @@
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
+use tagmatch_device::RemoteSpan;
+use tagmatch_os::memory::ReadOnlyMapping;
+
 use super::arena::HEADER_BYTES;
 use super::doorbell::DoorbellBit;
 use super::generation;
 use super::handshake::packet::OfferedMemory;
 use super::sync::AtomicU64;
-use tagmatch_device::RemoteSpan;
-use tagmatch_os::memory::ReadOnlyMapping;
 
 /// The memory of a peer's device.
 pub(crate) struct PeerMemory {

@@ -4,12 +4,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connection::Connection;
-use super::doorbell::DoorbellBit;
-use super::ring::Ring;
 use tagmatch_device::{DownReason, PeerId, PeerTable, Shortage};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
+
+use super::connection::Connection;
+use super::doorbell::DoorbellBit;
+use super::ring::Ring;
 
 /// The state of a peer. It moves down this list and never back.
 ///

@@ -3,6 +3,9 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{DownReason, Event, Incoming, PeerId};
+use tagmatch_os::socket;
+
 use super::connection::Connection;
 use super::connections::Connections;
 use super::device::Shm;
@@ -11,8 +14,6 @@ use super::handshake::local::LocalEnd;
 use super::peers::PeerState;
 use super::ring::consumer::Taken;
 use super::watcher::Watched;
-use tagmatch_device::{DownReason, Event, Incoming, PeerId};
-use tagmatch_os::socket;
 
 /// The clock is read once in so many polls.
 const POLLS_PER_TICK: u32 = 64;

@@ -9,14 +9,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::arena::Arena;
-use super::connection::Connection;
-use super::peers::{PeerState, Peers};
-use super::ring::PushError;
 use tagmatch_device::{
     Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_os::process;
+
+use super::arena::Arena;
+use super::connection::Connection;
+use super::peers::{PeerState, Peers};
+use super::ring::PushError;
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
 /// a tenth of a millisecond.

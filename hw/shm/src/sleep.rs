@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use tagmatch_device::{DownReason, PeerId};
+
 use super::device::Shm;
 use super::doorbell::SleepAnnounced;
 use super::handshake::connect;
 use super::ring::PushError;
-use tagmatch_device::{DownReason, PeerId};
 
 impl Shm {
     /// See [`Device::arm`](tagmatch_device::Device::arm).

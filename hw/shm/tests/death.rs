@@ -5,11 +5,12 @@ mod common;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, EventDescriptor, PeerId, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 
 /// The time in which a death must be noticed.
 const SOON: Duration = Duration::from_secs(1);

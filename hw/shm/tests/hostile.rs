@@ -11,16 +11,17 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
-use hostile_peer::{
-    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
-};
 use tagmatch_device::{
     Address, Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::fuzzing::{HandshakePacket, Hello, ReadMessage, Refusal};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
+
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
+use hostile_peer::{
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+};
 
 const INTERNAL: u32 = 1 << 30;
 

@@ -10,16 +10,17 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
-use hostile_peer::{
-    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
-};
 use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{
     Buffer, Device, DownReason, Exposure, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::fuzzing::{HandshakePacket, Hello, OfferedMemory, Refusal};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
+use hostile_peer::{
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+};
 
 /// Nobody but the mapping can read these: the worker may not read the peer's memory by the kernel.
 fn config() -> ShmConfig {

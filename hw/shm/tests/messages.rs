@@ -7,12 +7,13 @@ mod common;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use common::{Owned, PATIENCE, connect, message, pattern, poll, role, send, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DeviceError, DownReason, Outgoing, PeerId, ReadRequest, Refused,
 };
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::process::may_have_descriptors;
+
+use common::{Owned, PATIENCE, connect, message, pattern, poll, role, send, shm, wait_for};
 
 fn expect_message(shm: &mut Shm, from: PeerId, immediate: Option<u32>, bytes: &[u8]) {
     wait_for(&mut [shm], "a message", |_, event| match event {

@@ -4,11 +4,12 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, ExposureId, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 
 fn pair(read: ReadPolicy, config: &ShmConfig) -> (Shm, Shm, PeerId, PeerId) {
     let config = ShmConfig { read, ..config.clone() };

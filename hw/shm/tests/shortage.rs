@@ -9,12 +9,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use common::{Owned, accepting_end_reports_its_shortage, connect, poll, shm, wait_for};
-use hostile_peer::{RawSocket, hello, invented, memfd};
 use tagmatch_device::{Address, Device, DownReason, Shortage};
 use tagmatch_shm::fuzzing::{HandshakePacket, Refusal};
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::process::Descriptors;
+
+use common::{Owned, accepting_end_reports_its_shortage, connect, poll, shm, wait_for};
+use hostile_peer::{RawSocket, hello, invented, memfd};
 
 /// A worker needs fewer descriptors for a connection.
 const NEEDED_MAX: usize = 8;

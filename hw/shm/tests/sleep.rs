@@ -8,10 +8,11 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
-use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
+use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 
 /// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
 fn sleep(shm: &Shm, limit: Duration) -> bool {

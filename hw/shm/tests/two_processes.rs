@@ -4,11 +4,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 
 /// The time in which a death must be noticed.
 const SOON: Duration = Duration::from_secs(1);

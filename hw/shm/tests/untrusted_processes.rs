@@ -11,13 +11,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc;
 
+use tagmatch_device::{Address, Device, DownReason};
+use tagmatch_shm::ShmConfig;
+use tagmatch_shm::fuzzing::Refusal;
+
 use common::{Other, Owned, poll, role, shm, wait_for};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
 };
-use tagmatch_device::{Address, Device, DownReason};
-use tagmatch_shm::ShmConfig;
-use tagmatch_shm::fuzzing::Refusal;
 
 /// A thread that closes the first descriptor waits until the second is closed or read, or for an
 /// hour.

@@ -8,12 +8,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{Owned, wait_for};
-use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use tagmatch_device::{Buffer, Device, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_shm::fuzzing::{Hello, OfferedMemory};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
+
+use common::{Owned, wait_for};
+use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 
 const LENGTH: usize = 1 << 20;
 const PAGE: u64 = 4096;

@@ -5,15 +5,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Address, DownReason, Event, Expected, PeerId, Shortage};
+use tagmatch_os::{socket, tcp};
+
 use super::device::Tcp;
 use super::greeting::Refusal;
 use super::handshake::{Asking, Caller, Listener, Stop};
 use super::hosts::{self, Host};
 use super::numbers::Watched;
 use super::peers::PeerState;
-use tagmatch_device::slab::Key;
-use tagmatch_device::{Address, DownReason, Event, Expected, PeerId, Shortage};
-use tagmatch_os::{socket, tcp};
 
 /// Most connections that have not proved themselves. With one more, the oldest is closed if it is
 /// slow.

@@ -10,9 +10,10 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::device::Tcp;
 use tagmatch_device::PeerId;
 use tagmatch_os::tcp;
+
+use super::device::Tcp;
 
 impl Tcp {
     /// Notes that data is under way to a peer.

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::frame;
 use tagmatch_device::{DeviceError, InCall, Outgoing};
 use tagmatch_secret::Secret;
+
+use super::frame;
 
 /// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there is a
 /// secret.

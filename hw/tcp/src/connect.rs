@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use tagmatch_device::contents::route;
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, Network, PeerId};
+use tagmatch_os::{stream, tcp};
+
 use super::address::TcpAddress;
 use super::device::Tcp;
 use super::greeting::Refusal;
 use super::handshake::{Called, Caller, Stop};
 use super::numbers::Watched;
 use super::peers::{Attempt, PeerState};
-use tagmatch_device::contents::route;
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, Network, PeerId};
-use tagmatch_os::{stream, tcp};
 
 /// Time until the next attempt, after one that failed for a passing reason.
 const RETRY_DELAY: Duration = Duration::from_millis(5);

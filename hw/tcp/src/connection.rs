@@ -3,11 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::tcp;
+
 use super::hosts::Host;
 use super::reads::Reads;
 use super::send_half::SendHalf;
-use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::tcp;
 
 /// A connection whose both ends have proved themselves.
 pub(crate) struct Connection {

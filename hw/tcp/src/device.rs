@@ -5,6 +5,18 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use tagmatch_device::slab::Slab;
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
+    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused, WaitingPeers,
+};
+use tagmatch_os::event::{Epoll, Timer};
+use tagmatch_os::process::Pid;
+use tagmatch_os::random;
+use tagmatch_os::tcp::Options;
+use tagmatch_secret::Secret;
+
 use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
@@ -19,17 +31,6 @@ use super::ready::ReadyList;
 use super::send_half::Unsent;
 use super::strangers::Strangers;
 use super::unsent::UNSENT_MIN;
-use tagmatch_device::slab::Slab;
-use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
-    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
-    ReadRequest, Refused, WaitingPeers,
-};
-use tagmatch_os::event::{Epoll, Timer};
-use tagmatch_os::process::Pid;
-use tagmatch_os::random;
-use tagmatch_os::tcp::Options;
-use tagmatch_secret::Secret;
 
 /// The TCP device. See the [crate](crate) for how it works.
 ///

@@ -2,13 +2,14 @@
 
 use std::os::fd::AsFd;
 
+use tagmatch_device::{Buffer, DownReason, Event, Flush, Limits, PeerId, ReadError, ReadRequest};
+use tagmatch_os::peer_socket::PeerSocket;
+
 use super::connection::Connection;
 use super::device::Tcp;
 use super::leaving::Leaving;
 use super::numbers::Watched;
 use super::peers::PeerState;
-use tagmatch_device::{Buffer, DownReason, Event, Flush, Limits, PeerId, ReadError, ReadRequest};
-use tagmatch_os::peer_socket::PeerSocket;
 
 impl Tcp {
     /// Both ends of a connection have proved themselves.

@@ -1,12 +1,13 @@
 //! Everything that a peer or a stranger can send, for fuzzing. Not a part of the public API.
 
+use tagmatch_device::contents::Contents;
+use tagmatch_device::{Address, Buffer, Network, RemoteSpan};
+
 use super::address::TcpAddress;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
 use super::greeting::{ANSWER_BYTES, Answer, OPENING_BYTES, Opening};
 use super::reads::Reads;
 use super::send_half::SendHalf;
-use tagmatch_device::contents::Contents;
-use tagmatch_device::{Address, Buffer, Network, RemoteSpan};
 
 /// Reads the bytes as an address, as the steps of a handshake, and as the frames of a connection.
 ///

@@ -15,10 +15,11 @@
 //! prove itself to a listener with another address than it wanted to reach, nor the listener to a
 //! caller that has not proved itself.
 
-use super::address::{MAGIC, VERSION};
 use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_secret::{End, Greeting, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, Role, Secret};
+
+use super::address::{MAGIC, VERSION};
 
 /// Bytes of an opening.
 pub(crate) const OPENING_BYTES: usize = 5 + NONCE_BYTES + 1 + Address::MAX;

@@ -5,14 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::greeting::{
-    ANSWER_BYTES, Answer, OPENING_BYTES, Opening, Openings, QUESTION_BYTES, Refusal,
-    parse_question, question,
-};
 use tagmatch_device::{Address, Outgoing};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 use tagmatch_secret::{PROOF_BYTES, Role, Secret};
+
+use super::greeting::{
+    ANSWER_BYTES, Answer, OPENING_BYTES, Opening, Openings, QUESTION_BYTES, Refusal,
+    parse_question, question,
+};
 
 /// A socket with the bytes of the current step.
 pub(crate) struct Talk {

@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
-use super::frame::{HEADER_BYTES, PIECE_BYTES};
 use tagmatch_device::PeerId;
+
+use super::frame::{HEADER_BYTES, PIECE_BYTES};
 
 /// Bytes received from one peer, of which the frames were not all looked at yet.
 pub(crate) struct Inbox {

@@ -3,13 +3,14 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::device::Tcp;
-use super::leaving::{Leaving, State};
-use super::numbers::Watched;
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{Exposures, PeerId};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::sleep_until_readable;
+
+use super::device::Tcp;
+use super::leaving::{Leaving, State};
+use super::numbers::Watched;
 
 /// How often acknowledgements are looked for while the device is dropped: nothing reports them.
 const LOOK_TIME: Duration = Duration::from_millis(1);

@@ -7,11 +7,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::connection::Connection;
-use super::send_half::SendHalf;
 use tagmatch_device::{Exposures, PeerId};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{stream, tcp};
+
+use super::connection::Connection;
+use super::send_half::SendHalf;
 
 /// Most calls that receive and drop bytes at a time.
 const DROPS_MAX: usize = 16;

@@ -6,14 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use super::address::TcpAddress;
-use super::config::TcpConfig;
-use super::hosts;
-use super::numbers::Watched;
 use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::{stream, tcp};
+
+use super::address::TcpAddress;
+use super::config::TcpConfig;
+use super::hosts;
+use super::numbers::Watched;
 
 /// Connections that wait in the kernel to be accepted: peers connect while this worker is busy.
 const BACKLOG: i32 = 4096;

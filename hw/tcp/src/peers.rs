@@ -3,9 +3,10 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use tagmatch_device::{PeerId, PeerTable};
+
 use super::connection::Connection;
 use super::handshake::Caller;
-use tagmatch_device::{PeerId, PeerTable};
 
 /// The state of a peer. It moves down this list and never back.
 ///

@@ -3,8 +3,9 @@
 
 use std::io::IoSlice;
 
-use super::frame::{Frame, HEADER_BYTES};
 use tagmatch_device::{Readable, RemoteSpan};
+
+use super::frame::{Frame, HEADER_BYTES};
 
 /// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
 static BLANK: [u8; 4096] = [0; 4096];

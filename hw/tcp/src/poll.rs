@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use tagmatch_device::{Bytes, DownReason, Event, Incoming, PeerId};
+use tagmatch_os::event::Ready;
+use tagmatch_os::{stream, tcp};
+
 use super::device::Tcp;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, parse_span};
 use super::numbers::Watched;
 use super::peers::PeerState;
-use tagmatch_device::{Bytes, DownReason, Event, Incoming, PeerId};
-use tagmatch_os::event::Ready;
-use tagmatch_os::{stream, tcp};
 
 /// The clock is read once in so many polls.
 const POLLS_PER_TICK: u32 = 64;

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use super::send_half::{REQUESTS_MAX, SendHalf};
 use tagmatch_device::{Buffer, ReadError, RemoteSpan, Room};
+
+use super::send_half::{REQUESTS_MAX, SendHalf};
 
 /// Token, buffer and result of a read that has ended.
 pub(crate) type EndedRead = (u64, Buffer, Result<(), ReadError>);

@@ -1,7 +1,8 @@
 //! The descriptors that were found ready, and are still to be looked at.
 
-use super::numbers::Watched;
 use tagmatch_os::event::{BATCH, Epoll, Ready};
+
+use super::numbers::Watched;
 
 /// Descriptors that were ready when the kernel was last asked.
 pub(crate) struct ReadyList {

@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
+use tagmatch_device::{Expected, Readable, RemoteSpan};
+use tagmatch_os::tcp;
+
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{PeerRead, Piece};
 use super::unsent::UnsentLimit;
-use tagmatch_device::{Expected, Readable, RemoteSpan};
-use tagmatch_os::tcp;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
 pub(crate) const REQUESTS_MAX: usize = 64;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::device::Tcp;
 use tagmatch_device::PeerId;
+
+use super::device::Tcp;
 
 /// How often acknowledgements are looked for while a flush waits for them: nothing reports them.
 const FLUSH_TIME: Duration = Duration::from_millis(1);

@@ -2,8 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::frame::{PIECE_BYTES, PIECE_MAX};
 use tagmatch_os::tcp;
+
+use super::frame::{PIECE_BYTES, PIECE_MAX};
 
 /// Two pieces of a read.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "128 KiB")]

@@ -5,13 +5,14 @@ mod common;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Address, Device};
+use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_testkit::process::may_have_descriptors;
+
 use common::raw::{ANSWER, Raw, frame, invented};
 use common::{
     Owned, config, connect, exchange, message, place, poll, secret, send, sleep, tcp, wait_for,
 };
-use tagmatch_device::{Address, Device};
-use tagmatch_tcp::{Tcp, TcpConfig};
-use tagmatch_testkit::process::may_have_descriptors;
 
 fn talk(a: TcpConfig, b: TcpConfig) {
     let (mut a, mut b) = (tcp(a), tcp(b));

@@ -6,14 +6,15 @@ mod common;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use common::{
-    Other, Owned, READER, config, connect, exchange, hear_line, message, pattern, poll, role, say,
-    tcp, wait_down, wait_for, wait_up,
-};
 use tagmatch_device::{
     Address, Buffer, Device, DownReason, Flush, PeerId, ReadError, ReadRequest, Refused, RemoteSpan,
 };
 use tagmatch_tcp::{Tcp, TcpConfig};
+
+use common::{
+    Other, Owned, READER, config, connect, exchange, hear_line, message, pattern, poll, role, say,
+    tcp, wait_down, wait_for, wait_up,
+};
 
 /// The time in which a death must be noticed.
 const SOON: Duration = Duration::from_secs(1);

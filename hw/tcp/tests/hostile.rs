@@ -6,10 +6,11 @@ mod common;
 use std::io::Read;
 use std::time::Duration;
 
-use common::raw::{ANSWER, Raw, frame, invented};
-use common::{Owned, READER, config, connect, exchange, poll, secret, tcp, wait_down, wait_for};
 use tagmatch_device::{Buffer, Device, DownReason, Exposure, PeerId, ReadRequest, RemoteSpan};
 use tagmatch_tcp::{Tcp, TcpConfig};
+
+use common::raw::{ANSWER, Raw, frame, invented};
+use common::{Owned, READER, config, connect, exchange, poll, secret, tcp, wait_down, wait_for};
 
 const MESSAGE: u8 = 1;
 const READ_REQUEST: u8 = 3;

@@ -10,10 +10,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Owned, config, connect, exchange, message, pattern, poll, sleep, tcp, wait_for};
 use tagmatch_device::{Device, DownReason, Flush, PeerId, Refused};
 use tagmatch_os::stream;
 use tagmatch_tcp::{Tcp, TcpConfig};
+
+use common::{Owned, config, connect, exchange, message, pattern, poll, sleep, tcp, wait_for};
 
 /// Two machines and a cable.
 struct Machines {

@@ -7,12 +7,13 @@ mod common;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use common::{Owned, PATIENCE, config, connect, message, pattern, poll, role, send, tcp, wait_for};
 use tagmatch_device::{
     Buffer, Device, DeviceError, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused,
 };
 use tagmatch_tcp::{Tcp, TcpConfig};
 use tagmatch_testkit::process::may_have_descriptors;
+
+use common::{Owned, PATIENCE, config, connect, message, pattern, poll, role, send, tcp, wait_for};
 
 fn expect_message(tcp: &mut Tcp, from: PeerId, immediate: Option<u32>, bytes: &[u8]) {
     wait_for(&mut [tcp], "a message", |_, event| match event {

@@ -4,11 +4,12 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Owned, READER, config, connect, exchange, message, pattern, poll, tcp, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
 use tagmatch_tcp::Tcp;
+
+use common::{Owned, READER, config, connect, exchange, message, pattern, poll, tcp, wait_for};
 
 fn pair() -> (Tcp, Tcp, PeerId, PeerId) {
     let (mut a, mut b) = (tcp(config()), tcp(config()));

@@ -7,13 +7,14 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Device, DownReason, Shortage};
+use tagmatch_tcp::TcpConfig;
+use tagmatch_testkit::process::Descriptors;
+
 use common::raw::{ANSWER, Raw, invented};
 use common::{
     Owned, accepting_end_reports_its_shortage, config, connect, poll, secret, tcp, wait_for,
 };
-use tagmatch_device::{Device, DownReason, Shortage};
-use tagmatch_tcp::TcpConfig;
-use tagmatch_testkit::process::Descriptors;
 
 const LACKING: DownReason = DownReason::Shortage(Shortage::Descriptors);
 

@@ -5,12 +5,13 @@ mod common;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Buffer, Device, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused};
+use tagmatch_tcp::{Tcp, TcpConfig};
+
 use common::{
     Other, Owned, READER, config, connect, exchange, message, pattern, place, poll, role, say,
     send, sleep, sleep_for_event, tcp, wait_up,
 };
-use tagmatch_device::{Buffer, Device, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused};
-use tagmatch_tcp::{Tcp, TcpConfig};
 
 /// Arms a device that has nothing to do.
 fn arm(tcp: &mut Tcp) {

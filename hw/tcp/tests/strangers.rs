@@ -8,14 +8,15 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Address, Device, DownReason};
+use tagmatch_secret::Role;
+use tagmatch_tcp::{Tcp, TcpConfig};
+
 use common::raw::{ANSWER, OPENING, QUESTION, Raw, invented, opening, proof, question};
 use common::{
     Other, Owned, config, connect, exchange, hear_line, moved, place, poll, role, say, secret, tcp,
     wait_down, wait_for, wait_up,
 };
-use tagmatch_device::{Address, Device, DownReason};
-use tagmatch_secret::Role;
-use tagmatch_tcp::{Tcp, TcpConfig};
 
 fn quick() -> TcpConfig {
     TcpConfig { connect_timeout: Duration::from_millis(300), ..config() }

@@ -1,6 +1,7 @@
 //! Statuses, and pointers that may hold a status.
 
 use std::ffi::c_void;
+
 use tagmatch_sys::constants;
 
 constants! {

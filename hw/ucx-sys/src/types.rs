@@ -1,6 +1,7 @@
 //! Structures and constants of `ucp/api/ucp.h` and of the headers that it includes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+
 use tagmatch_sys::{constants, structures};
 
 use crate::status::ucs_status_t;

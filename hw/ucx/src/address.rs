@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::proof::Secret;
 use tagmatch_device::bytes::array_at;
 use tagmatch_device::{Address, DeviceError};
+
+use super::proof::Secret;
 
 /// The first bytes of each address and of each connection.
 pub(super) const MAGIC: [u8; 4] = *b"TMux";

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::carrier::Carrier;
 use tagmatch_device::{DeviceError, InCall, TagMatching};
 use tagmatch_secret::Secret;
+
+use super::carrier::Carrier;
 
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///

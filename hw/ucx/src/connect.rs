@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId};
+use tagmatch_os::background_close;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::{process, socket, stream};
+
 use super::Ucx;
 use super::address::UcxAddress;
 use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, PeerState};
 use super::proof::with_jobs;
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId};
-use tagmatch_os::background_close;
-use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::{process, socket, stream};
 
 /// Time until the next attempt, after one that failed for a passing reason.
 const RETRY_DELAY: Duration = Duration::from_millis(5);

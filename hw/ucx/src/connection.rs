@@ -11,12 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use super::address::{MAGIC, VERSION};
-use super::hello::{PACKET_MAX, Packet};
-use super::proof::{Challenge, Role, Secret, Session, Tag};
 use tagmatch_device::PeerId;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
+
+use super::address::{MAGIC, VERSION};
+use super::hello::{PACKET_MAX, Packet};
+use super::proof::{Challenge, Role, Secret, Session, Tag};
 
 /// Bytes received at a time.
 const PIECE: usize = 4096;

@@ -3,14 +3,14 @@
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_device::{DownReason, Expected, Flush, PeerId};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
 use super::hello::Packet;
 use super::operations::{Canceller, Kind, Operation};
 use super::peers::{Peer, PeerState, Sent};
-use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, Expected, Flush, PeerId};
 
 /// How long messages of a peer that is gone are still received: at least the first time, then until
 /// UCX finds nothing for this many polls, at most the second time.

@@ -10,12 +10,13 @@
 
 use std::time::Instant;
 
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_device::{DownReason, Expected, PeerId};
+
 use super::Ucx;
 use super::connection::{Connection, Heard};
 use super::hello::{Hello, Packet, Refusal};
 use super::peers::PeerState;
-use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, Expected, PeerId};
 
 impl Ucx {
     /// Handles an event of a connection: bytes have come, or there is room to send.

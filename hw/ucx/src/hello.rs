@@ -1,8 +1,9 @@
 //! The packets of the handshake.
 
+use tagmatch_device::Address;
+
 use super::address::UcxAddress;
 use super::carrier::Carrier;
-use tagmatch_device::Address;
 
 /// The longest worker address that is accepted. UCX's addresses have a few dozen bytes for each
 /// network device.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use tagmatch_device::{Finding, TagMatching};
 use tagmatch_ucx_sys as sys;
 
 use super::config::UcxConfig;
 use super::library::{has_matching_nic, load, open};
-use tagmatch_device::{Finding, TagMatching};
 
 /// What UCX can use on this machine, as seen from this process. See
 /// [`Ucx::probe`](super::Ucx::probe).

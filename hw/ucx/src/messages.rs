@@ -1,16 +1,16 @@
 //! Sends, receives, probes.
 
+use tagmatch_device::matching::{
+    CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
+};
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Buffer, DownReason, PeerId};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
 use super::operations::{Canceller, Index, Kind};
 use super::peers::{PeerState, Sent};
 use super::worker::Found;
-use tagmatch_device::matching::{
-    CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
-};
-use tagmatch_device::slab::Key;
-use tagmatch_device::{Buffer, DownReason, PeerId};
 
 /// Messages of unknown senders that one probe discards at most.
 const STRAY_MAX: usize = 64;

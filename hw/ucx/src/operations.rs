@@ -11,10 +11,10 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_ucx_sys as sys;
 
 use super::registration::{Context, Registration};
-use tagmatch_device::{Buffer, PeerId};
 
 /// Operations that are allocated at a time.
 const CHUNK: u32 = 256;

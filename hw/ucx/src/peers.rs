@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::time::Instant;
 
+use tagmatch_device::{Address, DownReason, PeerId};
+
 use super::operations::{Fault, Index};
 use super::worker::Endpoint;
-use tagmatch_device::{Address, DownReason, PeerId};
 
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: u64 = 1 << 20;

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use super::Ucx;
 use tagmatch_device::DownReason;
 use tagmatch_device::matching::MatchingEvent;
+
+use super::Ucx;
 
 /// Polls between two looks at the sockets of the handshake, while a handshake is under way; the
 /// second constant holds otherwise.

@@ -8,9 +8,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tagmatch_ucx_sys as sys;
-
 use tagmatch_os::process::Pid;
+use tagmatch_ucx_sys as sys;
 
 /// The handle of registered memory.
 struct MemoryHandle(sys::ucp_mem_h);

@@ -6,13 +6,13 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use tagmatch_device::{DeviceError, RawMemory, Registered};
 use tagmatch_ucx_sys as sys;
 
 use super::carrier::Carrier;
 use super::config::UcxConfig;
 use super::operations::{Canceller, Fault, Operation, failed, received, sent};
 use super::registration::Context;
-use tagmatch_device::{DeviceError, RawMemory, Registered};
 
 /// An unexpected message in UCX, found or taken by a probe.
 #[derive(Clone, Copy, Debug)]

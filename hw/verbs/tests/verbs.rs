@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use common::{
+    Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for,
+};
 use tagmatch_device::{
     Buffer, Device, DownReason, EventDescriptor, Outgoing, PeerId, ReadError, ReadRequest, Refused,
     RemoteSpan,
@@ -19,10 +22,6 @@ use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_secret::Secret;
 use tagmatch_testkit::device as common;
 use tagmatch_verbs::{Verbs, VerbsConfig};
-
-use common::{
-    Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for,
-};
 
 fn verbs(config: VerbsConfig) -> Verbs {
     let mut verbs = Verbs::new(config).unwrap();

@@ -1,8 +1,9 @@
-use super::*;
-use crate::spawn::Spawn;
 use std::io::{BufRead, Read};
 use std::os::unix::net::UnixStream;
 use std::thread;
+
+use super::*;
+use crate::spawn::Spawn;
 
 /// Plays a launcher that gives these answers, one for each line it reads. Returns the lines it
 /// read.

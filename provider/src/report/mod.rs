@@ -15,11 +15,10 @@ mod table;
 use std::io;
 use std::path::Path;
 
+use crate::per_process::PerProcess;
 use job::Job;
 use row::Row;
 use table::Table;
-
-use crate::per_process::PerProcess;
 
 /// The numbers of this process's endpoints that were closed.
 static CLOSED: PerProcess<Option<Row>> = PerProcess::new(None);

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use tagmatch_device::Expected;
 
 use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
+use tagmatch_device::Expected;
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 

@@ -6,12 +6,13 @@ mod nic;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use judge::Judge;
-use nic::{Answer, Decision, Nic};
 use tagmatch_shadow::table::State;
 use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::random::Random;
+
+use judge::Judge;
+use nic::{Answer, Decision, Nic};
 
 /// Messages of senders 0 and 1 arrive through the list, those of [`OTHER_SENDER`] don't.
 const SENDERS: usize = 3;

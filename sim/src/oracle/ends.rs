@@ -1,9 +1,10 @@
 //! Rule 4: receives that end without a message, and the ends of sends.
 
+use tagmatch_fallback::SendMode;
+
 use super::{ANY, NEVER, NONE, Oracle, Receive, ReceiveState, Taker};
 use crate::program::Mode;
 use crate::violation::{Verdict, ensure};
-use tagmatch_fallback::SendMode;
 
 impl Oracle {
     /// A receive was refused: it was never posted.

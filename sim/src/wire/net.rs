@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use tagmatch_device::{
     Address, Buffer, DownReason, Limits, Network, PeerId, ReadError, ReadRequest,
 };
+use tagmatch_testkit::random::Random;
 
 use super::WireFault;
 use super::ledger::Account;
 use super::site::Site;
-use tagmatch_testkit::random::Random;
 
 /// Settings of the wires.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{Engine, PeerFault, RequestId};
 use tagmatch_model::{QUEUE_PAIR_FAILED, READ_FAILED};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+use tagmatch_testkit::random::{Random, mix};
 
 use crate::adapter::Adapter;
 use crate::history::History;
@@ -24,7 +25,6 @@ use crate::program::{Ask, Op};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::wire::{Net, Note, ReadOutcome, Wire, WireFault};
 use crate::worker::Worker;
-use tagmatch_testkit::random::{Random, mix};
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::BufReader;
 use std::path::Path;
+
 use tagmatch_trace::{Matcher, Pass, Trace, run};
 
 pub(crate) struct RecordedTrace {

@@ -8,7 +8,6 @@ use tagmatch::{Address, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
-
 use tagmatch_launch::Job;
 
 use crate::case::{Case, Kind, Operation, Outcome, Samples, print_begin};

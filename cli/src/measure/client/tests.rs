@@ -1,13 +1,14 @@
 //! Cases run from both sides, and mistakes that each side can make.
 
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread::JoinHandle;
+
 use super::super::peer;
 use super::*;
 use crate::link::Unlinked;
 use crate::payload::Corrupt;
 use crate::spec::{Completions, HwTagsArg, Order, Queue};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{TryRecvError, channel};
-use std::thread::JoinHandle;
 
 const LIMITS: Limits = Limits {
     iters: 100,

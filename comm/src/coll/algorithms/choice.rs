@@ -1,12 +1,11 @@
 //! The choice of the algorithm for a call.
 
+use super::settings::Algorithms;
+use super::{long, short, uneven};
 use crate::coll::call::{Call, Coll};
 use crate::coll::plan::Plan;
 use crate::driver::Channel;
 use crate::error::Error;
-
-use super::settings::Algorithms;
-use super::{long, short, uneven};
 
 /// Checks the arguments of a call that a member can check alone, except the lengths of blocks.
 pub(crate) fn check(call: &Call, size: u32) -> Result<(), Error> {

@@ -4,14 +4,13 @@
 
 use std::ops::Range;
 
+use super::blocks::{check, end, places};
+use super::tree::{CoreMembers, Tree, around};
 use crate::coll::call::Call;
 use crate::coll::op::Op;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
-
-use super::blocks::{check, end, places};
-use super::tree::{CoreMembers, Tree, around};
 
 /// The division of a message into nearly equal parts of whole values.
 struct Parts {

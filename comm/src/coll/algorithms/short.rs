@@ -6,12 +6,11 @@
 
 use std::ops::Range;
 
+use super::tree::{CoreMembers, Tree, around, powers_below};
 use crate::coll::call::Call;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
-
-use super::tree::{CoreMembers, Tree, around, powers_below};
 
 pub(crate) fn barrier(channel: &Channel) -> Plan {
     let (own, size) = (channel.own, channel.size());

@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
+use super::blocks::{check, end, places};
+use super::settings::PAIRS_MAX;
+use super::tree::around;
 use crate::coll::call::Call;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
-
-use super::blocks::{check, end, places};
-use super::settings::PAIRS_MAX;
-use super::tree::around;
 
 /// `receives` is read at the root alone.
 pub(super) fn gather(channel: &Channel, call: Call) -> Result<Plan, Error> {

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use tagmatch::shm::segment::MEMBERS_MAX;
 
-use crate::coll::call::{Call, Coll};
-use crate::coll::table::{Attached, CollLayer, TableBuilder};
-use crate::comm::{Comm, CommInfo};
-use crate::error::Error;
-use crate::net::{Net, ProcessId};
-
 use super::leaders::{self, Leaders};
 use super::local::Machines;
 use super::members::SharedMembers;
 use super::operation::RoundShape;
 use super::running;
+use crate::coll::call::{Call, Coll};
+use crate::coll::table::{Attached, CollLayer, TableBuilder};
+use crate::comm::{Comm, CommInfo};
+use crate::error::Error;
+use crate::net::{Net, ProcessId};
 
 /// All members are on one machine.
 const ONE_MACHINE: u64 = 0;

@@ -18,6 +18,10 @@ use std::sync::{Arc, MutexGuard};
 
 use tagmatch::shm::segment::{SLOT_BYTES, Stamp};
 
+use super::local::Machines;
+use super::members::{SharedMembers, SharedState, Way};
+use super::operation::{RoundShape, SharedOperation, Stand};
+use super::running::{look_closely, make};
 use crate::coll::algorithms;
 use crate::coll::call::{Call, Coll};
 use crate::coll::exchange::Exchange;
@@ -28,11 +32,6 @@ use crate::driver::{Channel, Machine, MachineIo, Settings};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::net::Net;
-
-use super::local::Machines;
-use super::members::{SharedMembers, SharedState, Way};
-use super::operation::{RoundShape, SharedOperation, Stand};
-use super::running::{look_closely, make};
 
 /// The operations that have leaders.
 pub(super) const COLLS: [Coll; 4] = [Coll::Barrier, Coll::Broadcast, Coll::Reduce, Coll::Allreduce];

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use tagmatch::shm::segment::{NAME_BYTES, Segment, SegmentName};
 
+use super::local::LocalMembers;
 use crate::coll::algorithms;
 use crate::coll::exchange::Exchange;
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::ft::{Agree, Life};
 use crate::net::Net;
-
-use super::local::LocalMembers;
 
 /// One member's part in making the segment.
 pub(super) struct Making {

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tagmatch::shm::segment::Segment;
 
-use crate::ft::Life;
-
 use super::making::Making;
+use crate::ft::Life;
 
 /// A member's state for the operations of one communicator in shared memory.
 pub(crate) struct SharedMembers {

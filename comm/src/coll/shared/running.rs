@@ -4,6 +4,10 @@
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 
+use super::local::LocalMembers;
+use super::making::Making;
+use super::members::{SharedMembers, SharedState, Way};
+use super::operation::{RoundShape, SharedOperation, Stand};
 use crate::coll::algorithms;
 use crate::coll::call::{Call, Coll};
 use crate::coll::exchange::Exchange;
@@ -14,11 +18,6 @@ use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::net::Net;
-
-use super::local::LocalMembers;
-use super::making::Making;
-use super::members::{SharedMembers, SharedState, Way};
-use super::operation::{RoundShape, SharedOperation, Stand};
 
 /// Begins an operation.
 pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {

@@ -10,6 +10,7 @@
 
 mod operation;
 
+use super::InterComm;
 use crate::coll::algorithms::{
     self,
     blocks::{LENGTH_MAX, check, end, places},
@@ -17,8 +18,6 @@ use crate::coll::algorithms::{
 use crate::coll::{Call, Coll, CollRequest, Collective, Exchange, Op};
 use crate::error::Error;
 use crate::net::Net;
-
-use super::InterComm;
 use operation::InterOperation;
 
 /// The root of an operation, as this process sees it.

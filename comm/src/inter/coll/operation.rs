@@ -11,14 +11,13 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::InterComm;
 use crate::coll::algorithms::{self, blocks::end};
 use crate::coll::{Algorithms, Call, Exchange, Placement, Plan};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
 use crate::remote::RemoteRanks;
-
-use super::super::InterComm;
 
 /// A collective operation of an intercommunicator.
 ///

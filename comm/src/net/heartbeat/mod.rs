@@ -49,7 +49,6 @@ use tagmatch::{Tag, TagLayout, TagMask};
 use super::{Directory, Incoming, Net, NetError, Pattern, ProcessId};
 use crate::forward_net;
 use crate::ids::IdLayout;
-
 use ring::{HeartbeatRing, parse};
 
 /// The tag of beats in the context of failures. No other message in that context has this tag.

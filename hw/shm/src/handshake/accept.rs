@@ -4,18 +4,19 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::establish::{VerifiedHello, check_user, establish, shortage_of, verify};
-use super::local::LocalEnd;
-use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
-use crate::connections::Connections;
-use crate::peers::{Attempt, OfferedRing, PeerState};
-use crate::watcher::{Watched, Watcher};
 use tagmatch_device::{
     Address, DeviceError, DownReason, Event, InCall, PeerId, Shortage, WaitingPeers,
 };
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket::{self, Packet};
+
+use super::establish::{VerifiedHello, check_user, establish, shortage_of, verify};
+use super::local::LocalEnd;
+use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
+use crate::connections::Connections;
+use crate::peers::{Attempt, OfferedRing, PeerState};
+use crate::watcher::{Watched, Watcher};
 
 /// How long the listener is not watched when a connection can't be accepted, for want of
 /// descriptors for instance.

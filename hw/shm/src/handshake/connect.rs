@@ -4,6 +4,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shortage};
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::socket;
+
 use super::establish::{Rejection, check_user, establish, shortage_of, verify};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
@@ -11,9 +15,6 @@ use crate::connections::Connections;
 use crate::name::ShmName;
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
 use crate::watcher::Watched;
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shortage};
-use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::socket;
 
 /// Time until the next attempt, after one that may succeed later.
 const RETRY_DELAY: Duration = Duration::from_millis(1);

@@ -5,6 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode, Shortage};
+use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::socket::{Credentials, Packet};
+use tagmatch_os::{process, socket};
+
 use super::local::LocalEnd;
 use super::packet::{Hello, OfferedMemory, Refusal};
 use crate::config::ReadPolicy;
@@ -19,11 +25,6 @@ use crate::processes::{PeerProcess, ProcessId};
 use crate::ring::{Consumer, Producer, Ring};
 use crate::streaming;
 use crate::watcher::Watched;
-use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode, Shortage};
-use tagmatch_os::memory::SealedMemory;
-use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::socket::{Credentials, Packet};
-use tagmatch_os::{process, socket};
 
 /// Reads of a nonce that are timed. The shortest one counts, since others may be interrupted.
 const TIMED_READS: u32 = 3;

@@ -4,6 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use tagmatch_device::contents::route;
+use tagmatch_device::{Address, DeviceError, InCall, Limits, Network};
+use tagmatch_os::memory::{self, SealedMemory};
+use tagmatch_os::{process, socket};
+
 use super::packet::{Hello, Nonce, OfferedMemory};
 use crate::arena::Arena;
 use crate::config::{ReadPolicy, ShmConfig};
@@ -12,10 +17,6 @@ use crate::inboxes::Inboxes;
 use crate::name::ShmName;
 use crate::peers::OfferedRing;
 use crate::ring::{Geometry, Ring};
-use tagmatch_device::contents::route;
-use tagmatch_device::{Address, DeviceError, InCall, Limits, Network};
-use tagmatch_os::memory::{self, SealedMemory};
-use tagmatch_os::{process, socket};
 
 /// This worker's own end of its connections: its address, settings, doorbell and nonce.
 pub(crate) struct LocalEnd {

@@ -1,11 +1,12 @@
 //! The packets of the handshake, as bytes.
 
+use tagmatch_device::Address;
+use tagmatch_device::bytes::{array_at, u32_at, u64_at};
+
 use crate::arena::Arena;
 use crate::doorbell::DoorbellBit;
 use crate::name::VERSION;
 use crate::ring::Geometry;
-use tagmatch_device::Address;
-use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 
 /// Random bytes at a known address in the sender's memory. A peer that can read them can read the
 /// memory.

@@ -4,11 +4,12 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use tagmatch_device::Bytes;
+
 use super::geometry::Progress;
 use super::memory::Ring;
 use super::slot::{self, Bounds, INLINE_BYTES, MessageShape, Meta, Slot};
 use crate::sync::fence;
-use tagmatch_device::Bytes;
 
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {

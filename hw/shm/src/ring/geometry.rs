@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::slot::Slot;
 use tagmatch_device::Outgoing;
+
+use super::slot::Slot;
 
 /// The size of a ring: the number of slots and the number of spill bytes. Both are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,13 @@
 
 use std::ptr::NonNull;
 
+use tagmatch_os::memory::Mapping;
+
 use super::geometry::Geometry;
 use super::slot::Slot;
 #[cfg(not(all(loom, test)))]
 use crate::hints;
 use crate::sync::{AtomicU32, AtomicU64};
-use tagmatch_os::memory::Mapping;
 
 #[cfg(all(loom, test))]
 pub(crate) use super::model::Ring;

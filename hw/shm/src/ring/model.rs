@@ -1,12 +1,12 @@
 //! The memory of a ring for the model checker: the same parts, made of its atomics.
 
 use loom::cell::UnsafeCell;
+use tagmatch_os::memory::Mapping;
 
 use super::geometry::Geometry;
 use super::memory::{Header, Padded};
 use super::slot::Slot;
 use crate::sync::{AtomicU32, AtomicU64, Body};
-use tagmatch_os::memory::Mapping;
 
 const LINE_BYTES: usize = 64;
 

@@ -4,14 +4,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use tagmatch_device::Outgoing;
+use tagmatch_device::copy::copy_small;
+
 use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
 use crate::doorbell::SleepAnnounced;
 use crate::streaming::{self, Way, Writing};
 use crate::sync::{fence, light_fence};
-use tagmatch_device::Outgoing;
-use tagmatch_device::copy::copy_small;
 
 /// Why a message was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! A slot of a ring, and the check of its first word.
 
-use crate::sync::{AtomicU64, Body};
 use tagmatch_device::Bytes;
+
+use crate::sync::{AtomicU64, Body};
 
 pub(crate) use crate::sync::INLINE_BYTES;
 

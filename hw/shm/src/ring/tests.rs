@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
+use tagmatch_os::memory::Mapping;
 
 use super::geometry::Progress;
 use super::producer::check_progress;
 use super::{Consumer, Geometry, Producer, PushError, Ring};
-use tagmatch_os::memory::Mapping;
 
 const MESSAGE_MAX: u32 = 2048;
 

@@ -42,10 +42,11 @@ mod name;
 mod restate;
 
 use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use tagmatch_os::memory::SealedMemory;
 
 use memory::{Memory, Place};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use tagmatch_os::memory::SealedMemory;
 
 pub use name::{NAME_BYTES, SegmentName};
 

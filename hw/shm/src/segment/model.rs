@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
+use tagmatch_os::memory::Mapping;
 
 use super::memory::{AREAS, Place, SLOTS, Slot};
 use super::{Published, Segment, Stamp};
 use crate::sync::AtomicU64;
-use tagmatch_os::memory::Mapping;
 
 /// Contents in the model are one byte.
 struct Member {

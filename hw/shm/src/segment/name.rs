@@ -9,12 +9,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sync::AtomicU64;
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::process::Pid;
 use tagmatch_os::random;
 
 use super::memory::TOKEN_BYTES;
+use crate::sync::AtomicU64;
 
 /// The length of a name in bytes.
 pub const NAME_BYTES: usize = 8 + TOKEN_BYTES;

@@ -1,10 +1,9 @@
 //! All figures by distance, as JSON.
 
 use serde_json::{Map, Value, json};
-
-use super::aims::aims;
 use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
+use super::aims::aims;
 use super::record::{Distance, Record, Sample};
 use super::rows::{OURS, Row, Stat, rows};
 use super::table::floor_ns;

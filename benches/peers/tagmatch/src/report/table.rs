@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::aims::{Aim, By, aims};
 use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
+use super::aims::{Aim, By, aims};
 use super::record::{Distance, Record};
 use super::rows::{
     Cell, FLOOR, GROUPS, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row,
