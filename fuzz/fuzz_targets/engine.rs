@@ -6,7 +6,7 @@ mod wire;
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{SendMode, Started};
+use tagmatch_fallback::{MatchEngine, SendMode, Started};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{config, forge, kill, meet, nodes, settle};
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
                 begin(n[0].receive(&pattern, Buffer::zeroed(size)).into());
             }
             _ => {
-                let taken = n[0].matched_probe(&Pattern::new(tag, TagMask::ANY));
+                let taken = n[0].matched_probe(&Pattern::new(tag, TagMask::ANY)).unwrap();
                 if let Some((message, _)) = taken {
                     begin(n[0].receive_message(message, Buffer::zeroed(size)).into());
                 }
