@@ -1,6 +1,7 @@
 //! What the tests of several crates share. Nothing here is shipped: crates use it as a
 //! dev-dependency, without a version, and the simulator as a dependency.
 //!
+//! - [`contract`] has the tests of all devices: what each device promises.
 //! - [`device`] is for the tests of devices: owned events, and other processes.
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
 //! - [`process`] sends signals, and raises the limit on descriptors.
@@ -8,6 +9,7 @@
 //! - [`tagtrace`] has random matching histories, and the record that their replay must write.
 #![forbid(unsafe_code)]
 
+pub mod contract;
 pub mod device;
 pub mod oracle;
 pub mod process;

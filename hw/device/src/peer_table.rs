@@ -5,13 +5,21 @@ use std::collections::HashMap;
 use crate::{Address, DeviceError, PeerId, PeerNumbers};
 
 /// The states that a device has for a peer.
-pub trait PeerState {
+pub trait PeerState: Sized {
+    /// A connection to a peer that is up.
+    type Connection;
+    /// The attempts to connect to a peer.
+    type Connecting;
     /// The state of a peer that is down.
     fn down() -> Self;
     /// Whether the peer is down.
     fn is_down(&self) -> bool;
     /// Whether the device tries to connect to the peer.
     fn is_connecting(&self) -> bool;
+    /// The connection, if the peer is up.
+    fn connection_mut(&mut self) -> Option<&mut Self::Connection>;
+    /// The attempts, if the device tries to connect to the peer.
+    fn connecting_mut(&mut self) -> Option<&mut Self::Connecting>;
 }
 
 #[derive(Debug)]
@@ -138,6 +146,17 @@ impl<S: PeerState> PeerTable<S> {
     #[inline]
     pub fn state_mut(&mut self, peer: PeerId) -> Option<&mut S> {
         Some(&mut self.entry_mut(peer)?.state)
+    }
+
+    /// The connection to a peer that is up.
+    #[inline]
+    pub fn connection_mut(&mut self, peer: PeerId) -> Option<&mut S::Connection> {
+        self.state_mut(peer)?.connection_mut()
+    }
+
+    /// The attempts to connect to a peer, while they are under way.
+    pub fn connecting_mut(&mut self, peer: PeerId) -> Option<&mut S::Connecting> {
+        self.state_mut(peer)?.connecting_mut()
     }
 
     /// As [`PeerTable::state_mut`], for a message to a peer that is not forgotten: the engine has

@@ -145,7 +145,8 @@ impl Drop for Shm {
         // All sockets are shut down before any buffer is dropped, and all generations end: a peer
         // that has read a buffer checks afterwards that the one or the other has not happened.
         self.acceptor.shut_down();
-        for connection in self.connections.peers.connections() {
+        let states = self.connections.peers.states();
+        for connection in states.filter_map(|(_, state)| state.connection()) {
             self.connections.reads.end_generation(connection);
             if let Some(socket) = &connection.socket {
                 socket::send_bye(socket);

@@ -1,10 +1,9 @@
 //! The table of peers, and the states of a peer.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tagmatch_device::{DownReason, PeerId, PeerTable, Shortage};
+use tagmatch_device::{DownReason, PeerTable, Shortage};
 use tagmatch_os::memory::SealedMemory;
 use tagmatch_os::peer_socket::PeerSocket;
 
@@ -62,6 +61,9 @@ pub(crate) struct OfferedRing {
 }
 
 impl tagmatch_device::PeerState for PeerState {
+    type Connection = Connection;
+    type Connecting = Connecting;
+
     fn down() -> Self {
         PeerState::Down
     }
@@ -73,50 +75,32 @@ impl tagmatch_device::PeerState for PeerState {
     fn is_connecting(&self) -> bool {
         matches!(self, PeerState::Connecting(_))
     }
-}
 
-/// All peers, and what belongs to the states of some.
-#[derive(Default)]
-pub(crate) struct Peers(PeerTable<PeerState>);
-
-impl Deref for Peers {
-    type Target = PeerTable<PeerState>;
-
-    #[inline(always)]
-    fn deref(&self) -> &PeerTable<PeerState> {
-        &self.0
-    }
-}
-
-impl DerefMut for Peers {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut PeerTable<PeerState> {
-        &mut self.0
-    }
-}
-
-impl Peers {
-    /// The connection to a peer that is up.
     #[inline]
-    pub(crate) fn connection_mut(&mut self, peer: PeerId) -> Option<&mut Connection> {
-        match self.state_mut(peer)? {
+    fn connection_mut(&mut self) -> Option<&mut Connection> {
+        match self {
             PeerState::Up(connection) => Some(connection),
             _ => None,
         }
     }
 
-    pub(crate) fn connecting_mut(&mut self, peer: PeerId) -> Option<&mut Connecting> {
-        match self.state_mut(peer)? {
+    fn connecting_mut(&mut self) -> Option<&mut Connecting> {
+        match self {
             PeerState::Connecting(connecting) => Some(connecting),
             _ => None,
         }
     }
+}
 
-    /// The connections to peers that are up or draining.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.states().filter_map(|(_, state)| match state {
-            PeerState::Up(connection) | PeerState::Draining(connection, _) => Some(&**connection),
+/// All peers, and what belongs to the states of some.
+pub(crate) type Peers = PeerTable<PeerState>;
+
+impl PeerState {
+    /// The connection to a peer that is up or draining.
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        match self {
+            PeerState::Up(connection) | PeerState::Draining(connection, _) => Some(connection),
             _ => None,
-        })
+        }
     }
 }

@@ -187,7 +187,7 @@ impl Tcp {
         let Some(peer) = self.peers.find(address) else {
             return if self.peers.is_full() { Err(Refusal::Full) } else { Ok(None) };
         };
-        let Some(attempt) = self.peers.attempt_mut(peer) else { return Err(Refusal::Known) };
+        let Some(attempt) = self.peers.connecting_mut(peer) else { return Err(Refusal::Known) };
         if is_smaller && attempt.caller.as_ref().is_some_and(Caller::has_asked) {
             return Err(Refusal::Crossed);
         }

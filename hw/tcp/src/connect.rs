@@ -73,7 +73,7 @@ impl Tcp {
         let address = self.peers.address(peer).expected("the peer has an address");
         let Some(address) = address else { return };
         let Ok(parsed) = TcpAddress::parse(&address) else { return };
-        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
         let Some(attempt) = attempt else { return };
         loop {
             let Some(host) = parsed.hosts.get(attempt.way) else {
@@ -124,7 +124,7 @@ impl Tcp {
 
     /// Reports that no host of a peer can be reached, or what the last one did wrong.
     fn give_up(&mut self, peer: PeerId) {
-        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
         let Some(attempt) = attempt else { return };
         let reason = match attempt.wrong {
             Some(what) => DownReason::Misbehaved { what },
@@ -137,7 +137,7 @@ impl Tcp {
     /// Takes the handshake back, and goes on with the next host, or with this one later.
     fn next_way(&mut self, peer: PeerId, way_step: usize, delay: Duration) {
         let now = self.clock.time();
-        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
         let Some(attempt) = attempt else { return };
         if let Some(caller) = attempt.caller.take() {
             self.epoll.forget(caller.talk.socket());
@@ -155,7 +155,7 @@ impl Tcp {
         let wanted = self.peers.address(peer).expected("the peer has an address");
         let Some(wanted) = wanted else { return };
         let message_max = self.config.message_max;
-        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
         let Some(attempt) = attempt else { return };
         let Some(caller) = &mut attempt.caller else { return };
         match caller.advance(&self.secret, &wanted, message_max) {
@@ -222,7 +222,7 @@ impl Tcp {
 
     fn tend_attempt(&mut self, peer: PeerId) {
         let now = self.clock.time();
-        let attempt = self.peers.attempt_mut(peer).expected("the peer is being connected");
+        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
         let Some(attempt) = attempt else { return };
         let is_late = attempt.deadline <= now;
         let Some(caller) = &attempt.caller else {

@@ -128,7 +128,9 @@ impl Tcp {
         if reason == DownReason::Disconnected && !connection.is_broken {
             let until = self.clock.time() + self.config.leave_timeout;
             self.enter_leaving(Leaving::new(peer, connection, until));
-        } else if !has_taken && let Some(lost) = self.peers.lost_mut(peer) {
+        } else if !has_taken
+            && let Some(lost) = self.peers.state_mut(peer).and_then(PeerState::lost_mut)
+        {
             *lost = unacknowledged;
         }
     }
@@ -173,7 +175,7 @@ impl Tcp {
             self.await_acknowledgements();
             return Flush::Pending { messages };
         }
-        match self.peers.lost_mut(peer).copied().unwrap_or(0) {
+        match self.peers.state_mut(peer).and_then(PeerState::lost_mut).copied().unwrap_or(0) {
             0 => Flush::Done,
             messages => Flush::Lost { messages },
         }

@@ -11,6 +11,7 @@ use tagmatch_os::sleep::sleep_until_readable;
 use super::device::Tcp;
 use super::leaving::{Leaving, State};
 use super::numbers::Watched;
+use super::peers::PeerState;
 
 /// How often acknowledgements are looked for while the device is dropped: nothing reports them.
 const LOOK_TIME: Duration = Duration::from_millis(1);
@@ -73,7 +74,7 @@ impl Tcp {
     /// Notes the messages that may not have reached the peer.
     fn count_lost(&mut self, leaving: &Leaving) {
         if !leaving.is_acknowledged()
-            && let Some(lost) = self.peers.lost_mut(leaving.peer)
+            && let Some(lost) = self.peers.state_mut(leaving.peer).and_then(PeerState::lost_mut)
         {
             *lost = leaving.messages;
         }
@@ -101,7 +102,8 @@ impl Tcp {
     pub(crate) fn leave_all(&mut self) {
         self.listeners.close(&self.epoll);
         self.drop_pending();
-        for peer in self.peers.up() {
+        let up = self.peers.states().filter(|(_, state)| matches!(state, PeerState::Up(_)));
+        for peer in up.map(|(peer, _)| peer).collect::<Vec<_>>() {
             self.leave_peer(peer);
         }
         self.timer.set(None);

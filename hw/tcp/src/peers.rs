@@ -1,9 +1,8 @@
 //! The table of peers, and the states of a peer.
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use tagmatch_device::{PeerId, PeerTable};
+use tagmatch_device::PeerTable;
 
 use super::connection::Connection;
 use super::handshake::Caller;
@@ -54,6 +53,9 @@ pub(crate) struct Attempt {
 }
 
 impl tagmatch_device::PeerState for PeerState {
+    type Connection = Connection;
+    type Connecting = Attempt;
+
     fn down() -> Self {
         PeerState::Down { lost: 0 }
     }
@@ -65,54 +67,30 @@ impl tagmatch_device::PeerState for PeerState {
     fn is_connecting(&self) -> bool {
         matches!(self, PeerState::Connecting(_))
     }
-}
 
-/// All peers, and what belongs to the states of some.
-#[derive(Default)]
-pub(crate) struct Peers(PeerTable<PeerState>);
-
-impl Deref for Peers {
-    type Target = PeerTable<PeerState>;
-
-    #[inline(always)]
-    fn deref(&self) -> &PeerTable<PeerState> {
-        &self.0
-    }
-}
-
-impl DerefMut for Peers {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut PeerTable<PeerState> {
-        &mut self.0
-    }
-}
-
-impl Peers {
-    /// The connection to a peer that is up.
     #[inline]
-    pub(crate) fn connection_mut(&mut self, peer: PeerId) -> Option<&mut Connection> {
-        match self.state_mut(peer)? {
+    fn connection_mut(&mut self) -> Option<&mut Connection> {
+        match self {
             PeerState::Up(connection) => Some(connection),
             _ => None,
         }
     }
 
-    pub(crate) fn attempt_mut(&mut self, peer: PeerId) -> Option<&mut Attempt> {
-        match self.state_mut(peer)? {
-            PeerState::Connecting(attempt) => Some(attempt),
+    fn connecting_mut(&mut self) -> Option<&mut Attempt> {
+        match self {
+            PeerState::Connecting(connecting) => Some(connecting),
             _ => None,
         }
     }
+}
 
-    /// The peers that are up, the worker itself aside.
-    pub(crate) fn up(&self) -> Vec<PeerId> {
-        let up = self.states().filter(|(_, state)| matches!(state, PeerState::Up(_)));
-        up.map(|(peer, _)| peer).collect()
-    }
+/// All peers, and what belongs to the states of some.
+pub(crate) type Peers = PeerTable<PeerState>;
 
+impl PeerState {
     /// Messages that may not have reached a peer that is down.
-    pub(crate) fn lost_mut(&mut self, peer: PeerId) -> Option<&mut usize> {
-        match self.state_mut(peer)? {
+    pub(crate) fn lost_mut(&mut self) -> Option<&mut usize> {
+        match self {
             PeerState::Down { lost } => Some(lost),
             _ => None,
         }
