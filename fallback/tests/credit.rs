@@ -3,8 +3,9 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Amount, CreditConfig, CreditNow, EngineConfig, Fault, SendMode};
+use tagmatch_fallback::{
+    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, SendMode,
+};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{Node, config, kill, meet, nodes, settle};

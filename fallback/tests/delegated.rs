@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Address, Buffer, Flush, PeerId};
 use tagmatch_fallback::{
-    Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status, Unsent, WhyUnsent,
+    Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, SendMode, Started, Status,
+    Unsent, WhyUnsent,
 };
-use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use memory::{Memory, TOO_WIDE, World};

@@ -9,9 +9,9 @@ use tagmatch_device::{
 };
 use tagmatch_fallback::wire::{AppCtx, Control, Opcode, Tmh};
 use tagmatch_fallback::{
-    Amount, CreditConfig, Engine, EngineConfig, Fault, PeerFault, Posted, SendMode, Started,
+    Amount, CreditConfig, Engine, EngineConfig, Fault, FlushEngine, MatchEngine, PeerFault, Posted,
+    SendMode, Started,
 };
-use tagmatch_fallback::{FlushEngine, MatchEngine};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 const REMEMBERED: usize = 4;

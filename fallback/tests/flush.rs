@@ -4,8 +4,9 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::{FlushEngine, MatchEngine};
-use tagmatch_fallback::{Flushing, PeerFault, SendMode, Unsent, WhyUnsent};
+use tagmatch_fallback::{
+    FlushEngine, Flushing, MatchEngine, PeerFault, SendMode, Unsent, WhyUnsent,
+};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use wire::{Node, config, kill, meet, nodes, settle};

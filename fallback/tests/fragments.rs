@@ -6,9 +6,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::wire::{Fragment, WireError};
-use tagmatch_fallback::{EngineConfig, Fault, PeerFault, RequestId, SendMode, Started, Status};
+use tagmatch_fallback::{
+    EngineConfig, Fault, MatchEngine, PeerFault, RequestId, SendMode, Started, Status,
+};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{Net, Node, config, forge, kill, meet, nodes, settle};

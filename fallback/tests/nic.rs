@@ -3,10 +3,9 @@
 mod wire;
 
 use tagmatch_device::{Device, PeerId, RemoteSpan};
-use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::wire::{AppCtx, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
-    Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,
+    Completion, Engine, EngineConfig, Fault, MatchEngine, PeerFault, RequestId, SendMode, Started,
 };
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};

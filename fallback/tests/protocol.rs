@@ -5,10 +5,10 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId, RemoteSpan};
-use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::wire::{AppCtx, Control, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
-    Completion, EngineConfig, Fault, PeerFault, Refused, RequestId, SendMode, Started, Status,
+    Completion, EngineConfig, Fault, MatchEngine, PeerFault, Refused, RequestId, SendMode, Started,
+    Status,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 

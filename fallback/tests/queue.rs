@@ -3,8 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{End, EndList, SendMode, Started, Status};
+use tagmatch_fallback::{End, EndList, MatchEngine, SendMode, Started, Status};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use wire::{Node, config, meet, nodes, settle};

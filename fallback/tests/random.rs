@@ -9,8 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use tagmatch_device::{Buffer, Device, PeerId};
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Completion, Fault, MessageId, RequestId, SendMode, Started};
+use tagmatch_fallback::{Completion, Fault, MatchEngine, MessageId, RequestId, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 

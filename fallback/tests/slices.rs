@@ -9,9 +9,8 @@ use std::rc::Rc;
 
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Buffer, Device, PeerId};
-use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{
-    Completion, Delegated, Engine, Fault, RequestId, SendMode, Started, Status,
+    Completion, Delegated, Engine, Fault, MatchEngine, RequestId, SendMode, Started, Status,
 };
 use tagmatch_model::{Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};

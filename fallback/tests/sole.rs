@@ -7,8 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tagmatch_device::PeerId;
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Fault, PeerFault, RequestId, SendMode, Started};
+use tagmatch_fallback::{Fault, MatchEngine, PeerFault, RequestId, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 

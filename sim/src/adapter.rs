@@ -23,21 +23,24 @@ pub trait Adapter {
     ///
     /// # Errors
     /// The device can't be made. The run fails.
-    fn further_device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
+    fn further_device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError> {
+        self.device(wire, seed)
+    }
 
     /// Whether software decides each match, when a message arrives or a receive is posted. Then the
     /// oracle predicts each match. Where a NIC decides, the oracle checks only the rules of order.
     fn software_decides(&self) -> bool;
 
-    /// Whether the device has no event that a later poll would report. A run is settled only when
-    /// all devices are idle.
-    fn is_idle(&self, device: &Self::Device) -> bool;
-
     /// Whether the device may disconnect from a peer by itself.
-    fn may_break(&self) -> bool;
+    fn may_break(&self) -> bool {
+        false
+    }
 
     /// A rule of the device that its host has broken.
-    fn fault(&self, device: &Self::Device) -> Option<String>;
+    fn fault(&self, device: &Self::Device) -> Option<String> {
+        let _ = device;
+        None
+    }
 }
 
 /// Engines on bare wires.
@@ -51,24 +54,8 @@ impl Adapter for Bare {
         Ok(wire)
     }
 
-    fn further_device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
-        Ok(wire)
-    }
-
     fn software_decides(&self) -> bool {
         true
-    }
-
-    fn is_idle(&self, _: &Wire) -> bool {
-        true
-    }
-
-    fn may_break(&self) -> bool {
-        false
-    }
-
-    fn fault(&self, _: &Wire) -> Option<String> {
-        None
     }
 }
 
@@ -130,10 +117,6 @@ impl Adapter for ModelNic {
         false
     }
 
-    fn is_idle(&self, device: &Model<Wire>) -> bool {
-        !device.has_work()
-    }
-
     fn may_break(&self) -> bool {
         self.fails
     }
@@ -167,16 +150,8 @@ where
         Routed::sleepless(wire, networks)
     }
 
-    fn further_device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError> {
-        self.device(wire, seed)
-    }
-
     fn software_decides(&self) -> bool {
         self.0.software_decides()
-    }
-
-    fn is_idle(&self, device: &Self::Device) -> bool {
-        !device.has_work()
     }
 
     fn may_break(&self) -> bool {

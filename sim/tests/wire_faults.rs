@@ -14,24 +14,8 @@ impl Adapter for Unpredicted {
         Ok(wire)
     }
 
-    fn further_device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
-        Ok(wire)
-    }
-
     fn software_decides(&self) -> bool {
         false
-    }
-
-    fn is_idle(&self, _: &Wire) -> bool {
-        true
-    }
-
-    fn may_break(&self) -> bool {
-        false
-    }
-
-    fn fault(&self, _: &Wire) -> Option<String> {
-        None
     }
 }
 

@@ -10,8 +10,7 @@ use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Flush,
     Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
+use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig, MatchEngine};
 use tagmatch_soft::TagLayout;
 
 /// Bytes and immediate data of a message under way.

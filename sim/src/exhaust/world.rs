@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use tagmatch_device::tm::{Opcode, Tmh};
 use tagmatch_device::{Buffer, DeviceError, Network, PeerId};
-use tagmatch_fallback::MatchEngine;
 use tagmatch_fallback::{
-    self as fallback, Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId,
+    self as fallback, Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, MatchEngine,
+    RequestId,
 };
 use tagmatch_model::{Handle, Knobs, Model, ModelConfig, Nic, NicStep};
 use tagmatch_routed::Routed;

@@ -1,8 +1,7 @@
 //! The API calls of a program.
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
+use tagmatch_fallback::{Fault, MatchEngine, MessageId, RequestId, SendMode, Started, Status};
 use tagmatch_soft::{Tag, TagLayout};
 
 use super::World;

@@ -1,8 +1,7 @@
 //! The results of requests.
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Completion, Fault, RequestId, Status};
+use tagmatch_fallback::{Completion, Fault, MatchEngine, RequestId, Status};
 
 use super::World;
 use super::calls::joined;

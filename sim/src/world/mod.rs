@@ -9,8 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tagmatch_device::PeerId;
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Engine, PeerFault, RequestId};
+use tagmatch_fallback::{Engine, MatchEngine, PeerFault, RequestId};
 use tagmatch_model::{QUEUE_PAIR_FAILED, READ_FAILED};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::random::{Random, mix};

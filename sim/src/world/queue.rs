@@ -1,8 +1,7 @@
 //! The completion queue: queued operations and events of peers, each told once.
 
 use tagmatch_device::PeerId;
-use tagmatch_fallback::MatchEngine;
-use tagmatch_fallback::{Completion, End, RequestId};
+use tagmatch_fallback::{Completion, End, MatchEngine, RequestId};
 
 use super::World;
 use crate::adapter::Adapter;

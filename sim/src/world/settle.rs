@@ -1,7 +1,7 @@
 //! Workers that come and go, and points at which all workers settle.
 
-use tagmatch_fallback::{Amount, CreditNow, RequestId};
-use tagmatch_fallback::{FlushEngine, MatchEngine};
+use tagmatch_device::Device;
+use tagmatch_fallback::{Amount, CreditNow, FlushEngine, MatchEngine, RequestId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::World;
@@ -108,7 +108,7 @@ impl<A: Adapter> World<'_, A> {
 
     fn is_idle(&self) -> bool {
         let mut engines = self.workers.iter().filter_map(|worker| worker.engine.as_ref());
-        engines.all(|engine| self.adapter.is_idle(engine.device()))
+        engines.all(|engine| !engine.device().has_work())
     }
 
     fn turn(&mut self, at: usize) -> Result<usize, crate::Violation> {
