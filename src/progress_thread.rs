@@ -120,7 +120,7 @@ mod tests {
 
     type Receive = std::pin::Pin<Box<crate::Request<crate::Received, Shared>>>;
 
-    /// A receive whose end wakes what the closure is.
+    /// A receive. The closure is called when the receive ends.
     fn watched(
         worker: &SharedWorker,
         tag: u64,

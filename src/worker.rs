@@ -66,7 +66,7 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// - [`close`](Self::close) ends a worker and tells what was lost.
 ///
 /// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It
-/// may drop it, and what belongs to it, which does nothing, or call exec.
+/// may drop it, and whatever belongs to it; that does nothing. It may also call exec.
 ///
 /// ```
 /// use tagmatch::{Config, Match, Tag, Worker};

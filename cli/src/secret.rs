@@ -15,7 +15,7 @@ use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use tagmatch_secret::{End, Greeting, Role, SECRET, SECRET_FILE, Secret};
+use tagmatch_secret::{Greeting, ProofEnd, Role, SECRET, SECRET_FILE, Secret};
 
 use crate::spec::DeviceArg;
 
@@ -171,7 +171,7 @@ fn hello() -> Result<[u8; HELLO_BYTES], Unproved> {
 }
 
 fn greeting<'a>(client: &'a [u8; HELLO_BYTES], server: &'a [u8; HELLO_BYTES]) -> Greeting<'a> {
-    let end = |hello: &'a [u8; HELLO_BYTES]| End {
+    let end = |hello: &'a [u8; HELLO_BYTES]| ProofEnd {
         nonce: hello.last_chunk().unwrap_or(&[0; 16]),
         address: b"",
     };

@@ -405,7 +405,8 @@ impl Core {
             state.counters.peer_faults += u64::from(fault.is_counted());
         }
         if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
-            // Done last, since the last thing to do is done first.
+            // `todo` is a stack: what is pushed first is done after everything that is pushed
+            // below.
             state.todo.push(Todo::TellDown(id, fault));
             state.decisions.tell(Decision::PeerDown(id, fault));
             state.departed.push(id);

@@ -1,4 +1,4 @@
-//! Telling the room above what an engine has decided, so that it can be logged.
+//! Telling the crate above what an engine has decided, so that it can be logged.
 
 use std::fmt::{self, Debug, Formatter};
 

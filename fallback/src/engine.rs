@@ -401,8 +401,9 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     fn take_event(&mut self, ends: &mut impl EndList) -> bool {
         let event = self.device.poll();
-        // By reference: moving it would cost more than most of what is done with it. A message owns
-        // nothing, nor does none: it is forgotten, so that no destructor is looked for.
+        // Matched by reference, since moving an event would cost more than most of the work that
+        // it causes. A message and `None` own nothing, so they are forgotten: the compiler then
+        // emits no destructor for them.
         match &event {
             Some(Event::Message(incoming)) => {
                 self.core.message(incoming, ends);

@@ -1,6 +1,6 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
-//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a
+//! This crate knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a
 //! NIC match by `tagmatch-shadow` where the device has a list of receives, and moves bytes by a
 //! [`tagmatch_device::Device`]. It never blocks, never reads a clock, never spawns, and takes its
 //! randomness (the seed of the hashes) from outside: with a simulated device the very code that
@@ -18,14 +18,16 @@
 //! | `state` | what `core` and `offload` both work on, and what becomes of a matched message | whether software or a NIC matched it |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `slices` | what is rare about messages of several slices | whose they are |
-//! | `observer`, `decisions` | telling the room above of the lists, and of decisions | who listens |
+//! | `observer`, `decisions` | telling the crate above of the lists, and of decisions | who listens |
 //! | `match_engine`, `flush` | the calls that both engines have | |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
 //! # A message comes
-//! 1. The device hands over its bytes; `wire` checks them. Nonsense breaks with the peer.
-//! 2. It is paid for out of the credits that the peer was granted; more breaks with the peer.
+//! 1. The device hands over its bytes; `wire` checks them. An invalid header ends the connection to
+//!    the peer.
+//! 2. It is paid for out of the credits that the peer was granted; a message beyond them ends the
+//!    connection, too.
 //! 3. The first posted receive that matches takes it. Eager: the bytes are copied into the buffer.
 //!    Rendezvous: what fits is read out of the sender's memory; then a FIN goes back.
 //! 4. No receive: an eager message's bytes go to the store, and the message to the unexpected list.

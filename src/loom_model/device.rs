@@ -171,7 +171,7 @@ impl OtherProcess {
     }
 }
 
-/// That the message is there before one looks for sleepers is checked where the bell is.
+/// That the message is there before one looks for sleepers is checked where the doorbell is.
 fn deliver(way: &Mutex<Way>, signal: &Signal, message: Vec<u8>) {
     let mut way = way.lock().unwrap_or_else(PoisonError::into_inner);
     way.messages.push_back(message);

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tagmatch_secret::{End, Greeting, Role, Secret};
+use tagmatch_secret::{Greeting, ProofEnd, Role, Secret};
 use tagmatch_testkit::process::{Signal, send_signal};
 
 pub(crate) fn command(args: &str) -> Command {
@@ -135,8 +135,8 @@ impl Server {
         stream.write_all(&own).unwrap();
         let mut theirs = [0; 24];
         stream.read_exact(&mut theirs).unwrap();
-        let [caller, listener] =
-            [&own, &theirs].map(|hello| End { nonce: hello.last_chunk().unwrap(), address: b"" });
+        let [caller, listener] = [&own, &theirs]
+            .map(|hello| ProofEnd { nonce: hello.last_chunk().unwrap(), address: b"" });
         let greeting = Greeting { protocol: b"tagperf control 1", caller, listener };
         let secret = Secret::from_bytes(self.secret.as_bytes()).unwrap();
         stream.write_all(&greeting.proof(&secret, Role::Caller)).unwrap();

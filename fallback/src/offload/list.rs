@@ -6,8 +6,9 @@ use tagmatch_shadow::{Op, Refusal};
 use super::state::Offload;
 use crate::state::ProtocolState;
 
-/// Does all that is due on the list. Before anything else happens: removals must reach the NIC
-/// before the count that their messages raise.
+/// Does all that is due on the list. The caller calls this before it takes the next event: the
+/// delete of an entry must reach the NIC before the count of the message that took the entry's
+/// receive.
 #[cold]
 #[inline(never)]
 pub(crate) fn carry_out(offload: &mut Offload, state: &mut ProtocolState, list: &mut dyn TagList) {

@@ -50,7 +50,7 @@ enum MessagePlace {
     Receive(RequestId),
     /// This receive gets it, once its buffer is reclaimed.
     Reclaim { index: u32, slot: u32, handle: u32, why: Why },
-    /// The receive with this index gets it, if the NIC did not match that.
+    /// The receive with this index gets it, unless the NIC has matched that receive already.
     Wait(u32),
     /// It waits behind an earlier message of its sender.
     Behind,

@@ -112,8 +112,8 @@ pub enum End {
 /// What became of an operation at once.
 #[derive(Debug)]
 pub enum Started {
-    /// It is in the engine's table; [`crate::Requests::take`] gives its result once it is over,
-    /// which a receive that found its message waiting is already.
+    /// The operation is in the engine's table. [`crate::Requests::take`] gives its result once it
+    /// is over. A receive whose message was waiting is over already.
     Pending(RequestId),
     /// A send that is complete; its buffer.
     Sent(Buffer),

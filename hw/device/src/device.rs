@@ -28,9 +28,8 @@ pub struct Limits {
     /// Bytes in the largest message that this device *receives*, including the header. Peers learn
     /// it from [`Event::PeerUp`]. It never changes.
     pub message_max: usize,
-    /// Bytes in the largest message to the worker that takes longer to be read than to be sent in
-    /// several messages of the device; 0 if reading is always better, or if the worker doesn't take
-    /// fragments.
+    /// The longest message, in bytes, that arrives sooner in fragments than by a read of the
+    /// sender's memory. 0 if a read is always sooner, or if this worker doesn't take fragments.
     pub fragmented_max: usize,
 }
 

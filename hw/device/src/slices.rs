@@ -23,7 +23,7 @@ unsafe impl LentMemory for Slices {
         (start.unwrap_or(NonNull::dangling()), packed.map_or(0, Buffer::len))
     }
 
-    /// Of packed slices, the device knows the type of the memory that they are packed into.
+    /// Packed slices lie in memory of the device, so the device is given the type of that memory.
     fn as_any(&self) -> &dyn Any {
         self.packed.as_ref().and_then(Buffer::lent_memory).unwrap_or(self)
     }

@@ -29,6 +29,6 @@ mod secret;
 mod source;
 
 pub use error::SecretError;
-pub use proof::{End, Greeting, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, Role};
+pub use proof::{Greeting, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, ProofEnd, Role};
 pub use secret::Secret;
 pub use source::{SECRET, SECRET_FILE};

@@ -33,7 +33,7 @@ pub enum Role {
 
 /// What an end of a connection has said about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End<'a> {
+pub struct ProofEnd<'a> {
     /// Its random bytes.
     pub nonce: &'a Nonce,
     /// The address of its worker, with everything else that the end says before its proof.
@@ -75,12 +75,12 @@ impl Secret {
 /// What both ends have said before they prove that they know the secret.
 ///
 /// ```
-/// use tagmatch_secret::{End, Greeting, Role, Secret};
+/// use tagmatch_secret::{ProofEnd, Greeting, Role, Secret};
 /// let secret = Secret::from_bytes(b"at least sixteen bytes")?;
 /// let greeting = Greeting {
 ///     protocol: b"example 1",
-///     caller: End { nonce: &[1; 16], address: b"one" },
-///     listener: End { nonce: &[2; 16], address: b"two" },
+///     caller: ProofEnd { nonce: &[1; 16], address: b"one" },
+///     listener: ProofEnd { nonce: &[2; 16], address: b"two" },
 /// };
 /// let proof = greeting.proof(&secret, Role::Caller);
 /// assert!(greeting.is_proof(&secret, Role::Caller, &proof));
@@ -92,9 +92,9 @@ pub struct Greeting<'a> {
     /// Names the protocol and its version, so that a proof of one protocol is wrong in another one.
     pub protocol: &'a [u8],
     /// The end that has connected.
-    pub caller: End<'a>,
+    pub caller: ProofEnd<'a>,
     /// The end that has accepted the connection.
-    pub listener: End<'a>,
+    pub listener: ProofEnd<'a>,
 }
 
 impl Greeting<'_> {
@@ -143,8 +143,8 @@ mod tests {
         Secret::from_bytes(&[byte; 16]).unwrap()
     }
 
-    const ONE: End<'_> = End { nonce: &[1; 16], address: b"one" };
-    const TWO: End<'_> = End { nonce: &[2; 16], address: b"two" };
+    const ONE: ProofEnd<'_> = ProofEnd { nonce: &[1; 16], address: b"one" };
+    const TWO: ProofEnd<'_> = ProofEnd { nonce: &[2; 16], address: b"two" };
     const GREETING: Greeting<'_> = Greeting { protocol: b"test", caller: ONE, listener: TWO };
 
     #[test]
@@ -191,18 +191,28 @@ mod tests {
         for (what, other) in [
             (
                 "a later nonce of the listener",
-                Greeting { listener: End { nonce: &nonce, ..TWO }, ..GREETING },
+                Greeting { listener: ProofEnd { nonce: &nonce, ..TWO }, ..GREETING },
             ),
             (
                 "a later nonce of the caller",
-                Greeting { caller: End { nonce: &nonce, ..ONE }, ..GREETING },
+                Greeting { caller: ProofEnd { nonce: &nonce, ..ONE }, ..GREETING },
             ),
-            ("another listener", Greeting { listener: End { address: b"tw2", ..TWO }, ..GREETING }),
-            ("another caller", Greeting { caller: End { address: b"on2", ..ONE }, ..GREETING }),
+            (
+                "another listener",
+                Greeting { listener: ProofEnd { address: b"tw2", ..TWO }, ..GREETING },
+            ),
+            (
+                "another caller",
+                Greeting { caller: ProofEnd { address: b"on2", ..ONE }, ..GREETING },
+            ),
             ("another protocol", Greeting { protocol: b"tesu", ..GREETING }),
             (
                 "bytes moved from one part to the next",
-                Greeting { protocol: b"tes", caller: End { address: b"tone", ..ONE }, ..GREETING },
+                Greeting {
+                    protocol: b"tes",
+                    caller: ProofEnd { address: b"tone", ..ONE },
+                    ..GREETING
+                },
             ),
             ("the ends exchanged", Greeting { caller: TWO, listener: ONE, ..GREETING }),
         ] {

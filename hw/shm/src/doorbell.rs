@@ -208,16 +208,16 @@ mod tests {
 
     #[test]
     fn bits_arrive_and_one_caller_wakes() {
-        let bell = Doorbell::new(Mapping::private(LENGTH_BYTES).unwrap()).unwrap();
+        let doorbell = Doorbell::new(Mapping::private(LENGTH_BYTES).unwrap()).unwrap();
         let bit = DoorbellBit::new(4095).unwrap();
-        assert!(!bell.is_rung() && !bell.ring(bit) && bell.is_rung());
-        let _announced = bell.announce_sleep();
-        assert!(bell.ring(bit) && !bell.ring(bit));
+        assert!(!doorbell.is_rung() && !doorbell.ring(bit) && doorbell.is_rung());
+        let _announced = doorbell.announce_sleep();
+        assert!(doorbell.ring(bit) && !doorbell.ring(bit));
         let mut pending = PendingRings::new();
-        bell.collect(&mut pending);
+        doorbell.collect(&mut pending);
         assert_eq!(pending.next(), Some(bit));
         pending.remove(bit);
-        assert!(pending.is_empty() && pending.next().is_none() && !bell.is_rung());
+        assert!(pending.is_empty() && pending.next().is_none() && !doorbell.is_rung());
         assert!(DoorbellBit::new(4096).is_none() && DoorbellBit::new(u32::MAX).is_none());
     }
 

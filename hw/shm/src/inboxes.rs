@@ -61,7 +61,7 @@ pub(crate) struct Inboxes {
     /// Messages found in hot rings since the other rings had their turn.
     burst: u32,
     pending: PendingRings,
-    bell: Arc<Doorbell>,
+    doorbell: Arc<Doorbell>,
     ticks: u32,
     next_swept: usize,
     /// Peers to wake, because their rings have room again.
@@ -74,7 +74,7 @@ pub(crate) struct Inboxes {
 pub(crate) type Parsed = Result<(PeerId, MessageShape), (PeerId, &'static str)>;
 
 impl Inboxes {
-    pub(crate) fn new(bell: Arc<Doorbell>, capacity: u32, makes_barriers: bool) -> Self {
+    pub(crate) fn new(doorbell: Arc<Doorbell>, capacity: u32, makes_barriers: bool) -> Self {
         Inboxes {
             inboxes: Vec::new(),
             free: (0..capacity).rev().filter_map(DoorbellBit::new).collect(),
@@ -83,7 +83,7 @@ impl Inboxes {
             is_crowded: false,
             burst: 0,
             pending: PendingRings::new(),
-            bell,
+            doorbell,
             ticks: 0,
             next_swept: 0,
             wake: Vec::new(),
@@ -143,7 +143,7 @@ impl Inboxes {
     /// Whether there is no message and no doorbell bit: what most polls find.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
-        let is_calm = self.pending.is_empty() & !self.bell.is_rung();
+        let is_calm = self.pending.is_empty() & !self.doorbell.is_rung();
         is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
@@ -199,8 +199,8 @@ impl Inboxes {
     /// Looks for a message in the rings whose doorbell bits were set.
     #[cold]
     fn find_cold(&mut self) -> Option<Found> {
-        if self.bell.is_rung() {
-            self.bell.collect(&mut self.pending);
+        if self.doorbell.is_rung() {
+            self.doorbell.collect(&mut self.pending);
         }
         while let Some(bit) = self.pending.next() {
             // The bit was cleared before this look, so a message stored after the look sets it
@@ -355,7 +355,7 @@ impl Inboxes {
     /// Announces that this worker sleeps. [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`] must
     /// follow.
     pub(crate) fn announce_sleep(&self) -> SleepAnnounced {
-        self.bell.announce_sleep()
+        self.doorbell.announce_sleep()
     }
 
     /// Makes every ring cold, after the sleep was announced. Returns whether there is nothing to
@@ -382,7 +382,7 @@ impl Inboxes {
                 }
             }
         }
-        let is_quiet = self.pending.is_empty() && !self.bell.is_rung_before_sleep();
+        let is_quiet = self.pending.is_empty() && !self.doorbell.is_rung_before_sleep();
         if !is_quiet {
             self.wake_up();
         }
@@ -391,7 +391,7 @@ impl Inboxes {
 
     /// Withdraws the announcement of [`Inboxes::announce_sleep`].
     pub(crate) fn wake_up(&mut self) {
-        self.bell.end_sleep();
+        self.doorbell.end_sleep();
     }
 
     /// Puts a barrier on this thread, and on every writer that relies on barriers of this process.
@@ -425,9 +425,9 @@ mod tests {
 
     #[test]
     fn a_ring_that_others_keep_cold_gives_all_its_room_back_when_it_is_empty() {
-        let bell =
+        let doorbell =
             Arc::new(Doorbell::new(Mapping::private(doorbell::LENGTH_BYTES).unwrap()).unwrap());
-        let mut inboxes = Inboxes::new(bell.clone(), number(doorbell::BITS), false);
+        let mut inboxes = Inboxes::new(doorbell.clone(), number(doorbell::BITS), false);
         let geometry = Geometry::new(64, 4096).unwrap();
         let mut writers: Vec<Producer> = (0..=HOT_MAX)
             .map(|at| {
@@ -448,7 +448,7 @@ mod tests {
         let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, &0);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
         assert_eq!(push(&mut last), Err(PushError::Full));
-        bell.ring(DoorbellBit::new(number(HOT_MAX)).unwrap());
+        doorbell.ring(DoorbellBit::new(number(HOT_MAX)).unwrap());
         let heard: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
         assert_eq!(heard, [PeerId(number(HOT_MAX)); 2]);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));

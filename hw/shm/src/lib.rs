@@ -85,14 +85,14 @@
 //!
 //! # Decisions
 //! **Idle peers cost nothing.** A few busy rings are polled. All other writers are asked to ring a
-//! bell: one bit in a page that all peers share. The race between "written, no bell wanted" and
-//! "looked, bell wanted now" is closed by membarrier(2) on the reader's side, so a send needs no
-//! fence. Now and then one silent ring is looked at all the same, so no peer can silence another
-//! for good. A sleeper is woken by a byte on the connection's socket, not by an eventfd, because a
-//! hostile owner of an eventfd could make our write to it block. (An eventfd stands in for the
-//! socket that a worker doesn't have to itself.) A writer that waits for room says that it sleeps
-//! before it asks for a wake-up, so a reader wakes only sleepers, and answers each wish once. Loom
-//! checks all of this in the code that ships.
+//! doorbell: one bit in a page that all peers share. The race between "written, no doorbell wanted"
+//! and "looked, doorbell wanted now" is closed by membarrier(2) on the reader's side, so a send
+//! needs no fence. Now and then one silent ring is looked at all the same, so no peer can silence
+//! another for good. A sleeper is woken by a byte on the connection's socket, not by an eventfd,
+//! because a hostile owner of an eventfd could make our write to it block. (An eventfd stands in
+//! for the socket that a worker doesn't have to itself.) A writer that waits for room says that it
+//! sleeps before it asks for a wake-up, so a reader wakes only sleepers, and answers each wish
+//! once. Loom checks all of this in the code that ships.
 //!
 //! **Each reader owns the ring that it reads.** It makes the memory, sealed against shrinking, and
 //! its peer maps it. So every worker decides for itself how much memory a connection may take.

@@ -31,8 +31,8 @@ fn hellos_that_break_rules() {
     let victim = bystanders.victim.address();
     let good = hello(invented(&victim, 1));
     let length = ring_bytes(good.geometry);
-    let (ring, bell) = (memfd(length, SEALS), memfd(DOORBELL_BYTES, SEALS));
-    let fds = [ring.as_raw_fd(), bell.as_raw_fd()];
+    let (ring, doorbell) = (memfd(length, SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let fds = [ring.as_raw_fd(), doorbell.as_raw_fd()];
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = memfd(length, 0);
     let half_sealed = memfd(length, libc::F_SEAL_GROW | libc::F_SEAL_SEAL);

@@ -73,7 +73,7 @@ pub struct Tcp {
     /// A flush waits for acknowledgements, which no descriptor reports.
     pub(crate) awaits_acknowledgements: bool,
     pub(crate) clock: Clock,
-    /// The last look at the clock came after a long time, and nobody was found late at it.
+    /// The clock was last read after a long pause, and nothing was found late at that read.
     pub(crate) hears_first: bool,
     /// Polls so far.
     pub(crate) polls: u32,
@@ -220,7 +220,7 @@ impl Device for Tcp {
         }
         let (out, outbox_max) = (&mut connection.out, self.config.outbox_bytes as usize);
         let had_to_send = out.has_to_send();
-        // The field is borrowed by itself.
+        // A borrow of this field alone, so that `out` stays usable.
         let socket = connection.socket.as_fd();
         match out.send(socket, [header, payload], message.immediate, outbox_max) {
             Ok(()) => {}

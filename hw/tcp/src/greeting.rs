@@ -17,7 +17,7 @@
 
 use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at};
-use tagmatch_secret::{End, Greeting, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, Role, Secret};
+use tagmatch_secret::{Greeting, NONCE_BYTES, Nonce, PROOF_BYTES, Proof, ProofEnd, Role, Secret};
 
 use super::address::{MAGIC, VERSION};
 
@@ -107,8 +107,8 @@ impl Openings {
     fn with<R>(&self, compute: impl FnOnce(Greeting<'_>) -> R) -> R {
         compute(Greeting {
             protocol: PROTOCOL,
-            caller: End { nonce: &self.caller.nonce, address: self.caller.address.as_bytes() },
-            listener: End {
+            caller: ProofEnd { nonce: &self.caller.nonce, address: self.caller.address.as_bytes() },
+            listener: ProofEnd {
                 nonce: &self.listener.nonce,
                 address: self.listener.address.as_bytes(),
             },

@@ -41,7 +41,7 @@ pub(crate) enum State {
 }
 
 impl Leaving {
-    /// Ends a connection. The reads of the peer end, a piece that was begun aside.
+    /// Ends a connection. The peer's reads end, except for a piece that is partly sent.
     pub(crate) fn new(peer: PeerId, mut connection: Connection, until: Duration) -> Self {
         let messages = connection.unacknowledged_messages();
         let (socket, mut out) = connection.into_sending_half();

@@ -32,7 +32,7 @@ use super::datagrams::Received;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, PeerState};
-use super::wire::{Datagram, End, Handshake, Refusal, Signal};
+use super::wire::{Datagram, Handshake, LinkEnd, Refusal, Signal};
 
 /// Time until a request is sent again: at first, and at most.
 const REQUEST_INTERVAL_FIRST: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ impl Verbs {
     ) -> Result<Connecting, DeviceError> {
         let link = self.make_link(to).in_call("make queue pairs")?;
         let psn = u32::from_le_bytes(random().in_call("getrandom")?) & BITS_24;
-        let local_end = End {
+        let local_end = LinkEnd {
             qp_num: link.qp.number(),
             receive_qp_num: link.receive_qp.as_ref().map_or(0, Qp::number),
             psn,
@@ -176,7 +176,7 @@ impl Verbs {
     }
 
     /// Sends a datagram about this side's end to a peer to which a connection is being set up.
-    fn send_end(&mut self, peer: PeerId, handshake: impl Fn(End) -> Handshake) {
+    fn send_end(&mut self, peer: PeerId, handshake: impl Fn(LinkEnd) -> Handshake) {
         if let Some(connecting) = self.peers[peer.index()].state.connecting() {
             let Connecting { to, ah, local_end, .. } = connecting;
             let (to, ah, handshake) = (*to, ah.clone(), handshake(*local_end));
@@ -230,7 +230,7 @@ impl Verbs {
     /// Handles a datagram of a sender that doesn't share this worker's job's secret.
     fn on_unproven(&mut self, from: &VerbsAddress, known: Option<PeerId>, handshake: Handshake) {
         match handshake {
-            Handshake::Request(End { qp_num: to_qp, .. }) => {
+            Handshake::Request(LinkEnd { qp_num: to_qp, .. }) => {
                 if let Some(ah) = self.handle_for_unknown_sender(from) {
                     let answer = Handshake::Refuse { why: Refusal::Unproven, to_qp };
                     self.send_datagram(from, ah, answer);
@@ -257,7 +257,7 @@ impl Verbs {
         from: &VerbsAddress,
         address: &Address,
         known: Option<PeerId>,
-        remote_end: End,
+        remote_end: LinkEnd,
     ) {
         let refuse = |why| Handshake::Refuse { why, to_qp: remote_end.qp_num };
         let answer = match known {
@@ -288,7 +288,7 @@ impl Verbs {
         self.add_connecting(address, connecting).ok()
     }
 
-    fn accept(&mut self, peer: PeerId, remote_end: End) {
+    fn accept(&mut self, peer: PeerId, remote_end: LinkEnd) {
         if self.receive_from(peer, remote_end) {
             let to_qp = remote_end.qp_num;
             self.send_end(peer, |end| Handshake::Accept { end, to_qp });
@@ -297,7 +297,7 @@ impl Verbs {
 
     /// Connects this side's queue pairs to the peer's, so that they receive. Returns `false` if
     /// that fails, or if they are connected to another queue pair already.
-    fn receive_from(&mut self, peer: PeerId, remote_end: End) -> bool {
+    fn receive_from(&mut self, peer: PeerId, remote_end: LinkEnd) -> bool {
         let Some(connecting) = self.peers[peer.index()].state.connecting_mut() else {
             return false;
         };

@@ -8,7 +8,7 @@ use tagmatch_device::{Address, DownReason, PeerId, ReadError};
 use super::address::VerbsAddress;
 use super::link::{Link, Outbox};
 use super::object::Ah;
-use super::wire::End;
+use super::wire::LinkEnd;
 
 /// A peer. The device keeps it, and its number, for its whole life.
 pub(super) struct Peer {
@@ -74,10 +74,10 @@ pub(super) struct Connecting {
     pub(super) to: VerbsAddress,
     pub(super) link: Link,
     /// This side's end, as described to the peer.
-    pub(super) local_end: End,
+    pub(super) local_end: LinkEnd,
     /// The peer's end, once it is known. This side's queue pair is connected to it then, and
     /// receives.
-    pub(super) remote_end: Option<End>,
+    pub(super) remote_end: Option<LinkEnd>,
     /// The address handle for datagrams to the peer.
     pub(super) ah: Arc<Ah>,
     /// Whether the user asked for this connection. Only then is its failure reported.

@@ -10,7 +10,7 @@ use super::config::VerbsConfig;
 use super::context::Context;
 use super::gid::{self, Chosen};
 use super::object::Qp;
-use super::wire::End;
+use super::wire::LinkEnd;
 
 /// A port of an open device.
 pub(super) struct Port {
@@ -113,7 +113,7 @@ impl Port {
         to: &VerbsAddress,
         psn: u32,
         remote_qp_num: u32,
-        remote_end: &End,
+        remote_end: &LinkEnd,
     ) -> io::Result<()> {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_RTR;

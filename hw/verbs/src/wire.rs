@@ -11,7 +11,7 @@ use super::config::MESSAGE_MAX;
 
 /// One end of a connection, as it describes itself to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct LinkEnd {
     /// The number of its sending queue pair.
     pub(super) qp_num: u32,
     /// The number of its receiving queue pair if that is a second one, else 0.
@@ -44,9 +44,9 @@ pub(super) enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
     /// Asks for a connection with this end.
-    Request(End),
+    Request(LinkEnd),
     /// Accepts the request of the queue pair `to_qp`, with this end, which receives already.
-    Accept { end: End, to_qp: u32 },
+    Accept { end: LinkEnd, to_qp: u32 },
     /// Refuses the request of the queue pair `to_qp`.
     Refuse { why: Refusal, to_qp: u32 },
 }
@@ -138,7 +138,7 @@ impl Datagram {
         }
         let number = |at| u32_at(bytes, at);
         let end = || {
-            let end = End {
+            let end = LinkEnd {
                 qp_num: number(END),
                 receive_qp_num: number(END + 20),
                 psn: number(END + 4),
@@ -238,8 +238,8 @@ mod tests {
         Datagram { to: [4; 8], from, handshake }
     }
 
-    const EXAMPLE_END: End =
-        End { qp_num: 1, receive_qp_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
+    const EXAMPLE_END: LinkEnd =
+        LinkEnd { qp_num: 1, receive_qp_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
 
     #[test]
     fn handshakes_round_trip() {
@@ -320,7 +320,7 @@ mod tests {
             ((1 << 20) + 1, false),
             (u32::MAX, false),
         ] {
-            let end = End { message_max, ..EXAMPLE_END };
+            let end = LinkEnd { message_max, ..EXAMPLE_END };
             for handshake in [Handshake::Request(end), Handshake::Accept { end, to_qp: 9 }] {
                 let parsed = Datagram::parse(&example(handshake).emit(None));
                 assert_eq!(parsed.is_some(), is_taken, "{message_max}");

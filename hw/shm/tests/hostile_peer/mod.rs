@@ -271,9 +271,10 @@ impl HostilePeer {
     /// Connects with a hello, with which more descriptors are sent than those of the rings.
     pub fn greet_with(device: &mut Shm, hello: &Hello, more: &[i32]) -> HostilePeer {
         let victim = device.address();
-        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let (ring, doorbell) =
+            (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
         let socket = RawSocket::connect(&victim).unwrap();
-        let fds = [&[ring.as_raw_fd(), bell.as_raw_fd()], more].concat();
+        let fds = [&[ring.as_raw_fd(), doorbell.as_raw_fd()], more].concat();
         socket.send(&hello.emit(), &fds);
         wait_for(&mut [device], "the hostile peer's connection", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
