@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device};
-use tagmatch_secret::{End, Greeting, NONCE_BYTES, Nonce, Proof, Role};
+use tagmatch_secret::{Greeting, NONCE_BYTES, Nonce, Proof, ProofEnd, Role};
 use tagmatch_tcp::{Secret, Tcp};
 
 use super::{PATIENCE, place, poll};
@@ -40,8 +40,8 @@ pub fn proof(secret: &Secret, role: Role, caller: &[u8], listener: &[u8]) -> Pro
         (parse_opening(caller), parse_opening(listener));
     let greeting = Greeting {
         protocol: PROTOCOL,
-        caller: End { nonce: &caller_nonce, address: caller.as_bytes() },
-        listener: End { nonce: &listener_nonce, address: listener.as_bytes() },
+        caller: ProofEnd { nonce: &caller_nonce, address: caller.as_bytes() },
+        listener: ProofEnd { nonce: &listener_nonce, address: listener.as_bytes() },
     };
     greeting.proof(secret, role)
 }
