@@ -13,13 +13,12 @@ const FRAMES_MAX: usize = 1 << 16;
 /// A command to the thread that writes to a helper.
 enum ToWriter {
     Frame(Vec<u8>),
-    /// The helper has said that it is one, of this version.
+    /// The helper has greeted: it speaks this version of the protocol.
     Greeted,
 }
 
-/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames wait
-/// until the helper has greeted: they have the secret, and before the greeting anything may be at
-/// the other end.
+/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames contain
+/// the secret, so they wait until the greeting has shown that a helper is at the other end.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Mutex<Option<SyncSender<ToWriter>>>>);
 

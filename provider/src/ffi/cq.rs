@@ -238,7 +238,7 @@ unsafe extern "C" fn sreadfrom(
         if handle.object.wait == sys::FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM_CALL);
         }
-        // For this condition, the argument is a number of entries in place of a pointer.
+        // For this condition, the pointer is a number of entries.
         let least = if handle.object.by_threshold { condition as usize } else { 1 };
         let least = least.clamp(1, wanted.max(1));
         let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
