@@ -216,7 +216,7 @@ impl Incoming {
         let tells = endpoint.receive_tells(self.flags.unwrap_or(endpoint.opened.receive_flags));
         // SAFETY: the caller's promise.
         let (start, buffer) = unsafe { self.pieces.buffer(true)? };
-        let receive = self.receive(start, buffer.len(), tells);
+        let receive = self.receive(start, buffer.total_len(), tells);
         endpoint.post(sinks, self.pattern, buffer, receive)
     }
 
@@ -255,7 +255,7 @@ impl Incoming {
             // SAFETY: the caller's promise.
             unsafe { self.pieces.buffer(true)? }
         };
-        let receive = self.receive(start, buffer.len(), tells);
+        let receive = self.receive(start, buffer.total_len(), tells);
         endpoint.receive_claimed(sinks, buffer, receive, flags)
     }
 }

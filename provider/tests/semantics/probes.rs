@@ -164,12 +164,12 @@ fn a_claimed_message_can_be_truncated() {
         let world = with_message(length, 5);
         world.endpoint(1).trecvmsg(look_for(5, 1), PEEK | CLAIM).unwrap();
         check(&world, &world.success(1, 1), length, 5);
-        let parts = [Memory::new(30)];
+        let parts = [10, 20].map(Memory::new);
         let claim = Call { parts: &parts, context: 1, ..Call::default() };
         world.endpoint(1).trecvmsg(claim, CLAIM).unwrap();
         let entry = world.failure(1, 1, sys::FI_ETRUNC);
         assert_eq!((entry.length, entry.overflow), (30, length - 30));
-        assert_eq!(parts[0].bytes(), payload(1, length)[..30]);
+        assert_eq!(parts.map(|part| part.bytes()).concat(), payload(1, length)[..30]);
         world.success(0, 10);
         world.expect_silence();
         world.close();

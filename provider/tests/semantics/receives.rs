@@ -44,6 +44,31 @@ fn a_truncated_message_ends_with_all_facts() {
 }
 
 #[test]
+fn a_message_that_is_truncated_in_pieces_fills_all_of_them() {
+    let world = World::new(2);
+    for length in [30, 9000, 400_000] {
+        for is_unexpected in [true, false] {
+            let (from, pieces) = (Memory::of(&payload(3, length)), [10, 0, 10].map(Memory::new));
+            let post = || world.endpoint(1).trecvv(&pieces, 1, 1).unwrap();
+            if !is_unexpected {
+                post();
+            }
+            world.endpoint(0).tsend(from, world.address(1), 1, 2).unwrap();
+            if is_unexpected {
+                world.settle();
+                post();
+            }
+            let entry = world.failure(1, 1, sys::FI_ETRUNC);
+            assert_eq!((entry.length, entry.overflow), (20, length - 20));
+            assert_eq!(pieces.map(|piece| piece.bytes()).concat(), from.bytes()[..20]);
+            world.success(0, 2);
+        }
+    }
+    world.expect_silence();
+    world.close();
+}
+
+#[test]
 fn a_message_may_be_shorter_than_the_buffer() {
     let world = World::new(2);
     for length in [0, 1, 5000, 300_000] {
