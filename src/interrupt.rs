@@ -138,6 +138,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use super::{Blocked, Interrupter};
     use crate::access::Access;
     use crate::awaited::Awaited;
     use crate::wait::{Limit, wait_within};
@@ -165,6 +166,16 @@ mod tests {
         assert!(!interrupter.lock().is_pending, "it was seen");
         assert_eq!(call(None, true), None);
         assert!(!interrupter.lock().is_pending, "it was seen");
+    }
+
+    #[test]
+    fn an_interrupt_meets_all_calls_that_are_blocked_and_no_later_one() {
+        let interrupter = Interrupter::new();
+        let calls = [(); 3].map(|()| interrupter.enter(None));
+        interrupter.interrupt();
+        assert!(calls.iter().all(Blocked::is_interrupted));
+        calls.into_iter().for_each(Blocked::returns_nothing);
+        assert!(!interrupter.enter(None).is_interrupted(), "the interrupt was seen");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which receive or probe gets which message.
 
-use tagmatch::{HwTags, Match, TagMask, Worker};
+use std::sync::Arc;
+
+use tagmatch::{Buffer, Error, Fault, HwTags, Match, TagMask, Worker};
 
 use crate::common::{Ability, config, has};
 use crate::pair::{SIZES, bytes, pair};
@@ -83,6 +85,34 @@ fn matched_messages_are_received_in_any_order() {
     let short = p.ok(first.recv(vec![0; 4]));
     assert!(short.status.truncated);
     p.ok(first_send);
+}
+
+#[test]
+fn the_sender_of_a_message_that_is_dropped_or_whose_receive_is_refused_completes() {
+    let p = pair();
+    for size in SIZES {
+        for drop_how in 0..4 {
+            let send = p.a.send_sync(p.to_b, 1, bytes(size));
+            p.probe(Match::tag(1));
+            let message = p.b.mprobe(Match::tag(1)).unwrap().unwrap();
+            let read_only = || Buffer::from(Arc::<[u8]>::from(vec![0; size]));
+            let error = match drop_how {
+                0 => Some(p.end(message.recv(read_only())).unwrap_err().error),
+                1 => Some(message.recv_queued(read_only(), 1).unwrap_err().error),
+                2 => {
+                    message.discard();
+                    None
+                }
+                _ => {
+                    drop(message);
+                    None
+                }
+            };
+            let is_refusal = |error| matches!(error, Error::Operation(Fault::ReadOnlyBuffer));
+            assert!(error.is_none_or(is_refusal));
+            p.ok(send);
+        }
+    }
 }
 
 #[test]

@@ -140,9 +140,18 @@ fn ends_come_in_the_order_in_which_receives_matched() {
 #[test]
 fn a_cancelled_operation_ends_once_and_its_name_names_nothing_then() {
     let p = pair();
+    // One of these has the number that `receive` has in its own worker.
+    let others: Vec<_> =
+        (0..64).map(|n| p.a.recv_queued(Match::tag(1), vec![0; 9], n).unwrap()).collect();
     let receive = p.b.recv_queued(Match::tag(1), vec![0xee; 9], 1).unwrap();
     assert!(!p.a.cancel_queued(receive), "it belongs to another worker");
     assert!(p.b.cancel_queued(receive));
+    for _ in 0..100 {
+        p.progress();
+    }
+    assert!(has_no_end(&p.a), "a receive of another worker was cancelled");
+    assert!(others.into_iter().all(|other| p.a.cancel_queued(other)));
+    assert!(ended(&p, &p.a, 64).into_values().all(|(result, _)| result.is_err()));
     let (result, buffer) = ended(&p, &p.b, 1).remove(&1).unwrap();
     assert!(matches!(result, Err(Error::Cancelled)));
     assert_eq!(buffer, [0xee; 9]);
