@@ -199,6 +199,21 @@ fn each_attempt_of_a_shrink_has_messages_of_its_own() {
 }
 
 #[test]
+fn failures_are_acknowledged_in_their_order_and_never_taken_back() {
+    let group = Arc::new(Group::new([0, 1, 2, 3].map(ProcessId)));
+    let life = Life::new(IdLayout::BITS_16.world(), 7, &group, 0);
+    assert_eq!((life.acknowledge(1), life.has_news()), (0, false), "there is no failure yet");
+    for rank in [3, 1, 3, 2] {
+        life.fail(rank);
+    }
+    for (count, now) in [(0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (9, 3)] {
+        assert_eq!(life.acknowledge(count), now);
+        assert_eq!(life.acknowledged(), [3, 1, 2][..now as usize]);
+        assert_eq!(life.has_news(), now < 3);
+    }
+}
+
+#[test]
 fn a_message_says_who_is_dead() {
     let said = |kind| {
         let value = Value {

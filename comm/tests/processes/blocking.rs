@@ -76,6 +76,30 @@ fn run_on<A: Access + 'static, N: Net>(
     });
 }
 
+/// A started operation is under way while blocking ones are called, which have to wait for their
+/// turn.
+#[test]
+fn blocking_calls_wait_for_the_operation_that_was_started_before() {
+    run::<Local>(RANKS, |runtime| {
+        let (world, sum) = (runtime.world(), Op::sum::<u64>());
+        let rank = u64::from(world.rank());
+        let total = |value: u64| u64::from(RANKS) * value + (0..u64::from(RANKS)).sum::<u64>();
+        for round in 0..10 {
+            let long: Vec<u64> = (0..30_000).map(|at| rank + round + at).collect();
+            let started = world.allreduce(to_bytes(&long), &sum).start();
+            for turn in 0..20 {
+                let got = world.allreduce(to_bytes(&[rank + turn]), &sum).wait().unwrap();
+                assert_eq!(from_bytes::<u64>(&got), [total(turn)]);
+                let root = u32::try_from(turn).unwrap() % RANKS;
+                let told = world.broadcast(root, to_bytes(&[rank + turn])).wait().unwrap();
+                assert_eq!(from_bytes::<u64>(&told), [u64::from(root) + turn]);
+            }
+            let got = from_bytes::<u64>(&started.wait().unwrap());
+            assert!(got.into_iter().eq((0..30_000).map(|at| total(round + at))));
+        }
+    });
+}
+
 /// A communicator keeps the plan of a call. The plan is right for the next call of the same shape,
 /// and is not used for a call of another shape.
 #[test]

@@ -24,6 +24,40 @@ fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> 
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 
+/// The same result at all members of both groups, also with a process in both of them.
+#[test]
+fn groups_with_a_process_in_common_make_no_intercommunicator() {
+    for seed in 0..10 {
+        let sim = Sim::new(SimConfig { processes: 4, seed, ..SimConfig::default() });
+        let program = |rank: u32| {
+            let runtime = Runtime::new(sim.net(rank), Config::default()).unwrap();
+            async move {
+                let world = runtime.world();
+                // The process 1 is in both groups; the leaders are the processes 0 and 2.
+                let mut attempts = Vec::new();
+                for (ranks, remote) in [([0, 1], 2), ([2, 1], 0)] {
+                    if !ranks.contains(&rank) {
+                        continue;
+                    }
+                    let group = world.group().include(&ranks).unwrap();
+                    let part = world.create_group(&group, remote).await.unwrap();
+                    let peer = (rank != 1).then_some(&world);
+                    let made = part.create_inter(Uniformity::None, 0, peer, remote, 3).start();
+                    attempts.push((part, made));
+                }
+                let mut results = Vec::new();
+                for (_part, made) in attempts {
+                    results.push(made.await.map(drop));
+                }
+                results
+            }
+        };
+        let ran = sim.run((0..4).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let results: Vec<_> = ran.ends.into_iter().flat_map(Option::unwrap).collect();
+        assert_eq!(results, vec![Err(Error::Overlap); 4]);
+    }
+}
+
 #[test]
 fn messages_go_from_one_group_to_the_other() {
     for sizes in SIZES {

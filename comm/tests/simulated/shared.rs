@@ -79,6 +79,29 @@ fn all_operations_give_the_results_of_messages() {
     }
 }
 
+/// The lengths are equal, so only the operation tells that the calls differ.
+#[test]
+fn calls_that_differ_in_their_operation_are_an_error() {
+    for wrong in 0..3u32 {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let (own, sum) = (world.rank(), Op::sum::<u32>());
+            for _ in 0..5 {
+                let data = to_bytes(&[1u32; 3]);
+                let result = if own == wrong {
+                    world.alltoall(data).await
+                } else {
+                    world.allreduce(data, &sum).await
+                };
+                assert!(result.is_err(), "{result:?}");
+                let got = world.allreduce(to_bytes(&[own]), &sum).await.unwrap();
+                assert_eq!(from_bytes::<u32>(&got), [3], "the calls before leave no trace");
+            }
+        };
+        run((3, 3), u64::from(wrong), &[], program).unwrap();
+    }
+}
+
 /// A root that only broadcasts learns from its readers what it may overwrite: they publish nothing.
 #[test]
 fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
