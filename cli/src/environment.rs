@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
+use tagmatch_results::Distance;
 
 use crate::cpus;
-use crate::distance::Distance;
 use crate::spec::PinChoice;
 
 /// Facts about this machine and this run that a reader needs in order to judge the figures.

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, one_line};
+use tagmatch_results::show::one_line;
+
+use crate::failure::Failure;
 use crate::output::is_dash;
 
 /// As many symbolic links as the kernel follows.

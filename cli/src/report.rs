@@ -5,29 +5,23 @@
 //! 2. `begin`, `row` and `end` are called as a test goes on, and print at once.
 //! 3. [`Report::finish`] writes the outputs that need all results.
 
-pub(crate) mod columns;
-mod csv;
-mod osu;
-pub(crate) mod stream;
-mod table;
-
 use serde::Serialize;
+use tagmatch_results::show::one_line;
+use tagmatch_results::{
+    Comparison, Csv, Document, Histogram, Matching, Osu, Row, SavedRun, chart, stream,
+};
 
 use crate::args::{Common, report as args};
-use crate::compare::Comparison;
-use crate::failure::{Failure, one_line};
+use crate::compare::saved_run;
+use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
-use crate::result::{Document, Matching, Row};
-use crate::saved_run::SavedRun;
-use crate::style::Style;
-use crate::{files, plot};
-pub(crate) use table::Table;
+use crate::{files, plot, style};
 
 /// The form in which rows are printed.
 enum Form {
     Table,
-    Csv(csv::Csv),
-    Osu(osu::Osu),
+    Csv(Csv),
+    Osu(Osu),
     Stream,
 }
 
@@ -64,13 +58,13 @@ impl Report {
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
         files::check_distinct(&[], &outputs)?;
         let form = match replaced {
-            Some("--csv") => Form::Csv(csv::Csv::new(common.hw_tags)),
-            Some("--osu") => Form::Osu(osu::Osu::default()),
+            Some("--csv") => Form::Csv(Csv::new(common.hw_tags.to_string())),
+            Some("--osu") => Form::Osu(Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
         };
         let baseline = match &options.baseline {
-            Some(path) => Some((one_line(path.display()), SavedRun::read("--baseline", path)?)),
+            Some(path) => Some((one_line(path.display()), saved_run("--baseline", path)?)),
             None => None,
         };
         let out = Output::stdout();
@@ -132,7 +126,7 @@ impl Report {
 
     /// The lines below a row of the table.
     pub(crate) fn below(&self, row: &Row) -> String {
-        row.histogram.as_ref().map_or_else(String::new, crate::result::Histogram::bars)
+        row.histogram.as_ref().map_or_else(String::new, Histogram::bars)
     }
 
     /// Ends a test.
@@ -170,20 +164,26 @@ impl Report {
             run.add(&value).map_err(Failure::Measurement)?;
         }
         if let Some(out) = &mut self.plot {
-            out.print(&plot::of_run(&run, &plot::command_line()))?;
+            out.print(&chart::of_run(&run, &plot::command_line()))?;
         }
         let Some((name, baseline)) = &self.baseline else {
             return Ok(());
         };
         let names = [name.clone(), "this run".into()];
         let limit = self.fail_if_slower.unwrap_or(0.0);
-        let comparison = Comparison::new(names, baseline, &run, limit)?;
+        let comparison = Comparison::new(names, baseline, &run, limit).map_err(Failure::Usage)?;
         if self.table_is_seen {
-            people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+            people.print(&format!("\n{}", comparison.text(style::stdout())))?;
         } else {
             // Standard output has rows of another form, or JSON, for a program.
-            Output::stderr().optional().print(&comparison.text(Style::stderr()))?;
+            Output::stderr()
+                .optional()
+                .print(&comparison.text(style::style_of(&std::io::stderr())))?;
         }
-        if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }
+        if self.fail_if_slower.is_some() {
+            comparison.judge().map_err(Failure::Measurement)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -9,9 +9,7 @@ pub(crate) mod hw_tags;
 mod limits;
 mod pin;
 
-pub(crate) use case::{
-    Case, Completions, Order, Queue, Traffic, WINDOW_BYTES, WorkerNeeds, default_window, fit,
-};
+pub(crate) use case::{Case, Completions, Order, Queue, Traffic, WorkerNeeds};
 pub(crate) use device::DeviceArg;
 pub(crate) use host::Host;
 pub(crate) use hw_tags::HwTagsArg;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use tagmatch_results::show::show_count;
 
 use crate::spec::Limits;
 use crate::spec::bounds::ITERS_MAX;
-use crate::units::{self, show_count, show_duration};
+use crate::units::{self, show_duration};
 
 /// Time of a row and of its warm-up, unless told.
 const TIME: Duration = Duration::from_millis(500);

@@ -4,29 +4,26 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use tagmatch_results::show::{show_count, show_size};
+use tagmatch_results::{Distance, Document, Histogram, Matching, depth_verdict};
 
 use super::client::{self, Measured};
-use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
 use super::job::Placement;
 use super::peer_process::PeerProcess;
 use super::plan::{Plan, QueueDepths, Test};
 use super::row::row;
 use crate::args::Common;
-use crate::cpus;
 use crate::device::FoundDevice;
-use crate::distance::Distance;
 use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
-use crate::result::{Document, Histogram, Matching};
-use crate::secret;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
-use crate::style::Style;
-use crate::units::{show_count, show_size};
+use crate::units::name;
+use crate::{cpus, distance, secret, style};
 
 /// Large enough for a direct read of the sender's memory. The first message shows whether that
 /// works here.
@@ -188,7 +185,7 @@ impl TestRunner {
     /// The distance of both sides' CPUs. The other side sleeps between two measurements, so its CPU
     /// is free.
     fn distance(&self) -> Option<Distance> {
-        self.cpus.and_then(Distance::probe)
+        self.cpus.and_then(distance::probe)
     }
 
     fn measure(
@@ -215,7 +212,7 @@ impl TestRunner {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
-        let (table, style) = (plan.table(), Style::stdout());
+        let (table, style) = (plan.table(), style::stdout());
         people.print(&style.block(&(self.block(plan) + "#\n")))?;
         people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
@@ -268,7 +265,8 @@ impl TestRunner {
             let distances = before.zip(self.distance());
             row.more.distance_ns =
                 distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
-            row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
+            row.more.queue =
+                plan.queue(at).filter(|_| plan.test == Test::Depth).map(|queue| name(&queue));
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
@@ -290,11 +288,11 @@ impl TestRunner {
         let matched = where_matched(&matched, plan.common.hw_tags);
         people.print(&style.block(&environment::lines(&matched)))?;
         if plan.test == Test::Depth {
-            let said = [("verdict", verdict(&document.results))];
+            let said = [("verdict", depth_verdict(&document.results))];
             people.print(&style.block(&environment::lines(&said)))?;
         }
         if !complete {
-            document.interrupt();
+            document.interrupted = true;
             let (how, short) = match self.failed {
                 Some(_) => ("failed     ", ""),
                 None if rows > 0 => ("interrupted", ", the last of them over less time"),

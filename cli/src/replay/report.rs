@@ -1,6 +1,8 @@
 //! The report of a replay, as text and as JSON.
 
 use serde::Serialize;
+use tagmatch_results::chart::render;
+use tagmatch_results::show::{show_3, show_count};
 use tagmatch_trace::MatchCounts;
 
 use super::chart;
@@ -10,7 +12,6 @@ use super::recording::Recording;
 use super::verdict::TraceVerdict;
 use super::wording::{listed, show_entries};
 use crate::plot;
-use crate::units::{show_3, show_count};
 
 /// Everything that is reported about a trace, in the order of the JSON's keys.
 #[derive(Serialize)]
@@ -69,11 +70,7 @@ impl ReplayReport {
             format!("{}, {} operations", self.trace, show_count(self.facts.operations.total()));
         let command = format!("$ {}", plot::command_line());
         let sentence = self.verdict.verdict.clone();
-        plot::render(
-            &[chart::figure(&self.facts.depth_over_time)],
-            &[trace, command, sentence],
-            &[],
-        )
+        render(&[chart::figure(&self.facts.depth_over_time)], &[trace, command, sentence], &[])
     }
 
     /// The report as text, with a newline at its end.

@@ -1,6 +1,8 @@
 //! The output of rank 0: the facts, each row when it is done, and the JSON.
 
 use serde::Serialize;
+use tagmatch_results::columns::Column;
+use tagmatch_results::{Document, Matching, Row, Table};
 
 use super::ranks::{Ranks, last_barrier};
 use crate::args::{Common, Effort};
@@ -8,11 +10,9 @@ use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::reasons::{list_fault, where_matched};
-use crate::report::columns::Column;
-use crate::report::{Report, Table};
-use crate::result::{Document, Matching, Row};
+use crate::report::Report;
 use crate::spec::HwTagsArg;
-use crate::style::Style;
+use crate::style;
 
 /// The description of a test.
 pub(super) struct TestDescription<'a> {
@@ -94,7 +94,7 @@ impl Rank0Output {
             ("checked", checked.to_owned()),
         ];
         facts.extend(subject.facts.iter().cloned());
-        let style = Style::stdout();
+        let style = style::stdout();
         let block = environment::heading(&subject.title, &facts)
             + &ranks.environment.facts_of_ranks()
             + "#\n";
@@ -133,13 +133,13 @@ impl Rank0Output {
 
     /// The user has interrupted the test.
     pub(super) fn interrupt(&mut self) {
-        self.document.interrupt();
+        self.document.interrupted = true;
     }
 
     /// Prints a row. `matching` has the counts of all ranks.
     pub(super) fn add(&mut self, row: Row, matching: &Matching) -> Result<(), Failure> {
         let lines = self.table.row(&row) + &self.report.below(&row);
-        self.people.print(&Style::stdout().block(&lines))?;
+        self.people.print(&style::stdout().block(&lines))?;
         self.report.row(&self.document, &row, matching)?;
         self.document.add(row, matching);
         Ok(())
@@ -147,13 +147,13 @@ impl Rank0Output {
 
     /// Ends the table and writes all other outputs.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
-        let interrupted = self.document.interrupted();
+        let interrupted = self.document.interrupted;
         let matching = self.document.matching;
         let mut matched = where_matched(&matching, self.document.config.hw_tags);
         matched.extend(without_receives(&matching, self.document.config.by_messages));
-        self.people.print(&Style::stdout().block(&environment::lines(&matched)))?;
+        self.people.print(&style::stdout().block(&environment::lines(&matched)))?;
         if interrupted {
-            let rows = self.document.results();
+            let rows = self.document.results.len();
             self.people.print(&format!("# interrupted {rows} rows measured\n"))?;
         }
         self.report.end(&self.document)?;

@@ -9,15 +9,16 @@ use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Error, Runtime};
 use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
+use tagmatch_results::Matching;
+use tagmatch_results::show::one_line;
 
 use crate::args::{Common, RanksArgs};
 use crate::cpus;
 use crate::device::FoundDevice;
 use crate::environment::Environment;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::measure::interrupt;
 use crate::measure::job::{Placement, exchange, failed};
-use crate::result::Matching;
 use crate::secret;
 use crate::spec::DeviceArg;
 

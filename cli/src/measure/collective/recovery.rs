@@ -9,15 +9,17 @@ use signal_hook::consts::SIGUSR1;
 use signal_hook::flag;
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{from_bytes, to_bytes};
+use tagmatch_results::columns::RECOVERY_TABLE;
+use tagmatch_results::show::one_line;
+use tagmatch_results::show::tenths;
+use tagmatch_results::{Matching, Means, More, Recovered, Row, Samples};
 
 use super::call::works;
 use super::rank0_output::{Rank0Output, TestDescription};
 use super::ranks::{Ranks, World, sum_over};
 use crate::args::{Effort, Recovery};
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::measure::interrupt;
-use crate::report::columns::RECOVERY_TABLE;
-use crate::result::{Matching, Means, More, Recovered, Row, Samples, tenths};
 
 /// Times that each rank sends to rank 0.
 const STEPS: usize = 5;
@@ -109,7 +111,7 @@ fn row(ranks: u32, all: &[f64]) -> Row {
         tenths(each.iter().map(|steps| steps[step]).sum::<f64>() / each.len().max(1) as f64)
     };
     let together: Vec<f64> = each.iter().map(|steps| steps[1..].iter().sum()).collect();
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     together.iter().take(1).for_each(|ns| samples.record_one_way(ns.round() as u64));
     let [noticed, revoke, agree, shrink, barrier] = [0, 1, 2, 3, 4].map(average);

@@ -3,6 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tagmatch_comm::coll::{from_bytes, to_bytes};
+use tagmatch_results::columns::COLLECTIVE_TABLE;
+use tagmatch_results::show::show_size;
+use tagmatch_results::{Blocks, Histogram, Matching, Means, More, Row, Samples};
 
 use super::call::{Call, Operation};
 use super::rank0_output::{Rank0Output, TestDescription};
@@ -11,10 +14,7 @@ use crate::args::Collective;
 use crate::failure::Failure;
 use crate::measure::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::report::columns::COLLECTIVE_TABLE;
-use crate::result::{Blocks, Histogram, Matching, Means, More, Row, Samples};
 use crate::spec::Limits;
-use crate::units::show_size;
 
 const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
 /// Bytes and calls between two readings of the limits: the first bound that is reached.
@@ -142,7 +142,7 @@ impl CallTimes {
         next: &mut dyn FnMut(u64, bool) -> u64,
     ) -> Result<Self, Failure> {
         let world = ranks.world();
-        let (samples, blocks, matching) = (Samples::new(), Blocks::new(), Matching::default());
+        let (samples, blocks, matching) = (Samples::default(), Blocks::new(), Matching::default());
         let mut measured = Self { samples, blocks, took: Duration::ZERO, matching };
         let mut times = Vec::new();
         for counts in [false, true] {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::aims::aims;
-use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use super::record::{Distance, Record, Sample};
 use super::rows::{OURS, Row, Stat, rows};

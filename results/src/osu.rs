@@ -3,10 +3,10 @@
 //! `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first column of
 //! 10, others of 18 and two decimals. A latency is the mean of half the round trip.
 
-use super::columns as c;
-use super::columns::Column;
-use crate::result::Row;
-use crate::units::show_size;
+use crate::Row;
+use crate::columns as c;
+use crate::columns::Column;
+use crate::show::show_size;
 
 const FIRST: usize = 10;
 const OTHERS: usize = 18;
@@ -85,20 +85,20 @@ impl Format {
 /// Rows of one test. OSU's rows differ in the size alone. Where ours differ in more, a comment
 /// above them says in what.
 #[derive(Default)]
-pub(super) struct Osu {
+pub struct Osu {
     /// The parameters that the rows so far have in common.
     block: String,
 }
 
 impl Osu {
     /// Two lines that begin with `#`; the first has the words that scripts look for.
-    pub(super) fn heading(&mut self, test: &str) -> String {
+    pub fn heading(&mut self, test: &str) -> String {
         self.block.clear();
         Format::of(test).heading()
     }
 
     /// A row, with a comment above it if it begins a block.
-    pub(super) fn row(&mut self, test: &str, row: &Row) -> String {
+    pub fn row(&mut self, test: &str, row: &Row) -> String {
         let block = block(test, row);
         let line = Format::of(test).line(row);
         if block == self.block {
@@ -135,8 +135,7 @@ fn block(test: &str, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Means, Row};
-    use crate::spec::Queue;
+    use crate::{Means, Row};
 
     #[test]
     fn columns_stand_where_theirs_do() {
@@ -197,7 +196,7 @@ mod tests {
         assert_eq!(comment("lat", &some).unwrap(), "# 16 posted");
         some.posted_depth = 0;
         assert_eq!(comment("lat", &some).unwrap(), "# nothing special");
-        some.more.queue = Some(Queue::Posted);
+        some.more.queue = Some("posted".into());
         assert_eq!(comment("depth", &some).unwrap(), "# messages of 8 B, posted queue");
         some.posted_depth = 16;
         assert_eq!(comment("depth", &some), None, "the depth has a column");

@@ -6,98 +6,117 @@ use super::blocks;
 use super::histogram::Histogram;
 use super::samples::Latency;
 use crate::distance::Distance;
-use crate::spec::{Completions, Order, Queue};
+use crate::show::tenths;
 
 /// The figures of one size and depth.
 #[derive(Clone, Default, Serialize)]
-pub(crate) struct Row {
-    pub(crate) size: u64,
-    pub(crate) posted_depth: u64,
-    pub(crate) unexpected_depth: u64,
-    pub(crate) wildcard_percent: u8,
+pub struct Row {
+    /// Bytes of a message.
+    pub size: u64,
+    /// Receives that stayed posted; of a drain: at its beginning.
+    pub posted_depth: u64,
+    /// Messages that stayed unexpected; of a drain: at its beginning.
+    pub unexpected_depth: u64,
+    /// Share of the posted receives that take any source.
+    pub wildcard_percent: u8,
     /// Round trips (lat) or messages (bw, rate).
-    pub(crate) iters: u64,
+    pub iters: u64,
     /// How many times were taken; 0 where messages are sent in windows.
-    pub(crate) samples: u64,
+    pub samples: u64,
+    /// Half of each round trip; one way; or a call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) latency_ns: Option<Latency>,
+    pub latency_ns: Option<Latency>,
+    /// Of payload.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bandwidth_bytes_per_s: Option<u64>,
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Of all threads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) messages_per_s: Option<u64>,
+    pub messages_per_s: Option<u64>,
     /// Figures that only some tests have.
     #[serde(flatten)]
-    pub(crate) more: More,
+    pub more: More,
     /// The figure by stretches of time: a later comparison judges noise by it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) blocks: Option<blocks::BlockFigures>,
+    pub blocks: Option<blocks::BlockFigures>,
+    /// The spread of the latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) histogram: Option<Histogram>,
+    pub histogram: Option<Histogram>,
 }
 
 /// Figures that only some tests have; absent in the others.
 #[derive(Clone, Default, Serialize)]
-pub(crate) struct More {
+pub struct More {
     /// The queue that is swept, at depth 0 too. A drain's queue is in `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) queue: Option<Queue>,
+    pub queue: Option<String>,
     /// Messages sent before an answer, or in flight at most, where there may be more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) window: Option<u64>,
+    pub window: Option<u64>,
     /// How the operations of a window ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) completions: Option<Completions>,
+    pub completions: Option<String>,
     /// Threads that shared a worker on each side.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) threads: Option<u64>,
+    pub threads: Option<u64>,
+    /// Each thread's share.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) per_thread: Vec<PerThread>,
+    pub per_thread: Vec<PerThread>,
     /// How often a message's bytes were checked, where not all are: counted on every side that
     /// receives.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) checked: Option<u64>,
+    pub checked: Option<u64>,
+    /// The rate, where it was planned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pace: Option<PlannedRate>,
+    pub pace: Option<PlannedRate>,
+    /// The drains, where a queue was drained.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) drain: Option<Drained>,
+    pub drain: Option<Drained>,
     /// The distance of both sides' CPUs before and after the row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) distance_ns: Vec<Distance>,
+    pub distance_ns: Vec<Distance>,
     /// Ranks that took part.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ranks: Option<u32>,
+    pub ranks: Option<u32>,
+    /// Of the ranks' mean times of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rank_means_ns: Option<Means>,
+    pub rank_means_ns: Option<Means>,
+    /// The steps of a recovery.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) recovery_ns: Option<Recovered>,
+    pub recovery_ns: Option<Recovered>,
     /// Whether the row ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
 /// The least, the average and the most of the ranks' mean times, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Means {
-    pub(crate) min: f64,
-    pub(crate) avg: f64,
-    pub(crate) max: f64,
+pub struct Means {
+    /// The least.
+    pub min: f64,
+    /// The average.
+    pub avg: f64,
+    /// The most.
+    pub max: f64,
 }
 
 /// The steps of a recovery in ns, each the average of the survivors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Recovered {
+pub struct Recovered {
     /// From the death until it is known.
-    pub(crate) noticed: f64,
-    pub(crate) revoke: f64,
-    pub(crate) agree: f64,
-    pub(crate) shrink: f64,
+    pub noticed: f64,
+    /// Revoking the communicator.
+    pub revoke: f64,
+    /// Agreeing on the dead.
+    pub agree: f64,
+    /// Making the new communicator.
+    pub shrink: f64,
     /// The first barrier of the new communicator.
-    pub(crate) barrier: f64,
+    pub barrier: f64,
 }
 
 impl Means {
     /// The means of at least one rank.
-    pub(crate) fn of(ns: &[f64]) -> Self {
+    pub fn of(ns: &[f64]) -> Self {
         let avg = ns.iter().sum::<f64>() / ns.len().max(1) as f64;
         let (min, max) = ns.iter().fold((f64::MAX, 0f64), |(l, m), ns| (l.min(*ns), m.max(*ns)));
         Self { min: tenths(min), avg: tenths(avg), max: tenths(max) }
@@ -106,45 +125,53 @@ impl Means {
 
 /// One thread's share of a row.
 #[derive(Clone, Serialize)]
-pub(crate) struct PerThread {
-    pub(crate) iters: u64,
+pub struct PerThread {
+    /// Its round trips or messages.
+    pub iters: u64,
+    /// Of its own round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) latency_ns: Option<Latency>,
-    pub(crate) messages_per_s: u64,
+    pub latency_ns: Option<Latency>,
+    /// Its rate.
+    pub messages_per_s: u64,
 }
 
 /// The drains of a queue.
 #[derive(Clone, Serialize)]
-pub(crate) struct Drained {
-    pub(crate) queue: Queue,
-    pub(crate) order: Order,
-    pub(crate) seed: u64,
-    pub(crate) rounds: u64,
-    pub(crate) ns_per_message: PerMessage,
+pub struct Drained {
+    /// The queue.
+    pub queue: String,
+    /// The order in which its entries are matched.
+    pub order: String,
+    /// Of the shuffles.
+    pub seed: u64,
+    /// How many times it was filled and drained.
+    pub rounds: u64,
+    /// In ns.
+    pub ns_per_message: PerMessage,
 }
 
 /// Over all rounds.
 #[derive(Clone, Copy, Serialize)]
-pub(crate) struct PerMessage {
-    pub(crate) min: f64,
-    pub(crate) mean: f64,
-    pub(crate) max: f64,
+pub struct PerMessage {
+    /// Of the fastest round.
+    pub min: f64,
+    /// Of all rounds.
+    pub mean: f64,
+    /// Of the slowest round.
+    pub max: f64,
 }
 
 /// How well planned times were kept.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct PlannedRate {
-    pub(crate) planned_per_s: f64,
-    pub(crate) sent_per_s: f64,
+pub struct PlannedRate {
+    /// Messages a second, as planned.
+    pub planned_per_s: f64,
+    /// Messages a second, as they left.
+    pub sent_per_s: f64,
     /// Whether at least 99 % of the planned rate was sent.
-    pub(crate) held: bool,
+    pub held: bool,
     /// How late the latest message was sent, in ns.
-    pub(crate) late_max_ns: u64,
-}
-
-/// Rounded to one decimal.
-pub(crate) fn tenths(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
+    pub late_max_ns: u64,
 }
 
 #[cfg(test)]
@@ -153,7 +180,7 @@ mod tests {
 
     impl Row {
         /// A row of a latency test, for tests.
-        pub(crate) fn sample() -> Self {
+        pub fn sample() -> Self {
             Self {
                 size: 8,
                 posted_depth: 0,

@@ -1,29 +1,30 @@
 //! The table: rows are printed as they are measured, so widths are settled before the first.
 
-use super::columns::{Column, THREADS, us};
-use crate::result::Row;
-use crate::units::show_count;
+use crate::Row;
+use crate::columns::{Column, THREADS, us};
+use crate::show::show_count;
 
 /// Columns from left to right, all flush right.
-pub(crate) struct Table(Vec<Column>);
+pub struct Table(Vec<Column>);
 
 impl Table {
-    pub(crate) fn new(columns: &[Column]) -> Self {
+    /// A table of these columns.
+    pub fn new(columns: &[Column]) -> Self {
         Self(columns.to_vec())
     }
 
     /// A table with the number of threads before the columns.
-    pub(crate) fn with_threads(columns: &[Column]) -> Self {
+    pub fn with_threads(columns: &[Column]) -> Self {
         Self([&[THREADS], columns].concat())
     }
 
     /// The heading, newline-terminated.
-    pub(crate) fn heading(&self) -> String {
+    pub fn heading(&self) -> String {
         self.line(|column| column.head().0.to_owned()) + "\n"
     }
 
     /// A row and the remarks below it, newline-terminated.
-    pub(crate) fn row(&self, row: &Row) -> String {
+    pub fn row(&self, row: &Row) -> String {
         self.line(|column| column.shown(row)) + "\n" + &remarks(row)
     }
 
@@ -55,9 +56,9 @@ fn remarks(row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::{COLLECTIVE_TABLE, RATE_TABLE, RECOVERY_TABLE};
     use super::*;
-    use crate::result::{Means, More, Recovered};
+    use crate::columns::{COLLECTIVE_TABLE, RATE_TABLE, RECOVERY_TABLE};
+    use crate::{Means, More, Recovered};
 
     #[test]
     fn cells_stand_under_their_headings() {

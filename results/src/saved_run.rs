@@ -6,16 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, one_line};
-use crate::output::is_dash;
-use crate::result::{PERCENTILES, SCHEMA};
-use crate::spec::default_window;
-use crate::units::show_size;
+use crate::show::{one_line, show_size};
+use crate::window::default_window;
+use crate::{PERCENTILES, SCHEMA};
 
 /// All tests together take 100 kB; a stream with a day's progress still fits.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -90,7 +87,7 @@ pub(crate) struct SavedResult {
     pub(crate) key: Key,
     pub(crate) metric: Metric,
     pub(crate) value: f64,
-    /// Figures of stretches of the measurement; see [`Blocks`](crate::result::Blocks).
+    /// Figures of stretches of the measurement; see [`Blocks`](crate::Blocks).
     pub(crate) blocks: Vec<f64>,
     /// Latencies in ns, one for each of [`PERCENTILES`].
     pub(crate) percentiles_ns: Option<[f64; 6]>,
@@ -103,7 +100,7 @@ pub(crate) struct SavedResult {
 
 /// The results of a run, in their order.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct SavedRun {
+pub struct SavedRun {
     pub(crate) entries: Vec<SavedResult>,
     /// The machine, as the first test names it.
     pub(crate) cpu: Option<String>,
@@ -113,23 +110,18 @@ pub(crate) struct SavedRun {
 }
 
 impl SavedRun {
-    /// Reads the file that `option` (or an argument) names.
-    pub(crate) fn read(option: &str, path: &Path) -> Result<Self, Failure> {
-        let name = one_line(path.display());
-        let right = "a file that --json or --json-stream wrote would be right";
-        let wrong = |why: String| Failure::Usage(format!("{option}: {name}: {why}; {right}"));
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// Why `file` can't be read, or has no results that can be used.
+    pub fn read(file: impl Read) -> Result<Self, String> {
         let mut bytes = Vec::new();
-        let read = if is_dash(path) {
-            std::io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
-        } else {
-            std::fs::File::open(path)
-                .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        };
-        read.map_err(|error| wrong(error.to_string()))?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(format!("more than {}", show_size(FILE_BYTES_MAX))));
+            return Err(format!("more than {}", show_size(FILE_BYTES_MAX)));
         }
-        Self::parse(&bytes).map_err(|why| wrong(one_line(why)))
+        Self::parse(&bytes).map_err(one_line)
     }
 
     /// Reads documents, one after the other.
@@ -145,7 +137,7 @@ impl SavedRun {
     }
 
     /// Adds a document, an array of them, or a line of a stream.
-    pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
+    pub fn add(&mut self, value: &Value) -> Result<(), String> {
         let documents = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         documents.iter().try_for_each(|document| match document {
             Value::Object(document) => self.document(document),

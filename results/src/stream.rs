@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::result::{Document, Matching, Row, SCHEMA};
+use crate::{Document, Matching, Row, SCHEMA};
 
 /// The time between two lines of progress.
-pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
+pub const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A line, with the fields that every line has first.
 #[derive(Serialize)]
@@ -62,12 +62,14 @@ struct End<'a> {
     interrupted: bool,
 }
 
-pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
+/// The line of a test that begins.
+pub fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
     let content = Start { device: &document.device, config: &document.config };
     Record::new("start", document.test, content)
 }
 
-pub(super) fn result<'a>(
+/// The line of a result.
+pub fn result<'a>(
     document: &'a Document<impl Serialize>,
     row: &'a Row,
     matching: &'a Matching,
@@ -77,14 +79,15 @@ pub(super) fn result<'a>(
 }
 
 /// A line of progress. `what` begins with the test's name.
-pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
+pub fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let test = what.split(' ').next().unwrap_or_default();
     let line = Record::new("progress", test, RowProgress { what, step, steps, elapsed_ms });
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
-pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
+/// The line of a test that is over.
+pub fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
     let &Document { test, ref matching, validated, interrupted, .. } = document;
     let results = document.results.len();
     Record::new("end", test, End { results, matching, validated, interrupted })

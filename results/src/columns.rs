@@ -3,8 +3,8 @@
 //! The table, CSV and OSU's format walk over lists of these columns; a test compares them with the
 //! JSON.
 
-use crate::result::{Drained, Latency, Means, PERCENTILES, Recovered, Row};
-use crate::units::{name, show_3, show_count, show_size};
+use crate::show::{show_3, show_count, show_size};
+use crate::{Drained, Latency, Means, PERCENTILES, Recovered, Row};
 use Value::{Real, Whole, Word};
 
 /// The width of a column of times: enough for 1000 seconds.
@@ -12,7 +12,7 @@ const US: usize = 9;
 
 /// A value, as CSV has it.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Word(String),
     Whole(u64),
     Real(f64),
@@ -39,9 +39,9 @@ enum Unit {
 
 /// One column of any output.
 #[derive(Clone, Copy)]
-pub(crate) struct Column {
+pub struct Column {
     /// In CSV, with the unit of what [`value`](Self::value) gives.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// In the JSON of a row: names from the outside in; empty if the JSON does not have it.
     json: &'static str,
     /// In the table.
@@ -50,12 +50,12 @@ pub(crate) struct Column {
     width: usize,
     unit: Unit,
     /// `None` if the test has no such value.
-    pub(super) value: fn(&Row) -> Option<Value>,
+    pub(crate) value: fn(&Row) -> Option<Value>,
 }
 
 macro_rules! columns {
     ($($id:ident: $name:literal, $json:literal, $heading:literal, $width:literal, $unit:ident, $value:expr;)*) => {
-        $(pub(super) const $id: Column = Column {
+        $(pub(crate) const $id: Column = Column {
             name: $name,
             json: $json,
             heading: $heading,
@@ -92,7 +92,7 @@ columns! {
     THREADS: "threads", "threads", "threads", 7, Plain, |row| whole(row.more.threads.unwrap_or(1));
     QUEUE: "queue", "queue", "queue", 10, Plain, |row| queue(row);
     DEPTH: "depth", "", "depth", 7, Plain, |row| whole(row.posted_depth.max(row.unexpected_depth));
-    ORDER: "order", "drain.order", "order", 11, Plain, |row| drain(row, |d| Word(name(&d.order)));
+    ORDER: "order", "drain.order", "order", 11, Plain, |row| drain(row, |d| Word(d.order.clone()));
     DRAIN_MEAN: "drain_mean_ns", "drain.ns_per_message.mean", "ns/message", 10, Short,
         |row| drain(row, |d| Real(d.ns_per_message.mean));
     DRAIN_MIN: "drain_min_ns", "drain.ns_per_message.min", "least", 9, Short,
@@ -108,7 +108,7 @@ columns! {
         |row| Some(Word(row.more.interrupted.to_string()));
     WINDOW: "window", "window", "window", 6, Plain, |row| row.more.window.map(Whole);
     COMPLETIONS: "completions", "completions", "completions", 11, Plain,
-        |row| row.more.completions.map(|way| Word(name(&way)));
+        |row| row.more.completions.clone().map(Word);
     RANKS: "ranks", "ranks", "ranks", 5, Plain, |row| row.more.ranks.and_then(whole);
     RANK_MEAN_MIN: "rank_mean_min_ns", "rank_means_ns.min", "min", 9, Time,
         |row| mean(row, |m| m.min);
@@ -127,7 +127,7 @@ columns! {
 
 const ROUND_TRIPS: Column = Column { heading: "samples", width: 11, ..ITERS };
 const CALLS: Column = Column { heading: "calls", width: 11, ..ITERS };
-pub(super) const TIME_PER_MESSAGE: Column = Column { unit: Unit::Time, ..NS_PER_MESSAGE };
+pub(crate) const TIME_PER_MESSAGE: Column = Column { unit: Unit::Time, ..NS_PER_MESSAGE };
 
 fn whole(value: impl Into<u64>) -> Option<Value> {
     Some(Whole(value.into()))
@@ -150,33 +150,40 @@ fn drain(row: &Row, part: fn(&Drained) -> Value) -> Option<Value> {
 }
 
 fn queue(row: &Row) -> Option<Value> {
-    let drained = row.more.drain.as_ref().map(|drain| drain.queue);
-    drained.or(row.more.queue).map(|queue| Word(name(&queue)))
+    let drained = row.more.drain.as_ref().map(|drain| &drain.queue);
+    drained.or(row.more.queue.as_ref()).cloned().map(Word)
 }
 
-// The tables.
-pub(crate) const LATENCY_TABLE: &[Column] = &[SIZE, MIN, P50, P90, P99, P999, MAX, ROUND_TRIPS];
-pub(crate) const DEPTH_TABLE: &[Column] =
+/// The table of latencies by size.
+pub const LATENCY_TABLE: &[Column] = &[SIZE, MIN, P50, P90, P99, P999, MAX, ROUND_TRIPS];
+/// The table of latencies by depth.
+pub const DEPTH_TABLE: &[Column] =
     &[POSTED, UNEXPECTED, WILDCARD, MIN, P50, P90, P99, MAX, ROUND_TRIPS];
-pub(crate) const BANDWIDTH_TABLE: &[Column] = &[SIZE, WINDOW, BANDWIDTH, MESSAGES_PER_S, ITERS];
-pub(crate) const RATE_TABLE: &[Column] = &[SIZE, WINDOW, MESSAGES_PER_S, NS_PER_MESSAGE, ITERS];
-pub(crate) const PLANNED_RATE_TABLE: &[Column] =
+/// The table of bandwidths.
+pub const BANDWIDTH_TABLE: &[Column] = &[SIZE, WINDOW, BANDWIDTH, MESSAGES_PER_S, ITERS];
+/// The table of message rates.
+pub const RATE_TABLE: &[Column] = &[SIZE, WINDOW, MESSAGES_PER_S, NS_PER_MESSAGE, ITERS];
+/// The table of latencies at a planned rate.
+pub const PLANNED_RATE_TABLE: &[Column] =
     &[SIZE, PLANNED_PER_S, SENT_PER_S, MIN, P50, P90, P99, P999, MAX, ROUND_TRIPS];
-pub(crate) const DRAIN_TABLE: &[Column] =
+/// The table of drains.
+pub const DRAIN_TABLE: &[Column] =
     &[QUEUE, DEPTH, ORDER, WILDCARD, DRAIN_MEAN, DRAIN_MIN, DRAIN_MAX, ROUNDS, ITERS];
-pub(crate) const COLLECTIVE_TABLE: &[Column] =
+/// The table of collective operations.
+pub const COLLECTIVE_TABLE: &[Column] =
     &[SIZE, RANK_MEAN_AVG, RANK_MEAN_MIN, RANK_MEAN_MAX, P50, P99, P999, CALLS];
-pub(crate) const RECOVERY_TABLE: &[Column] =
+/// The table of recoveries.
+pub const RECOVERY_TABLE: &[Column] =
     &[RANKS, NOTICED, REVOKE, AGREE, SHRINK, BARRIER, RANK_MEAN_AVG, RANK_MEAN_MIN, RANK_MEAN_MAX];
 
 impl Column {
     /// Heading and width in a table.
-    pub(super) fn head(&self) -> (&'static str, usize) {
+    pub(crate) fn head(&self) -> (&'static str, usize) {
         (self.heading, self.width.max(self.heading.chars().count()))
     }
 
     /// The value for a program: exact; empty if there is none.
-    pub(super) fn raw(&self, row: &Row) -> String {
+    pub(crate) fn raw(&self, row: &Row) -> String {
         (self.value)(row).map_or(String::new(), |value| match value {
             Word(word) => word,
             Whole(whole) => whole.to_string(),
@@ -185,7 +192,7 @@ impl Column {
     }
 
     /// The value for people: in the column's unit; `-` if there is none, or too few samples for it.
-    pub(super) fn shown(&self, row: &Row) -> String {
+    pub(crate) fn shown(&self, row: &Row) -> String {
         let value = (self.value)(row).filter(|_| row.samples >= self.samples_min());
         match (self.unit, value) {
             (_, None) => "-".to_owned(),
@@ -207,7 +214,7 @@ impl Column {
     }
 
     /// The value in the unit that people read; 0 if there is none.
-    pub(super) fn scaled(&self, row: &Row) -> f64 {
+    pub(crate) fn scaled(&self, row: &Row) -> f64 {
         let value = match (self.value)(row) {
             Some(Whole(whole)) => whole as f64,
             Some(Real(real)) => real,
@@ -222,7 +229,7 @@ impl Column {
 }
 
 /// Nanoseconds as us with three decimals, with fewer if the column has no room for them.
-pub(super) fn us(ns: f64) -> String {
+pub(crate) fn us(ns: f64) -> String {
     let with = |decimals| format!("{:.decimals$}", ns / 1e3);
     (1..=3).rev().map(with).find(|text| text.len() <= US).unwrap_or_else(|| with(0))
 }
@@ -230,17 +237,16 @@ pub(super) fn us(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Drained, More, PerMessage, PlannedRate};
-    use crate::spec::{Completions, Order, Queue};
+    use crate::{Drained, More, PerMessage, PlannedRate};
 
     /// A row that has every value.
     fn full() -> Row {
-        let (queue, order) = (Queue::Posted, Order::Random);
+        let (queue, order) = ("posted".to_owned(), "random".to_owned());
         let ns_per_message = PerMessage { min: 31.0, mean: 32.0, max: 33.0 };
         let more = More {
-            queue: Some(queue),
+            queue: Some(queue.clone()),
             window: Some(20),
-            completions: Some(Completions::Queue),
+            completions: Some("queue".into()),
             threads: Some(21),
             pace: Some(PlannedRate {
                 planned_per_s: 22.5,

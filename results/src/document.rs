@@ -2,31 +2,37 @@
 
 use serde::Serialize;
 
-use super::matching::Matching;
-use super::row::Row;
+use crate::{Matching, Row};
 
 /// Version of the schema. It grows when a key changes its meaning or goes, not for a new key.
-pub(crate) const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// The results of one test.
 #[derive(Serialize)]
-pub(crate) struct Document<C: Serialize> {
+pub struct Document<C: Serialize> {
     schema: u32,
     tool: &'static str,
     version: &'static str,
-    pub(crate) test: &'static str,
-    pub(crate) device: String,
-    pub(crate) config: C,
-    pub(crate) results: Vec<Row>,
-    pub(crate) matching: Matching,
-    pub(crate) validated: bool,
+    /// The command; `drain` for `depth --drain`.
+    pub test: &'static str,
+    /// The device that carried messages.
+    pub device: String,
+    /// What was to be measured, and where.
+    pub config: C,
+    /// The rows.
+    pub results: Vec<Row>,
+    /// How the receives of all sides were matched.
+    pub matching: Matching,
+    /// Whether every byte of every measured message was checked.
+    pub validated: bool,
     /// Whether the test ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
 impl<C: Serialize> Document<C> {
-    pub(crate) fn new(test: &'static str, device: String, config: C, validated: bool) -> Self {
+    /// A test that begins.
+    pub fn new(test: &'static str, device: String, config: C, validated: bool) -> Self {
         Self {
             schema: SCHEMA,
             tool: "tagperf",
@@ -41,22 +47,8 @@ impl<C: Serialize> Document<C> {
         }
     }
 
-    /// Notes that the test ended early.
-    pub(crate) fn interrupt(&mut self) {
-        self.interrupted = true;
-    }
-
-    pub(crate) fn interrupted(&self) -> bool {
-        self.interrupted
-    }
-
-    /// How many results there are so far.
-    pub(crate) fn results(&self) -> usize {
-        self.results.len()
-    }
-
     /// Adds a row, and how the receives of all sides were matched.
-    pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
+    pub fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
         self.matching.add(matching);
     }
@@ -103,7 +95,7 @@ mod tests {
     #[test]
     fn an_end_before_its_time_is_said_last() {
         let mut document = Document::new("lat", "shm".into(), Config { sizes: [8] }, true);
-        document.interrupt();
+        document.interrupted = true;
         let text = serde_json::to_string(&document).unwrap();
         assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::axis::Scale;
 use super::figure::{Axis, Figure, LINES_MAX, Line};
-use crate::result::{PERCENTILES, Percentile};
 use crate::saved_run::{Metric, SavedResult, SavedRun};
-use crate::units::show_size;
+use crate::show::show_size;
+use crate::{PERCENTILES, Percentile};
 
 /// A chart for each test of `run`; several where it has more curves than a reader can tell apart.
 pub(super) fn figures(run: &SavedRun) -> Vec<Figure> {
