@@ -11,7 +11,7 @@ use tagmatch_results::Style;
 use tagmatch_results::show::{one_line, show_size};
 
 use crate::device::{MissingDevice, ucx_usable, usable};
-use crate::environment::Environment;
+use crate::environment;
 use crate::failure::Failure;
 use crate::link::{Unlinked, settings};
 use crate::output::Output;
@@ -42,7 +42,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &auto(style);
     out += &ucx(style);
     out += "\n";
-    out += &style.block(&Environment::gather(2, None).machine());
+    out += &style.block(&environment::gather(2, None).machine());
     Output::stdout().print(&out)
 }
 

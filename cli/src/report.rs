@@ -5,7 +5,6 @@
 //! 2. `begin`, `row` and `end` are called as a test goes on, and print at once.
 //! 3. [`Report::finish`] writes the outputs that need all results.
 
-use serde::Serialize;
 use tagmatch_results::show::one_line;
 use tagmatch_results::{
     Comparison, Csv, Document, Histogram, Matching, Osu, Row, SavedRun, chart, stream,
@@ -100,11 +99,11 @@ impl Report {
     }
 
     /// Begins a test.
-    pub(crate) fn begin(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
+    pub(crate) fn begin(&mut self, document: &Document) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.heading()),
-            Form::Osu(osu) => self.out.print(&osu.heading(document.test)),
+            Form::Osu(osu) => self.out.print(&osu.heading(document.test())),
             Form::Stream => self.out.json(&stream::start(document)),
         }
     }
@@ -112,14 +111,14 @@ impl Report {
     /// Prints a result.
     pub(crate) fn row(
         &mut self,
-        document: &Document<impl Serialize>,
+        document: &Document,
         row: &Row,
         matching: &Matching,
     ) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.row(document, row)),
-            Form::Osu(osu) => self.out.print(&osu.row(document.test, row)),
+            Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }
     }
@@ -130,7 +129,7 @@ impl Report {
     }
 
     /// Ends a test.
-    pub(crate) fn end(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
+    pub(crate) fn end(&mut self, document: &Document) -> Result<(), Failure> {
         match &mut self.form {
             Form::Stream => self.out.json(&stream::end(document)),
             _ => Ok(()),
@@ -148,9 +147,9 @@ impl Report {
     }
 
     /// Ends all tests: writes the charts, then the comparison, whose verdict comes last.
-    pub(crate) fn finish<C: Serialize>(
+    pub(crate) fn finish(
         mut self,
-        documents: &[Document<C>],
+        documents: &[Document],
         people: &mut Output,
     ) -> Result<(), Failure> {
         let nothing = documents.iter().all(|document| document.results.is_empty());
@@ -159,9 +158,7 @@ impl Report {
         }
         let mut run = SavedRun::default();
         for document in documents {
-            let value = serde_json::to_value(document)
-                .map_err(|error| Failure::Measurement(format!("results are no JSON: {error}")))?;
-            run.add(&value).map_err(Failure::Measurement)?;
+            run.add(document).map_err(Failure::Measurement)?;
         }
         if let Some(out) = &mut self.plot {
             out.print(&chart::of_run(&run, &plot::command_line()))?;

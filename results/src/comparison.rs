@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-use crate::SCHEMA;
+use crate::Header;
 use crate::saved_run::{Key, Metric, SavedResult, SavedRun};
 use crate::show::{shorten, show_3, show_count};
 use crate::style::Style;
@@ -147,10 +147,8 @@ fn show(entry: &SavedResult) -> String {
 /// The comparison of two runs; in JSON the keys stand in this order.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    schema: u32,
-    tool: &'static str,
-    version: &'static str,
-    test: &'static str,
+    #[serde(flatten)]
+    header: Header,
     old: String,
     new: String,
     fail_if_slower_percent: f64,
@@ -212,10 +210,7 @@ impl Comparison {
         }
         let slower = results.iter().filter(|pair| pair.verdict == ResultVerdict::Slower).count();
         Ok(Self {
-            schema: SCHEMA,
-            tool: "tagperf",
-            version: env!("CARGO_PKG_VERSION"),
-            test: "compare",
+            header: Header::new("compare"),
             old: old_name,
             new: new_name,
             fail_if_slower_percent: limit_percent,
@@ -321,21 +316,25 @@ mod tests {
     use tagmatch_testkit::random::Random;
 
     use super::*;
+    use crate::{BlockFigures, Config, Document, Latency, Row};
 
-    fn run(test: &str, metric: &str, figures: &[f64]) -> SavedRun {
-        let figure = figures[figures.len() / 2];
-        let percentiles_ns = ["min", "p50", "p90", "p99", "p999", "max"];
-        let percentiles_ns = percentiles_ns.map(|name| format!("\"{name}\":{figure}")).join(",");
-        let value = match metric {
-            "latency_ns" => format!("{{{percentiles_ns}}}"),
-            _ => figure.to_string(),
-        };
-        let text = format!(
-            "{{\"schema\":1,\"tool\":\"tagperf\",\"test\":\"{test}\",\"device\":\"shm\",\
-             \"config\":{{}},\"results\":[{{\"size\":8,\"{metric}\":{value},\
-             \"blocks\":{{\"{metric}\":{figures:?}}}}}]}}"
-        );
-        SavedRun::parse(text.as_bytes()).unwrap()
+    #[expect(clippy::cast_possible_truncation, reason = "a rate")]
+    fn run(test: &'static str, metric: &str, figures: &[f64]) -> SavedRun {
+        let p50 = figures[figures.len() / 2];
+        let (mut row, mut blocks) = (Row { size: 8, ..Row::default() }, BlockFigures::default());
+        if metric == "latency_ns" {
+            row.latency_ns = Some(Latency { p50, ..Latency::default() });
+            blocks.latency_ns = figures.to_vec();
+        } else {
+            row.messages_per_s = Some(p50.round() as u64);
+            blocks.messages_per_s = figures.to_vec();
+        }
+        row.blocks = Some(blocks);
+        let mut document = Document::new(test, "shm".into(), Config::default(), true);
+        document.results.push(row);
+        let mut run = SavedRun::default();
+        run.add(&document).unwrap();
+        run
     }
 
     fn verdict(old: &SavedRun, new: &SavedRun, limit: f64) -> (ResultVerdict, Comparison) {

@@ -1,10 +1,8 @@
 //! `--csv`: a heading, then a line for each result. Names and order of the columns stay; new ones
 //! come last.
 
-use serde::Serialize;
-
 use super::columns as c;
-use super::columns::Column;
+use super::columns::{Column, fields};
 use crate::{Document, Row};
 
 /// The columns of a row. Before, between and after these three lists stand values that all rows of
@@ -42,11 +40,10 @@ impl Csv {
 
     /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value
     /// that the test does not have is empty.
-    pub fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
-        let &Document { test, ref device, validated, .. } = document;
-        line([test.into(), device.clone(), validated.to_string(), self.hw_tags.clone()], |column| {
-            column.raw(row)
-        })
+    pub fn row(&self, document: &Document, row: &Row) -> String {
+        let (test, device) = (document.test().to_owned(), document.device.clone());
+        let (fields, hw_tags) = (fields(row), self.hw_tags.clone());
+        line([test, device, document.validated.to_string(), hw_tags], |column| column.raw(&fields))
     }
 }
 
@@ -66,6 +63,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
 
     const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
                            samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
@@ -75,7 +73,7 @@ mod tests {
 
     #[test]
     fn each_figure_stands_under_its_name() {
-        let document = Document::new("lat", "shm".into(), (), false);
+        let document = Document::new("lat", "shm".into(), Config::default(), false);
         let mut csv = Csv::new("model:5".into());
         let line = csv.row(&document, &Row::sample());
         assert_eq!(

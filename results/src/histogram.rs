@@ -1,6 +1,6 @@
 //! The spread of latencies: bins for JSON, bars for people.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::show::{show_3, show_count};
 
@@ -13,7 +13,7 @@ const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// Latencies one way, counted by their first two digits, so a bin is at most a tenth wide. Empty
 /// bins are left out: there are at most 90 for each power of ten.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Histogram {
     /// From this many ns, below this many, counted.
     bins: Vec<(f64, f64, u64)>,

@@ -1,5 +1,6 @@
 //! Counts of where receives were matched, for JSON and for the control channel.
 
+use crate::config::is_zero;
 use serde::{Deserialize, Serialize};
 use tagmatch::{Counters, NotOffloaded};
 
@@ -48,11 +49,6 @@ struct NotOffloadedInJson {
     phase: u64,
     #[serde(skip_serializing_if = "is_zero")]
     off: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl From<Counters> for Matching {

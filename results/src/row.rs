@@ -1,27 +1,33 @@
 //! The figures of one row: the data behind every output.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::blocks;
-use super::histogram::Histogram;
-use super::samples::Latency;
-use crate::distance::Distance;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::default_window;
 use crate::show::tenths;
+use crate::{BlockFigures, Distance, Histogram, Latency};
 
-/// The figures of one size and depth.
-#[derive(Clone, Default, Serialize)]
+/// The figures of one size and depth; those that a test doesn't have are absent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// Bytes of a message.
     pub size: u64,
     /// Receives that stayed posted; of a drain: at its beginning.
+    #[serde(default)]
     pub posted_depth: u64,
     /// Messages that stayed unexpected; of a drain: at its beginning.
+    #[serde(default)]
     pub unexpected_depth: u64,
     /// Share of the posted receives that take any source.
+    #[serde(default)]
     pub wildcard_percent: u8,
     /// Round trips (lat) or messages (bw, rate).
+    #[serde(default)]
     pub iters: u64,
     /// How many times were taken; 0 where messages are sent in windows.
+    #[serde(default)]
     pub samples: u64,
     /// Half of each round trip; one way; or a call.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,20 +38,6 @@ pub struct Row {
     /// Of all threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_s: Option<u64>,
-    /// Figures that only some tests have.
-    #[serde(flatten)]
-    pub more: More,
-    /// The figure by stretches of time: a later comparison judges noise by it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub blocks: Option<blocks::BlockFigures>,
-    /// The spread of the latencies.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub histogram: Option<Histogram>,
-}
-
-/// Figures that only some tests have; absent in the others.
-#[derive(Clone, Default, Serialize)]
-pub struct More {
     /// The queue that is swept, at depth 0 too. A drain's queue is in `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -59,7 +51,7 @@ pub struct More {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u64>,
     /// Each thread's share.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub per_thread: Vec<PerThread>,
     /// How often a message's bytes were checked, where not all are: counted on every side that
     /// receives.
@@ -72,7 +64,7 @@ pub struct More {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drained>,
     /// The distance of both sides' CPUs before and after the row.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub distance_ns: Vec<Distance>,
     /// Ranks that took part.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,12 +76,38 @@ pub struct More {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_ns: Option<Recovered>,
     /// Whether the row ended early.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub interrupted: bool,
+    /// The figure by stretches of time: a later comparison judges noise by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlockFigures>,
+    /// The spread of the latencies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
+    /// Parameters of a later version.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// The parameters alone, which tell results apart. Those at their defaults are absent.
+    pub(crate) fn parameters(&self) -> Self {
+        Self {
+            posted_depth: self.posted_depth,
+            unexpected_depth: self.unexpected_depth,
+            wildcard_percent: self.wildcard_percent,
+            window: self.window.filter(|window| *window != default_window(self.size)),
+            completions: self.completions.clone().filter(|way| way != "requests"),
+            threads: self.threads.filter(|count| *count != 1),
+            ranks: self.ranks,
+            others: self.others.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The least, the average and the most of the ranks' mean times, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Means {
     /// The least.
     pub min: f64,
@@ -100,7 +118,8 @@ pub struct Means {
 }
 
 /// The steps of a recovery in ns, each the average of the survivors.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Recovered {
     /// From the death until it is known.
     pub noticed: f64,
@@ -124,7 +143,8 @@ impl Means {
 }
 
 /// One thread's share of a row.
-#[derive(Clone, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PerThread {
     /// Its round trips or messages.
     pub iters: u64,
@@ -136,7 +156,8 @@ pub struct PerThread {
 }
 
 /// The drains of a queue.
-#[derive(Clone, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Drained {
     /// The queue.
     pub queue: String,
@@ -150,8 +171,16 @@ pub struct Drained {
     pub ns_per_message: PerMessage,
 }
 
+impl Drained {
+    /// The parameters alone.
+    pub(crate) fn parameters(&self) -> Self {
+        Self { queue: self.queue.clone(), order: self.order.clone(), ..Self::default() }
+    }
+}
+
 /// Over all rounds.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PerMessage {
     /// Of the fastest round.
     pub min: f64,
@@ -162,7 +191,8 @@ pub struct PerMessage {
 }
 
 /// How well planned times were kept.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PlannedRate {
     /// Messages a second, as planned.
     pub planned_per_s: f64,
@@ -174,6 +204,13 @@ pub struct PlannedRate {
     pub late_max_ns: u64,
 }
 
+impl PlannedRate {
+    /// The parameter alone.
+    pub(crate) fn parameters(self) -> Self {
+        Self { planned_per_s: self.planned_per_s, ..Self::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,9 +220,6 @@ mod tests {
         pub fn sample() -> Self {
             Self {
                 size: 8,
-                posted_depth: 0,
-                unexpected_depth: 0,
-                wildcard_percent: 0,
                 iters: 10,
                 samples: 10,
                 latency_ns: Some(Latency {
@@ -199,12 +233,8 @@ mod tests {
                 }),
                 bandwidth_bytes_per_s: Some(7),
                 messages_per_s: Some(8),
-                more: More::default(),
-                blocks: Some(blocks::BlockFigures {
-                    latency_ns: vec![2.25, 3.0],
-                    messages_per_s: vec![],
-                }),
-                histogram: None,
+                blocks: Some(BlockFigures { latency_ns: vec![2.25, 3.0], messages_per_s: vec![] }),
+                ..Self::default()
             }
         }
     }

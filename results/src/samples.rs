@@ -1,7 +1,7 @@
 //! The samples of a measurement, and their percentiles.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Round trips in ns; none is left out. Minimum, maximum and mean are exact; percentiles are exact
 /// to the ns below 20 us and to four digits above.
@@ -137,7 +137,7 @@ fn half(ns: u64) -> f64 {
 }
 
 /// Percentiles of the latency in ns, as in JSON.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
     /// The least.
     pub min: f64,
@@ -152,7 +152,15 @@ pub struct Latency {
     /// The most.
     pub max: f64,
     /// The mean.
+    #[serde(default)]
     pub mean: f64,
+}
+
+impl Latency {
+    /// One for each of [`PERCENTILES`].
+    pub(crate) fn percentiles(self) -> [f64; 6] {
+        [self.min, self.p50, self.p90, self.p99, self.p999, self.max]
+    }
 }
 
 #[cfg(test)]

@@ -5,34 +5,31 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Document, Matching, Row, SCHEMA};
+use crate::{Config, Document, Header, Matching, Row};
 
 /// The time between two lines of progress.
 pub const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A line, with the fields that every line has first.
 #[derive(Serialize)]
-struct Record<'a, T> {
-    schema: u32,
-    tool: &'static str,
-    version: &'static str,
-    record: &'static str,
-    test: &'a str,
+struct Record<T> {
+    #[serde(flatten)]
+    header: Header,
     #[serde(flatten)]
     content: T,
 }
 
-impl<'a, T> Record<'a, T> {
-    fn new(record: &'static str, test: &'a str, content: T) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        Self { schema: SCHEMA, tool: "tagperf", version, record, test, content }
+impl<T> Record<T> {
+    fn new(record: &'static str, test: &str, content: T) -> Self {
+        let header = Header { record: Some(record.into()), ..Header::new(test.to_owned()) };
+        Self { header, content }
     }
 }
 
 #[derive(Serialize)]
-struct Start<'a, C> {
+struct Start<'a> {
     device: &'a str,
-    config: &'a C,
+    config: &'a Config,
 }
 
 #[derive(Serialize)]
@@ -63,19 +60,19 @@ struct End<'a> {
 }
 
 /// The line of a test that begins.
-pub fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
+pub fn start(document: &Document) -> impl Serialize + '_ {
     let content = Start { device: &document.device, config: &document.config };
-    Record::new("start", document.test, content)
+    Record::new("start", document.test(), content)
 }
 
 /// The line of a result.
 pub fn result<'a>(
-    document: &'a Document<impl Serialize>,
+    document: &'a Document,
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
     let (device, validated) = (&*document.device, document.validated);
-    Record::new("result", document.test, OneResult { device, row, matching, validated })
+    Record::new("result", document.test(), OneResult { device, row, matching, validated })
 }
 
 /// A line of progress. `what` begins with the test's name.
@@ -87,8 +84,8 @@ pub fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> Str
 }
 
 /// The line of a test that is over.
-pub fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
-    let &Document { test, ref matching, validated, interrupted, .. } = document;
+pub fn end(document: &Document) -> impl Serialize + '_ {
+    let &Document { ref matching, validated, interrupted, .. } = document;
     let results = document.results.len();
-    Record::new("end", test, End { results, matching, validated, interrupted })
+    Record::new("end", document.test(), End { results, matching, validated, interrupted })
 }

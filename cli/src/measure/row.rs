@@ -1,7 +1,7 @@
 //! The figures of a row, from a measurement.
 
 use tagmatch_results::show::tenths;
-use tagmatch_results::{Drained, More, PerMessage, PerThread, Row};
+use tagmatch_results::{Drained, PerMessage, PerThread, Row};
 
 use super::client::Measured;
 use crate::spec::{Case, Queue, Traffic};
@@ -43,20 +43,16 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         latency_ns,
         bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * case.size as f64)),
         messages_per_s: messages_per_s.map(whole),
-        more: More {
-            queue: None,
-            window: has_window.then_some(case.window),
-            completions: case.completions().map(|way| name(&way)),
-            threads: case.threads,
-            per_thread: per_thread.collect(),
-            checked: measured.checked,
-            pace: measured.pace,
-            drain: drained(case, measured),
-            interrupted: measured.interrupted,
-            ..More::default()
-        },
+        window: has_window.then_some(case.window),
+        completions: case.completions().map(|way| name(&way)),
+        threads: case.threads,
+        per_thread: per_thread.collect(),
+        checked: measured.checked,
+        pace: measured.pace,
+        drain: drained(case, measured),
+        interrupted: measured.interrupted,
         blocks: measured.blocks.figures(),
-        histogram: None,
+        ..Row::default()
     }
 }
 

@@ -3,9 +3,10 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tagmatch_results::show::{show_count, show_size};
-use tagmatch_results::{Distance, Document, Histogram, Matching, depth_verdict};
+use tagmatch_results::{
+    Config, Distance, Document, Environment, Histogram, Matching, depth_verdict,
+};
 
 use super::client::{self, Measured};
 use super::interrupt::Interrupt;
@@ -15,7 +16,7 @@ use super::plan::{Plan, QueueDepths, Test};
 use super::row::row;
 use crate::args::Common;
 use crate::device::FoundDevice;
-use crate::environment::{self, Environment};
+use crate::environment;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -24,6 +25,7 @@ use crate::report::Report;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
 use crate::units::name;
 use crate::{cpus, distance, secret, style};
+use tagmatch_results::environment::{heading, lines};
 
 /// Large enough for a direct read of the sender's memory. The first message shows whether that
 /// works here.
@@ -31,42 +33,6 @@ const FIRST_LOOK_BYTES: u64 = 64 << 10;
 
 /// The time between two checks whether the output still has a reader.
 const LOOK_TIME: Duration = Duration::from_millis(100);
-
-/// The configuration of a test, as JSON has it.
-#[derive(Serialize)]
-pub(crate) struct TestConfig {
-    sizes: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iters: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    window: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    completions: Option<Completions>,
-    wildcard_recv: bool,
-    other_side: String,
-    large_messages: String,
-    #[serde(flatten)]
-    environment: Environment,
-    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
-    threads: Vec<u64>,
-    #[serde(skip_serializing_if = "is_zero")]
-    idle_peers: u64,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    single_buffer: bool,
-    /// Whether the process sent to itself.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    oneself: bool,
-    hw_tags: HwTagsArg,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
 
 /// Where the other side is.
 #[derive(Clone, Copy)]
@@ -115,12 +81,12 @@ impl TestRunner {
         };
         has_secret.map_err(refused)?;
         let environment = match place {
-            PeerLocation::Oneself => Environment::gather(1, common.pin),
+            PeerLocation::Oneself => environment::gather(1, common.pin),
             PeerLocation::SecondProcess | PeerLocation::Serve(_) => {
-                Environment::gather(2, common.pin)
+                environment::gather(2, common.pin)
             }
             PeerLocation::OtherRank(_, places) => {
-                Environment::gather_pair(places.processes(), places.cores(), common.pin)
+                environment::gather_pair(places.processes(), places.cores(), common.pin)
             }
         };
         let is_here = match place {
@@ -208,7 +174,7 @@ impl TestRunner {
         cases: Vec<Case>,
         people: &mut Output,
         report: &mut Report,
-    ) -> Result<Document<TestConfig>, Failure> {
+    ) -> Result<Document, Failure> {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
@@ -263,16 +229,14 @@ impl TestRunner {
             rows += 1;
             let mut row = row(&case, &measured);
             let distances = before.zip(self.distance());
-            row.more.distance_ns =
-                distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
-            row.more.queue =
+            row.distance_ns = distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
+            row.queue =
                 plan.queue(at).filter(|_| plan.test == Test::Depth).map(|queue| name(&queue));
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
             let change = distances.and_then(|(before, after)| before.change(after));
-            let warning =
-                change.map_or(String::new(), |said| environment::lines(&[("warning", said)]));
+            let warning = change.map_or(String::new(), |said| lines(&[("warning", said)]));
             let lines = table.row(&row) + &report.below(&row) + &warning;
             progress.above(|| people.print(&style.block(&lines)))?;
             report.row(&document, &row, &measured.matching)?;
@@ -286,10 +250,10 @@ impl TestRunner {
         }
         drop(progress);
         let matched = where_matched(&matched, plan.common.hw_tags);
-        people.print(&style.block(&environment::lines(&matched)))?;
+        people.print(&style.block(&lines(&matched)))?;
         if plan.test == Test::Depth {
             let said = [("verdict", depth_verdict(&document.results))];
-            people.print(&style.block(&environment::lines(&said)))?;
+            people.print(&style.block(&lines(&said)))?;
         }
         if !complete {
             document.interrupted = true;
@@ -304,24 +268,25 @@ impl TestRunner {
         Ok(document)
     }
 
-    fn config(&self, plan: &Plan) -> TestConfig {
+    fn config(&self, plan: &Plan) -> Config {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        TestConfig {
+        Config {
             sizes: plan.sizes.clone(),
             iters: plan.effort.iters,
             duration_ms: plan.effort.time().map(ms),
             warmup: plan.effort.warmup,
             window: plan.window,
-            completions: plan.completions(),
-            wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
-            other_side: self.other_side(),
-            large_messages: self.large_messages.clone(),
+            completions: plan.completions().map(|way| name(&way)),
+            wildcard_recv: Some(plan.depths.iter().any(|depth| depth.wildcard_recv)),
+            other_side: Some(self.other_side()),
+            large_messages: Some(self.large_messages.clone()),
             environment: self.environment.clone(),
             threads: plan.threads.clone(),
             idle_peers: plan.idle_peers,
             single_buffer: plan.single_buffer,
             oneself: plan.oneself,
-            hw_tags: plan.common.hw_tags,
+            hw_tags: plan.common.hw_tags.to_string(),
+            ..Config::default()
         }
     }
 
@@ -398,7 +363,7 @@ impl TestRunner {
             facts.push(("threads", "share one worker a side (SharedWorker); rows are sums".into()));
         }
         if std::mem::replace(&mut self.introduced, true) {
-            return environment::heading(&title, &facts);
+            return heading(&title, &facts);
         }
         let device = [
             ("device", format!("{}: {}", self.device.device, self.device.what)),
@@ -406,7 +371,7 @@ impl TestRunner {
             ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);
-        environment::heading(&title, &facts) + &self.environment.facts()
+        heading(&title, &facts) + &self.environment.facts()
     }
 }
 

@@ -1,18 +1,17 @@
 //! The output of rank 0: the facts, each row when it is done, and the JSON.
 
-use serde::Serialize;
 use tagmatch_results::columns::Column;
-use tagmatch_results::{Document, Matching, Row, Table};
+use tagmatch_results::{Config, Document, Matching, Row, Table};
 
 use super::ranks::{Ranks, last_barrier};
 use crate::args::{Common, Effort};
-use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::reasons::{list_fault, where_matched};
 use crate::report::Report;
 use crate::spec::HwTagsArg;
 use crate::style;
+use tagmatch_results::environment::{heading, lines};
 
 /// The description of a test.
 pub(super) struct TestDescription<'a> {
@@ -24,30 +23,14 @@ pub(super) struct TestDescription<'a> {
     pub(super) effort: &'a Effort,
 }
 
-/// The configuration of a test, as JSON has it.
-#[derive(Serialize)]
-struct CollectiveConfig {
-    sizes: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iters: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<u64>,
-    launcher: String,
-    by_messages: bool,
-    #[serde(flatten)]
-    environment: Environment,
-    hw_tags: HwTagsArg,
-}
-
 /// The table, and the other outputs of its rows.
 pub(super) struct Rank0Output {
     table: Table,
     people: Output,
     json: Option<Output>,
     report: Report,
-    document: Document<CollectiveConfig>,
+    document: Document,
+    hw_tags: HwTagsArg,
 }
 
 impl Rank0Output {
@@ -95,26 +78,25 @@ impl Rank0Output {
         ];
         facts.extend(subject.facts.iter().cloned());
         let style = style::stdout();
-        let block = environment::heading(&subject.title, &facts)
-            + &ranks.environment.facts_of_ranks()
-            + "#\n";
+        let block = heading(&subject.title, &facts) + &ranks.environment.facts_of_ranks() + "#\n";
         people.print(&style.block(&block))?;
         people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let config = CollectiveConfig {
+        let config = Config {
             sizes: subject.sizes.to_vec(),
             iters: subject.effort.iters,
             duration_ms: subject.effort.time().map(ms),
             warmup: subject.effort.warmup,
-            launcher,
-            by_messages: ranks.by_messages,
+            launcher: Some(launcher),
+            by_messages: Some(ranks.by_messages),
             environment: ranks.environment.clone(),
-            hw_tags: common.hw_tags,
+            hw_tags: common.hw_tags.to_string(),
+            ..Config::default()
         };
         let device = ranks.device.device.to_string();
         let document = Document::new(subject.test, device, config, !common.no_validate);
         report.begin(&document)?;
-        Ok(Self { table, people, json, report, document })
+        Ok(Self { table, people, json, report, document, hw_tags: common.hw_tags })
     }
 
     pub(super) fn wants_histogram(&self) -> bool {
@@ -149,9 +131,9 @@ impl Rank0Output {
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let interrupted = self.document.interrupted;
         let matching = self.document.matching;
-        let mut matched = where_matched(&matching, self.document.config.hw_tags);
-        matched.extend(without_receives(&matching, self.document.config.by_messages));
-        self.people.print(&style::stdout().block(&environment::lines(&matched)))?;
+        let mut matched = where_matched(&matching, self.hw_tags);
+        matched.extend(without_receives(&matching, self.document.config.by_messages == Some(true)));
+        self.people.print(&style::stdout().block(&lines(&matched)))?;
         if interrupted {
             let rows = self.document.results.len();
             self.people.print(&format!("# interrupted {rows} rows measured\n"))?;

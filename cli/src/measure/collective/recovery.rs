@@ -12,7 +12,7 @@ use tagmatch_comm::coll::{from_bytes, to_bytes};
 use tagmatch_results::columns::RECOVERY_TABLE;
 use tagmatch_results::show::one_line;
 use tagmatch_results::show::tenths;
-use tagmatch_results::{Matching, Means, More, Recovered, Row, Samples};
+use tagmatch_results::{Matching, Means, Recovered, Row, Samples};
 
 use super::call::works;
 use super::rank0_output::{Rank0Output, TestDescription};
@@ -115,13 +115,15 @@ fn row(ranks: u32, all: &[f64]) -> Row {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     together.iter().take(1).for_each(|ns| samples.record_one_way(ns.round() as u64));
     let [noticed, revoke, agree, shrink, barrier] = [0, 1, 2, 3, 4].map(average);
-    let more = More {
+    Row {
+        iters: 1,
+        samples: samples.count(),
+        latency_ns: samples.halved(),
         ranks: Some(ranks),
         rank_means_ns: Some(Means::of(&together)),
         recovery_ns: Some(Recovered { noticed, revoke, agree, shrink, barrier }),
-        ..More::default()
-    };
-    Row { iters: 1, samples: samples.count(), latency_ns: samples.halved(), more, ..Row::default() }
+        ..Row::default()
+    }
 }
 
 #[cfg(test)]
@@ -133,8 +135,8 @@ mod tests {
         let row = row(3, &[100.0, 1.0, 2.0, 3.0, 4.0, 300.0, 3.0, 4.0, 5.0, 8.0]);
         let steps =
             Recovered { noticed: 200.0, revoke: 2.0, agree: 3.0, shrink: 4.0, barrier: 6.0 };
-        assert_eq!(row.more.recovery_ns, Some(steps));
-        assert_eq!(row.more.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
+        assert_eq!(row.recovery_ns, Some(steps));
+        assert_eq!(row.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
         assert_eq!(row.latency_ns.unwrap().p50, 10.0, "rank 0's");
     }
 }

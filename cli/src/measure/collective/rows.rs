@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 use tagmatch_results::columns::COLLECTIVE_TABLE;
 use tagmatch_results::show::show_size;
-use tagmatch_results::{Blocks, Histogram, Matching, Means, More, Row, Samples};
+use tagmatch_results::{Blocks, Histogram, Matching, Means, Row, Samples};
 
 use super::call::{Call, Operation};
 use super::rank0_output::{Rank0Output, TestDescription};
@@ -189,14 +189,14 @@ impl CallTimes {
     }
 
     fn row(&self, size: u64, ranks: u32, means: Means, interrupted: bool) -> Row {
-        let more =
-            More { ranks: Some(ranks), rank_means_ns: Some(means), interrupted, ..More::default() };
         Row {
             size,
             iters: self.samples.count(),
             samples: self.samples.count(),
             latency_ns: self.samples.halved(),
-            more,
+            ranks: Some(ranks),
+            rank_means_ns: Some(means),
+            interrupted,
             blocks: self.blocks.figures(),
             ..Row::default()
         }
