@@ -103,13 +103,9 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
 
 fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
     let mut report = Report::open(&plan.common)?;
-    let (mut people, mut json) = report.outputs(&plan.common)?;
     let mut series = TestRunner::open(place, &plan.common, Interrupt::watch()?)?;
-    let document = series.run(plan, plan.cases(), &mut people, &mut report)?;
-    if let Some(json) = &mut json {
-        json.json(&document)?;
-    }
-    let reported = report.finish(&[document], &mut people);
+    series.run(plan, &mut report)?;
+    let reported = report.finish(false);
     series.outcome().and(reported)
 }
 

@@ -8,6 +8,7 @@ mod host;
 pub(crate) mod hw_tags;
 mod limits;
 mod pin;
+mod text;
 
 pub(crate) use case::{Case, Completions, Order, Queue, Traffic, WorkerNeeds};
 pub(crate) use device::DeviceArg;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::header::{SCHEMA, TOOL};
 use crate::samples::PERCENTILES;
 use crate::show::{one_line, show_size};
-use crate::{Config, Document, Drained, Header, PlannedRate, Row, default_window};
+use crate::{Config, Document, Drained, Header, Latency, PlannedRate, Row, default_window};
 
 /// All tests together take 100 kB; a stream with a day's progress still fits.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -88,11 +88,8 @@ pub(crate) struct SavedResult {
     pub(crate) value: f64,
     /// Figures of stretches of the measurement; see [`Blocks`](crate::Blocks).
     pub(crate) blocks: Vec<f64>,
-    /// Latencies in ns, one for each of [`PERCENTILES`].
-    pub(crate) percentiles_ns: Option<[f64; 6]>,
-    pub(crate) samples: u64,
-    pub(crate) bandwidth_bytes_per_s: Option<f64>,
-    pub(crate) messages_per_s: Option<f64>,
+    /// All that was measured but the blocks.
+    pub(crate) row: Row,
     /// How many results were merged into this one.
     pub(crate) pooled: usize,
 }
@@ -198,19 +195,16 @@ impl SavedRun {
     ) -> Result<(), String> {
         let parameters = parameters(row, config)?;
         let key = Key { test: test.into(), device: device.into(), size: row.size, parameters };
-        let percentiles_ns = row.latency_ns.map(|latency| latency.percentiles());
-        let messages_per_s = row.messages_per_s.map(|rate| rate as f64);
-        let (metric, value) = match (percentiles_ns, messages_per_s) {
-            (Some(percentiles_ns), _) => (Metric::LatencyNs, percentiles_ns[1]),
-            (None, Some(rate)) => (Metric::MessagesPerS, rate),
+        let mut row = row.clone();
+        let blocks = row.blocks.take().unwrap_or_default();
+        let (metric, value, blocks) = match (row.latency_ns, row.messages_per_s) {
+            (Some(latency), _) => (Metric::LatencyNs, latency.p50, blocks.latency_ns),
+            (None, Some(rate)) => (Metric::MessagesPerS, rate as f64, blocks.messages_per_s),
             // A measurement that was stopped before it had a figure.
             (None, None) => return Ok(()),
         };
-        let blocks = row.blocks.clone().map_or_else(Vec::new, |blocks| match metric {
-            Metric::LatencyNs => blocks.latency_ns,
-            Metric::MessagesPerS => blocks.messages_per_s,
-        });
-        let named = PERCENTILES.iter().zip(percentiles_ns.into_iter().flatten());
+        let named =
+            PERCENTILES.iter().zip(row.latency_ns.into_iter().flat_map(Latency::percentiles));
         let negative = named.filter(|(_, ns)| *ns < 0.0).map(|(rung, _)| rung.json).next();
         let are_right = blocks.len() <= BLOCKS_MAX && blocks.iter().all(|block| *block > 0.0);
         if let Some(what) = negative.or((!are_right).then_some("blocks")) {
@@ -219,17 +213,7 @@ impl SavedRun {
         if self.entries.len() >= ENTRIES_MAX {
             return Err(format!("more than {ENTRIES_MAX} results"));
         }
-        self.entries.push(SavedResult {
-            key,
-            metric,
-            value,
-            blocks,
-            percentiles_ns,
-            samples: row.samples,
-            bandwidth_bytes_per_s: row.bandwidth_bytes_per_s.map(|bytes| bytes as f64),
-            messages_per_s,
-            pooled: 1,
-        });
+        self.entries.push(SavedResult { key, metric, value, blocks, row, pooled: 1 });
         Ok(())
     }
 
@@ -327,8 +311,8 @@ mod tests {
         let entry = &run.entries[0];
         assert_eq!(entry.key.label(), "lat 8 B, posted_depth 16");
         assert_eq!((entry.metric, entry.value), (Metric::LatencyNs, 2.5));
-        assert_eq!((&entry.blocks[..], entry.samples), (&[2.0, 3.0][..], 9));
-        assert_eq!(entry.percentiles_ns.unwrap(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!((&entry.blocks[..], entry.row.samples), (&[2.0, 3.0][..], 9));
+        assert_eq!(entry.row.latency_ns.unwrap().percentiles(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::columns::{Column, THREADS, fields, us};
 use crate::show::show_count;
 
 /// Columns from left to right, all flush right.
+#[derive(Default)]
 pub struct Table(Vec<Column>);
 
 impl Table {

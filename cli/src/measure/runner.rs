@@ -3,10 +3,9 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use tagmatch_results::environment::heading;
 use tagmatch_results::show::{show_count, show_size};
-use tagmatch_results::{
-    Config, Distance, Document, Environment, Histogram, Matching, depth_verdict,
-};
+use tagmatch_results::{Config, Distance, Document, Environment, depth_verdict};
 
 use super::client::{self, Measured};
 use super::interrupt::Interrupt;
@@ -18,14 +17,12 @@ use crate::args::Common;
 use crate::device::FoundDevice;
 use crate::environment;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
 use crate::units::name;
-use crate::{cpus, distance, secret, style};
-use tagmatch_results::environment::{heading, lines};
+use crate::{cpus, distance, secret};
 
 /// Large enough for a direct read of the sender's memory. The first message shows whether that
 /// works here.
@@ -166,28 +163,19 @@ impl TestRunner {
         }
     }
 
-    /// Measures `cases` of `plan` and prints the rows. If the user interrupts it, it ends early
+    /// Measures the cases of `plan` and prints the rows. If the user interrupts it, it ends early
     /// with the rows so far.
-    pub(super) fn run(
-        &mut self,
-        plan: &Plan,
-        cases: Vec<Case>,
-        people: &mut Output,
-        report: &mut Report,
-    ) -> Result<Document, Failure> {
+    pub(super) fn run(&mut self, plan: &Plan, report: &mut Report) -> Result<(), Failure> {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
-        let (table, style) = (plan.table(), style::stdout());
-        people.print(&style.block(&(self.block(plan) + "#\n")))?;
-        people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let device = self.device.device.to_string();
-        let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
-        report.begin(&document)?;
-        let streams = plan.common.report.json_stream;
-        let (limits, mut progress) = (plan.effort.limits(), Progress::new(cases.len(), streams));
-        let (mut matched, mut rows, wanted) = (Matching::default(), 0, cases.len());
+        let document = Document::new(plan.test.name(), device, self.config(plan), validated);
+        report.begin(&self.block(plan), plan.table(), document)?;
+        let (cases, limits) = (plan.cases(), plan.effort.limits());
+        let wanted = cases.len();
+        let mut progress = Progress::new(wanted, plan.common.report.json_stream);
         let (interrupt, mut looked) = (self.interrupt.clone(), Instant::now());
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
@@ -201,8 +189,7 @@ impl TestRunner {
                 if is_due {
                     looked = Instant::now();
                 }
-                let is_read = !is_due || !(people.has_no_reader() || report.has_no_reader());
-                told.is_ok() && is_read && !interrupt.came()
+                told.is_ok() && !(is_due && report.has_no_reader()) && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
@@ -213,12 +200,16 @@ impl TestRunner {
                 Ok(measured) => measured,
                 // Rows that were measured before are kept, and so are those before ^C in the set-up
                 // of a case.
-                Err(failure) if rows > 0 || matches!(failure, Failure::Interrupted) => {
-                    self.failed = Some(failure).filter(|f| !matches!(f, Failure::Interrupted));
+                Err(failure) => {
+                    let is_kept = !report.document().results.is_empty();
+                    match failure {
+                        Failure::Interrupted => {}
+                        failure if is_kept => self.failed = Some(failure),
+                        failure => return Err(failure),
+                    }
                     complete = false;
                     break;
                 }
-                Err(failure) => return Err(failure),
             };
             progress.end();
             complete &= !measured.interrupted;
@@ -226,22 +217,14 @@ impl TestRunner {
             if measured.iters == 0 {
                 break;
             }
-            rows += 1;
             let mut row = row(&case, &measured);
             let distances = before.zip(self.distance());
             row.distance_ns = distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
             row.queue =
                 plan.queue(at).filter(|_| plan.test == Test::Depth).map(|queue| name(&queue));
-            if report.wants_histogram() && row.latency_ns.is_some() {
-                row.histogram = Some(Histogram::new(measured.samples.spread()));
-            }
+            row.histogram = row.latency_ns.and_then(|_| report.histogram(&measured.samples));
             let change = distances.and_then(|(before, after)| before.change(after));
-            let warning = change.map_or(String::new(), |said| lines(&[("warning", said)]));
-            let lines = table.row(&row) + &report.below(&row) + &warning;
-            progress.above(|| people.print(&style.block(&lines)))?;
-            report.row(&document, &row, &measured.matching)?;
-            matched.add(&measured.matching);
-            document.add(row, &measured.matching);
+            progress.above(|| report.row(row, &measured.matching, change))?;
             if let Some(fault) = list_fault(measured.matching.list_faults) {
                 self.failed = Some(Failure::Measurement(fault));
                 complete = false;
@@ -249,32 +232,23 @@ impl TestRunner {
             }
         }
         drop(progress);
-        let matched = where_matched(&matched, plan.common.hw_tags);
-        people.print(&style.block(&lines(&matched)))?;
+        let Document { results, matching, .. } = report.document();
+        let mut facts = where_matched(matching, plan.common.hw_tags);
         if plan.test == Test::Depth {
-            let said = [("verdict", depth_verdict(&document.results))];
-            people.print(&style.block(&lines(&said)))?;
+            facts.push(("verdict", depth_verdict(results)));
         }
-        if !complete {
-            document.interrupted = true;
-            let (how, short) = match self.failed {
-                Some(_) => ("failed     ", ""),
-                None if rows > 0 => ("interrupted", ", the last of them over less time"),
-                None => ("interrupted", ""),
-            };
-            people.print(&format!("# {how} {rows} of {wanted} rows measured{short}\n"))?;
-        }
-        report.end(&document)?;
-        Ok(document)
+        let (how, short) = match self.failed {
+            Some(_) => ("failed     ", ""),
+            None if !results.is_empty() => ("interrupted", ", the last of them over less time"),
+            None => ("interrupted", ""),
+        };
+        let early = format!("{how} {} of {wanted} rows measured{short}", results.len());
+        report.end(&facts, (!complete).then_some(early))
     }
 
     fn config(&self, plan: &Plan) -> Config {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Config {
             sizes: plan.sizes.clone(),
-            iters: plan.effort.iters,
-            duration_ms: plan.effort.time().map(ms),
-            warmup: plan.effort.warmup,
             window: plan.window,
             completions: plan.completions().map(|way| name(&way)),
             wildcard_recv: Some(plan.depths.iter().any(|depth| depth.wildcard_recv)),
@@ -286,7 +260,7 @@ impl TestRunner {
             single_buffer: plan.single_buffer,
             oneself: plan.oneself,
             hw_tags: plan.common.hw_tags.to_string(),
-            ..Config::default()
+            ..plan.effort.config()
         }
     }
 

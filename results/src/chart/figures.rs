@@ -136,7 +136,7 @@ fn named(entry: &SavedResult) -> (&'static str, &'static str) {
 fn value(entry: &SavedResult) -> f64 {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => entry.value / 1e3,
-        (_, "bw" | "bibw") => entry.bandwidth_bytes_per_s.unwrap_or(0.0) / 1e6,
+        (_, "bw" | "bibw") => entry.row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6,
         (_, "drain") if entry.value > 0.0 => 1e9 / entry.value,
         _ => entry.value,
     }
@@ -198,7 +198,8 @@ fn by_size(group: &[&SavedResult], variants: bool) -> Figure {
         let rung = |(at, rung): (usize, &Percentile)| Line {
             name: rung.shown.into(),
             points: points(&|entry| {
-                Some(entry.percentiles_ns?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
+                Some(entry.row.latency_ns?.percentiles()[at] / 1e3)
+                    .filter(|_| entry.row.samples >= rung.samples_min)
             }),
         };
         let rungs = PERCENTILES.iter().enumerate().rev().map(rung);
@@ -265,7 +266,7 @@ fn single(entry: &SavedResult) -> Figure {
         words => format!("{title}, {words}"),
     };
     let line = |points| vec![Line { name: entry.key.test.clone(), points }];
-    let Some(percentiles_ns) = entry.percentiles_ns else {
+    let Some(latency) = entry.row.latency_ns else {
         // The blocks of a drain are rates; its figure is the time of a message.
         let is_inverse = entry.key.test == "drain";
         let scale = value(entry) / entry.value;
@@ -277,8 +278,8 @@ fn single(entry: &SavedResult) -> Figure {
         let y = Axis::new(label, Scale::FromZero);
         return Figure::new(title, x, y, line(points.collect()));
     };
-    let rungs = PERCENTILES.iter().zip(percentiles_ns);
-    let shown = rungs.filter(|(rung, _)| entry.samples >= rung.samples_min);
+    let rungs = PERCENTILES.iter().zip(latency.percentiles());
+    let shown = rungs.filter(|(rung, _)| entry.row.samples >= rung.samples_min);
     let points = shown.map(|(rung, ns)| (rung.quantile, ns / 1e3)).collect();
     let x = Axis::new("share of the samples at most as slow", Scale::Quantiles);
     Figure::new(title, x, Axis::new(label, Scale::Log), line(points))

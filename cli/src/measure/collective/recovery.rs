@@ -15,11 +15,12 @@ use tagmatch_results::show::tenths;
 use tagmatch_results::{Matching, Means, Recovered, Row, Samples};
 
 use super::call::works;
-use super::rank0_output::{Rank0Output, TestDescription};
+use super::rank0_output::{TestDescription, finish, open};
 use super::ranks::{Ranks, World, sum_over};
 use crate::args::{Effort, Recovery};
 use crate::failure::Failure;
 use crate::measure::interrupt;
+use crate::report::Report;
 
 /// Times that each rank sends to rank 0.
 const STEPS: usize = 5;
@@ -30,7 +31,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     interrupt::ignore();
     // MPICH's mpiexec reports deaths by this signal, which would end the survivors.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    let mut output = open(args, ranks)?;
+    let mut report = begin(args, ranks)?;
     let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
@@ -48,16 +49,17 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         let all = next.allgather(to_bytes(&own)).wait().map_err(|error| failed(&error))?;
         let matching = sum_over(&next, &matching).map_err(|error| failed(&error))?;
         // The survivors need rank 0 even if its output has lost its reader.
-        if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
+        if let Some(report) = report.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
-            written = output.add(row, &matching);
+            written = report.row(row, &matching, None);
         }
         comm = next;
     }
-    written.and_then(|()| output.map_or(Ok(()), Rank0Output::finish))
+    let finish = |report| finish(report, ranks, &args.common, false);
+    written.and_then(|()| report.map_or(Ok(()), finish))
 }
 
-fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> {
+fn begin(args: &Recovery, ranks: &Ranks) -> Result<Option<Report>, Failure> {
     let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
     let subject = TestDescription {
@@ -68,7 +70,7 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
         sizes: &[0],
         effort: &Effort { iters: Some(1), ..Effort::default() },
     };
-    Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
+    open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
 /// The last rank dies. The others return a communicator without it, the time of each step in ns, and
