@@ -2,17 +2,10 @@
 
 mod common;
 
-use common::{command, json, refused, tagperf, text};
+use common::{alone, command, json, refused, tagperf, text};
 use serde_json::Value;
 use std::fs::read_to_string;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tagmatch_testkit::scratch::Scratch;
-
-/// One test at a time: all measure on the same two processors, and would disturb each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Standard output of a command that succeeds and prints nothing else.
 fn said(args: &str) -> String {
