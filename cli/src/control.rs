@@ -4,6 +4,8 @@
 //! busy measuring needs to look at one flag only to learn that the other side has sent a message or
 //! has gone. Input from the other side is bounded before it is parsed.
 
+use tagmatch_results::show::one_line;
+
 pub(crate) mod message;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,8 +18,6 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::failure::one_line;
 
 /// The longest line that is read, newline included.
 const LINE_BYTES_MAX: u64 = 64 << 10;

@@ -3,8 +3,8 @@
 use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{Finding, ReadMode};
+use tagmatch_results::show::one_line;
 
-use crate::failure::one_line;
 use crate::spec::DeviceArg;
 
 /// A device of this machine.

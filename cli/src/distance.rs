@@ -1,8 +1,4 @@
-//! The distance between two CPUs: how long a cache line takes from one to the other.
-//!
-//! A virtual machine's CPUs are moved while it runs, so that two of them are threads of one core
-//! now and far apart a minute later. Latencies differ by a factor of three and more between the
-//! two.
+//! Measures the distance between two CPUs: how long a cache line takes from one to the other.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::Serialize;
+use tagmatch_results::Distance;
 
 use crate::spec::Pin;
 
-/// Below this time, in ns, two CPUs are threads of one core.
-pub const ONE_CORE_BELOW_NS: f64 = 33.0;
-/// Below this time, in ns, two CPUs share a cache.
-pub const ONE_CACHE_BELOW_NS: f64 = 90.0;
 /// Medians of so many batches, each of so many turns, are a probe: 0.2 to 1 ms.
 const BATCHES: usize = 21;
 const TURNS: u64 = 100;
@@ -26,50 +18,20 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 /// Ends the thread that answers.
 const STOP: u64 = u64::MAX;
 
-/// The time of a cache line one way, in ns.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Distance(f64);
-
-impl Distance {
-    /// Measures it. The calling thread is on CPU `here`; another thread goes to CPU `there` for the
-    /// time of the probe. `None` if both are one CPU, or `there` is not open to this process.
-    pub(crate) fn probe(pin: Pin) -> Option<Self> {
-        if pin.here == pin.there {
-            return None;
-        }
-        let (ping, pong) = (Line::default(), Line::default());
-        thread::scope(|scope| {
-            let answer = || answer(pin.there, &ping.0, &pong.0);
-            thread::Builder::new().spawn_scoped(scope, answer).ok()?;
-            let nanoseconds = ask(&ping.0, &pong.0);
-            ping.0.store(STOP, Ordering::Release);
-            nanoseconds.map(|ns| Self((ns * 10.0).round() / 10.0))
-        })
+/// Measures the distance. The calling thread is on CPU `here`; another thread goes to CPU `there`
+/// for the time of the probe. `None` if both are one CPU, or `there` is not open to this process.
+pub(crate) fn probe(pin: Pin) -> Option<Distance> {
+    if pin.here == pin.there {
+        return None;
     }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self.0 {
-            ns if ns < ONE_CORE_BELOW_NS => "one core",
-            ns if ns < ONE_CACHE_BELOW_NS => "one cache",
-            _ => "apart",
-        }
-    }
-
-    pub(crate) fn show(self) -> String {
-        format!("{}: a cache line takes {:.0} ns each way", self.name(), self.0)
-    }
-
-    /// A warning if the distance changed from `self` to `after`.
-    pub(crate) fn change(self, after: Self) -> Option<String> {
-        (self.name() != after.name()).then(|| {
-            let (before, now) = (self.name(), after.name());
-            format!(
-                "the CPUs' distance changed within this row: {before} ({:.0} ns), then {now} ({:.0} ns)",
-                self.0, after.0
-            )
-        })
-    }
+    let (ping, pong) = (Line::default(), Line::default());
+    thread::scope(|scope| {
+        let answer = || answer(pin.there, &ping.0, &pong.0);
+        thread::Builder::new().spawn_scoped(scope, answer).ok()?;
+        let nanoseconds = ask(&ping.0, &pong.0);
+        ping.0.store(STOP, Ordering::Release);
+        nanoseconds.map(Distance::new)
+    })
 }
 
 /// Two lines long, since some processors fetch lines in pairs.
@@ -132,25 +94,17 @@ mod tests {
     use crate::cpus;
 
     #[test]
-    fn distances_have_names_and_changes_are_said() {
-        let names = [18.2, 47.0, 134.0].map(|ns| Distance(ns).name());
-        assert_eq!(names, ["one core", "one cache", "apart"]);
-        assert_eq!(Distance(110.0).change(Distance(150.0)), None);
-        let change = Distance(18.2).change(Distance(134.0)).unwrap();
-        assert!(change.ends_with("one core (18 ns), then apart (134 ns)"), "{change}");
-        assert_eq!(Distance(134.4).show(), "apart: a cache line takes 134 ns each way");
-    }
-
-    #[test]
     fn a_probe_needs_two_cpus() {
-        assert_eq!(Distance::probe(Pin { here: 0, there: 0 }), None);
-        assert_eq!(Distance::probe(Pin { here: 0, there: 999_999 }), None);
+        assert_eq!(probe(Pin { here: 0, there: 0 }), None);
+        assert_eq!(probe(Pin { here: 0, there: 999_999 }), None);
         if let Some(pin) = cpus::two_cpus() {
             let distance = thread::spawn(move || {
                 cpus::pin(pin.here).unwrap();
-                Distance::probe(pin)
+                probe(pin)
             });
-            assert!(distance.join().unwrap().is_some_and(|distance| distance.0 > 0.0));
+            assert!(
+                distance.join().unwrap().is_some_and(|distance| distance != Distance::new(0.0))
+            );
         }
     }
 }

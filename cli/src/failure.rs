@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use tagmatch_results::show::one_line;
+
 /// Why tagperf stops. Each is one line on standard error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -55,26 +57,5 @@ impl Failure {
         } else {
             Self::Measurement(format!("cannot write to {name}: {error}"))
         }
-    }
-}
-
-/// A text without control characters. Quoted text (a file's name, a peer's message) may have some,
-/// which could break the line or control the terminal.
-pub(crate) fn one_line(text: impl Display) -> String {
-    let text = text.to_string();
-    if !text.contains(char::is_control) {
-        return text;
-    }
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(shown).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_stays_one_line() {
-        assert_eq!(one_line("a\nb\u{1b}[2J\u{9b}\u{e9}"), "a\\nb\\u{1b}[2J\\u{9b}\u{e9}");
     }
 }

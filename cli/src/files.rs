@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, one_line};
+use tagmatch_results::show::one_line;
+
+use crate::failure::Failure;
 use crate::output::is_dash;
 
 /// As many symbolic links as the kernel follows.
@@ -80,14 +82,15 @@ fn target(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use tagmatch_testkit::scratch::Scratch;
+
     use super::*;
 
     #[test]
     fn one_file_has_many_names() {
-        let name = format!("tagperf-files-{}", std::process::id());
-        let root = std::env::temp_dir().join(name);
-        fs::create_dir_all(root.join("deep")).unwrap();
-        let at = |name: &str| root.join(name);
+        let scratch = Scratch::new("files");
+        let at = |name: &str| scratch.join(name);
+        fs::create_dir(at("deep")).unwrap();
         fs::write(at("there"), "").unwrap();
         fs::hard_link(at("there"), at("hard")).unwrap();
         for (to, from) in [("there", "soft"), ("new", "dangling"), ("dangling", "twice")] {
@@ -126,6 +129,5 @@ mod tests {
         assert!(said(dash, dash).unwrap().contains("both --a and --b go to -; another file"));
         assert_eq!((said(null, null), said(dash, null)), (None, None));
         assert!(check_distinct(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());
-        fs::remove_dir_all(root).unwrap();
     }
 }

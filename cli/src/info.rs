@@ -7,18 +7,19 @@ use tagmatch::Finding;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 use tagmatch::{AutoConfig, Config, HwTags};
+use tagmatch_results::Style;
+use tagmatch_results::show::{one_line, show_size};
 
 use crate::device::{MissingDevice, ucx_usable, usable};
-use crate::environment::Environment;
-use crate::failure::{Failure, one_line};
+use crate::environment;
+use crate::failure::Failure;
 use crate::link::{Unlinked, settings};
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
 use crate::secret;
 use crate::spec::hw_tags::{SLOTS, SLOTS_MAX};
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
-use crate::style::Style;
-use crate::units::show_size;
+use crate::style;
 use crate::{isolated_trial, measure};
 
 /// The kernel's list of RDMA devices, and the setting that may keep one process from reading
@@ -32,7 +33,7 @@ const NEW_SECRET: &str = "next: (umask 077; head -c 32 /dev/urandom | base64 > s
 
 /// The command.
 pub(crate) fn command() -> Result<(), Failure> {
-    let style = Style::stdout();
+    let style = style::stdout();
     let mut out = style.heading(format!("tagperf {}", env!("CARGO_PKG_VERSION"))) + "\n\n";
     out += &shm(style);
     out += &model(style);
@@ -41,7 +42,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &auto(style);
     out += &ucx(style);
     out += "\n";
-    out += &style.block(&Environment::gather(2, None).machine());
+    out += &style.block(&environment::gather(2, None).machine());
     Output::stdout().print(&out)
 }
 
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn ucx_says_what_it_uses_or_what_is_missing() {
-        let text = ucx_entry(Style::plain(), &with_ucx(), Some(Ok("by posix".into())));
+        let text = ucx_entry(Style::new(false), &with_ucx(), Some(Ok("by posix".into())));
         assert_eq!(
             text,
             "ucx     yes  UCX 1.13.1 in /lib/libucp.so.0; between machines and within one; UCX \
@@ -312,7 +313,7 @@ mod tests {
              no mlx5 device\n             next: ls /sys/class/infiniband\n"
         );
         let begins = |info: &UcxInfo, tried, with: &str| {
-            let text = ucx_entry(Style::plain(), info, tried);
+            let text = ucx_entry(Style::new(false), info, tried);
             let lines: Vec<_> = text.lines().collect();
             assert!(lines[0].starts_with(&format!("ucx     no   {with}")), "{text}");
             assert!(lines[1].starts_with("             next: "), "{text}");
@@ -348,7 +349,7 @@ mod tests {
         let mut info = with_device();
         info.locked_memory = Some(64 << 10);
         let text =
-            verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA".into())), "kernel: rxe0");
+            verbs_entry(Style::new(false), &info, Some(Ok("read by RDMA".into())), "kernel: rxe0");
         assert_eq!(
             text,
             "verbs   yes  rxe0, port 1, RoCE v2; between machines and within one\n             \
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_told_with_what_to_do() {
         let begins = |info: &VerbsInfo, tried, with: &str| {
-            let text = verbs_entry(Style::plain(), info, tried, "kernel: none");
+            let text = verbs_entry(Style::new(false), info, tried, "kernel: none");
             let lines: Vec<_> = text.lines().collect();
             assert!(lines[0].starts_with(&format!("verbs   no   {with}")), "{text}");
             assert!(lines[1].starts_with("             next: "), "{text}");

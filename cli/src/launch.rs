@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use tagmatch_launch::launcher::{self, GuardedEnd, Hosts, Launch, LaunchError, Member};
+use tagmatch_results::show::one_line;
 
 use crate::args;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 
 /// How long to wait, at the end, until all failures are printed.
 const TELL_TIME: Duration = Duration::from_secs(1);

@@ -22,19 +22,10 @@ mod progress;
 mod reasons;
 mod replay;
 mod report;
-mod result;
-mod saved_run;
 mod secret;
 mod spec;
 mod style;
 mod units;
-
-/// Charts as SVG and distances of CPUs, for the benchmarks beside this command. Not kept stable.
-#[doc(hidden)]
-pub mod chart {
-    pub use crate::distance::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
-    pub use crate::plot::{Axis, Figure, Line, Scale, render};
-}
 
 use {
     args::{Bulk, Cli, Command},

@@ -12,13 +12,13 @@ use tagmatch::{
     Address, Config, Failed, Match, Output, Peer, QueuedSend, Request, SendOptions, Worker,
     WorkerOf,
 };
+use tagmatch_results::Matching;
+use tagmatch_results::show::{show_count, show_size};
 
 use crate::control::Attention;
 use crate::device;
-use crate::result::Matching;
 use crate::secret;
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
-use crate::units::{show_count, show_size};
 pub(crate) use error::LinkError;
 use patience::Patience;
 use tags::TagScheme;

@@ -5,7 +5,6 @@
 //! | `plan` | the measurements of a test, from the command line |
 //! | `runner` | runs a plan: facts, rows, JSON |
 //! | `row` | the figures of a row |
-//! | `depth_verdict` | whether depth costs anything |
 //! | `all_tests` | `tagperf` alone: all tests, briefly |
 //! | `peer_process` | the process on the other side, as this side sees it |
 //! | `job` | exchanging values in a launched job, and the machine and CPUs of its ranks |
@@ -24,7 +23,6 @@ mod batch;
 mod client;
 mod collective;
 mod completions;
-mod depth_verdict;
 mod drain;
 mod error;
 mod interrupt;
@@ -105,13 +103,9 @@ fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
 
 fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
     let mut report = Report::open(&plan.common)?;
-    let (mut people, mut json) = report.outputs(&plan.common)?;
     let mut series = TestRunner::open(place, &plan.common, Interrupt::watch()?)?;
-    let document = series.run(plan, plan.cases(), &mut people, &mut report)?;
-    if let Some(json) = &mut json {
-        json.json(&document)?;
-    }
-    let reported = report.finish(&[document], &mut people);
+    series.run(plan, &mut report)?;
+    let reported = report.finish(false);
     series.outcome().and(reported)
 }
 

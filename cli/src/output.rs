@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use tagmatch_results::show::one_line;
 
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 
 /// One output. An error in writing is a [`Failure`]; a reader that has gone (`| head`) is not
 /// reported.

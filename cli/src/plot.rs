@@ -1,22 +1,11 @@
-//! `--plot`: results as charts for a report, in SVG.
-//!
-//! `figures` turns a run into charts ([`Figure`]); `axis` turns values into places and ticks;
-//! `draw` writes SVG.
-
-mod axis;
-mod colours;
-mod draw;
-mod figure;
-mod figures;
+//! `--plot`: the file, and what stands above the charts.
 
 use std::path::Path;
 
-use crate::failure::{Failure, one_line};
+use tagmatch_results::show::one_line;
+
+use crate::failure::Failure;
 use crate::output::Output;
-use crate::saved_run::SavedRun;
-pub use axis::Scale;
-pub use draw::render;
-pub use figure::{Axis, Figure, Line};
 
 /// Creates the file. Only SVG is written, so another ending is a mistake.
 pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
@@ -31,15 +20,6 @@ pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
 pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| one_line(word.display()));
     std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-/// The charts of a run: one for each of its tests.
-pub(crate) fn of_run(run: &SavedRun, command: &str) -> String {
-    let figures = figures::figures(run);
-    let machine = [run.cpu.as_deref(), run.kernel.as_deref()];
-    let machine = machine.into_iter().flatten().collect::<Vec<_>>().join(", Linux ");
-    let version = env!("CARGO_PKG_VERSION");
-    render(&figures, &[format!("{machine}; tagperf {version}"), format!("$ {command}")], &[])
 }
 
 #[cfg(test)]

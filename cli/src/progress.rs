@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tagmatch_results::stream;
 
 use crate::failure::Failure;
-use crate::report::stream;
 use crate::style::is_watched;
 
 /// The time between two drawings. One takes some microseconds of a core that may be measuring.

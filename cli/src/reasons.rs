@@ -2,11 +2,11 @@
 //! do.
 
 use tagmatch::{Config, NotOffloaded};
+use tagmatch_results::Matching;
+use tagmatch_results::show::{show_count, show_size};
 
-use crate::result::Matching;
 use crate::spec::HwTagsArg;
 use crate::spec::hw_tags::SLOTS_MAX;
-use crate::units::{show_count, show_size};
 
 /// A reason why a receive is matched in software although there is a NIC that matches.
 pub(crate) struct Reason {

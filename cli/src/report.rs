@@ -1,55 +1,57 @@
-//! Outputs beside the table and `--json`: rows in another form, bars below them, charts, and the
-//! comparison with a baseline.
+//! All outputs of a measurement: the table and its facts, `--json`, rows in another form, charts,
+//! and the comparison with a baseline.
 //!
 //! 1. [`Report::open`] checks before anything is measured that all of it can be written.
 //! 2. `begin`, `row` and `end` are called as a test goes on, and print at once.
 //! 3. [`Report::finish`] writes the outputs that need all results.
 
-pub(crate) mod columns;
-mod csv;
-mod osu;
-pub(crate) mod stream;
-mod table;
-
-use serde::Serialize;
+use tagmatch_results::environment::lines;
+use tagmatch_results::show::one_line;
+use tagmatch_results::{
+    Comparison, Csv, Document, Histogram, Matching, Osu, Row, Samples, SavedRun, Style, Table,
+    chart, stream,
+};
 
 use crate::args::{Common, report as args};
-use crate::compare::Comparison;
-use crate::failure::{Failure, one_line};
+use crate::compare::saved_run;
+use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
-use crate::result::{Document, Matching, Row};
-use crate::saved_run::SavedRun;
-use crate::style::Style;
-use crate::{files, plot};
-pub(crate) use table::Table;
+use crate::{files, plot, style};
 
 /// The form in which rows are printed.
 enum Form {
     Table,
-    Csv(csv::Csv),
-    Osu(osu::Osu),
+    Csv(Csv),
+    Osu(Osu),
     Stream,
 }
 
 /// All outputs that were asked for.
 pub(crate) struct Report {
     form: Form,
+    /// The table and its facts, unless standard output is for a program.
+    people: Output,
+    style: Style,
+    table: Table,
     /// The output of rows in another form than the table.
-    out: Output,
-    histogram: bool,
+    rows: Output,
+    json: Option<Output>,
     plot: Option<Output>,
     baseline: Option<(String, SavedRun)>,
     fail_if_slower: Option<f64>,
     table_is_seen: bool,
+    wants_histogram: bool,
+    documents: Vec<Document>,
 }
 
 impl Report {
-    /// Checks the options, reads the baseline, creates the chart's file.
+    /// Checks the options, reads the baseline, creates the files.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let options: &args::ReportOptions = &common.report;
+        let json_is_seen = to_stdout(common.json.as_ref());
         let replaced = options.replaces_table();
         if let Some(form) = replaced
-            && to_stdout(common.json.as_ref())
+            && json_is_seen
         {
             let wrong = format!("both --json and {form} go to -");
             return Err(Failure::usage(wrong, "a file for --json"));
@@ -64,126 +66,155 @@ impl Report {
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
         files::check_distinct(&[], &outputs)?;
         let form = match replaced {
-            Some("--csv") => Form::Csv(csv::Csv::new(common.hw_tags)),
-            Some("--osu") => Form::Osu(osu::Osu::default()),
+            Some("--csv") => Form::Csv(Csv::new(common.hw_tags.to_string())),
+            Some("--osu") => Form::Osu(Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
         };
         let baseline = match &options.baseline {
-            Some(path) => Some((one_line(path.display()), SavedRun::read("--baseline", path)?)),
+            Some(path) => Some((one_line(path.display()), saved_run("--baseline", path)?)),
             None => None,
         };
-        let out = Output::stdout();
         let goes_on = common.json.is_some() || options.plot.is_some() || baseline.is_some();
+        let stdout = || if goes_on { Output::stdout().optional() } else { Output::stdout() };
+        let table_is_seen = replaced.is_none() && !json_is_seen;
         Ok(Self {
             form,
-            out: if goes_on { out.optional() } else { out },
-            histogram: options.histogram,
+            people: if table_is_seen { stdout() } else { Output::nowhere() },
+            style: style::stdout(),
+            table: Table::default(),
+            rows: stdout(),
             plot: options.plot.as_deref().map(plot::create).transpose()?,
+            json: common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?,
             baseline,
             fail_if_slower: options.fail_if_slower,
-            table_is_seen: replaced.is_none() && !to_stdout(common.json.as_ref()),
+            table_is_seen,
+            wants_histogram: options.histogram,
+            documents: Vec::new(),
         })
     }
 
-    /// The output for people, and the one for JSON if it was asked for.
-    pub(crate) fn outputs(&self, common: &Common) -> Result<(Output, Option<Output>), Failure> {
-        let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
-        let replaced = self.replaces_table() || to_stdout(common.json.as_ref());
-        let people = if replaced { Output::nowhere() } else { Output::stdout() };
-        let goes_on = json.is_some() || self.plot.is_some() || self.baseline.is_some();
-        Ok((if goes_on { people.optional() } else { people }, json))
+    /// The histogram of a row, if the user wants one.
+    pub(crate) fn histogram(&self, samples: &Samples) -> Option<Histogram> {
+        self.wants_histogram.then(|| Histogram::new(samples.spread()))
     }
 
-    /// Whether rows are printed in another form than the table.
-    fn replaces_table(&self) -> bool {
-        !matches!(self.form, Form::Table)
+    /// The test that is being measured.
+    pub(crate) fn document(&self) -> &Document {
+        self.documents.last().expect("a test has begun")
     }
 
-    /// Whether rows should have a histogram.
-    pub(crate) fn wants_histogram(&self) -> bool {
-        self.histogram
+    /// Prints lines for people.
+    pub(crate) fn print(&mut self, text: &str) -> Result<(), Failure> {
+        self.people.print(text)
     }
 
-    /// Begins a test.
-    pub(crate) fn begin(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
+    fn say(&mut self, block: &str) -> Result<(), Failure> {
+        self.people.print(&self.style.block(block))
+    }
+
+    /// Begins a test, whose facts stand above its table.
+    pub(crate) fn begin(
+        &mut self,
+        facts: &str,
+        table: Table,
+        document: Document,
+    ) -> Result<(), Failure> {
+        self.say(&format!("{facts}#\n"))?;
+        self.people.print(&(self.style.heading(table.heading().trim_end()) + "\n"))?;
+        self.table = table;
+        self.documents.push(document);
+        let document = self.documents.last().expect("a test has begun");
         match &mut self.form {
             Form::Table => Ok(()),
-            Form::Csv(csv) => self.out.print(&csv.heading()),
-            Form::Osu(osu) => self.out.print(&osu.heading(document.test)),
-            Form::Stream => self.out.json(&stream::start(document)),
+            Form::Csv(csv) => self.rows.print(&csv.heading()),
+            Form::Osu(osu) => self.rows.print(&osu.heading(document.test())),
+            Form::Stream => self.rows.json(&stream::start(document)),
         }
     }
 
-    /// Prints a result.
+    /// Prints a row. `matching` has the counts of all sides.
     pub(crate) fn row(
         &mut self,
-        document: &Document<impl Serialize>,
-        row: &Row,
+        row: Row,
         matching: &Matching,
+        warning: Option<String>,
     ) -> Result<(), Failure> {
+        let bars = row.histogram.as_ref().map_or_else(String::new, Histogram::bars);
+        let warning = warning.map_or_else(String::new, |said| lines(&[("warning", said)]));
+        self.say(&(self.table.row(&row) + &bars + &warning))?;
+        let document = self.documents.last_mut().expect("a test has begun");
         match &mut self.form {
             Form::Table => Ok(()),
-            Form::Csv(csv) => self.out.print(&csv.row(document, row)),
-            Form::Osu(osu) => self.out.print(&osu.row(document.test, row)),
-            Form::Stream => self.out.json(&stream::result(document, row, matching)),
+            Form::Csv(csv) => self.rows.print(&csv.row(document, &row)),
+            Form::Osu(osu) => self.rows.print(&osu.row(document.test(), &row)),
+            Form::Stream => self.rows.json(&stream::result(document, &row, matching)),
+        }?;
+        document.add(row, matching);
+        Ok(())
+    }
+
+    /// Ends a test. `early` says that it ended before its time.
+    pub(crate) fn end(
+        &mut self,
+        facts: &[(&str, String)],
+        early: Option<String>,
+    ) -> Result<(), Failure> {
+        self.say(&lines(facts))?;
+        let document = self.documents.last_mut().expect("a test has begun");
+        if let Some(early) = early {
+            document.interrupted = true;
+            self.people.print(&format!("# {early}\n"))?;
         }
-    }
-
-    /// The lines below a row of the table.
-    pub(crate) fn below(&self, row: &Row) -> String {
-        row.histogram.as_ref().map_or_else(String::new, crate::result::Histogram::bars)
-    }
-
-    /// Ends a test.
-    pub(crate) fn end(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
         match &mut self.form {
-            Form::Stream => self.out.json(&stream::end(document)),
+            Form::Stream => self.rows.json(&stream::end(document)),
             _ => Ok(()),
         }
     }
 
     /// Whether the output of rows has lost its reader.
     pub(crate) fn has_no_reader(&self) -> bool {
-        self.replaces_table() && self.out.has_no_reader()
+        self.people.has_no_reader() || self.rows.has_no_reader()
     }
 
     /// Prints a line of progress to the stream.
     pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
-        self.out.print(line)
+        self.rows.print(line)
     }
 
-    /// Ends all tests: writes the charts, then the comparison, whose verdict comes last.
-    pub(crate) fn finish<C: Serialize>(
-        mut self,
-        documents: &[Document<C>],
-        people: &mut Output,
-    ) -> Result<(), Failure> {
-        let nothing = documents.iter().all(|document| document.results.is_empty());
+    /// Ends all tests: writes the JSON, an array if there may be several, then the charts, then the
+    /// comparison, whose verdict comes last.
+    pub(crate) fn finish(mut self, is_array: bool) -> Result<(), Failure> {
+        match (&mut self.json, &self.documents[..]) {
+            (Some(json), [document]) if !is_array => json.json(document)?,
+            (Some(json), documents) => json.json(&documents)?,
+            (None, _) => {}
+        }
+        let nothing = self.documents.iter().all(|document| document.results.is_empty());
         if nothing || (self.plot.is_none() && self.baseline.is_none()) {
             return Ok(());
         }
         let mut run = SavedRun::default();
-        for document in documents {
-            let value = serde_json::to_value(document)
-                .map_err(|error| Failure::Measurement(format!("results are no JSON: {error}")))?;
-            run.add(&value).map_err(Failure::Measurement)?;
+        for document in &self.documents {
+            run.add(document).map_err(Failure::Measurement)?;
         }
         if let Some(out) = &mut self.plot {
-            out.print(&plot::of_run(&run, &plot::command_line()))?;
+            out.print(&chart::of_run(&run, &plot::command_line()))?;
         }
         let Some((name, baseline)) = &self.baseline else {
             return Ok(());
         };
         let names = [name.clone(), "this run".into()];
         let limit = self.fail_if_slower.unwrap_or(0.0);
-        let comparison = Comparison::new(names, baseline, &run, limit)?;
+        let comparison = Comparison::new(names, baseline, &run, limit).map_err(Failure::Usage)?;
         if self.table_is_seen {
-            people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+            self.people.print(&format!("\n{}", comparison.text(self.style)))?;
         } else {
             // Standard output has rows of another form, or JSON, for a program.
-            Output::stderr().optional().print(&comparison.text(Style::stderr()))?;
+            let style = style::style_of(&std::io::stderr());
+            Output::stderr().optional().print(&comparison.text(style))?;
         }
-        if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }
+        let judged = comparison.judge().map_err(Failure::Measurement);
+        if self.fail_if_slower.is_some() { judged } else { Ok(()) }
     }
 }

@@ -8,10 +8,9 @@ mod host;
 pub(crate) mod hw_tags;
 mod limits;
 mod pin;
+mod text;
 
-pub(crate) use case::{
-    Case, Completions, Order, Queue, Traffic, WINDOW_BYTES, WorkerNeeds, default_window, fit,
-};
+pub(crate) use case::{Case, Completions, Order, Queue, Traffic, WorkerNeeds};
 pub(crate) use device::DeviceArg;
 pub(crate) use host::Host;
 pub(crate) use hw_tags::HwTagsArg;

@@ -111,16 +111,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A size for a table: `0 B`, `8 B`, `4 KiB`, `1 MiB`, `1000 B`.
-pub(crate) fn show_size(bytes: u64) -> String {
-    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
-            return format!("{} {unit}", bytes >> shift);
-        }
-    }
-    format!("{bytes} B")
-}
-
 /// A duration for a sentence: `1 s`, `500 ms`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let millis = duration.as_secs_f64() * 1e3;
@@ -134,38 +124,6 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 /// The word of an enumeration, as on the command line.
 pub(crate) fn name<V: ValueEnum>(value: &V) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-}
-
-/// A count in groups of three digits: `1 234 567`.
-pub(crate) fn show_count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Three significant digits, never fewer than the whole number: `0.123`, `12.3`, `1234`.
-pub(crate) fn show_3(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 99.95 => 0,
-        v if v >= 9.995 => 1,
-        v if v >= 0.9995 || v == 0.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}
-
-/// The text, cut to so many characters.
-pub(crate) fn shorten(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars - 3).chain("...".chars()).collect()
 }
 
 /// Up to three decimals, without trailing zeros.
@@ -250,19 +208,6 @@ mod tests {
 
     #[test]
     fn shown() {
-        assert_eq!(show_size(0), "0 B");
-        assert_eq!(show_size(1000), "1000 B");
-        assert_eq!(show_size(1025), "1025 B");
-        assert_eq!(show_size(4096), "4 KiB");
-        assert_eq!(show_size(4 << 20), "4 MiB");
-        assert_eq!(show_count(1), "1");
-        assert_eq!(show_count(123), "123");
-        assert_eq!(show_count(1_234_567), "1 234 567");
-        assert_eq!(show_3(0.0), "0.00");
-        assert_eq!(show_3(0.1234), "0.123");
-        assert_eq!(show_3(1.234), "1.23");
-        assert_eq!(show_3(99.97), "100");
-        assert_eq!(show_3(12345.6), "12346");
         assert_eq!(show_duration(Duration::from_millis(1500)), "1.5 s");
         assert_eq!(show_duration(Duration::from_millis(500)), "500 ms");
     }

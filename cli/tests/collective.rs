@@ -4,20 +4,13 @@
 mod common;
 
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tagmatch_testkit::process::{Signal, send_signal};
 
-use common::{children, command, eventually, json, outliving, refused, tagperf, text};
+use common::{alone, children, command, eventually, json, outliving, refused, tagperf, text};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
-
-/// One test at a time: with more ranks than processors, ranks wait for each other long enough.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Min, avg and max over the ranks are in that order.
 fn means(row: &Value) -> [f64; 3] {

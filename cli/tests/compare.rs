@@ -3,34 +3,11 @@
 mod common;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::Stdio;
 
+use tagmatch_testkit::scratch::Scratch;
+
 use common::{command, refused, tagperf, text};
-
-/// A test's own directory, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Writes a file into the directory; returns its path.
-    fn file(&self, name: &str, run: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, run).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 /// A result of `lat` with all percentiles at `ns`, and blocks around it.
 fn row(size: u64, ns: &str, blocks: &str) -> String {
@@ -62,9 +39,9 @@ fn of(figures: &[u32]) -> String {
 #[test]
 fn the_exit_status_is_what_help_says() {
     let scratch = Scratch::new("status");
-    let old = scratch.file("old", &of(&[1000, 1000]));
+    let old = scratch.file("old", of(&[1000, 1000]));
     let status = |new: &[u32], more: &str| {
-        let new = scratch.file("new", &of(new));
+        let new = scratch.file("new", of(new));
         tagperf(&format!("compare {old} {new} {more}")).status.code()
     };
     assert_eq!(status(&[1000, 1000], ""), Some(0), "the same");
@@ -73,7 +50,7 @@ fn the_exit_status_is_what_help_says() {
     assert_eq!(status(&[1040, 1000], "--fail-if-slower 2"), Some(1), "one of two is slower");
     assert_eq!(status(&[500, 1200], ""), Some(1), "what is faster makes up for nothing");
     assert_eq!(status(&[1000], ""), Some(0), "what only one run has is not judged");
-    let bandwidth = scratch.file("bw", &of(&[1]).replace("\"lat\"", "\"bw\""));
+    let bandwidth = scratch.file("bw", of(&[1]).replace("\"lat\"", "\"bw\""));
     assert!(refused(&format!("compare {old} {bandwidth}")).contains("no result in common"));
     assert_eq!(status(&[1000], "--json /dev/full"), Some(1), "what cannot be written");
     let help = tagperf("compare --help");
@@ -90,7 +67,7 @@ fn the_exit_status_is_what_help_says() {
 #[test]
 fn a_reader_who_leaves_does_not_make_it_faster() {
     let scratch = Scratch::new("reader");
-    let (old, new) = (scratch.file("old", &of(&[1000])), scratch.file("new", &of(&[2000])));
+    let (old, new) = (scratch.file("old", of(&[1000])), scratch.file("new", of(&[2000])));
     for more in ["", "--json -"] {
         let mut child = command(&format!("compare {old} {new} {more}"))
             .stdout(Stdio::piped())
@@ -110,8 +87,8 @@ fn a_comparison_is_not_written_over_what_it_compares() {
     let run = of(&[1000]);
     let (old, new) = (scratch.file("old", &run), scratch.file("new", &run));
     assert!(refused(&format!("compare {old} {new} --json {old}")).contains("is OLD itself"));
-    let other_name = scratch.0.join("./new");
-    let said = refused(&format!("compare {old} {new} --json {}", other_name.display()));
+    let other_name = scratch.path("./new");
+    let said = refused(&format!("compare {old} {new} --json {other_name}"));
     assert!(said.contains("is NEW itself"), "{said}");
     assert_eq!(std::fs::read_to_string(&old).unwrap(), run);
 }
@@ -119,9 +96,9 @@ fn a_comparison_is_not_written_over_what_it_compares() {
 #[test]
 fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
     let scratch = Scratch::new("absurd");
-    let old = scratch.file("old", &of(&[1000]));
+    let old = scratch.file("old", of(&[1000]));
     for (ns, blocks) in [("1e300", "1"), ("1e-300", "1"), ("1000", "1e300"), ("1000", "5e-324")] {
-        let new = scratch.file("new", &run(&[row(1, ns, blocks)]));
+        let new = scratch.file("new", run(&[row(1, ns, blocks)]));
         let said = refused(&format!("compare {old} {new}"));
         assert!(said.contains("is no figure of lat 1 B; one from 1e-6 to 1e15"), "{said}");
         assert!(refused(&format!("compare {new} {old}")).contains("is no figure of lat 1 B"));
@@ -135,7 +112,7 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
         let row = row(1, ns, &[ns; 21].join(","));
         run(&[row.replace("\"latency_ns\":{", &format!("{parameters}\"latency_ns\":{{"))])
     };
-    let (old, new) = (scratch.file("old", &many("1e-6")), scratch.file("new", &many("1e15")));
+    let (old, new) = (scratch.file("old", many("1e-6")), scratch.file("new", many("1e15")));
     let output = tagperf(&format!("compare {old} {new}"));
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stdout);
@@ -150,8 +127,8 @@ fn the_work_is_bounded_by_what_is_read() {
     let scratch = Scratch::new("bounded");
     let blocks = around(1000, 1024);
     let rows: Vec<_> = (0..100).map(|size| row(size, "1000", &blocks)).collect();
-    let file = scratch.file("hostile", &run(&rows));
-    let copy = scratch.file("copy", &run(&rows));
+    let file = scratch.file("hostile", run(&rows));
+    let copy = scratch.file("copy", run(&rows));
     let output = tagperf(&format!("compare {file} {copy}"));
     assert_eq!(output.status.code(), Some(0));
     let sum = "# sum         100 compared: 0 slower by more than 5 %, 0 slower within it, 100 same";

@@ -9,19 +9,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tagmatch::{Address, Config, Match, Peer, Tag, Worker};
 
-use common::{Server, json, refused, tagperf, text};
+use common::{Server, json, matched, refused, tagperf, text};
 
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
-}
-
-/// Receives matched in hardware, posted and unexpected; every posted one has its reason.
-fn matched(document: &Value) -> [u64; 3] {
-    let matching = &document["matching"];
-    let reasons: u64 = matching["not_offloaded"].as_object().unwrap().values().map(count).sum();
-    assert_eq!(reasons, count(&matching["posted"]), "{matching}");
-    assert!(matching.get("list_faults").is_none(), "{matching}");
-    ["hardware", "posted", "unexpected"].map(|name| count(&matching[name]))
 }
 
 #[test]

@@ -1,32 +1,10 @@
 //! Malformed traces: exit status 2, an error that names the line, and no line of matches.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use tagmatch_testkit::scratch::Scratch;
 use tagmatch_trace::Trace;
-
-/// A directory for one test, which is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 fn tagperf(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tagperf")).args(args).output().unwrap()
@@ -222,25 +200,24 @@ fn a_malformed_trace_leaves_the_files_alone() {
     let scratch = Scratch::new("untouched");
     let trace = scratch.file("bad.trace", b"tagtrace 1\nmsg 1 0 0 0 0\nmsg 1 0 0 0 0\n");
     let old = scratch.file("old.matches", b"kept\n");
-    let new = scratch.0.join("new.matches");
-    for out in [&old, new.to_str().unwrap()] {
+    let new = scratch.path("new.matches");
+    for out in [&old, &new] {
         for option in ["--matches", "--json"] {
             let output = tagperf(&["replay", &trace, option, out]);
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
         }
     }
     assert_eq!(std::fs::read(&old).unwrap(), b"kept\n");
-    assert!(!new.exists());
+    assert!(!Path::new(&new).exists());
 }
 
 #[test]
 fn files_that_cannot_be() {
     let scratch = Scratch::new("files");
     let trace = scratch.file("good.trace", b"tagtrace 1\nmsg 1 0 0 0 0\n");
-    let missing = scratch.0.join("missing/x");
-    let missing = missing.to_str().unwrap();
-    let directory = scratch.0.to_str().unwrap();
-    let within = |name: &str| scratch.0.join(name).to_str().unwrap().to_owned();
+    let missing = &*scratch.path("missing/x");
+    let directory = &scratch.path("");
+    let within = |name: &str| scratch.path(name);
     let (again, new, also_new) = (within("./good.trace"), within("new"), within("../files/new"));
     let (link, chart) = (within("link"), within("new.svg"));
     std::os::unix::fs::symlink("new", &link).unwrap();
@@ -291,8 +268,8 @@ fn output_goes_where_it_was_asked_to() {
     assert!(json.contains("\"test\":\"replay\"") && json.ends_with("}\n"), "{json}");
     assert_eq!((json.lines().count(), output.stderr.len()), (1, 0));
 
-    let file = scratch.0.join("out");
-    let output = tagperf(&["replay", &trace, "--matches", file.to_str().unwrap()]);
+    let file = scratch.path("out");
+    let output = tagperf(&["replay", &trace, "--matches", &file]);
     assert_eq!(std::fs::read(file).unwrap(), b"match 2 1 truncated\n");
     assert!(text(output.stdout).contains("verdict") && output.stderr.is_empty());
     assert_eq!(output.status.code(), Some(0));

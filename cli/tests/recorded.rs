@@ -1,33 +1,10 @@
 //! `tagperf replay` reads what a recorder has written: one trace, and several.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use tagmatch::{Config, Match, Worker};
+use tagmatch_testkit::scratch::Scratch;
 use tagmatch_trace::Recorder;
-
-/// A directory for one test, which is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 fn replay(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tagperf")).arg("replay").args(args).output().unwrap()
@@ -39,9 +16,9 @@ fn text(bytes: Vec<u8>) -> String {
 
 /// A process that receives `messages` from itself, of which each third one is unexpected.
 fn record(scratch: &Scratch, name: &str, messages: u64) -> String {
-    let file = scratch.0.join(name);
+    let file = scratch.path(name);
     let worker = Worker::new(Config::default()).unwrap();
-    let recorder = Recorder::create(&file, name, Recorder::BYTES_MAX).unwrap();
+    let recorder = Recorder::create(file.as_ref(), name, Recorder::BYTES_MAX).unwrap();
     worker.observe(Box::new(recorder)).unwrap();
     for tag in 0..messages {
         let send = || worker.send(worker.oneself(), tag, vec![1; 2000]).wait().unwrap();
@@ -57,7 +34,7 @@ fn record(scratch: &Scratch, name: &str, messages: u64) -> String {
         }
         receive.wait().unwrap();
     }
-    file.to_str().unwrap().to_owned()
+    file
 }
 
 #[test]
@@ -115,8 +92,7 @@ fn a_damaged_trace_is_refused_with_the_byte() {
     let scratch = Scratch::new("damaged");
     let trace = record(&scratch, "rank-0.trace", 30);
     let whole = std::fs::read(&trace).unwrap();
-    let damaged =
-        scratch.file("damaged.trace", &[&whole[..4112], b"\xff", &whole[4113..]].concat());
+    let damaged = scratch.file("damaged.trace", [&whole[..4112], b"\xff", &whole[4113..]].concat());
     let output = replay(&[&damaged]);
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
     let said = text(output.stderr);
@@ -130,9 +106,9 @@ fn a_damaged_trace_is_refused_with_the_byte() {
 #[test]
 fn a_match_that_differs_from_the_programs_own_is_told() {
     let scratch = Scratch::new("differing");
-    let file = scratch.0.join("rank-0.trace");
+    let file = scratch.path("rank-0.trace");
     let worker = Worker::new(Config::default()).unwrap();
-    let recorder = Recorder::create(&file, "", Recorder::BYTES_MAX).unwrap();
+    let recorder = Recorder::create(file.as_ref(), "", Recorder::BYTES_MAX).unwrap();
     worker.observe(Box::new(recorder)).unwrap();
     let receives = [100, 200].map(|tag| worker.recv(Match::tag(tag), vec![0; 8]));
     for tag in [100, 200] {

@@ -2,49 +2,12 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::read_to_string;
 
 use serde_json::Value;
+use tagmatch_testkit::scratch::Scratch;
 
-use common::{command, json, refused, tagperf, text};
-
-/// One test at a time: all measure on the same two processors, and would disturb each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A test's own file, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_file(&path);
-        Self(path)
-    }
-
-    fn holding(name: &str, text: &str) -> Self {
-        let scratch = Self::new(name);
-        std::fs::write(&scratch.0, text).unwrap();
-        scratch
-    }
-
-    fn name(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-
-    fn read(&self) -> String {
-        std::fs::read_to_string(&self.0).unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use common::{alone, command, json, refused, tagperf, text};
 
 /// Standard output of a command that succeeds and prints nothing else.
 fn said(args: &str) -> String {
@@ -131,6 +94,7 @@ fn osu_rows_of_several_blocks_are_told_apart() {
 #[test]
 fn every_row_says_its_window_and_only_its_like_is_compared() {
     let _alone = alone();
+    let scratch = Scratch::new("every_row_says_its_window_and_only_its_like_is_compared");
     let few = "--iters 2 --warmup 0";
     let window =
         |args: &str| json(&format!("{args} {few} --json -"))["results"][0]["window"].clone();
@@ -142,8 +106,8 @@ fn every_row_says_its_window_and_only_its_like_is_compared() {
     let last: Vec<_> = csv.lines().map(|line| line.split(',').nth(23).unwrap()).collect();
     assert_eq!(last, ["window", "64", "2"]);
     let run = |name: &str, args: &str| {
-        let file = Scratch::new(name);
-        said(&format!("bw --sizes 8 --iters 64 {args} --json {}", file.name()));
+        let file = scratch.path(name);
+        said(&format!("bw --sizes 8 --iters 64 {args} --json {file}"));
         file
     };
     let (old, same) = (run("window-old.json", ""), run("window-same.json", "--window 64"));
@@ -151,15 +115,16 @@ fn every_row_says_its_window_and_only_its_like_is_compared() {
         [("window-other.json", "--window 16"), ("queue.json", "--completions queue")]
     {
         let other = run(name, args);
-        assert!(refused(&format!("compare {} {}", old.name(), other.name())).contains("in common"));
+        assert!(refused(&format!("compare {old} {other}")).contains("in common"));
     }
-    let output = tagperf(&format!("compare {} {} --fail-if-slower 10000", old.name(), same.name()));
+    let output = tagperf(&format!("compare {old} {same} --fail-if-slower 10000"));
     assert!(text(&output.stdout).contains("1 compared"), "{}", text(&output.stderr));
 }
 
 #[test]
 fn every_shape_has_every_form() {
     let _alone = alone();
+    let scratch = Scratch::new("every_shape_has_every_form");
     for (args, rows) in [
         ("bibw --sizes 8,64K", 2),
         ("lat --sizes 8 --threads 1,2", 2),
@@ -170,18 +135,22 @@ fn every_shape_has_every_form() {
         ("depth --queue posted --depths 0,64 --wildcard 0,50", 3),
         ("depth --drain --depths 64,128 --queue unexpected --order reverse", 2),
     ] {
-        let json = Scratch::new(&format!("shape-{}.json", args.len()));
-        let svg = Scratch::new(&format!("shape-{}.svg", args.len()));
+        let json = scratch.path(&format!("shape-{}.json", args.len()));
+        let svg = scratch.path(&format!("shape-{}.svg", args.len()));
         let args = format!("{args} --iters 64 --warmup 10");
-        let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
+        let csv = said(&format!("{args} --csv --json {json} --plot {svg}"));
         let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((columns.len(), columns[0]), (rows + 1, 30), "{csv}");
         assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
-        assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
+        assert!(
+            read_to_string(&svg).unwrap().starts_with("<svg")
+                && !read_to_string(&svg).unwrap().contains("NaN"),
+            "{args}"
+        );
         let osu = said(&format!("{args} --osu"));
         assert_eq!(osu.lines().filter(|line| !line.starts_with('#')).count(), rows, "{osu}");
         // Each row has its counterpart in another run.
-        let compared = said(&format!("{args} --baseline {}", json.name()));
+        let compared = said(&format!("{args} --baseline {json}"));
         assert!(compared.contains(&format!("{rows} compared")), "{compared}");
         assert!(!compared.contains("alone"), "{compared}");
     }
@@ -195,11 +164,12 @@ fn every_shape_has_every_form() {
 #[test]
 fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
     let _alone = alone();
-    let old = Scratch::new("interrupted.json");
-    said(&format!("lat --sizes 8 --iters 300 --json {}", old.name()));
+    let scratch = Scratch::new("what_was_measured_until_an_interrupt_is_told_in_every_form");
+    let old = scratch.path("interrupted.json");
+    said(&format!("lat --sizes 8 --iters 300 --json {old}"));
     for form in ["--csv", "--osu", "--json-stream"] {
-        let svg = Scratch::new(&format!("interrupted{form}.svg"));
-        let more = format!("--baseline {} --plot {}", old.name(), svg.name());
+        let svg = scratch.path(&format!("interrupted{form}.svg"));
+        let more = format!("--baseline {old} --plot {svg}");
         let child = command(&format!("lat --sizes 8 --duration 60s --warmup 0 {form} {more}"))
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
@@ -216,7 +186,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
             "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
             _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
         }
-        assert!(svg.read().contains("Latency"));
+        assert!(read_to_string(&svg).unwrap().contains("Latency"));
     }
 }
 
@@ -291,6 +261,7 @@ fn json_has_blocks_to_judge_noise_by() {
 #[test]
 fn charts_are_drawn() {
     let _alone = alone();
+    let scratch = Scratch::new("charts_are_drawn");
     for (args, words) in [
         (
             "lat --sizes 0,8,512,4K --iters 500",
@@ -300,9 +271,9 @@ fn charts_are_drawn() {
         ("lat --sizes 8 --posted-depth 5 --iters 2000", &["Latency, 8 B, 5 posted", "99 %"]),
         ("rate --iters 2000", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
     ] {
-        let file = Scratch::new(&format!("chart-{}.svg", args.len()));
-        said(&format!("{args} --warmup 10 --plot {}", file.name()));
-        let svg = file.read();
+        let file = scratch.path(&format!("chart-{}.svg", args.len()));
+        said(&format!("{args} --warmup 10 --plot {file}"));
+        let svg = read_to_string(&file).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{args}");
         for word in words.iter().chain(&["$ tagperf"]) {
             assert!(svg.contains(word), "{args}: {word}");
@@ -314,10 +285,11 @@ fn charts_are_drawn() {
 #[test]
 fn a_baseline_of_its_own_kind() {
     let _alone = alone();
-    let old = Scratch::new("baseline.json");
-    said(&format!("lat --sizes 8 --iters 3000 --json {}", old.name()));
+    let scratch = Scratch::new("a_baseline_of_its_own_kind");
+    let old = scratch.path("baseline.json");
+    said(&format!("lat --sizes 8 --iters 3000 --json {old}"));
     // Ten times as slow as it will ever be: no run is slower than that.
-    let document: Value = serde_json::from_str(&old.read()).unwrap();
+    let document: Value = serde_json::from_str(&read_to_string(&old).unwrap()).unwrap();
     let scaled = |factor: f64| {
         let mut document = document.clone();
         let row = &mut document["results"][0];
@@ -329,27 +301,27 @@ fn a_baseline_of_its_own_kind() {
         }
         document.to_string()
     };
-    let slow = Scratch::holding("slow.json", &scaled(1e6));
-    let fast = Scratch::holding("fast.json", &scaled(1e-6));
+    let slow = scratch.file("slow.json", scaled(1e6));
+    let fast = scratch.file("fast.json", scaled(1e-6));
     let args = "lat --sizes 8 --iters 3000 --fail-if-slower 5 --baseline";
-    let said = said(&format!("{args} {}", slow.name()));
+    let said = said(&format!("{args} {slow}"));
     assert!(said.contains("faster"), "{said}");
 
-    let output = tagperf(&format!("{args} {}", fast.name()));
+    let output = tagperf(&format!("{args} {fast}"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("SLOWER"), "{}", text(&output.stdout));
     assert_eq!(text(&output.stderr).lines().count(), 1);
     assert!(text(&output.stderr).contains("1 of 1 results are slower"));
 
     // Without a limit the comparison is only printed.
-    let shown = tagperf(&format!("lat --sizes 8 --iters 300 --baseline {}", fast.name()));
+    let shown = tagperf(&format!("lat --sizes 8 --iters 300 --baseline {fast}"));
     assert_eq!(shown.status.code(), Some(0));
     assert!(text(&shown.stdout).contains("SLOWER"));
-    let csv = tagperf(&format!("{args} {} --csv", fast.name()));
+    let csv = tagperf(&format!("{args} {fast} --csv"));
     assert_eq!((csv.status.code(), text(&csv.stdout).lines().count()), (Some(1), 2));
     // Where standard output has rows or JSON for a program, the comparison is on standard error.
     for form in ["--csv", "--osu", "--json-stream", "--json -"] {
-        let lat = format!("lat --sizes 8 --iters 300 --baseline {} {form}", fast.name());
+        let lat = format!("lat --sizes 8 --iters 300 --baseline {fast} {form}");
         let shown = tagperf(&lat);
         assert_eq!(shown.status.code(), Some(0), "{form}");
         assert!(text(&shown.stderr).contains("SLOWER"), "{form}: {}", text(&shown.stderr));
@@ -357,8 +329,8 @@ fn a_baseline_of_its_own_kind() {
     }
 
     // `compare`, which measures nothing, comes to the same.
-    let compare = |old: &Scratch, new: &Scratch, more: &str| {
-        let output = tagperf(&format!("compare {} {} {more}", old.name(), new.name()));
+    let compare = |old: &str, new: &str, more: &str| {
+        let output = tagperf(&format!("compare {old} {new} {more}"));
         (output.status.code(), text(&output.stdout).to_owned() + text(&output.stderr))
     };
     assert_eq!(compare(&old, &old, "--fail-if-slower 0").0, Some(0));
@@ -377,40 +349,42 @@ fn a_baseline_of_its_own_kind() {
 #[test]
 fn a_stream_is_a_baseline_too_and_a_tour_as_well() {
     let _alone = alone();
+    let scratch = Scratch::new("a_stream_is_a_baseline_too_and_a_tour_as_well");
     let stream = said("rate --iters 3000 --json-stream");
-    let stream = Scratch::holding("stream.json", &stream);
-    let args = format!("rate --iters 3000 --baseline {}", stream.name());
+    let stream = scratch.file("stream.json", &stream);
+    let args = format!("rate --iters 3000 --baseline {stream}");
     assert!(said(&args).contains("1 compared"));
     let bw = said("bw --sizes 8 --iters 300 --json -");
-    let tour = Scratch::holding("tour.json", &format!("[{},{}]", bw.trim(), bw.trim()));
-    let said = said(&format!("compare {} {} --fail-if-slower 0", tour.name(), tour.name()));
+    let tour = scratch.file("tour.json", format!("[{},{}]", bw.trim(), bw.trim()));
+    let said = said(&format!("compare {tour} {tour} --fail-if-slower 0"));
     assert!(said.contains("1 compared") && said.contains("same"), "{said}");
 }
 
 #[test]
 fn files_that_are_no_results() {
     let _alone = alone();
-    let nonsense = Scratch::holding("nonsense.json", "nonsense\n");
-    let empty = Scratch::holding("empty.json", "");
-    let other = Scratch::holding("other.json", "{\"schema\":1,\"tool\":\"fio\"}");
+    let scratch = Scratch::new("files_that_are_no_results");
+    let nonsense = scratch.file("nonsense.json", "nonsense\n");
+    let empty = scratch.file("empty.json", "");
+    let other = scratch.file("other.json", "{\"schema\":1,\"tool\":\"fio\"}");
     for file in [&nonsense, &empty, &other] {
         for args in [
-            format!("lat --sizes 8 --iters 9 --baseline {} --fail-if-slower 5", file.name()),
-            format!("compare {0} {0}", file.name()),
+            format!("lat --sizes 8 --iters 9 --baseline {file} --fail-if-slower 5"),
+            format!("compare {file} {file}"),
         ] {
             let said = refused(&args);
-            assert!(said.contains(file.name()) && said.contains("would be right"), "{said}");
+            assert!(said.contains(file) && said.contains("would be right"), "{said}");
         }
     }
-    let lat = Scratch::new("lat.json");
-    said(&format!("lat --sizes 8 --iters 9 --json {}", lat.name()));
-    let rate = Scratch::new("rate.json");
-    said(&format!("rate --iters 9 --json {}", rate.name()));
-    assert!(refused(&format!("compare {} {}", lat.name(), rate.name())).contains("in common"));
+    let lat = scratch.path("lat.json");
+    said(&format!("lat --sizes 8 --iters 9 --json {lat}"));
+    let rate = scratch.path("rate.json");
+    said(&format!("rate --iters 9 --json {rate}"));
+    assert!(refused(&format!("compare {lat} {rate}")).contains("in common"));
     assert!(refused("compare /nonexistent/a /nonexistent/b").contains("/nonexistent/a"));
     assert!(refused("compare - -").contains("standard input"));
     assert!(refused("compare /").contains("NEW"));
-    assert!(refused(&format!("compare / {}", lat.name())).contains("directory"));
+    assert!(refused(&format!("compare / {lat}")).contains("directory"));
 }
 
 #[test]

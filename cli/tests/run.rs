@@ -75,7 +75,7 @@ fn what_ranks_have_started_ends_with_either_process_of_the_launcher() {
                 "" => command("run -n 2"),
                 hosts => place.run(&format!("-n 2 {hosts}")),
             };
-            let run = run.args(["--", "sh", "-c", FAMILY]).arg(&place.0).stderr(Stdio::null());
+            let run = run.args(["--", "sh", "-c", FAMILY]).arg(&*place.0).stderr(Stdio::null());
             let mut run = run.spawn().unwrap();
             let files = [0, 1].map(|rank| place.0.join(rank.to_string()));
             assert!(eventually(|| files.iter().all(|file| file.exists())), "{killed} {hosts}");
@@ -96,7 +96,7 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
     for is_front in [true, false] {
         let place = Place::new(&format!("helper-{is_front}"), HERE);
         let mut run = place.run("-n 2 --hosts one,two");
-        let run = run.args(["--", "sh", "-c", FAMILY]).arg(&place.0);
+        let run = run.args(["--", "sh", "-c", FAMILY]).arg(&*place.0);
         let mut run = run.stderr(Stdio::null()).spawn().unwrap();
         let files = [0, 1].map(|rank| place.0.join(rank.to_string()));
         assert!(eventually(|| files.iter().all(|file| file.exists())));

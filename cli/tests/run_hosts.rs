@@ -185,7 +185,7 @@ fn an_interrupt_of_the_start_leaves_nothing_behind_where_ranks_run_already() {
     let place = Place::new("half", "[ $1 = two ] && exec sleep 600\nexec sh -c \"$2\"");
     let script = "sleep 600 & echo $$ $PPID $! > $0/new; mv $0/new $0/pids; wait";
     let mut run = place.run("-n 2 --hosts one,two -- sh -c");
-    let run = run.arg(script).arg(&place.0).spawn().unwrap();
+    let run = run.arg(script).arg(&*place.0).spawn().unwrap();
     assert!(eventually(|| place.0.join("pids").exists()));
     let pids = fs::read_to_string(place.0.join("pids")).unwrap();
     let mut pids: Vec<_> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();

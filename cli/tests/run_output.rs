@@ -33,7 +33,7 @@ const PRINTING: &str =
 impl Place {
     /// Starts two ranks that play [`PRINTING`], and returns the numbers of their processes.
     fn printing(&self, mut run: Command) -> (Child, Vec<u32>) {
-        let run = run.args(["-n", "2", "--", "sh", "-c", PRINTING]).arg(&self.0).spawn().unwrap();
+        let run = run.args(["-n", "2", "--", "sh", "-c", PRINTING]).arg(&*self.0).spawn().unwrap();
         let files = ["0", "1"].map(|name| self.0.join(name));
         assert!(eventually(|| files.iter().all(|file| file.exists())));
         let texts = files.map(|file| {

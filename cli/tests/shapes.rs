@@ -4,18 +4,10 @@
 mod common;
 
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use common::{children, command, eventually, json, refused, tagperf, text};
-
-/// Lets one test run at a time. All processes of a measurement spin, so several measurements on few
-/// cores would each wait for the scheduler.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use common::{alone, children, command, eventually, json, refused, tagperf, text};
 
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))

@@ -7,14 +7,12 @@ mod common;
 #[path = "common/machines.rs"]
 mod machines;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use serde_json::Value;
-
-use common::{command, json, refused, tagperf, text};
+use common::{Server, json, measured, printed, refused, tagperf, text, with_secret};
 use machines::{ADDRESSES, Machines};
 
 const FEW: &str = "--iters 50 --warmup 5 --json -";
@@ -32,19 +30,9 @@ fn every_test() {
         "lat --sizes 8 --idle-peers 3",
     ] {
         // Both processes are the command's, so it makes a secret for them.
-        let document = json(&format!("{args} {FEW} --device tcp:127.0.0.1"));
-        assert_eq!(
-            (&document["device"], &document["validated"]),
-            (&"tcp:127.0.0.1".into(), &true.into())
-        );
+        let document =
+            measured(&format!("{args} {FEW} --device tcp:127.0.0.1"), "tcp:127.0.0.1", 50);
         assert_eq!(document["matching"]["hardware"].as_u64() > Some(0), args.contains("model"));
-        assert!(
-            document["results"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|row| row["iters"].as_u64() >= Some(50))
-        );
     }
     let document = json("barrier -n 3 --device tcp --iters 20 --warmup 2 --json -");
     assert_eq!(document["device"], "tcp");
@@ -52,59 +40,6 @@ fn every_test() {
     assert!(refused("lat --device tcp:a/b").contains("tcp:eth0"));
     let output = tagperf("lat --sizes 8 --device tcp:nosuch0");
     assert!(text(&output.stderr).contains("TcpConfig::interfaces"), "{}", text(&output.stderr));
-}
-
-/// A server, with what it printed.
-struct Server {
-    child: Child,
-    port: u16,
-    next: String,
-}
-
-impl Server {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let first = said.next().unwrap();
-        let address = first.strip_prefix("tagperf serve: listening on ").unwrap();
-        let address = address.split(';').next().unwrap();
-        let port = address.rsplit(':').next().unwrap().parse().unwrap();
-        let next = said.next().unwrap().strip_prefix("next: ").unwrap().to_owned();
-        Server { child, port, next }
-    }
-
-    /// The next line that it logs.
-    fn logged(&mut self) -> String {
-        let log = self.child.stderr.as_mut().unwrap();
-        let (mut line, mut byte) = (Vec::new(), [0]);
-        while log.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
-            line.extend(byte);
-        }
-        String::from_utf8(line).unwrap()
-    }
-
-    /// All that it has logged. Ends the server.
-    fn log(mut self) -> String {
-        let _ = self.child.kill();
-        let mut log = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-        log
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A command with this secret in its environment, or none.
-fn with(secret: Option<&str>, args: &str) -> Command {
-    let mut command = command(args);
-    command.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
-    command.envs(secret.map(|secret| ("TAGMATCH_SECRET", secret)));
-    command
 }
 
 /// A measurement failed, with one line that says why.
@@ -116,11 +51,11 @@ fn failed(output: &Output, why: &str) {
 
 #[test]
 fn both_ends_of_serve_prove_that_they_know_the_secret() {
-    let server = Server::start(with(Some(SECRET), "serve --port 0"));
+    let server = Server::of(with_secret(Some(SECRET), "serve --port 0"));
     assert!(!server.next.contains(SECRET), "a secret of the environment is not shown");
     let client = |secret, more: &str| {
         let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW} {more}", server.port);
-        with(secret, &lat).output().unwrap()
+        with_secret(secret, &lat).output().unwrap()
     };
     let measured = client(Some(SECRET), "--device tcp");
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
@@ -139,12 +74,12 @@ fn both_ends_of_serve_prove_that_they_know_the_secret() {
 
 #[test]
 fn silent_connections_hold_up_no_client_and_refusals_are_logged_once() {
-    let mut server = Server::start(with(Some(SECRET), "serve --port 0"));
+    let mut server = Server::of(with_secret(Some(SECRET), "serve --port 0"));
     let connect = || TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     // More than are handled at a time. They say nothing.
     let silent: Vec<_> = (0..100).map(|_| connect()).collect();
     let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW}", server.port);
-    let measured = with(Some(SECRET), &lat).output().unwrap();
+    let measured = with_secret(Some(SECRET), &lat).output().unwrap();
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     drop(silent);
     for _ in 0..5 {
@@ -166,7 +101,7 @@ fn a_file_to_which_a_new_secret_is_printed_is_private() {
     let path = std::env::temp_dir().join(format!("tagperf-serve-{}", std::process::id()));
     let file = std::fs::File::create(&path).unwrap();
     file.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
-    let mut serve = with(None, "serve --port 0 --device tcp");
+    let mut serve = with_secret(None, "serve --port 0 --device tcp");
     let mut serve = serve.stdout(file).stderr(Stdio::null()).spawn().unwrap();
     let printed = loop {
         let printed = std::fs::read_to_string(&path).unwrap();
@@ -181,7 +116,7 @@ fn a_file_to_which_a_new_secret_is_printed_is_private() {
     let (_, typed) = printed.split_once("TAGMATCH_SECRET=").unwrap();
     let (secret, typed) = typed.trim_end().split_once(' ').unwrap();
     let typed = typed.strip_prefix("tagperf ").unwrap();
-    let measured = with(Some(secret), typed).args(FEW.split(' ')).output().unwrap();
+    let measured = with_secret(Some(secret), typed).args(FEW.split(' ')).output().unwrap();
     serve.kill().unwrap();
     serve.wait().unwrap();
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
@@ -190,19 +125,17 @@ fn a_file_to_which_a_new_secret_is_printed_is_private() {
 
 #[test]
 fn a_client_without_the_secret_is_not_let_in_on_loopback_either() {
-    let server = Server::start(with(None, "serve --port 0"));
+    let server = Server::of(with_secret(None, "serve --port 0"));
     let lat = format!("lat 127.0.0.1:{} --sizes 8 {FEW}", server.port);
-    failed(&with(Some(SECRET), &lat).output().unwrap(), "another secret");
-    failed(&with(None, &lat).output().unwrap(), "TAGMATCH_SECRET");
-    let (variable, _) = server.next.split_once(' ').unwrap();
-    let secret = variable.strip_prefix("TAGMATCH_SECRET=").unwrap();
-    let measured = with(Some(secret), &lat).output().unwrap();
+    failed(&with_secret(Some(SECRET), &lat).output().unwrap(), "another secret");
+    failed(&with_secret(None, &lat).output().unwrap(), "TAGMATCH_SECRET");
+    let measured = with_secret(Some(server.secret()), &lat).output().unwrap();
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
-    let over_tcp = with(None, &format!("{lat} --device tcp")).output().unwrap();
+    let over_tcp = with_secret(None, &format!("{lat} --device tcp")).output().unwrap();
     assert_eq!(over_tcp.status.code(), Some(2), "{}", text(&over_tcp.stderr));
     assert!(text(&over_tcp.stderr).contains("TAGMATCH_SECRET_FILE"));
     // A secret that can't be used is an error at once.
-    let short = with(Some("short"), &lat).output().unwrap();
+    let short = with_secret(Some("short"), &lat).output().unwrap();
     assert_eq!(short.status.code(), Some(2), "{}", text(&short.stderr));
     assert!(text(&short.stderr).contains("16 to 1024 bytes"));
 }
@@ -210,7 +143,7 @@ fn a_client_without_the_secret_is_not_let_in_on_loopback_either() {
 #[test]
 fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
     let info = |secret| {
-        let output = with(secret, "info").output().unwrap();
+        let output = with_secret(secret, "info").output().unwrap();
         let said = text(&output.stdout).to_owned();
         let from_tcp = said.lines().skip_while(|line| !line.starts_with("tcp ")).take(6);
         from_tcp.collect::<Vec<_>>().join("\n")
@@ -225,16 +158,17 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 
 #[test]
 fn shared_memory_is_usable_beside_a_secret_that_is_not() {
-    let output = with(Some("short"), "info").output().unwrap();
+    let output = with_secret(Some("short"), "info").output().unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("\nshm     yes ") && said.contains("\nmodel   yes "), "{said}");
     for more in ["", "--idle-peers 2", "--hw-tags model"] {
-        let lat = with(Some("short"), &format!("lat --sizes 8 {FEW} --device shm {more}"));
+        let lat = with_secret(Some("short"), &format!("lat --sizes 8 {FEW} --device shm {more}"));
         let output = { lat }.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{more}: {}", text(&output.stderr));
     }
     // A device that takes the secret of all others takes no wrong one.
-    let auto = with(Some("short"), &format!("lat --sizes 8 {FEW} --device auto")).output().unwrap();
+    let auto =
+        with_secret(Some("short"), &format!("lat --sizes 8 {FEW} --device auto")).output().unwrap();
     assert!(text(&auto.stderr).contains("16 to 1024 bytes"), "{}", text(&auto.stderr));
 }
 
@@ -243,7 +177,7 @@ fn shared_memory_is_usable_beside_a_secret_that_is_not() {
 fn between_two_machines_as_serve_says() {
     let machines = Machines::new();
     let there = ADDRESSES[1];
-    let server = Server::start(machines.on(1, &format!("serve --bind {there}")));
+    let server = Server::of(machines.on(1, &format!("serve --bind {there}")));
     // The client is started as the line says that `serve` has printed.
     let (variable, typed) = server.next.split_once(' ').unwrap();
     let (name, secret) = variable.split_once('=').unwrap();
@@ -254,9 +188,7 @@ fn between_two_machines_as_serve_says() {
         let mut command = machines.on(0, &format!("{typed} --sizes 8,64K,1M {FEW}"));
         command.env(name, secret).output().unwrap()
     };
-    let measured = client(secret);
-    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
-    let document: Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let document = printed(&client(secret));
     assert_eq!(document["validated"], true);
     assert!(document["config"]["other_side"].as_str().unwrap().contains(there));
     failed(&client(&secret.replace(|digit: char| digit.is_ascii_digit(), "x")), "another secret");

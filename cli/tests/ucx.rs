@@ -8,11 +8,11 @@ mod common;
 mod machines;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use common::{Server, command, json, refused, tagperf, text};
+use common::{Server, command, json, printed, refused, tagperf, text};
 use machines::{ADDRESSES, Machines, ip};
 
 const SECRET: &str = "the secret of this test";
@@ -23,14 +23,7 @@ const DEVICES: [&str; 2] = ["ucx:posix,self", "ucx:tcp,self"];
 
 /// Runs a test with few iterations, and checks what holds for all tests.
 fn measured(args: &str, device: &str) -> Value {
-    let document = json(&format!("{args} {FEW} --device {device}"));
-    assert_eq!(document["device"], device, "{args}");
-    assert_eq!(document["validated"], !args.contains("--single-buffer"), "{args}");
-    let results = document["results"].as_array().unwrap();
-    assert!(!results.is_empty(), "{args}");
-    for row in results {
-        assert!(row["iters"].as_u64() >= Some(50), "{args}: {row}");
-    }
+    let document = common::measured(&format!("{args} {FEW} --device {device}"), device, 50);
     let matching = &document["matching"];
     assert!(matching["by_device"].as_u64() > Some(0), "{args}: {matching}");
     assert_eq!((&matching["hardware"], &matching["posted"]), (&0.into(), &0.into()), "{args}");
@@ -126,11 +119,6 @@ fn a_transport_that_is_not_there() {
     assert!(said.starts_with("tagperf: --device ucx:nosuch: "), "{said}");
 }
 
-fn document(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 #[test]
 #[ignore = "needs libucp and root: ci/test ucx"]
 fn between_two_machines() {
@@ -149,7 +137,7 @@ fn between_two_machines() {
         let next = said.find(|line| line.starts_with("next: ")).unwrap();
         assert_eq!(next, format!("next: tagperf lat {there}:13338 --device ucx"));
         let lat = format!("lat {there} --sizes {size} {FEW} --device {device}");
-        let measured = document(&with_secret(0, &lat).output().unwrap());
+        let measured = printed(&with_secret(0, &lat).output().unwrap());
         let large = measured["config"]["large_messages"].as_str().unwrap();
         assert!(large.contains("tcp/wire"), "{large}");
         assert!(measured["config"]["other_side"].as_str().unwrap().contains(there));

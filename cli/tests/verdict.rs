@@ -2,43 +2,39 @@
 
 mod common;
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-
 use serde_json::Value;
+use tagmatch_testkit::scratch::Scratch;
 
-use common::text;
+use common::{fed, text};
 
 const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
 const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");
 
 /// Runs the command with the trace on its standard input.
-fn replay(trace: &str, more: &[&str]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
-        .args(["replay", "-"])
-        .args(more)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(trace.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
-    output
+fn replay(trace: &str, more: &str) -> String {
+    let output = fed(&format!("replay - {more}"), trace);
+    assert_eq!(text(&output.stderr), "");
+    text(&output.stdout).to_owned()
 }
 
 fn json(trace: &str) -> Value {
-    serde_json::from_slice(&replay(trace, &["--json", "-"]).stdout).unwrap()
+    serde_json::from_str(&replay(trace, "--json -")).unwrap()
 }
 
 /// The report as JSON and as text, of one run.
 fn both(trace: &str) -> (Value, String) {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("both.json");
-    let output = replay(trace, &["--json", path.to_str().unwrap()]);
-    let report = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    std::fs::remove_file(path).unwrap();
-    (report, text(&output.stdout).to_owned())
+    let scratch = Scratch::new("both");
+    let json = scratch.path("json");
+    let said = replay(trace, &format!("--json {json}"));
+    (serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap(), said)
+}
+
+/// The chart of `--plot`. Tests that run at the same time have traces of different lengths.
+fn chart(trace: &str) -> String {
+    let scratch = Scratch::new(&format!("chart-{}", trace.len()));
+    let svg = scratch.path("depths.svg");
+    replay(trace, &format!("--plot {svg}"));
+    std::fs::read_to_string(svg).unwrap()
 }
 
 /// A trace of these operations. Each `{id}` becomes an id of its own.
@@ -203,20 +199,16 @@ fn depths_over_time_are_bounded_and_drawn() {
     let short = json("tagtrace 1\nrecv 1 0 0 0 0\nrecv 2 0 0 0 0\nmsg 3 0 0 0 0");
     assert_eq!(short["depth_over_time"]["posted_max"], serde_json::json!([1, 2, 1]));
 
-    let output = replay(&trace, &[]);
-    let said = text(&output.stdout);
+    let said = replay(&trace, "");
     assert!(said.contains("depth over time") && said.contains("8 000 operations"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() < 200));
 
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("depths.svg");
-    replay(&trace, &["--plot", path.to_str().unwrap()]);
-    let svg = std::fs::read_to_string(&path).unwrap();
+    let svg = chart(&trace);
     for word in ["Matching depth over the trace", "posted receives", "unexpected messages"] {
         assert!(svg.contains(word), "{word}");
     }
     // Its size depends on the number of points, not of operations.
     assert!(svg.len() < 60_000, "{} bytes", svg.len());
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -243,8 +235,5 @@ fn hostile_traces_are_replayed_to_the_end() {
     assert_eq!(json(&misses)["probes_missed"], 500);
     let empty = json("tagtrace 1");
     assert_eq!(empty["verdict"], "nothing to match");
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.svg");
-    replay("tagtrace 1", &["--plot", path.to_str().unwrap()]);
-    assert!(!std::fs::read_to_string(&path).unwrap().contains("NaN"));
-    std::fs::remove_file(path).unwrap();
+    assert!(!chart("tagtrace 1").contains("NaN"));
 }

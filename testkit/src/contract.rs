@@ -5,6 +5,7 @@
 //! A device may do its work between two polls, as a NIC does: whatever is expected is waited for.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::thread;
 use std::time::Instant;
 
@@ -101,8 +102,9 @@ pub fn a_full_way_refuses_messages_and_keeps_their_order<F: Fixture>() {
     let (mut a, mut b) = (F::narrow(2048), F::narrow(2048));
     let (to_b, from_a) = connect(&mut a, &mut b);
     let mut under_way = VecDeque::new();
-    let mut refusals = 0;
-    for number in 0..F::MESSAGES / 10 {
+    let (mut number, mut refusals) = (0, 0);
+    // How much is under way before the first refusal is the system's choice.
+    while number < F::MESSAGES / 10 || refusals < 100 {
         let bytes = pattern(number, number * 7 % 2049);
         loop {
             match a.send(to_b, message(&bytes)) {
@@ -119,8 +121,8 @@ pub fn a_full_way_refuses_messages_and_keeps_their_order<F: Fixture>() {
             }
         }
         under_way.push_back(bytes);
+        number += 1;
     }
-    assert!(refusals > 100, "{refusals}");
     for bytes in under_way {
         expect_message(&mut [&mut a, &mut b], from_a, None, &bytes);
     }
@@ -392,20 +394,36 @@ pub fn a_connection_to_a_busy_listener_is_tried_again<F: Fixture>() {
     });
 }
 
-/// Runs in a process of its own, because other tests open descriptors as well.
+/// Connections that have ended leave no descriptor open, and no file in `/dev/shm`.
 ///
 /// # Panics
 /// If the device breaks this promise.
-pub fn connections_that_end_leave_no_descriptors_or_mappings<F: Fixture>() {
+pub fn connections_that_end_leave_no_descriptors<F: Fixture>() {
+    let entries = |folder: &str| fs::read_dir(folder).map_or(0, Iterator::count);
+    ended_connections_leave_nothing::<F>("connections_that_end_leave_no_descriptors", 0, || {
+        entries("/proc/self/fd") + entries("/dev/shm")
+    });
+}
+
+/// Connections that have ended leave no memory mapped.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn connections_that_end_leave_no_mappings<F: Fixture>() {
+    ended_connections_leave_nothing::<F>("connections_that_end_leave_no_mappings", 4, || {
+        fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+    });
+}
+
+/// Makes and ends connections, in a process of its own, because other tests use descriptors and
+/// memory as well. `count` may grow by `slack`.
+fn ended_connections_leave_nothing<F: Fixture>(test: &str, slack: usize, count: fn() -> usize) {
     if role().is_none() {
-        Other::spawn("connections_that_end_leave_no_descriptors_or_mappings", "alone").wait();
+        Other::spawn(test, "alone").wait();
         return;
     }
-    let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
-    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let mut a = F::usual();
-    let (mut fds, mut mapped) = (0, 0);
-    let files = count("/dev/shm");
+    let mut before = 0;
     for round in 0..F::CONNECTIONS {
         let mut b = F::usual();
         let (to_b, _) = connect(&mut a, &mut b);
@@ -422,10 +440,12 @@ pub fn connections_that_end_leave_no_descriptors_or_mappings<F: Fixture>() {
             assert!(a.poll().is_none());
         }
         if round == 10 {
-            (fds, mapped) = (count("/proc/self/fd"), maps());
+            before = count();
         }
     }
-    assert_eq!(count("/proc/self/fd"), fds);
-    assert!(maps() <= mapped + 4, "{} mappings, {mapped} before", maps());
-    assert_eq!(count("/dev/shm"), files);
+    let start = Instant::now();
+    while count() > before + slack {
+        assert!(a.poll().is_none());
+        assert!(start.elapsed() < PATIENCE, "{} are left, {before} before", count());
+    }
 }

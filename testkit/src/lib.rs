@@ -6,6 +6,7 @@
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
 //! - [`process`] sends signals, and raises the limit on descriptors.
 //! - [`random`] is the random number generator: the same seed gives the same numbers.
+//! - [`scratch`] has a directory for the files of a test.
 //! - [`tagtrace`] has random matching histories, and the record that their replay must write.
 #![forbid(unsafe_code)]
 
@@ -14,4 +15,5 @@ pub mod device;
 pub mod oracle;
 pub mod process;
 pub mod random;
+pub mod scratch;
 pub mod tagtrace;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use tagmatch_results::Config;
+use tagmatch_results::show::show_count;
 
 use crate::spec::Limits;
 use crate::spec::bounds::ITERS_MAX;
-use crate::units::{self, show_count, show_duration};
+use crate::units::{self, show_duration};
 
 /// Time of a row and of its warm-up, unless told.
 const TIME: Duration = Duration::from_millis(500);
@@ -41,6 +43,17 @@ impl Effort {
             time: self.time().unwrap_or(FOREVER),
             warmup_iters: self.warmup.unwrap_or(WARMUP_ITERS),
             warmup_time: if self.warmup.is_some() { FOREVER } else { WARMUP_TIME },
+        }
+    }
+
+    /// These options as JSON has them.
+    pub(crate) fn config(&self) -> Config {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Config {
+            iters: self.iters,
+            duration_ms: self.time().map(ms),
+            warmup: self.warmup,
+            ..Config::default()
         }
     }
 

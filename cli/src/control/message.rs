@@ -10,9 +10,9 @@
 //! side closes the channel.
 
 use serde::{Deserialize, Serialize};
+use tagmatch_results::Matching;
+use tagmatch_results::show::one_line;
 
-use crate::failure::one_line;
-use crate::result::Matching;
 use crate::spec::{Case, DeviceArg};
 
 /// Version of these messages; both sides must have the same.

@@ -38,7 +38,6 @@ const DEPTHS: [(u64, u64, u8); 9] = [
 pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let common = &common.with_pin();
     let mut report = Report::open(common)?;
-    let (mut people, mut json) = report.outputs(common)?;
     let mut series = TestRunner::open(PeerLocation::SecondProcess, common, Interrupt::watch()?)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| {
         let none = QueueDepths::default();
@@ -54,20 +53,16 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
             ..Plan::brief(Test::Lat, DEPTH_TIME, common)
         },
     ];
-    let mut documents = Vec::new();
     for plan in &plans {
-        documents.push(series.run(plan, plan.cases(), &mut people, &mut report)?);
-        people.print("\n")?;
+        series.run(plan, &mut report)?;
+        report.print("\n")?;
         if series.is_over() {
             break;
         }
     }
     if !series.is_over() {
-        people.print(NEXT)?;
+        report.print(NEXT)?;
     }
-    if let Some(json) = &mut json {
-        json.json(&documents)?;
-    }
-    let reported = report.finish(&documents, &mut people);
+    let reported = report.finish(true);
     series.outcome().and(reported)
 }

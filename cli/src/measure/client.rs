@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tagmatch_results::show::one_line;
+use tagmatch_results::{Blocks, Matching, PlannedRate, Samples};
+
 use super::batch::Batch;
 use super::drain::Drain;
 use super::error::MeasureError;
@@ -11,9 +14,8 @@ use super::thread::Role;
 use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask};
 use crate::control::{Control, ControlError};
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
-use crate::result::{Blocks, Matching, PlannedRate, Samples};
 use crate::spec::{Case, DeviceArg, Limits, Traffic};
 
 /// The time that the other side has to be ready: it makes a worker and allocates buffers.
@@ -244,11 +246,12 @@ impl Measured {
             _ => 1,
         };
         let threads = case.threads.filter(|&threads| threads > 1).unwrap_or(0);
-        let per_thread = |_| PerThread { iters: 0, took: Duration::ZERO, samples: Samples::new() };
+        let per_thread =
+            |_| PerThread { iters: 0, took: Duration::ZERO, samples: Samples::default() };
         Self {
             iters: 0,
             ways,
-            samples: Samples::new(),
+            samples: Samples::default(),
             blocks: Blocks::new(),
             took: Duration::ZERO,
             matching: Matching::default(),

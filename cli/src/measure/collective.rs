@@ -5,7 +5,7 @@
 //! 3. For each row, the result is checked once; then follow warm-up calls, then batches of measured
 //!    calls. Rank 0 tells the others how many calls each batch has. A barrier before each call,
 //!    which isn't timed, keeps the ranks together, as in OSU's benchmarks.
-//! 4. All ranks send their means to rank 0, which prints them ([`Rank0Output`]).
+//! 4. All ranks send their means to rank 0, which prints them (`rank0_output`).
 
 mod call;
 mod rank0_output;

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 
 use tagmatch_launch::Job;
+use tagmatch_results::show::one_line;
 
 use crate::control::message::Hello;
 use crate::cpus;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::spec::{Pin, PinChoice};
 
 /// Gives each rank the values of all, in the order of ranks.

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tagmatch_results::show::tenths;
+use tagmatch_results::{PlannedRate, Samples};
 
 use super::batch::{ANSWER, Batch, DATA, END};
 use super::error::MeasureError;
@@ -16,7 +18,6 @@ use super::participant::Participant;
 use super::threads::RunThreads;
 use crate::link::{Buffer, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::result::{PlannedRate, Samples, tenths};
 use crate::spec::bounds::ITERS_MAX;
 use crate::spec::{Case, Traffic};
 
@@ -242,7 +243,7 @@ impl<A: RunThreads> PlannedReceiver<A> {
             self.posted.push_back(receive(participant, buffer));
         }
         let mut schedule = Schedule::new(participant.case);
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         let mut recent_ns: Vec<u64> = Vec::with_capacity(RECENT_MAX);
         let (mut start, mut came, mut polls) = (None, 0u64, 0u32);
         let mut sent: Option<u32> = None;

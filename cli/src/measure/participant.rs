@@ -17,13 +17,14 @@
 
 use std::time::Duration;
 
+use tagmatch_results::Matching;
+
 use super::batch::{ANSWER, Batch, IDLE, POSTED_FILLER, TOKEN, TOKEN_BYTES, UNEXPECTED_FILLER};
 use super::error::MeasureError;
 use super::thread::{Role, Span, ThreadPart};
 use super::threads::RunThreads;
 use super::traffic;
 use crate::link::{Buffer, Link, LinkError, Received, Receiving, Sending};
-use crate::result::Matching;
 use crate::spec::{Case, Traffic};
 
 /// Fillers between two calls of `go_on`.

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tagmatch_results::Matching;
+use tagmatch_results::show::one_line;
+
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::interrupt;
@@ -20,9 +23,8 @@ use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, ControlError};
 use crate::device::FoundDevice;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
-use crate::result::Matching;
 use crate::secret;
 use crate::spec::{Case, DeviceArg, Traffic};
 use crate::{args, cpus};

@@ -7,10 +7,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tagmatch_results::show::one_line;
+
 use super::client::{self, Measured};
 use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, prepare};
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::secret;
 use crate::spec::{Case, DeviceArg, Host, Limits};
 

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use crate::args::{self, Common, Effort, Measure};
-use crate::failure::Failure;
-use crate::report::Table;
-use crate::report::columns::{
+use tagmatch_results::columns::{
     BANDWIDTH_TABLE, DEPTH_TABLE, DRAIN_TABLE, LATENCY_TABLE, PLANNED_RATE_TABLE, RATE_TABLE,
 };
+use tagmatch_results::{Table, WINDOW_BYTES, default_window, fit};
+
+use crate::args::{self, Common, Effort, Measure};
+use crate::failure::Failure;
 use crate::spec::bounds::BATCH_MAX;
-use crate::spec::{
-    Case, Completions, DeviceArg, HwTagsArg, Order, Queue, Traffic, WINDOW_BYTES, default_window,
-    fit,
-};
+use crate::spec::{Case, Completions, DeviceArg, HwTagsArg, Order, Queue, Traffic};
 use crate::units::Sizes;
 
 /// Bytes, or one message, that a ping-pong fills between two checks of the payloads.

@@ -1,8 +1,11 @@
 //! The figures of a row, from a measurement.
 
+use tagmatch_results::show::tenths;
+use tagmatch_results::{Drained, PerMessage, PerThread, Row};
+
 use super::client::Measured;
-use crate::result::{Drained, More, PerMessage, PerThread, Row, tenths};
 use crate::spec::{Case, Queue, Traffic};
+use crate::units::name;
 
 #[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
 fn whole(value: f64) -> u64 {
@@ -40,20 +43,16 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         latency_ns,
         bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * case.size as f64)),
         messages_per_s: messages_per_s.map(whole),
-        more: More {
-            queue: None,
-            window: has_window.then_some(case.window),
-            completions: case.completions(),
-            threads: case.threads,
-            per_thread: per_thread.collect(),
-            checked: measured.checked,
-            pace: measured.pace,
-            drain: drained(case, measured),
-            interrupted: measured.interrupted,
-            ..More::default()
-        },
+        window: has_window.then_some(case.window),
+        completions: case.completions().map(|way| name(&way)),
+        threads: case.threads,
+        per_thread: per_thread.collect(),
+        checked: measured.checked,
+        pace: measured.pace,
+        drain: drained(case, measured),
+        interrupted: measured.interrupted,
         blocks: measured.blocks.figures(),
-        histogram: None,
+        ..Row::default()
     }
 }
 
@@ -65,5 +64,6 @@ fn drained(case: &Case, measured: &Measured) -> Option<Drained> {
     let mean = measured.took.as_secs_f64() * 1e9 / measured.iters.max(1) as f64;
     let (min, max) = (tenths(rounds.least_ns), tenths(rounds.most_ns));
     let ns_per_message = PerMessage { min, mean: tenths(mean), max };
+    let (queue, order) = (name(&queue), name(&order));
     Some(Drained { queue, order, seed, rounds: rounds.count, ns_per_message })
 }

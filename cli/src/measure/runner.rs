@@ -3,30 +3,26 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use tagmatch_results::environment::heading;
+use tagmatch_results::show::{show_count, show_size};
+use tagmatch_results::{Config, Distance, Document, Environment, depth_verdict};
 
 use super::client::{self, Measured};
-use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
 use super::job::Placement;
 use super::peer_process::PeerProcess;
 use super::plan::{Plan, QueueDepths, Test};
 use super::row::row;
 use crate::args::Common;
-use crate::cpus;
 use crate::device::FoundDevice;
-use crate::distance::Distance;
-use crate::environment::{self, Environment};
+use crate::environment;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
-use crate::result::{Document, Histogram, Matching};
-use crate::secret;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
-use crate::style::Style;
-use crate::units::{show_count, show_size};
+use crate::units::name;
+use crate::{cpus, distance, secret};
 
 /// Large enough for a direct read of the sender's memory. The first message shows whether that
 /// works here.
@@ -34,42 +30,6 @@ const FIRST_LOOK_BYTES: u64 = 64 << 10;
 
 /// The time between two checks whether the output still has a reader.
 const LOOK_TIME: Duration = Duration::from_millis(100);
-
-/// The configuration of a test, as JSON has it.
-#[derive(Serialize)]
-pub(crate) struct TestConfig {
-    sizes: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iters: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    window: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    completions: Option<Completions>,
-    wildcard_recv: bool,
-    other_side: String,
-    large_messages: String,
-    #[serde(flatten)]
-    environment: Environment,
-    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
-    threads: Vec<u64>,
-    #[serde(skip_serializing_if = "is_zero")]
-    idle_peers: u64,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    single_buffer: bool,
-    /// Whether the process sent to itself.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    oneself: bool,
-    hw_tags: HwTagsArg,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
 
 /// Where the other side is.
 #[derive(Clone, Copy)]
@@ -118,12 +78,12 @@ impl TestRunner {
         };
         has_secret.map_err(refused)?;
         let environment = match place {
-            PeerLocation::Oneself => Environment::gather(1, common.pin),
+            PeerLocation::Oneself => environment::gather(1, common.pin),
             PeerLocation::SecondProcess | PeerLocation::Serve(_) => {
-                Environment::gather(2, common.pin)
+                environment::gather(2, common.pin)
             }
             PeerLocation::OtherRank(_, places) => {
-                Environment::gather_pair(places.processes(), places.cores(), common.pin)
+                environment::gather_pair(places.processes(), places.cores(), common.pin)
             }
         };
         let is_here = match place {
@@ -188,7 +148,7 @@ impl TestRunner {
     /// The distance of both sides' CPUs. The other side sleeps between two measurements, so its CPU
     /// is free.
     fn distance(&self) -> Option<Distance> {
-        self.cpus.and_then(Distance::probe)
+        self.cpus.and_then(distance::probe)
     }
 
     fn measure(
@@ -203,28 +163,19 @@ impl TestRunner {
         }
     }
 
-    /// Measures `cases` of `plan` and prints the rows. If the user interrupts it, it ends early
+    /// Measures the cases of `plan` and prints the rows. If the user interrupts it, it ends early
     /// with the rows so far.
-    pub(super) fn run(
-        &mut self,
-        plan: &Plan,
-        cases: Vec<Case>,
-        people: &mut Output,
-        report: &mut Report,
-    ) -> Result<Document<TestConfig>, Failure> {
+    pub(super) fn run(&mut self, plan: &Plan, report: &mut Report) -> Result<(), Failure> {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
-        let (table, style) = (plan.table(), Style::stdout());
-        people.print(&style.block(&(self.block(plan) + "#\n")))?;
-        people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let device = self.device.device.to_string();
-        let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
-        report.begin(&document)?;
-        let streams = plan.common.report.json_stream;
-        let (limits, mut progress) = (plan.effort.limits(), Progress::new(cases.len(), streams));
-        let (mut matched, mut rows, wanted) = (Matching::default(), 0, cases.len());
+        let document = Document::new(plan.test.name(), device, self.config(plan), validated);
+        report.begin(&self.block(plan), plan.table(), document)?;
+        let (cases, limits) = (plan.cases(), plan.effort.limits());
+        let wanted = cases.len();
+        let mut progress = Progress::new(wanted, plan.common.report.json_stream);
         let (interrupt, mut looked) = (self.interrupt.clone(), Instant::now());
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
@@ -238,8 +189,7 @@ impl TestRunner {
                 if is_due {
                     looked = Instant::now();
                 }
-                let is_read = !is_due || !(people.has_no_reader() || report.has_no_reader());
-                told.is_ok() && is_read && !interrupt.came()
+                told.is_ok() && !(is_due && report.has_no_reader()) && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
@@ -250,12 +200,16 @@ impl TestRunner {
                 Ok(measured) => measured,
                 // Rows that were measured before are kept, and so are those before ^C in the set-up
                 // of a case.
-                Err(failure) if rows > 0 || matches!(failure, Failure::Interrupted) => {
-                    self.failed = Some(failure).filter(|f| !matches!(f, Failure::Interrupted));
+                Err(failure) => {
+                    let is_kept = !report.document().results.is_empty();
+                    match failure {
+                        Failure::Interrupted => {}
+                        failure if is_kept => self.failed = Some(failure),
+                        failure => return Err(failure),
+                    }
                     complete = false;
                     break;
                 }
-                Err(failure) => return Err(failure),
             };
             progress.end();
             complete &= !measured.interrupted;
@@ -263,23 +217,14 @@ impl TestRunner {
             if measured.iters == 0 {
                 break;
             }
-            rows += 1;
             let mut row = row(&case, &measured);
             let distances = before.zip(self.distance());
-            row.more.distance_ns =
-                distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
-            row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
-            if report.wants_histogram() && row.latency_ns.is_some() {
-                row.histogram = Some(Histogram::new(measured.samples.spread()));
-            }
+            row.distance_ns = distances.map_or(Vec::new(), |(before, after)| vec![before, after]);
+            row.queue =
+                plan.queue(at).filter(|_| plan.test == Test::Depth).map(|queue| name(&queue));
+            row.histogram = row.latency_ns.and_then(|_| report.histogram(&measured.samples));
             let change = distances.and_then(|(before, after)| before.change(after));
-            let warning =
-                change.map_or(String::new(), |said| environment::lines(&[("warning", said)]));
-            let lines = table.row(&row) + &report.below(&row) + &warning;
-            progress.above(|| people.print(&style.block(&lines)))?;
-            report.row(&document, &row, &measured.matching)?;
-            matched.add(&measured.matching);
-            document.add(row, &measured.matching);
+            progress.above(|| report.row(row, &measured.matching, change))?;
             if let Some(fault) = list_fault(measured.matching.list_faults) {
                 self.failed = Some(Failure::Measurement(fault));
                 complete = false;
@@ -287,43 +232,35 @@ impl TestRunner {
             }
         }
         drop(progress);
-        let matched = where_matched(&matched, plan.common.hw_tags);
-        people.print(&style.block(&environment::lines(&matched)))?;
+        let Document { results, matching, .. } = report.document();
+        let mut facts = where_matched(matching, plan.common.hw_tags);
         if plan.test == Test::Depth {
-            let said = [("verdict", verdict(&document.results))];
-            people.print(&style.block(&environment::lines(&said)))?;
+            facts.push(("verdict", depth_verdict(results)));
         }
-        if !complete {
-            document.interrupt();
-            let (how, short) = match self.failed {
-                Some(_) => ("failed     ", ""),
-                None if rows > 0 => ("interrupted", ", the last of them over less time"),
-                None => ("interrupted", ""),
-            };
-            people.print(&format!("# {how} {rows} of {wanted} rows measured{short}\n"))?;
-        }
-        report.end(&document)?;
-        Ok(document)
+        let (how, short) = match self.failed {
+            Some(_) => ("failed     ", ""),
+            None if !results.is_empty() => ("interrupted", ", the last of them over less time"),
+            None => ("interrupted", ""),
+        };
+        let early = format!("{how} {} of {wanted} rows measured{short}", results.len());
+        report.end(&facts, (!complete).then_some(early))
     }
 
-    fn config(&self, plan: &Plan) -> TestConfig {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        TestConfig {
+    fn config(&self, plan: &Plan) -> Config {
+        Config {
             sizes: plan.sizes.clone(),
-            iters: plan.effort.iters,
-            duration_ms: plan.effort.time().map(ms),
-            warmup: plan.effort.warmup,
             window: plan.window,
-            completions: plan.completions(),
-            wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
-            other_side: self.other_side(),
-            large_messages: self.large_messages.clone(),
+            completions: plan.completions().map(|way| name(&way)),
+            wildcard_recv: Some(plan.depths.iter().any(|depth| depth.wildcard_recv)),
+            other_side: Some(self.other_side()),
+            large_messages: Some(self.large_messages.clone()),
             environment: self.environment.clone(),
             threads: plan.threads.clone(),
             idle_peers: plan.idle_peers,
             single_buffer: plan.single_buffer,
             oneself: plan.oneself,
-            hw_tags: plan.common.hw_tags,
+            hw_tags: plan.common.hw_tags.to_string(),
+            ..plan.effort.config()
         }
     }
 
@@ -400,7 +337,7 @@ impl TestRunner {
             facts.push(("threads", "share one worker a side (SharedWorker); rows are sums".into()));
         }
         if std::mem::replace(&mut self.introduced, true) {
-            return environment::heading(&title, &facts);
+            return heading(&title, &facts);
         }
         let device = [
             ("device", format!("{}: {}", self.device.device, self.device.what)),
@@ -408,7 +345,7 @@ impl TestRunner {
             ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);
-        environment::heading(&title, &facts) + &self.environment.facts()
+        heading(&title, &facts) + &self.environment.facts()
     }
 }
 

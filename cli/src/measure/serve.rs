@@ -18,13 +18,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tagmatch_results::show::one_line;
 use tagmatch_secret::Secret;
 
 use super::peer::{FAILED, SERVED, UNSERVED, last_words};
 use super::peer_process;
 use crate::args;
 use crate::control::prepare;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::secret::{self, Unproved};
 use crate::spec::{DeviceArg, Host};
 use entrance::Entrance;

@@ -1,9 +1,8 @@
 //! The chart of the depths over time, as text and as a figure of `--plot`.
 
+use tagmatch_results::chart::{Axis, Figure, Line, Scale};
+use tagmatch_results::show::show_count;
 use tagmatch_trace::Timeline;
-
-use crate::plot::{Axis, Figure, Line, Scale};
-use crate::units::show_count;
 
 /// Columns and rows of the chart in text.
 const COLUMNS: usize = 64;

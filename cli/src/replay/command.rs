@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 
+use tagmatch_results::show::one_line;
 use tagmatch_trace::workers::{self, Agreement, WorkersError};
 use tagmatch_trace::{
     Census, Cost, DepthCounter, FidelityCounter, IndexedLists, OpResult, Trace, TraceOp,
@@ -15,7 +16,7 @@ use super::nic::{NicReport, SourceReasons};
 use super::recording::Recording;
 use super::report::ReplayReport;
 use super::several::Sum;
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::spec::HwTagsArg;
 use crate::{args, files, plot};

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use tagmatch::Counters;
+use tagmatch_results::Matching;
+use tagmatch_results::show::show_count;
 use tagmatch_trace::{ONESELF, Trace, TraceOp};
 
 use super::wording::percent;
 use crate::reasons::{NAMES_SOURCE, PASSED_BY, Reason, reasons};
-use crate::result::Matching;
-use crate::units::show_count;
 
 /// The reason for which no advice is given: software is faster for these receives.
 const TOO_SMALL: &str = "too_small";

@@ -1,9 +1,8 @@
 //! What a trace tells of the program that it was recorded from.
 
 use serde::Serialize;
+use tagmatch_results::show::show_count;
 use tagmatch_trace::{Fidelity, Stop, Trace};
-
-use crate::units::show_count;
 
 /// The part of the report about a trace that a worker recorded.
 #[derive(Serialize)]

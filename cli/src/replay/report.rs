@@ -1,6 +1,9 @@
 //! The report of a replay, as text and as JSON.
 
 use serde::Serialize;
+use tagmatch_results::Header;
+use tagmatch_results::chart::render;
+use tagmatch_results::show::{show_3, show_count};
 use tagmatch_trace::MatchCounts;
 
 use super::chart;
@@ -10,15 +13,12 @@ use super::recording::Recording;
 use super::verdict::TraceVerdict;
 use super::wording::{listed, show_entries};
 use crate::plot;
-use crate::units::{show_3, show_count};
 
 /// Everything that is reported about a trace, in the order of the JSON's keys.
 #[derive(Serialize)]
 pub(super) struct ReplayReport {
-    schema: u32,
-    tool: &'static str,
-    version: &'static str,
-    test: &'static str,
+    #[serde(flatten)]
+    header: Header,
     trace: String,
     #[serde(flatten)]
     facts: TraceFacts,
@@ -37,9 +37,8 @@ impl ReplayReport {
         nic: Option<NicReport>,
         recording: Recording,
     ) -> Self {
-        let (version, verdict) = (env!("CARGO_PKG_VERSION"), TraceVerdict::new(&facts));
-        let (tool, test) = ("tagperf", "replay");
-        Self { schema: 1, tool, version, test, trace, facts, verdict, nic, recording }
+        let (header, verdict) = (Header::new("replay"), TraceVerdict::new(&facts));
+        Self { header, trace, facts, verdict, nic, recording }
     }
 
     pub(super) fn trace(&self) -> &str {
@@ -69,11 +68,7 @@ impl ReplayReport {
             format!("{}, {} operations", self.trace, show_count(self.facts.operations.total()));
         let command = format!("$ {}", plot::command_line());
         let sentence = self.verdict.verdict.clone();
-        plot::render(
-            &[chart::figure(&self.facts.depth_over_time)],
-            &[trace, command, sentence],
-            &[],
-        )
+        render(&[chart::figure(&self.facts.depth_over_time)], &[trace, command, sentence], &[])
     }
 
     /// The report as text, with a newline at its end.

@@ -1,8 +1,9 @@
 //! The report on several traces, as of the processes of a job: a line each, and the sum.
 
+use tagmatch_results::show::show_count;
+
 use super::report::ReplayReport;
 use super::wording::{percent, show_entries};
-use crate::units::show_count;
 
 /// What is summed over the traces.
 #[derive(Default)]

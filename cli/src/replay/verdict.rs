@@ -1,11 +1,11 @@
 //! The verdict on a trace. It depends on counts only, so a trace always gets the same verdict.
 
 use serde::Serialize;
+use tagmatch_results::show::show_count;
 use tagmatch_trace::Peak;
 
 use super::facts::TraceFacts;
 use super::wording::{percent, ratio, show_bytes, show_entries};
-use crate::units::show_count;
 
 /// Entries that a search may walk without a cost that shows: a few cache lines, some ten ns.
 const FEW: f64 = 8.0;

@@ -1,6 +1,6 @@
 //! Numbers as the report shows them.
 
-use crate::units::{show_3, show_count, show_size};
+use tagmatch_results::show::{show_3, show_count, show_size};
 
 /// `part / whole`, or 0 if `whole` is 0.
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {

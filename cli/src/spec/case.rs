@@ -1,6 +1,7 @@
 //! One measurement: traffic, size, depths; and the bounds that a serving side holds a client to.
 
 use serde::{Deserialize, Serialize};
+use tagmatch_results::show::show_size;
 
 use super::bounds::{
     BATCH_MAX, DEPTH_MAX, IDLE_MAX, INTERVAL_PS_MAX, INTERVAL_PS_MIN, MEMORY_MAX, THREADS_MAX,
@@ -8,25 +9,7 @@ use super::bounds::{
 };
 use super::device::DeviceArg;
 use super::hw_tags::HwTagsArg;
-use crate::units::{SIZE_MAX, show_size};
-
-/// Messages of a window, unless told.
-const WINDOW: u64 = 64;
-/// Bytes in flight or between two checks, unless told: as much as stays in a core's own cache, so
-/// that the transport is measured and not main memory.
-pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
-/// A large message need not wait for the answer to the one before it.
-const WINDOW_MIN: u64 = 2;
-
-/// How many messages of `size` bytes fit into `bytes`: 1 to `most`.
-pub(crate) fn fit(bytes: u64, size: u64, most: u64) -> u64 {
-    (bytes / size.max(1)).clamp(1, most)
-}
-
-/// Messages of `size` bytes that are in flight at a time, unless told.
-pub(crate) fn default_window(size: u64) -> u64 {
-    fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
-}
+use crate::units::SIZE_MAX;
 
 /// The pattern of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -4,12 +4,13 @@ use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use tagmatch::shm::ShmConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{AutoConfig, DeviceConfig};
+
+use super::text::text_in_json;
 
 /// The longest list of transports, in bytes.
 const TRANSPORTS_BYTES_MAX: usize = 127;
@@ -20,8 +21,7 @@ const INTERFACE_BYTES_MAX: usize = 15;
 
 /// The device that was asked for. On the control channel and in JSON it is text as on the command
 /// line.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeviceArg {
     /// Shared memory.
     #[default]
@@ -50,79 +50,70 @@ impl FromStr for DeviceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let name = match text.split_once(':') {
-            None if text == "shm" => return Ok(DeviceArg::Shm),
-            None if text == "auto" => return Ok(DeviceArg::Auto),
-            None if text == "ucx" => return Ok(DeviceArg::Ucx { transports: None }),
-            Some(("ucx", transports)) => return ucx(transports),
-            None if text == "tcp" => return Ok(DeviceArg::Tcp { place: None }),
-            Some(("tcp", place)) => return tcp(place),
-            None if text == "verbs" => None,
-            Some(("verbs", name)) => Some(name),
+        let (kind, detail) = match text.split_once(':') {
+            Some((kind, detail)) => (kind, Some(detail)),
+            None => (text, None),
+        };
+        let detail_as = |is_right: fn(&str) -> bool, right: &str| match detail {
+            Some(detail) if !is_right(detail) => Err(format!("{right} would be right")),
+            detail => Ok(detail.map(str::to_owned)),
+        };
+        Ok(match (kind, detail) {
+            ("shm", None) => Self::Shm,
+            ("auto", None) => Self::Auto,
+            ("verbs", _) => {
+                let right = "verbs:NAME with a name that ibv_devices lists";
+                Self::Verbs { name: detail_as(is_verbs_name, right)? }
+            }
+            ("tcp", _) => {
+                let right =
+                    "tcp:PLACE with an interface or an address of this machine, say tcp:eth0,";
+                Self::Tcp { place: detail_as(is_place, right)? }
+            }
+            ("ucx", _) => {
+                let right = "ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self,";
+                Self::Ucx { transports: detail_as(are_transports, right)? }
+            }
             _ => {
                 let right = "auto, shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx or ucx:TRANSPORTS";
                 return Err(format!("{right} would be right"));
             }
-        };
-        let is_name = |name: &str| {
-            let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
-            fits && name.bytes().all(|b| b.is_ascii_graphic() && !b"/:".contains(&b))
-        };
-        if !name.is_none_or(is_name) {
-            return Err("verbs:NAME with a name that ibv_devices lists would be right".into());
-        }
-        Ok(DeviceArg::Verbs { name: name.map(str::to_owned) })
+        })
     }
 }
 
-fn tcp(place: &str) -> Result<DeviceArg, String> {
+fn is_verbs_name(name: &str) -> bool {
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+    fits && name.bytes().all(|b| b.is_ascii_graphic() && !b"/:".contains(&b))
+}
+
+fn is_place(place: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
-    let is_address = place.parse::<IpAddr>().is_ok();
-    let is_name = (1..=INTERFACE_BYTES_MAX).contains(&place.len()) && place.bytes().all(known);
-    if !is_address && !is_name {
-        let right = "tcp:PLACE with an interface or an address of this machine, say tcp:eth0,";
-        return Err(format!("{right} would be right"));
-    }
-    Ok(DeviceArg::Tcp { place: Some(place.to_owned()) })
+    let fits = (1..=INTERFACE_BYTES_MAX).contains(&place.len());
+    place.parse::<IpAddr>().is_ok() || fits && place.bytes().all(known)
 }
 
-fn ucx(transports: &str) -> Result<DeviceArg, String> {
+fn are_transports(transports: &str) -> bool {
     let fits = (1..=TRANSPORTS_BYTES_MAX).contains(&transports.len());
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_,^\\".contains(&byte);
-    if !fits || !transports.bytes().all(known) {
-        return Err("ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self, would be right".into());
-    }
-    Ok(DeviceArg::Ucx { transports: Some(transports.to_owned()) })
+    fits && transports.bytes().all(known)
 }
 
 impl Display for DeviceArg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceArg::Shm => f.write_str("shm"),
-            DeviceArg::Auto => f.write_str("auto"),
-            DeviceArg::Verbs { name: None } => f.write_str("verbs"),
-            DeviceArg::Verbs { name: Some(name) } => write!(f, "verbs:{name}"),
-            DeviceArg::Tcp { place: None } => f.write_str("tcp"),
-            DeviceArg::Tcp { place: Some(place) } => write!(f, "tcp:{place}"),
-            DeviceArg::Ucx { transports: None } => f.write_str("ucx"),
-            DeviceArg::Ucx { transports: Some(transports) } => write!(f, "ucx:{transports}"),
-        }
+        let (kind, detail) = match self {
+            Self::Shm => ("shm", &None),
+            Self::Auto => ("auto", &None),
+            Self::Verbs { name } => ("verbs", name),
+            Self::Tcp { place } => ("tcp", place),
+            Self::Ucx { transports } => ("ucx", transports),
+        };
+        f.write_str(kind)?;
+        detail.as_ref().map_or(Ok(()), |detail| write!(f, ":{detail}"))
     }
 }
 
-impl From<DeviceArg> for String {
-    fn from(device: DeviceArg) -> String {
-        device.to_string()
-    }
-}
-
-impl TryFrom<String> for DeviceArg {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+text_in_json!(DeviceArg);
 
 impl DeviceArg {
     /// Whether TCP is, or may be, among the networks, which needs a secret.

@@ -3,9 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use tagmatch::HwTags;
 use tagmatch::model::{Knobs, ModelConfig};
+
+use super::text::text_in_json;
 
 /// Entries of the model's list, unless told: as many as ConnectX-5 and 6 have.
 pub(crate) const SLOTS: u32 = 127;
@@ -14,8 +15,7 @@ pub(crate) const SLOTS_MAX: u32 = 65535;
 
 /// The matcher that was asked for. On the control channel and in JSON it is text as on the command
 /// line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HwTagsArg {
     /// Software.
     #[default]
@@ -59,19 +59,7 @@ impl Display for HwTagsArg {
     }
 }
 
-impl From<HwTagsArg> for String {
-    fn from(hw_tags: HwTagsArg) -> String {
-        hw_tags.to_string()
-    }
-}
-
-impl TryFrom<String> for HwTagsArg {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+text_in_json!(HwTagsArg);
 
 impl HwTagsArg {
     /// The configuration of a worker. With a seed the model NIC has random delays, without it none.

@@ -5,24 +5,21 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+
+use tagmatch_testkit::scratch::Scratch;
 
 use crate::common::{command, eventually, lives};
 
 /// A directory with an agent, in which ranks leave the numbers of their processes.
-pub(crate) struct Place(pub(crate) PathBuf);
+pub(crate) struct Place(pub(crate) Scratch);
 
 impl Place {
     pub(crate) fn new(test: &str, agent: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("tagperf-hosts-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        let script = path.join("agent");
-        fs::write(&script, format!("#!/bin/sh\n{agent}\n")).unwrap();
+        let scratch = Scratch::new(test);
+        let script = scratch.file("agent", format!("#!/bin/sh\n{agent}\n"));
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        Self(path)
+        Self(scratch)
     }
 
     /// `tagperf run` with this agent, and its options.
@@ -49,7 +46,7 @@ impl Place {
             echo cmd=init pmi_version=1 pmi_subversion=1 >&4; read -r answer <&3
             echo $$ $PPID > $0/$PMI_RANK.new; mv $0/$PMI_RANK.new $0/$PMI_RANK; exec sleep 600";
         let mut run = self.run(&format!("-n 4 --hosts {hosts} {options}"));
-        let run = run.args(["--", "bash", "-c", script]).arg(&self.0).spawn().unwrap();
+        let run = run.args(["--", "bash", "-c", script]).arg(&*self.0).spawn().unwrap();
         let files: Vec<_> = (0..4).map(|rank| self.0.join(rank.to_string())).collect();
         assert!(eventually(|| files.iter().all(|file| file.exists())));
         let text: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
@@ -58,12 +55,6 @@ impl Place {
         pids.dedup();
         assert_eq!(pids.len(), 6, "four ranks, two helpers");
         (run, pids)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -24,6 +25,61 @@ pub(crate) fn tagperf(args: &str) -> Output {
 
 pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
+}
+
+/// A command with this secret in its environment, or none.
+pub(crate) fn with_secret(secret: Option<&str>, args: &str) -> Command {
+    let mut command = command(args);
+    command.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
+    command.envs(secret.map(|secret| ("TAGMATCH_SECRET", secret)));
+    command
+}
+
+/// Lets one test run at a time. All processes of a measurement spin, so several measurements on few
+/// cores would each wait for the scheduler.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The output of a command that has `input` on its standard input, and succeeds.
+pub(crate) fn fed(args: &str, input: &str) -> Output {
+    let mut command = command(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    output
+}
+
+/// The JSON that a successful command has printed.
+pub(crate) fn printed(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A measurement of at least `iters` a row on `device`, checked as far as all of them are alike.
+pub(crate) fn measured(args: &str, device: &str, iters: u64) -> Value {
+    let document = json(args);
+    assert_eq!(document["device"], device, "{args}");
+    assert_eq!(document["validated"], !args.contains("--single-buffer"), "{args}");
+    let results = document["results"].as_array().unwrap();
+    assert!(!results.is_empty(), "{args}");
+    for row in results {
+        assert!(row["iters"].as_u64() >= Some(iters), "{args}: {row}");
+    }
+    document
+}
+
+/// Receives matched in hardware, posted and unexpected; every posted one has its reason.
+pub(crate) fn matched(document: &Value) -> [u64; 3] {
+    let count = |value: &Value| value.as_u64().unwrap();
+    let matching = &document["matching"];
+    let reasons: u64 = matching["not_offloaded"].as_object().unwrap().values().map(count).sum();
+    assert_eq!(reasons, count(&matching["posted"]), "{matching}");
+    assert!(matching.get("list_faults").is_none(), "{matching}");
+    ["hardware", "posted", "unexpected"].map(|name| count(&matching[name]))
 }
 
 /// The one line of JSON that `args` print, and nothing else.
@@ -81,33 +137,45 @@ pub(crate) fn kill(pid: u32) {
     send_signal(pid, Signal::KILL);
 }
 
-/// A `tagperf serve` on a port of its own.
+/// A `tagperf serve`.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) port: u16,
-    /// The secret that it has made and printed.
-    pub(crate) secret: String,
+    /// The line that it prints for the client: with its secret if it has made one.
+    pub(crate) next: String,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
+    /// One on a port of its own, with a secret of its own.
     pub(crate) fn start(args: &str) -> Self {
-        let mut child = command(&format!("serve --port 0 {args}"))
-            .env_remove("TAGMATCH_SECRET")
-            .env_remove("TAGMATCH_SECRET_FILE")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::of(with_secret(None, &format!("serve --port 0 {args}")))
+    }
+
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let [first, next] = [(); 2].map(|()| lines.next().unwrap());
-        let address = first.strip_prefix("tagperf serve: listening on 127.0.0.1:");
-        let (port, _) = address.and_then(|rest| rest.split_once(';')).unwrap();
-        let secret = next.strip_prefix("next: TAGMATCH_SECRET=").unwrap();
-        let (secret, _) = secret.split_once(' ').unwrap();
-        let (port, secret) = (port.parse().unwrap(), secret.to_owned());
+        let address = first.strip_prefix("tagperf serve: listening on ").unwrap();
+        let (address, _) = address.split_once(';').unwrap();
+        let port = address.rsplit(':').next().unwrap().parse().unwrap();
+        let next = next.strip_prefix("next: ").unwrap().to_owned();
         let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, port, secret, log }
+        Self { child, port, next, log }
+    }
+
+    /// The secret that it has made and printed.
+    pub(crate) fn secret(&self) -> &str {
+        let secret = self.next.strip_prefix("TAGMATCH_SECRET=").unwrap();
+        secret.split_once(' ').unwrap().0
+    }
+
+    /// All that it has logged since. Ends the server.
+    pub(crate) fn log(mut self) -> String {
+        let _ = self.child.kill();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        log
     }
 
     /// The next line that it logs.
@@ -124,7 +192,7 @@ impl Server {
     pub(crate) fn client_command(&self, args: &str) -> Command {
         let (test, rest) = args.split_once(' ').unwrap_or((args, ""));
         let mut command = command(&format!("{test} 127.0.0.1:{} {rest}", self.port));
-        command.env("TAGMATCH_SECRET", &self.secret);
+        command.env("TAGMATCH_SECRET", self.secret());
         command
     }
 
@@ -138,7 +206,7 @@ impl Server {
         let [caller, listener] = [&own, &theirs]
             .map(|hello| ProofEnd { nonce: hello.last_chunk().unwrap(), address: b"" });
         let greeting = Greeting { protocol: b"tagperf control 1", caller, listener };
-        let secret = Secret::from_bytes(self.secret.as_bytes()).unwrap();
+        let secret = Secret::from_bytes(self.secret().as_bytes()).unwrap();
         stream.write_all(&greeting.proof(&secret, Role::Caller)).unwrap();
         stream.read_exact(&mut [0; 32]).unwrap();
         stream

@@ -37,7 +37,8 @@ device_contract! { OnShm:
     both_sides_see_a_disconnect_and_it_is_final
     addresses_of_other_devices_are_refused
     a_connection_to_a_busy_listener_is_tried_again
-    connections_that_end_leave_no_descriptors_or_mappings
+    connections_that_end_leave_no_descriptors
+    connections_that_end_leave_no_mappings
 }
 
 #[test]

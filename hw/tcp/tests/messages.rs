@@ -39,7 +39,7 @@ device_contract! { OnTcp:
     both_sides_see_a_disconnect_and_it_is_final
     addresses_of_other_devices_are_refused
     a_connection_to_a_busy_listener_is_tried_again
-    connections_that_end_leave_no_descriptors_or_mappings
+    connections_that_end_leave_no_descriptors
 }
 
 #[test]

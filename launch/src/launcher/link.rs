@@ -17,8 +17,8 @@ enum ToWriter {
     Greeted,
 }
 
-/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames contain
-/// the secret, so they wait until the greeting has shown that a helper is at the other end.
+/// The way to a helper. Once it is closed, nothing more is sent, and the helper ends. Frames
+/// contain the secret, so they wait until the greeting has shown that a helper is at the other end.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Mutex<Option<SyncSender<ToWriter>>>>);
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_results::show::{one_line, show_size};
 
 use super::ranks::World;
-use crate::failure::{Failure, one_line};
-use crate::units::{Sizes, show_size};
+use crate::failure::Failure;
+use crate::units::Sizes;
 
 /// Bytes that an alltoall may have at each rank.
 const BYTES_MAX: u64 = 1 << 30;

@@ -1,18 +1,14 @@
 //! The output of rank 0: the facts, each row when it is done, and the JSON.
 
-use serde::Serialize;
+use tagmatch_results::columns::Column;
+use tagmatch_results::environment::heading;
+use tagmatch_results::{Config, Document, Matching, Table};
 
 use super::ranks::{Ranks, last_barrier};
 use crate::args::{Common, Effort};
-use crate::environment::{self, Environment};
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::reasons::{list_fault, where_matched};
-use crate::report::columns::Column;
-use crate::report::{Report, Table};
-use crate::result::{Document, Matching, Row};
-use crate::spec::HwTagsArg;
-use crate::style::Style;
+use crate::report::Report;
 
 /// The description of a test.
 pub(super) struct TestDescription<'a> {
@@ -24,148 +20,79 @@ pub(super) struct TestDescription<'a> {
     pub(super) effort: &'a Effort,
 }
 
-/// The configuration of a test, as JSON has it.
-#[derive(Serialize)]
-struct CollectiveConfig {
-    sizes: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iters: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warmup: Option<u64>,
-    launcher: String,
-    by_messages: bool,
-    #[serde(flatten)]
-    environment: Environment,
-    hw_tags: HwTagsArg,
+/// Prints the facts and the heading at rank 0; other ranks get `None`. If rank 0 can't print, it
+/// returns the failure, and all ranks end.
+pub(super) fn open(
+    ranks: &Ranks,
+    common: &Common,
+    subject: &TestDescription<'_>,
+    columns: &[Column],
+) -> Result<Option<Report>, Failure> {
+    let world = ranks.world();
+    let opened = match world.rank() {
+        0 => begin(ranks, common, subject, columns).map(Some),
+        _ => Ok(None),
+    };
+    let told = world.broadcast(0, vec![u8::from(opened.is_ok())]).wait();
+    let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
+    match told.map_err(failed)?[..] {
+        [1] => opened,
+        _ => {
+            last_barrier(&world);
+            opened.and(Err(Failure::ReaderGone))
+        }
+    }
 }
 
-/// The table, and the other outputs of its rows.
-pub(super) struct Rank0Output {
-    table: Table,
-    people: Output,
-    json: Option<Output>,
-    report: Report,
-    document: Document<CollectiveConfig>,
+fn begin(
+    ranks: &Ranks,
+    common: &Common,
+    subject: &TestDescription<'_>,
+    columns: &[Column],
+) -> Result<Report, Failure> {
+    let mut report = Report::open(common)?;
+    let launcher = ranks.launcher().to_string();
+    let size = ranks.world().size();
+    let checked = if common.no_validate { "nothing (--no-validate)" } else { "each result once" };
+    let mut facts = vec![
+        ("device", format!("{}: {}", ranks.device.device, ranks.device.what)),
+        ("ranks", format!("{size}, started by a launcher that speaks {launcher}")),
+        ("checked", checked.to_owned()),
+    ];
+    facts.extend(subject.facts.iter().cloned());
+    let config = Config {
+        sizes: subject.sizes.to_vec(),
+        launcher: Some(launcher),
+        by_messages: Some(ranks.by_messages),
+        environment: ranks.environment.clone(),
+        hw_tags: common.hw_tags.to_string(),
+        ..subject.effort.config()
+    };
+    let device = ranks.device.device.to_string();
+    let document = Document::new(subject.test, device, config, !common.no_validate);
+    let facts = heading(&subject.title, &facts) + &ranks.environment.facts_of_ranks();
+    report.begin(&facts, Table::new(columns), document)?;
+    Ok(report)
 }
 
-impl Rank0Output {
-    /// Prints the facts and the heading at rank 0; other ranks get `None`. If rank 0 can't print,
-    /// it returns the failure, and all ranks end.
-    pub(super) fn open(
-        ranks: &Ranks,
-        common: &Common,
-        subject: &TestDescription<'_>,
-        columns: &[Column],
-    ) -> Result<Option<Self>, Failure> {
-        let world = ranks.world();
-        let opened = match world.rank() {
-            0 => Self::begin(ranks, common, subject, columns).map(Some),
-            _ => Ok(None),
-        };
-        let told = world.broadcast(0, vec![u8::from(opened.is_ok())]).wait();
-        let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
-        match told.map_err(failed)?[..] {
-            [1] => opened,
-            _ => {
-                last_barrier(&world);
-                opened.and(Err(Failure::ReaderGone))
-            }
-        }
-    }
-
-    fn begin(
-        ranks: &Ranks,
-        common: &Common,
-        subject: &TestDescription<'_>,
-        columns: &[Column],
-    ) -> Result<Self, Failure> {
-        let mut report = Report::open(common)?;
-        let table = Table::new(columns);
-        let (mut people, json) = report.outputs(common)?;
-        let world = ranks.world();
-        let launcher = ranks.launcher().to_string();
-        let checked =
-            if common.no_validate { "nothing (--no-validate)" } else { "each result once" };
-        let mut facts = vec![
-            ("device", format!("{}: {}", ranks.device.device, ranks.device.what)),
-            ("ranks", format!("{}, started by a launcher that speaks {launcher}", world.size())),
-            ("checked", checked.to_owned()),
-        ];
-        facts.extend(subject.facts.iter().cloned());
-        let style = Style::stdout();
-        let block = environment::heading(&subject.title, &facts)
-            + &ranks.environment.facts_of_ranks()
-            + "#\n";
-        people.print(&style.block(&block))?;
-        people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
-        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let config = CollectiveConfig {
-            sizes: subject.sizes.to_vec(),
-            iters: subject.effort.iters,
-            duration_ms: subject.effort.time().map(ms),
-            warmup: subject.effort.warmup,
-            launcher,
-            by_messages: ranks.by_messages,
-            environment: ranks.environment.clone(),
-            hw_tags: common.hw_tags,
-        };
-        let device = ranks.device.device.to_string();
-        let document = Document::new(subject.test, device, config, !common.no_validate);
-        report.begin(&document)?;
-        Ok(Self { table, people, json, report, document })
-    }
-
-    pub(super) fn wants_histogram(&self) -> bool {
-        self.report.wants_histogram()
-    }
-
-    /// Whether the output has lost its reader.
-    pub(super) fn has_no_reader(&self) -> bool {
-        self.people.has_no_reader() || self.report.has_no_reader()
-    }
-
-    /// Prints a line of progress to the stream.
-    pub(super) fn progress(&mut self, line: &str) -> Result<(), Failure> {
-        self.report.progress(line)
-    }
-
-    /// The user has interrupted the test.
-    pub(super) fn interrupt(&mut self) {
-        self.document.interrupt();
-    }
-
-    /// Prints a row. `matching` has the counts of all ranks.
-    pub(super) fn add(&mut self, row: Row, matching: &Matching) -> Result<(), Failure> {
-        let lines = self.table.row(&row) + &self.report.below(&row);
-        self.people.print(&Style::stdout().block(&lines))?;
-        self.report.row(&self.document, &row, matching)?;
-        self.document.add(row, matching);
-        Ok(())
-    }
-
-    /// Ends the table and writes all other outputs.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
-        let interrupted = self.document.interrupted();
-        let matching = self.document.matching;
-        let mut matched = where_matched(&matching, self.document.config.hw_tags);
-        matched.extend(without_receives(&matching, self.document.config.by_messages));
-        self.people.print(&Style::stdout().block(&environment::lines(&matched)))?;
-        if interrupted {
-            let rows = self.document.results();
-            self.people.print(&format!("# interrupted {rows} rows measured\n"))?;
-        }
-        self.report.end(&self.document)?;
-        if let Some(json) = &mut self.json {
-            json.json(&self.document)?;
-        }
-        let reported = self.report.finish(&[self.document], &mut self.people);
-        match list_fault(matching.list_faults) {
-            Some(fault) => Err(Failure::Measurement(fault)),
-            None if interrupted => Err(Failure::Interrupted),
-            None => reported,
-        }
+/// Ends the table and writes all other outputs.
+pub(super) fn finish(
+    mut report: Report,
+    ranks: &Ranks,
+    common: &Common,
+    interrupted: bool,
+) -> Result<(), Failure> {
+    let Document { results, matching, .. } = report.document();
+    let mut matched = where_matched(matching, common.hw_tags);
+    matched.extend(without_receives(matching, ranks.by_messages));
+    let fault = list_fault(matching.list_faults);
+    let early = format!("interrupted {} rows measured", results.len());
+    report.end(&matched, interrupted.then_some(early))?;
+    let reported = report.finish(false);
+    match fault {
+        Some(fault) => Err(Failure::Measurement(fault)),
+        None if interrupted => Err(Failure::Interrupted),
+        None => reported,
     }
 }
 

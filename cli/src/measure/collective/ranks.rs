@@ -9,15 +9,17 @@ use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Error, Runtime};
 use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
+use tagmatch_results::Environment;
+use tagmatch_results::Matching;
+use tagmatch_results::show::one_line;
 
 use crate::args::{Common, RanksArgs};
 use crate::cpus;
 use crate::device::FoundDevice;
-use crate::environment::Environment;
-use crate::failure::{Failure, one_line};
+use crate::environment;
+use crate::failure::Failure;
 use crate::measure::interrupt;
 use crate::measure::job::{Placement, exchange, failed};
-use crate::result::Matching;
 use crate::secret;
 use crate::spec::DeviceArg;
 
@@ -140,7 +142,7 @@ impl Ranks {
         }
         let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
         let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
-        let environment = Environment::gather_ranks(places.processes(), places.cores(), cpus);
+        let environment = environment::gather_ranks(places.processes(), places.cores(), cpus);
         let (carried, tags) = layouts(&device.device)?;
         let worker = WorkerConfig {
             hw_tags: common.hw_tags.config(None),

@@ -9,15 +9,18 @@ use signal_hook::consts::SIGUSR1;
 use signal_hook::flag;
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{from_bytes, to_bytes};
+use tagmatch_results::columns::RECOVERY_TABLE;
+use tagmatch_results::show::one_line;
+use tagmatch_results::show::tenths;
+use tagmatch_results::{Matching, Means, Recovered, Row, Samples};
 
 use super::call::works;
-use super::rank0_output::{Rank0Output, TestDescription};
+use super::rank0_output::{TestDescription, finish, open};
 use super::ranks::{Ranks, World, sum_over};
 use crate::args::{Effort, Recovery};
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::measure::interrupt;
-use crate::report::columns::RECOVERY_TABLE;
-use crate::result::{Matching, Means, More, Recovered, Row, Samples, tenths};
+use crate::report::Report;
 
 /// Times that each rank sends to rank 0.
 const STEPS: usize = 5;
@@ -28,7 +31,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     interrupt::ignore();
     // MPICH's mpiexec reports deaths by this signal, which would end the survivors.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    let mut output = open(args, ranks)?;
+    let mut report = begin(args, ranks)?;
     let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
@@ -46,16 +49,17 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         let all = next.allgather(to_bytes(&own)).wait().map_err(|error| failed(&error))?;
         let matching = sum_over(&next, &matching).map_err(|error| failed(&error))?;
         // The survivors need rank 0 even if its output has lost its reader.
-        if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
+        if let Some(report) = report.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
-            written = output.add(row, &matching);
+            written = report.row(row, &matching, None);
         }
         comm = next;
     }
-    written.and_then(|()| output.map_or(Ok(()), Rank0Output::finish))
+    let finish = |report| finish(report, ranks, &args.common, false);
+    written.and_then(|()| report.map_or(Ok(()), finish))
 }
 
-fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> {
+fn begin(args: &Recovery, ranks: &Ranks) -> Result<Option<Report>, Failure> {
     let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
     let subject = TestDescription {
@@ -66,7 +70,7 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
         sizes: &[0],
         effort: &Effort { iters: Some(1), ..Effort::default() },
     };
-    Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
+    open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
 /// The last rank dies. The others return a communicator without it, the time of each step in ns,
@@ -109,17 +113,19 @@ fn row(ranks: u32, all: &[f64]) -> Row {
         tenths(each.iter().map(|steps| steps[step]).sum::<f64>() / each.len().max(1) as f64)
     };
     let together: Vec<f64> = each.iter().map(|steps| steps[1..].iter().sum()).collect();
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     together.iter().take(1).for_each(|ns| samples.record_one_way(ns.round() as u64));
     let [noticed, revoke, agree, shrink, barrier] = [0, 1, 2, 3, 4].map(average);
-    let more = More {
+    Row {
+        iters: 1,
+        samples: samples.count(),
+        latency_ns: samples.halved(),
         ranks: Some(ranks),
         rank_means_ns: Some(Means::of(&together)),
         recovery_ns: Some(Recovered { noticed, revoke, agree, shrink, barrier }),
-        ..More::default()
-    };
-    Row { iters: 1, samples: samples.count(), latency_ns: samples.halved(), more, ..Row::default() }
+        ..Row::default()
+    }
 }
 
 #[cfg(test)]
@@ -131,8 +137,8 @@ mod tests {
         let row = row(3, &[100.0, 1.0, 2.0, 3.0, 4.0, 300.0, 3.0, 4.0, 5.0, 8.0]);
         let steps =
             Recovered { noticed: 200.0, revoke: 2.0, agree: 3.0, shrink: 4.0, barrier: 6.0 };
-        assert_eq!(row.more.recovery_ns, Some(steps));
-        assert_eq!(row.more.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
+        assert_eq!(row.recovery_ns, Some(steps));
+        assert_eq!(row.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
         assert_eq!(row.latency_ns.unwrap().p50, 10.0, "rank 0's");
     }
 }

@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use tagmatch_comm::coll::{from_bytes, to_bytes};
+use tagmatch_results::columns::COLLECTIVE_TABLE;
+use tagmatch_results::show::show_size;
+use tagmatch_results::{Blocks, Matching, Means, Row, Samples};
 
 use super::call::{Call, Operation};
-use super::rank0_output::{Rank0Output, TestDescription};
+use super::rank0_output::{TestDescription, finish, open};
 use super::ranks::{Ranks, World, last_barrier, refused, sum_over};
 use crate::args::Collective;
 use crate::failure::Failure;
 use crate::measure::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::report::columns::COLLECTIVE_TABLE;
-use crate::result::{Blocks, Histogram, Matching, Means, More, Row, Samples};
 use crate::spec::Limits;
-use crate::units::show_size;
 
 const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
 /// Bytes and calls between two readings of the limits: the first bound that is reached.
@@ -39,7 +39,7 @@ pub(super) fn measure(
         effort: &args.effort,
     };
     let columns = &COLLECTIVE_TABLE[usize::from(!operation.has_size())..];
-    let Some(mut output) = Rank0Output::open(ranks, &args.common, &subject, columns)? else {
+    let Some(mut report) = open(ranks, &args.common, &subject, columns)? else {
         for &size in sizes {
             let mut call = prepared(size)?;
             CallTimes::of(&mut call, ranks, &mut |_, _| 0)?.of_all(&call, &world)?;
@@ -49,7 +49,7 @@ pub(super) fn measure(
     };
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
-    let mut written = Ok(());
+    let (mut written, mut interrupted) = (Ok(()), false);
     // Rank 0 goes through all sizes even if it may not go on: the other ranks hear, size by size,
     // that there are no more calls.
     for &size in sizes {
@@ -60,26 +60,22 @@ pub(super) fn measure(
         let measured = CallTimes::of(&mut call, ranks, &mut |done, counts| {
             // If progress can't be written, the row can't be either, and that one reports the
             // error.
-            let told = progress.at(|| what.clone(), |line| output.progress(line));
-            let is_wanted = told.is_ok() && written.is_ok() && !output.has_no_reader();
+            let told = progress.at(|| what.clone(), |line| report.progress(line));
+            let is_wanted = told.is_ok() && written.is_ok() && !report.has_no_reader();
             if is_wanted && !interrupt.came() { planner.next(done, counts) } else { 0 }
         })?;
         let (means, matching) = measured.of_all(&call, &world)?;
         progress.end();
-        if interrupt.came() {
-            output.interrupt();
-        }
+        interrupted |= interrupt.came();
         if measured.samples.count() > 0 && written.is_ok() {
             let mut row = measured.row(size, world.size(), means, interrupt.came());
-            if output.wants_histogram() {
-                row.histogram = Some(Histogram::new(measured.samples.spread()));
-            }
-            written = progress.above(|| output.add(row, &matching));
+            row.histogram = report.histogram(&measured.samples);
+            written = progress.above(|| report.row(row, &matching, None));
         }
     }
     drop(progress);
     last_barrier(&world);
-    written.and_then(|()| output.finish())
+    written.and_then(|()| finish(report, ranks, &args.common, interrupted))
 }
 
 /// A call whose result was checked once, unless that was switched off.
@@ -142,7 +138,7 @@ impl CallTimes {
         next: &mut dyn FnMut(u64, bool) -> u64,
     ) -> Result<Self, Failure> {
         let world = ranks.world();
-        let (samples, blocks, matching) = (Samples::new(), Blocks::new(), Matching::default());
+        let (samples, blocks, matching) = (Samples::default(), Blocks::new(), Matching::default());
         let mut measured = Self { samples, blocks, took: Duration::ZERO, matching };
         let mut times = Vec::new();
         for counts in [false, true] {
@@ -189,14 +185,14 @@ impl CallTimes {
     }
 
     fn row(&self, size: u64, ranks: u32, means: Means, interrupted: bool) -> Row {
-        let more =
-            More { ranks: Some(ranks), rank_means_ns: Some(means), interrupted, ..More::default() };
         Row {
             size,
             iters: self.samples.count(),
             samples: self.samples.count(),
             latency_ns: self.samples.halved(),
-            more,
+            ranks: Some(ranks),
+            rank_means_ns: Some(means),
+            interrupted,
             blocks: self.blocks.figures(),
             ..Row::default()
         }

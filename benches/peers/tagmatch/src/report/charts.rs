@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use tagperf::chart::{Axis, Figure, Line, Scale, render};
+use tagmatch_results::chart::{Axis, Figure, Line, Scale, render};
 
 use super::record::{Distance, Record};
 use super::rows::{FLOOR, Row, Stat, rows, size_name};

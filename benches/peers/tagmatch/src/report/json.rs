@@ -1,7 +1,7 @@
 //! All figures by distance, as JSON.
 
 use serde_json::{Map, Value, json};
-use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use super::aims::aims;
 use super::record::{Distance, Record, Sample};

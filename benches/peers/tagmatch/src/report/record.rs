@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use crate::case::{Case, Outcome};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tagperf::chart::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
+use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use super::aims::{Aim, By, aims};
 use super::record::{Distance, Record};

@@ -5,34 +5,31 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::result::{Document, Matching, Row, SCHEMA};
+use crate::{Config, Document, Header, Matching, Row};
 
 /// The time between two lines of progress.
-pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
+pub const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A line, with the fields that every line has first.
 #[derive(Serialize)]
-struct Record<'a, T> {
-    schema: u32,
-    tool: &'static str,
-    version: &'static str,
-    record: &'static str,
-    test: &'a str,
+struct Record<T> {
+    #[serde(flatten)]
+    header: Header,
     #[serde(flatten)]
     content: T,
 }
 
-impl<'a, T> Record<'a, T> {
-    fn new(record: &'static str, test: &'a str, content: T) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        Self { schema: SCHEMA, tool: "tagperf", version, record, test, content }
+impl<T> Record<T> {
+    fn new(record: &'static str, test: &str, content: T) -> Self {
+        let header = Header { record: Some(record.into()), ..Header::new(test.to_owned()) };
+        Self { header, content }
     }
 }
 
 #[derive(Serialize)]
-struct Start<'a, C> {
+struct Start<'a> {
     device: &'a str,
-    config: &'a C,
+    config: &'a Config,
 }
 
 #[derive(Serialize)]
@@ -62,30 +59,33 @@ struct End<'a> {
     interrupted: bool,
 }
 
-pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
+/// The line of a test that begins.
+pub fn start(document: &Document) -> impl Serialize + '_ {
     let content = Start { device: &document.device, config: &document.config };
-    Record::new("start", document.test, content)
+    Record::new("start", document.test(), content)
 }
 
-pub(super) fn result<'a>(
-    document: &'a Document<impl Serialize>,
+/// The line of a result.
+pub fn result<'a>(
+    document: &'a Document,
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
     let (device, validated) = (&*document.device, document.validated);
-    Record::new("result", document.test, OneResult { device, row, matching, validated })
+    Record::new("result", document.test(), OneResult { device, row, matching, validated })
 }
 
 /// A line of progress. `what` begins with the test's name.
-pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
+pub fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let test = what.split(' ').next().unwrap_or_default();
     let line = Record::new("progress", test, RowProgress { what, step, steps, elapsed_ms });
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
-pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
-    let &Document { test, ref matching, validated, interrupted, .. } = document;
+/// The line of a test that is over.
+pub fn end(document: &Document) -> impl Serialize + '_ {
+    let &Document { ref matching, validated, interrupted, .. } = document;
     let results = document.results.len();
-    Record::new("end", test, End { results, matching, validated, interrupted })
+    Record::new("end", document.test(), End { results, matching, validated, interrupted })
 }

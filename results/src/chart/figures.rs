@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::axis::Scale;
 use super::figure::{Axis, Figure, LINES_MAX, Line};
-use crate::result::{PERCENTILES, Percentile};
+use crate::samples::{PERCENTILES, Percentile};
 use crate::saved_run::{Metric, SavedResult, SavedRun};
-use crate::units::show_size;
+use crate::show::show_size;
 
 /// A chart for each test of `run`; several where it has more curves than a reader can tell apart.
 pub(super) fn figures(run: &SavedRun) -> Vec<Figure> {
@@ -136,7 +136,7 @@ fn named(entry: &SavedResult) -> (&'static str, &'static str) {
 fn value(entry: &SavedResult) -> f64 {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => entry.value / 1e3,
-        (_, "bw" | "bibw") => entry.bandwidth_bytes_per_s.unwrap_or(0.0) / 1e6,
+        (_, "bw" | "bibw") => entry.row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6,
         (_, "drain") if entry.value > 0.0 => 1e9 / entry.value,
         _ => entry.value,
     }
@@ -198,7 +198,8 @@ fn by_size(group: &[&SavedResult], variants: bool) -> Figure {
         let rung = |(at, rung): (usize, &Percentile)| Line {
             name: rung.shown.into(),
             points: points(&|entry| {
-                Some(entry.percentiles_ns?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
+                Some(entry.row.latency_ns?.percentiles()[at] / 1e3)
+                    .filter(|_| entry.row.samples >= rung.samples_min)
             }),
         };
         let rungs = PERCENTILES.iter().enumerate().rev().map(rung);
@@ -265,7 +266,7 @@ fn single(entry: &SavedResult) -> Figure {
         words => format!("{title}, {words}"),
     };
     let line = |points| vec![Line { name: entry.key.test.clone(), points }];
-    let Some(percentiles_ns) = entry.percentiles_ns else {
+    let Some(latency) = entry.row.latency_ns else {
         // The blocks of a drain are rates; its figure is the time of a message.
         let is_inverse = entry.key.test == "drain";
         let scale = value(entry) / entry.value;
@@ -277,8 +278,8 @@ fn single(entry: &SavedResult) -> Figure {
         let y = Axis::new(label, Scale::FromZero);
         return Figure::new(title, x, y, line(points.collect()));
     };
-    let rungs = PERCENTILES.iter().zip(percentiles_ns);
-    let shown = rungs.filter(|(rung, _)| entry.samples >= rung.samples_min);
+    let rungs = PERCENTILES.iter().zip(latency.percentiles());
+    let shown = rungs.filter(|(rung, _)| entry.row.samples >= rung.samples_min);
     let points = shown.map(|(rung, ns)| (rung.quantile, ns / 1e3)).collect();
     let x = Axis::new("share of the samples at most as slow", Scale::Quantiles);
     Figure::new(title, x, Axis::new(label, Scale::Log), line(points))
@@ -286,28 +287,31 @@ fn single(entry: &SavedResult) -> Figure {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::of_run;
     use super::*;
+    use crate::{Config, Document, Drained, Latency, Row};
 
-    fn row(size: u64, posted: u64, wildcard: u64, us: f64) -> String {
-        let rung = |name: &str, factor: f64| format!("\"{name}\":{}", us * 1e3 * factor);
-        let names = ["min", "p50", "p90", "p99", "p999", "max"];
-        let factors = [0.9, 1.0, 1.1, 1.5, 4.0, 90.0];
-        let percentiles_ns: Vec<_> = names.iter().zip(factors).map(|(n, f)| rung(n, f)).collect();
-        format!(
-            "{{\"size\":{size},\"posted_depth\":{posted},\"wildcard_percent\":{wildcard},\
-             \"samples\":50000,\"latency_ns\":{{{}}}}}",
-            percentiles_ns.join(",")
-        )
+    fn row(size: u64, posted_depth: u64, wildcard_percent: u8, us: f64) -> Row {
+        let [min, p50, p90, p99, p999, max] =
+            [0.9, 1.0, 1.1, 1.5, 4.0, 90.0].map(|factor| us * 1e3 * factor);
+        let latency_ns = Some(Latency { min, p50, p90, p99, p999, max, mean: p50 });
+        Row { size, posted_depth, wildcard_percent, samples: 50_000, latency_ns, ..Row::default() }
     }
 
-    fn run(rows: &[String]) -> SavedRun {
-        let text = format!(
-            "{{\"schema\":1,\"tool\":\"tagperf\",\"test\":\"lat\",\"device\":\"shm\",\"config\":\
-             {{\"cpu\":\"A <fast> & \\\"good\\\" CPU\"}},\"results\":[{}]}}",
-            rows.join(",")
-        );
-        SavedRun::parse(text.as_bytes()).unwrap()
+    fn run(rows: &[Row]) -> SavedRun {
+        let mut config = Config::default();
+        config.environment.cpu = "A <fast> & \"good\" CPU".into();
+        let mut document = Document::new("lat", "shm".into(), config, true);
+        document.results = rows.to_vec();
+        let mut run = SavedRun::default();
+        run.add(&document).unwrap();
+        run
+    }
+
+    fn drained(queue: &str, order: &str) -> Option<Drained> {
+        Some(Drained { queue: queue.into(), order: order.into(), ..Drained::default() })
     }
 
     fn names(figure: &Figure) -> Vec<&str> {
@@ -335,8 +339,8 @@ mod tests {
         assert_eq!(lines[1].name, "posted, 50 % any source");
         assert_eq!(lines[1].points, [(0.0, 1.0), (4096.0, 1.3)]);
         // A curve with a depth 0 of its own begins there, in whatever order the depths come.
-        let unexpected = |us| row(8, 4096, 0, us).replace("posted", "unexpected");
-        let each = [row(8, 16, 0, 1.1), row(8, 0, 0, 1.0), row(8, 0, 0, 2.0), unexpected(2.1)];
+        let unexpected = Row { unexpected_depth: 4096, ..row(8, 0, 0, 2.1) };
+        let each = [row(8, 16, 0, 1.1), row(8, 0, 0, 1.0), row(8, 0, 0, 2.0), unexpected];
         let lines = figures(&run(&each)).remove(0).lines;
         assert_eq!(lines[0].points, [(0.0, 1.0), (16.0, 1.1)]);
         assert_eq!(lines[1].points, [(0.0, 2.0), (4096.0, 2.1)]);
@@ -344,26 +348,23 @@ mod tests {
 
     #[test]
     fn what_else_varies_has_a_curve_each() {
-        let with =
-            |row: String, more: &str| row.replace("\"samples\"", &format!("{more},\"samples\""));
-        let threads = [1, 2, 4].map(|n| with(row(8, 0, 0, n as f64), &format!("\"threads\":{n}")));
+        let threads = [1, 2, 4].map(|n| Row { threads: Some(n), ..row(8, 0, 0, n as f64) });
         let figure = &figures(&run(&threads))[0];
         assert_eq!(figure.title, "Latency by threads a side, 8 B");
         assert_eq!(figure.lines[0].points, [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
-        let order = |depth, order: &str| {
-            let drain = format!("\"drain\":{{\"queue\":\"posted\",\"order\":\"{order}\"}}");
-            with(row(8, depth, 0, 1.0), &drain)
-        };
+        let order = |depth, order| Row { drain: drained("posted", order), ..row(8, depth, 0, 1.0) };
         let orders = [order(16, "forward"), order(64, "forward"), order(16, "reverse")];
         let of_orders = figures(&run(&orders));
         assert_eq!(names(&of_orders[0]), ["posted, forward", "posted, reverse"]);
-        let two = [row(8, 0, 0, 1.0), row(64, 0, 0, 1.0)]
-            .map(|row| [with(row.clone(), "\"threads\":1"), with(row, "\"threads\":2")]);
+        let two =
+            [8, 64].map(|size| [1, 2].map(|n| Row { threads: Some(n), ..row(size, 0, 0, 1.0) }));
         let figures_of_two = figures(&run(&two.concat()));
         assert_eq!(names(&figures_of_two[0]), ["1 thread", "2 threads"]);
-        let window = [with(row(8, 0, 0, 1.0), "\"window\":4"), row(1 << 20, 0, 0, 1.0)];
+        let window = [Row { window: Some(4), ..row(8, 0, 0, 1.0) }, row(1 << 20, 0, 0, 1.0)];
         assert_eq!(names(&figures(&run(&window))[0]).len(), 6, "the percentiles_ns of one sweep");
-        let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)].map(|r| [with(r.clone(), "\"x\":1"), r]);
+        let x = BTreeMap::from([("x".to_owned(), 1.into())]);
+        let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)]
+            .map(|row| [Row { others: x.clone(), ..row.clone() }, row]);
         let figures = figures(&run(&both.concat()));
         assert_eq!((figures.len(), names(&figures[0])), (1, vec!["x 1", "lat"]));
     }
@@ -392,13 +393,15 @@ mod tests {
 
     #[test]
     fn drains_are_told_apart_at_one_depth_and_by_their_wildcards() {
-        let drain = |queue: &str, order: &str, wildcard: u64| {
-            let drain =
-                format!("\"drain\":{{\"queue\":\"{queue}\",\"order\":\"{order}\"}},\"samples\"");
-            let row = row(8, 16, wildcard, 1.0).replace("\"samples\"", &drain);
-            row.replace("posted_depth", &format!("{queue}_depth"))
+        let drain = |queue: &str, order, wildcard| {
+            let depth = |name| if queue == name { 16 } else { 0 };
+            Row {
+                unexpected_depth: depth("unexpected"),
+                drain: drained(queue, order),
+                ..row(8, depth("posted"), wildcard, 1.0)
+            }
         };
-        let of = |rows: &[String]| {
+        let of = |rows: &[Row]| {
             let mut run = run(rows);
             run.entries.iter_mut().for_each(|entry| entry.key.test = "drain".into());
             figures(&run)

@@ -1,6 +1,6 @@
 //! Places of values on an axis, and its ticks.
 
-use crate::units::{show_count, show_size};
+use crate::show::{show_count, show_size};
 
 /// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

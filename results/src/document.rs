@@ -2,61 +2,43 @@
 
 use serde::Serialize;
 
-use super::matching::Matching;
-use super::row::Row;
-
-/// Version of the schema. It grows when a key changes its meaning or goes, not for a new key.
-pub(crate) const SCHEMA: u32 = 1;
+use crate::{Config, Header, Matching, Row};
 
 /// The results of one test.
 #[derive(Serialize)]
-pub(crate) struct Document<C: Serialize> {
-    schema: u32,
-    tool: &'static str,
-    version: &'static str,
-    pub(crate) test: &'static str,
-    pub(crate) device: String,
-    pub(crate) config: C,
-    pub(crate) results: Vec<Row>,
-    pub(crate) matching: Matching,
-    pub(crate) validated: bool,
+pub struct Document {
+    #[serde(flatten)]
+    header: Header,
+    /// The device that carried messages.
+    pub device: String,
+    /// What was to be measured, and where.
+    pub config: Config,
+    /// The rows.
+    pub results: Vec<Row>,
+    /// How the receives of all sides were matched.
+    pub matching: Matching,
+    /// Whether every byte of every measured message was checked.
+    pub validated: bool,
     /// Whether the test ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
-impl<C: Serialize> Document<C> {
-    pub(crate) fn new(test: &'static str, device: String, config: C, validated: bool) -> Self {
-        Self {
-            schema: SCHEMA,
-            tool: "tagperf",
-            version: env!("CARGO_PKG_VERSION"),
-            test,
-            device,
-            config,
-            results: Vec::new(),
-            matching: Matching::default(),
-            validated,
-            interrupted: false,
-        }
+impl Document {
+    /// A test that begins.
+    pub fn new(test: &'static str, device: String, config: Config, validated: bool) -> Self {
+        let (results, matching) = (Vec::new(), Matching::default());
+        let header = Header::new(test);
+        Self { header, device, config, results, matching, validated, interrupted: false }
     }
 
-    /// Notes that the test ended early.
-    pub(crate) fn interrupt(&mut self) {
-        self.interrupted = true;
-    }
-
-    pub(crate) fn interrupted(&self) -> bool {
-        self.interrupted
-    }
-
-    /// How many results there are so far.
-    pub(crate) fn results(&self) -> usize {
-        self.results.len()
+    /// The test's name.
+    pub fn test(&self) -> &str {
+        &self.header.test
     }
 
     /// Adds a row, and how the receives of all sides were matched.
-    pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
+    pub fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
         self.matching.add(matching);
     }
@@ -68,11 +50,6 @@ mod tests {
 
     use super::*;
 
-    #[derive(Serialize)]
-    struct Config {
-        sizes: [u64; 1],
-    }
-
     fn matching() -> Matching {
         let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
         Matching { posted: 19, unexpected: 1, not_offloaded, ..Matching::default() }
@@ -80,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_document_is_one_line_with_its_keys_in_order() {
-        let config = Config { sizes: [8] };
+        let config = Config { sizes: vec![8], ..Config::default() };
         let mut document = Document::new("lat", "shm".into(), config, true);
         document.add(Row::sample(), &matching());
         assert_eq!(
@@ -88,7 +65,8 @@ mod tests {
             format!(
                 "{}{}{}",
                 "{\"schema\":1,\"tool\":\"tagperf\",\"version\":\"0.1.0\",\"test\":\"lat\",\
-                 \"device\":\"shm\",\"config\":{\"sizes\":[8]},\"results\":[{\"size\":8,\
+                 \"device\":\"shm\",\"config\":{\"sizes\":[8],\"cpu\":\"\",\"cores\":0,\"kernel\":\"\",\
+                 \"clock_ns\":0.0,\"warnings\":[],\"hw_tags\":\"\"},\"results\":[{\"size\":8,\
                  \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\"iters\":10,\
                  \"samples\":10,\"latency_ns\":",
                 "{\"min\":1.5,\"p50\":2.0,\"p90\":3.0,\"p99\":4.0,\"p999\":5.0,\"max\":6.0,\
@@ -102,8 +80,13 @@ mod tests {
 
     #[test]
     fn an_end_before_its_time_is_said_last() {
-        let mut document = Document::new("lat", "shm".into(), Config { sizes: [8] }, true);
-        document.interrupt();
+        let mut document = Document::new(
+            "lat",
+            "shm".into(),
+            Config { sizes: vec![8], ..Config::default() },
+            true,
+        );
+        document.interrupted = true;
         let text = serde_json::to_string(&document).unwrap();
         assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
     }

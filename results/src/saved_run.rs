@@ -6,16 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 
-use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, one_line};
-use crate::output::is_dash;
-use crate::result::{PERCENTILES, SCHEMA};
-use crate::spec::default_window;
-use crate::units::show_size;
+use crate::header::{SCHEMA, TOOL};
+use crate::samples::PERCENTILES;
+use crate::show::{one_line, show_size};
+use crate::{Config, Document, Drained, Header, Latency, PlannedRate, Row, default_window};
 
 /// All tests together take 100 kB; a stream with a day's progress still fits.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -23,25 +22,22 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
-/// Fields of a row that are figures, not parameters.
-const ROW_FIGURES: [&[&str]; 4] = [
-    &["iters", "samples", "latency_ns", "bandwidth_bytes_per_s", "messages_per_s", "blocks"],
-    &["histogram", "matching", "validated", "per_thread", "checked", "interrupted"],
-    &["rank_means_ns", "recovery_ns", "distance_ns"],
-    // The depths say which queue is deep. A drain's queue is in `drain`, and is a parameter.
-    &["queue"],
-];
-/// Fields of a row that are objects of figures, with the parameters in them.
-const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
-/// Fields of a configuration that are not parameters: how long, where and on what machine.
-const CONFIG_FACTS: [&[&str]; 4] = [
-    &["test", "size", "sizes", "threads", "iters", "duration_ms", "warmup"],
-    &["other_side", "launcher", "large_messages"],
-    &["cpu", "cores", "kernel", "clock_ns", "clock_source", "governor", "pin", "warnings"],
-    &["distance_ns", "distance"],
-];
-/// Fields that every result's line of a stream has, and that are no further parameters.
-const RECORD_FACTS: [&str; 7] = ["schema", "tool", "version", "record", "test", "device", "size"];
+/// A document, or a line of a stream, as it is read.
+#[derive(Deserialize)]
+struct SavedDocument {
+    #[serde(flatten)]
+    header: Header,
+    device: Option<String>,
+    config: Option<Value>,
+    results: Option<Value>,
+    #[serde(rename = "matching")]
+    _matching: Option<IgnoredAny>,
+    #[serde(rename = "validated")]
+    _validated: Option<IgnoredAny>,
+    /// The fields of a row, in the line of a result.
+    #[serde(flatten)]
+    row: Map<String, Value>,
+}
 
 /// The parameters of a result; only results with equal keys are compared. Parameters that are 0,
 /// off, or the default are absent, so a file from before a parameter existed still compares.
@@ -90,53 +86,49 @@ pub(crate) struct SavedResult {
     pub(crate) key: Key,
     pub(crate) metric: Metric,
     pub(crate) value: f64,
-    /// Figures of stretches of the measurement; see [`Blocks`](crate::result::Blocks).
+    /// Figures of stretches of the measurement; see [`Blocks`](crate::Blocks).
     pub(crate) blocks: Vec<f64>,
-    /// Latencies in ns, one for each of [`PERCENTILES`].
-    pub(crate) percentiles_ns: Option<[f64; 6]>,
-    pub(crate) samples: u64,
-    pub(crate) bandwidth_bytes_per_s: Option<f64>,
-    pub(crate) messages_per_s: Option<f64>,
+    /// All that was measured but the blocks.
+    pub(crate) row: Row,
     /// How many results were merged into this one.
     pub(crate) pooled: usize,
 }
 
 /// The results of a run, in their order.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct SavedRun {
+pub struct SavedRun {
     pub(crate) entries: Vec<SavedResult>,
     /// The machine, as the first test names it.
     pub(crate) cpu: Option<String>,
     pub(crate) kernel: Option<String>,
-    /// The configuration of the test that is being read.
-    config: Map<String, Value>,
 }
 
 impl SavedRun {
-    /// Reads the file that `option` (or an argument) names.
-    pub(crate) fn read(option: &str, path: &Path) -> Result<Self, Failure> {
-        let name = one_line(path.display());
-        let right = "a file that --json or --json-stream wrote would be right";
-        let wrong = |why: String| Failure::Usage(format!("{option}: {name}: {why}; {right}"));
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// Why `file` can't be read, or has no results that can be used.
+    pub fn read(file: impl Read) -> Result<Self, String> {
         let mut bytes = Vec::new();
-        let read = if is_dash(path) {
-            std::io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
-        } else {
-            std::fs::File::open(path)
-                .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        };
-        read.map_err(|error| wrong(error.to_string()))?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(format!("more than {}", show_size(FILE_BYTES_MAX))));
+            return Err(format!("more than {}", show_size(FILE_BYTES_MAX)));
         }
-        Self::parse(&bytes).map_err(|why| wrong(one_line(why)))
+        Self::parse(&bytes).map_err(one_line)
     }
 
     /// Reads documents, one after the other.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut run = Self::default();
+        // The configuration of the test whose lines are being read.
+        let mut config = Config::default();
         for value in serde_json::Deserializer::from_slice(bytes).into_iter::<Value>() {
-            run.add(&value.map_err(|error| format!("no JSON: {error}"))?)?;
+            let documents = match value.map_err(|error| format!("no JSON: {error}"))? {
+                Value::Array(documents) => documents,
+                document => vec![document],
+            };
+            documents.into_iter().try_for_each(|document| run.add_saved(document, &mut config))?;
         }
         if run.entries.is_empty() {
             return Err("no result in it".into());
@@ -144,131 +136,85 @@ impl SavedRun {
         Ok(run)
     }
 
-    /// Adds a document, an array of them, or a line of a stream.
-    pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
-        let documents = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        documents.iter().try_for_each(|document| match document {
-            Value::Object(document) => self.document(document),
-            other => Err(format!("{} where a test's document should be", short(other))),
+    /// Adds a document, or a line of a stream.
+    fn add_saved(&mut self, document: Value, config: &mut Config) -> Result<(), String> {
+        if !document.is_object() {
+            return Err(format!("{} where a test's document should be", short(&document)));
+        }
+        let document: SavedDocument = typed("document", document)?;
+        let Header { schema, tool, test, record, .. } = document.header;
+        if tool != TOOL {
+            return Err("not written by tagperf: `tool` is another".into());
+        }
+        if schema != SCHEMA {
+            return Err(format!("schema {schema}, this version reads {SCHEMA}"));
+        }
+        let test = short_text(&test);
+        let rows = match record.as_deref() {
+            None => typed("results", document.results.unwrap_or_default())?,
+            Some("start") => Vec::new(),
+            Some("result") => vec![Value::Object(document.row)],
+            // Progress, the end, and records of later versions.
+            Some(_) => return Ok(()),
+        };
+        if record.as_deref() != Some("result") {
+            let found = document.config.ok_or_else(|| format!("`{test}` has no config"))?;
+            *config = typed(&format!("config of `{test}`"), found)?;
+            self.note_machine(config);
+        }
+        let device = document.device.ok_or_else(|| format!("`{test}` has no device"))?;
+        rows.into_iter().try_for_each(|row| {
+            let row = typed(&format!("result of `{test}`"), row)?;
+            self.add_row(&test, &short_text(&device), &row, config)
         })
     }
 
-    fn document(&mut self, document: &Map<String, Value>) -> Result<(), String> {
-        if document.get("tool").and_then(Value::as_str) != Some("tagperf") {
-            return Err("not written by tagperf: `tool` is missing or another".into());
-        }
-        if document.get("schema").and_then(Value::as_u64) != Some(SCHEMA.into()) {
-            let found = document.get("schema").map_or("none".into(), short);
-            return Err(format!("schema {found}, this version reads {SCHEMA}"));
-        }
-        let test = text(document, "test")?;
-        match document.get("record").map(|record| record.as_str().unwrap_or("")) {
-            None => {
-                let (Some(Value::Object(config)), Some(Value::Array(rows))) =
-                    (document.get("config"), document.get("results"))
-                else {
-                    return Err(format!("the document of `{test}` has no config or no results"));
-                };
-                self.configure(config);
-                let device = text(document, "device")?;
-                rows.iter().try_for_each(|row| match row {
-                    Value::Object(row) => self.row(&test, &device, row),
-                    other => Err(format!("{} where a result should be", short(other))),
-                })
-            }
-            Some("start") => match document.get("config") {
-                Some(Value::Object(config)) => {
-                    self.configure(config);
-                    Ok(())
-                }
-                _ => Err(format!("the start of `{test}` has no config")),
-            },
-            Some("result") => self.row(&test, &text(document, "device")?, document),
-            // Progress, the end, and records of later versions.
-            Some(_) => Ok(()),
-        }
+    /// Adds the results of a test.
+    ///
+    /// # Errors
+    ///
+    /// A figure is absurd, or there are too many of them.
+    pub fn add(&mut self, document: &Document) -> Result<(), String> {
+        self.note_machine(&document.config);
+        let add = |row| self.add_row(document.test(), &document.device, row, &document.config);
+        document.results.iter().try_for_each(add)
     }
 
-    fn configure(&mut self, config: &Map<String, Value>) {
-        let fact = |name: &str| config.get(name).and_then(Value::as_str).map(one_line);
-        self.cpu = self.cpu.take().or_else(|| fact("cpu"));
-        self.kernel = self.kernel.take().or_else(|| fact("kernel"));
-        self.config.clone_from(config);
+    fn note_machine(&mut self, config: &Config) {
+        let fact = |fact: &str| Some(one_line(fact)).filter(|fact| !fact.is_empty());
+        self.cpu = self.cpu.take().or_else(|| fact(&config.environment.cpu));
+        self.kernel = self.kernel.take().or_else(|| fact(&config.environment.kernel));
     }
 
-    fn row(&mut self, test: &str, device: &str, row: &Map<String, Value>) -> Result<(), String> {
-        let size = row.get("size").and_then(Value::as_u64);
-        let size = size.ok_or_else(|| format!("a result of `{test}` has no size"))?;
-        let key = self.key(test, device, size, row);
-        let wrong = |what: &str| format!("{what} of {} is no figure", key.label());
-        let figure = |from: &Map<String, Value>, name: &str| match from.get(name) {
-            None => Ok(None),
-            Some(value) => positive(value).map(Some).ok_or_else(|| wrong(name)),
-        };
-        let percentiles_ns = match row.get("latency_ns") {
-            None => None,
-            Some(Value::Object(latency)) => {
-                let mut percentiles_ns = [0.0; 6];
-                for (slot, rung) in percentiles_ns.iter_mut().zip(PERCENTILES) {
-                    *slot = figure(latency, rung.json)?.ok_or_else(|| wrong(rung.json))?;
-                }
-                Some(percentiles_ns)
-            }
-            Some(_) => return Err(wrong("latency_ns")),
-        };
-        let messages_per_s = figure(row, "messages_per_s")?;
-        let (metric, value) = match (percentiles_ns, messages_per_s) {
-            (Some(percentiles_ns), _) => (Metric::LatencyNs, percentiles_ns[1]),
-            (None, Some(rate)) => (Metric::MessagesPerS, rate),
+    fn add_row(
+        &mut self,
+        test: &str,
+        device: &str,
+        row: &Row,
+        config: &Config,
+    ) -> Result<(), String> {
+        let parameters = parameters(row, config)?;
+        let key = Key { test: test.into(), device: device.into(), size: row.size, parameters };
+        let mut row = row.clone();
+        let blocks = row.blocks.take().unwrap_or_default();
+        let (metric, value, blocks) = match (row.latency_ns, row.messages_per_s) {
+            (Some(latency), _) => (Metric::LatencyNs, latency.p50, blocks.latency_ns),
+            (None, Some(rate)) => (Metric::MessagesPerS, rate as f64, blocks.messages_per_s),
             // A measurement that was stopped before it had a figure.
             (None, None) => return Ok(()),
         };
-        let blocks = match row.get("blocks").and_then(|blocks| blocks.get(metric.name())) {
-            None => Vec::new(),
-            Some(Value::Array(blocks)) if blocks.len() <= BLOCKS_MAX => {
-                let blocks = blocks.iter().map(|block| positive(block).filter(|b| *b > 0.0));
-                blocks.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("blocks"))?
-            }
-            Some(_) => return Err(wrong("blocks")),
-        };
-        let bandwidth_bytes_per_s = figure(row, "bandwidth_bytes_per_s")?;
-        let samples = row.get("samples").and_then(Value::as_u64).unwrap_or(0);
+        let named =
+            PERCENTILES.iter().zip(row.latency_ns.into_iter().flat_map(Latency::percentiles));
+        let negative = named.filter(|(_, ns)| *ns < 0.0).map(|(rung, _)| rung.json).next();
+        let are_right = blocks.len() <= BLOCKS_MAX && blocks.iter().all(|block| *block > 0.0);
+        if let Some(what) = negative.or((!are_right).then_some("blocks")) {
+            return Err(format!("{what} of {} is no figure", key.label()));
+        }
         if self.entries.len() >= ENTRIES_MAX {
             return Err(format!("more than {ENTRIES_MAX} results"));
         }
-        self.entries.push(SavedResult {
-            key,
-            metric,
-            value,
-            blocks,
-            percentiles_ns,
-            samples,
-            bandwidth_bytes_per_s,
-            messages_per_s,
-            pooled: 1,
-        });
+        self.entries.push(SavedResult { key, metric, value, blocks, row, pooled: 1 });
         Ok(())
-    }
-
-    fn key(&self, test: &str, device: &str, size: u64, row: &Map<String, Value>) -> Key {
-        let is_in = |lists: &[&[&str]], name: &str| lists.iter().any(|list| list.contains(&name));
-        let of_config = self.config.iter().filter(|(name, _)| !is_in(&CONFIG_FACTS, name));
-        let of_row = row.iter().filter(|(name, _)| {
-            let is_object = WITHIN.iter().any(|(object, _)| object == name);
-            !is_object && !is_in(&ROW_FIGURES, name) && !RECORD_FACTS.contains(&name.as_str())
-        });
-        let within = WITHIN.iter().flat_map(|(object, names)| {
-            let object = row.get(*object).and_then(Value::as_object);
-            let named = move |name: &&str| object.and_then(|object| object.get_key_value(*name));
-            names.iter().filter_map(named)
-        });
-        let parameters = of_config
-            .chain(of_row)
-            .chain(within)
-            .filter(|(name, value)| !is_default(name, value, size))
-            .map(|(name, value)| (one_line(name), short(value)))
-            .collect();
-        Key { test: test.to_owned(), device: device.to_owned(), size, parameters }
     }
 
     /// The results with equal keys merged, in the order of their first.
@@ -296,32 +242,38 @@ impl SavedRun {
     }
 }
 
-fn is_default(name: &str, value: &Value, size: u64) -> bool {
+/// The parameters of a result by their names in JSON. Those of the row override those of the
+/// configuration; some stand within its figures.
+fn parameters(row: &Row, config: &Config) -> Result<BTreeMap<String, String>, String> {
+    let window = config.window.filter(|window| *window != default_window(row.size));
+    let drain = row.drain.as_ref().map(Drained::parameters);
+    let mut all = BTreeMap::new();
+    for part in [
+        serde_json::to_value(Config { window, ..config.parameters() }),
+        serde_json::to_value(row.parameters()),
+        serde_json::to_value(drain),
+        serde_json::to_value(row.pace.map(PlannedRate::parameters)),
+    ] {
+        let part = part.map_err(|error| error.to_string())?;
+        let fields = part.as_object().into_iter().flatten();
+        let told = fields.filter(|(_, value)| is_told(value));
+        all.extend(told.map(|(name, value)| (one_line(name), short(value))));
+    }
+    Ok(all)
+}
+
+/// Whether a value isn't 0, off, or none.
+fn is_told(value: &Value) -> bool {
     match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => {
-            let default = match name {
-                "threads" => 1,
-                "window" => default_window(size),
-                _ => 0,
-            };
-            number.as_u64().is_some_and(|number| number == 0 || number == default)
-        }
-        Value::String(text) => {
-            text.is_empty()
-                || matches!((name, &**text), ("hw_tags", "off") | ("completions", "requests"))
-        }
-        _ => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(is_on) => *is_on,
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
 }
 
-fn positive(value: &Value) -> Option<f64> {
-    value.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0)
-}
-
-fn text(document: &Map<String, Value>, name: &str) -> Result<String, String> {
-    let text = document.get(name).and_then(Value::as_str);
-    text.map(short_text).ok_or_else(|| format!("`{name}` is missing"))
+fn typed<T: DeserializeOwned>(what: &str, value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| format!("{what}: {error}"))
 }
 
 /// A value for an error text or a key, of bounded length.
@@ -359,8 +311,8 @@ mod tests {
         let entry = &run.entries[0];
         assert_eq!(entry.key.label(), "lat 8 B, posted_depth 16");
         assert_eq!((entry.metric, entry.value), (Metric::LatencyNs, 2.5));
-        assert_eq!((&entry.blocks[..], entry.samples), (&[2.0, 3.0][..], 9));
-        assert_eq!(entry.percentiles_ns.unwrap(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!((&entry.blocks[..], entry.row.samples), (&[2.0, 3.0][..], 9));
+        assert_eq!(entry.row.latency_ns.unwrap().percentiles(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]
@@ -439,17 +391,18 @@ mod tests {
             (&deep, "no JSON"),
             ("7", "7 where"),
             ("[[]]", "an array where"),
-            ("{}", "tool"),
+            ("{}", "missing field `schema`"),
+            (&LAT.replace("tagperf", "other"), "`tool` is another"),
             (&LAT.replace("\"schema\":1", "\"schema\":2"), "schema 2"),
             (&LAT.replace("\"config\"", "\"confog\""), "config"),
             (&LAT.replace("2.5", "-2.5"), "p50 of lat 8 B, posted_depth 16"),
-            (&LAT.replace("2.5", "\"2.5\""), "p50"),
+            (&LAT.replace("2.5", "\"2.5\""), "result of `lat`: invalid type: string \"2.5\""),
             (&LAT.replace("2.5", "1e999"), "no JSON"),
             (&LAT.replace("[2.0,3.0]", "[2.0,0]"), "blocks"),
-            (&LAT.replace("[2.0,3.0]", "{}"), "blocks"),
+            (&LAT.replace("[2.0,3.0]", "{}"), "expected a sequence"),
             (&LAT.replace("\"size\":8,", ""), "size"),
-            (&LAT.replace("\"test\":\"lat\"", "\"test\":5"), "`test`"),
-            (&LAT.replace("[{\"size\"", "[5,{\"size\""), "5 where a result"),
+            (&LAT.replace("\"test\":\"lat\"", "\"test\":5"), "integer `5`"),
+            (&LAT.replace("[{\"size\"", "[5,{\"size\""), "integer `5`, expected struct Row"),
         ] {
             let error = SavedRun::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{why}: {error}");

@@ -1,8 +1,8 @@
 //! The spread of latencies: bins for JSON, bars for people.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::units::{show_3, show_count};
+use crate::show::{show_3, show_count};
 
 /// Lines of bars that are aimed at, and columns of the longest bar. Bins are not split: where they
 /// are wide there are up to twice as many lines.
@@ -13,15 +13,15 @@ const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// Latencies one way, counted by their first two digits, so a bin is at most a tenth wide. Empty
 /// bins are left out: there are at most 90 for each power of ten.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Histogram {
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Histogram {
     /// From this many ns, below this many, counted.
     bins: Vec<(f64, f64, u64)>,
 }
 
 impl Histogram {
     /// `latencies` are in ns, with how often each occurred, ascending.
-    pub(crate) fn new(latencies: impl Iterator<Item = (f64, u64)>) -> Self {
+    pub fn new(latencies: impl Iterator<Item = (f64, u64)>) -> Self {
         let mut bins: Vec<(f64, f64, u64)> = Vec::new();
         for (ns, count) in latencies.filter(|(_, count)| *count > 0) {
             match bins.last_mut() {
@@ -37,7 +37,7 @@ impl Histogram {
     }
 
     /// Bars, one a line, as comments like all lines that are not rows of the table.
-    pub(crate) fn bars(&self) -> String {
+    pub fn bars(&self) -> String {
         let lines = self.lines();
         let most = lines.iter().map(|line| line.2).max().unwrap_or(0).max(1) as f64;
         let mut out = String::new();

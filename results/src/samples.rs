@@ -1,11 +1,11 @@
 //! The samples of a measurement, and their percentiles.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Round trips in ns; none is left out. Minimum, maximum and mean are exact; percentiles are exact
 /// to the ns below 20 us and to four digits above.
-pub(crate) struct Samples {
+pub struct Samples {
     histogram: Histogram<u64>,
     min: u64,
     max: u64,
@@ -19,6 +19,7 @@ pub(crate) struct Percentile {
     pub(crate) json: &'static str,
     /// Its name for people.
     pub(crate) shown: &'static str,
+    /// Its place among the samples.
     pub(crate) quantile: f64,
     /// With fewer samples it is not shown to people. A tail has ten samples above it. A median has
     /// five samples in all: it lies between the least and the most of them with a probability of 94
@@ -36,15 +37,17 @@ pub(crate) const PERCENTILES: [Percentile; 6] = [
     Percentile { json: "max", shown: "max", quantile: 1.0, samples_min: 0 },
 ];
 
-impl Samples {
-    pub(crate) fn new() -> Self {
+impl Default for Samples {
+    fn default() -> Self {
         let histogram = Histogram::new(4).expect("4 digits are in range");
         Self { histogram, min: u64::MAX, max: 0, sum: 0 }
     }
+}
 
+impl Samples {
     /// Adds a round trip. Allocates when it is longer than all before, so not for the measured
     /// loop.
-    pub(crate) fn record(&mut self, ns: u64) {
+    pub fn record(&mut self, ns: u64) {
         // The histogram grows as needed. If it can't, the sample counts as the longest that it
         // holds.
         if self.histogram.record(ns).is_err() {
@@ -56,12 +59,12 @@ impl Samples {
     }
 
     /// Adds a time of one way, as a round trip of twice the time.
-    pub(crate) fn record_one_way(&mut self, ns: u64) {
+    pub fn record_one_way(&mut self, ns: u64) {
         self.record(ns.saturating_mul(2));
     }
 
     /// All samples in bytes, for the other side.
-    pub(crate) fn emit(&self) -> Vec<u8> {
+    pub fn emit(&self) -> Vec<u8> {
         let sum = self.sum.to_le_bytes();
         let head = [self.min.to_le_bytes(), self.max.to_le_bytes()].concat();
         let each = self.histogram.iter_recorded();
@@ -71,12 +74,12 @@ impl Samples {
 
     /// Reads samples that were emitted; `None` if the bytes are malformed. `most` bounds their
     /// number.
-    pub(crate) fn parse(bytes: &[u8], most: u64) -> Option<Self> {
+    pub fn parse(bytes: &[u8], most: u64) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let (head, each) = words.split_at_checked(4)?;
         let [min, max, low, high] = [0, 1, 2, 3].map(|at| u64::from_le_bytes(head[at]));
         let (pairs, odd) = each.as_chunks::<2>();
-        let mut samples = Self::new();
+        let mut samples = Self::default();
         for pair in pairs {
             let [value, count] = pair.map(u64::from_le_bytes);
             if count > most.checked_sub(samples.count())? {
@@ -95,18 +98,19 @@ impl Samples {
         Some(samples)
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    /// How many samples there are.
+    pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
     /// Latencies one way in ns, ascending, each with its count.
-    pub(crate) fn spread(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub fn spread(&self) -> impl Iterator<Item = (f64, u64)> {
         let recorded = self.histogram.iter_recorded();
         recorded.map(|step| (half(step.value_iterated_to()), step.count_at_value()))
     }
 
     /// Percentiles of half of each round trip, the latency one way. `None` without samples.
-    pub(crate) fn halved(&self) -> Option<Latency> {
+    pub fn halved(&self) -> Option<Latency> {
         if self.count() == 0 {
             return None;
         }
@@ -133,15 +137,30 @@ fn half(ns: u64) -> f64 {
 }
 
 /// Percentiles of the latency in ns, as in JSON.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Latency {
-    pub(crate) min: f64,
-    pub(crate) p50: f64,
-    pub(crate) p90: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
-    pub(crate) mean: f64,
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// The least.
+    pub min: f64,
+    /// The median.
+    pub p50: f64,
+    /// 90 % are at most this.
+    pub p90: f64,
+    /// 99 % are at most this.
+    pub p99: f64,
+    /// 99.9 % are at most this.
+    pub p999: f64,
+    /// The most.
+    pub max: f64,
+    /// The mean.
+    #[serde(default)]
+    pub mean: f64,
+}
+
+impl Latency {
+    /// One for each of [`PERCENTILES`].
+    pub(crate) fn percentiles(self) -> [f64; 6] {
+        [self.min, self.p50, self.p90, self.p99, self.p999, self.max]
+    }
 }
 
 #[cfg(test)]
@@ -150,7 +169,7 @@ mod tests {
 
     #[test]
     fn small_ones_are_exact() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         assert_eq!(samples.halved(), None);
         (1..=1000).rev().for_each(|ns| samples.record(2 * ns));
         let want = Latency {
@@ -168,7 +187,7 @@ mod tests {
 
     #[test]
     fn samples_are_read_as_they_were_written_and_bounded() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         for ns in (0..5000).map(|n| n * n).chain([u64::MAX / 3]) {
             samples.record_one_way(ns);
         }
@@ -180,14 +199,14 @@ mod tests {
         assert!(Samples::parse(&bytes[..bytes.len() - 1], 5001).is_none());
         assert!(Samples::parse(&bytes[..bytes.len() - 8], 5001).is_none());
         assert!(Samples::parse(&bytes[..24], 5001).is_none());
-        let none = Samples::parse(&Samples::new().emit(), 0).unwrap();
+        let none = Samples::parse(&Samples::default().emit(), 0).unwrap();
         assert_eq!(none.halved(), None);
         assert!(Samples::parse(&[0xff; 64], u64::MAX).is_none());
     }
 
     #[test]
     fn extremes_are_exact_whatever_their_size() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         for ns in [123_456_789_123, 3, 987_654_321, u64::MAX / 4] {
             samples.record(ns);
         }

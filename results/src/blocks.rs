@@ -31,7 +31,7 @@ impl Block {
 
 /// Collects blocks while a measurement runs. Constant memory; not for the measured loop.
 #[derive(Default)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     done: Vec<Block>,
     current: Block,
     /// Parts that make a block.
@@ -42,12 +42,13 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn new() -> Self {
+    /// No blocks.
+    pub fn new() -> Self {
         Self { full: 1, ..Self::default() }
     }
 
     /// Takes round trips in ns, in order.
-    pub(crate) fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
+    pub fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
         for ns in ns {
             self.is_latency = true;
             self.waiting.push(ns);
@@ -61,7 +62,7 @@ impl Blocks {
     }
 
     /// Takes a stretch of a stream.
-    pub(crate) fn stream(&mut self, messages: u64, took: Duration) {
+    pub fn stream(&mut self, messages: u64, took: Duration) {
         if !took.is_zero() {
             self.part(Block { amount: messages as f64, of: took.as_secs_f64(), parts: 1 });
         }
@@ -86,7 +87,7 @@ impl Blocks {
 
     /// The figures of all blocks; `None` if there are none. A last block that is not half full is
     /// left out.
-    pub(crate) fn figures(&self) -> Option<BlockFigures> {
+    pub fn figures(&self) -> Option<BlockFigures> {
         let mut done = self.done.clone();
         if self.current.parts * 2 >= self.full && self.current.parts > 0 {
             done.push(self.current);
@@ -109,12 +110,13 @@ impl Blocks {
 /// A figure for each block, in order of time, as in JSON.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct BlockFigures {
+pub struct BlockFigures {
     /// Mean of the medians of 16 round trips each, halved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) latency_ns: Vec<f64>,
+    pub latency_ns: Vec<f64>,
+    /// Messages of a block over its time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) messages_per_s: Vec<f64>,
+    pub messages_per_s: Vec<f64>,
 }
 
 #[cfg(test)]

@@ -1,30 +1,33 @@
 //! The table: rows are printed as they are measured, so widths are settled before the first.
 
-use super::columns::{Column, THREADS, us};
-use crate::result::Row;
-use crate::units::show_count;
+use crate::Row;
+use crate::columns::{Column, THREADS, fields, us};
+use crate::show::show_count;
 
 /// Columns from left to right, all flush right.
-pub(crate) struct Table(Vec<Column>);
+#[derive(Default)]
+pub struct Table(Vec<Column>);
 
 impl Table {
-    pub(crate) fn new(columns: &[Column]) -> Self {
+    /// A table of these columns.
+    pub fn new(columns: &[Column]) -> Self {
         Self(columns.to_vec())
     }
 
     /// A table with the number of threads before the columns.
-    pub(crate) fn with_threads(columns: &[Column]) -> Self {
+    pub fn with_threads(columns: &[Column]) -> Self {
         Self([&[THREADS], columns].concat())
     }
 
     /// The heading, newline-terminated.
-    pub(crate) fn heading(&self) -> String {
+    pub fn heading(&self) -> String {
         self.line(|column| column.head().0.to_owned()) + "\n"
     }
 
     /// A row and the remarks below it, newline-terminated.
-    pub(crate) fn row(&self, row: &Row) -> String {
-        self.line(|column| column.shown(row)) + "\n" + &remarks(row)
+    pub fn row(&self, row: &Row) -> String {
+        let fields = fields(row);
+        self.line(|column| column.shown(&fields)) + "\n" + &remarks(row)
     }
 
     fn line(&self, cell: impl Fn(&Column) -> String) -> String {
@@ -36,13 +39,13 @@ impl Table {
 /// Values of a row that have no column, as comments.
 fn remarks(row: &Row) -> String {
     let mut out = String::new();
-    for (number, thread) in row.more.per_thread.iter().enumerate() {
+    for (number, thread) in row.per_thread.iter().enumerate() {
         let p50 = thread.latency_ns.map(|latency| format!("p50 {} us, ", us(latency.p50)));
         let rate = show_count(thread.messages_per_s);
         let p50 = p50.unwrap_or_default();
         out += &format!("# thread {number:<4} {p50}{rate} messages/s\n");
     }
-    if let Some(pace) = row.more.pace.filter(|pace| !pace.held) {
+    if let Some(pace) = row.pace.filter(|pace| !pace.held) {
         out += &format!(
             "# not held    {:.0} messages/s were planned, {:.0} sent; the latest left {} us late\n",
             pace.planned_per_s,
@@ -55,9 +58,9 @@ fn remarks(row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::{COLLECTIVE_TABLE, RATE_TABLE, RECOVERY_TABLE};
     use super::*;
-    use crate::result::{Means, More, Recovered};
+    use crate::columns::{COLLECTIVE_TABLE, RATE_TABLE, RECOVERY_TABLE};
+    use crate::{Means, Recovered};
 
     #[test]
     fn cells_stand_under_their_headings() {
@@ -76,13 +79,12 @@ mod tests {
         let steps =
             Recovered { noticed: 200.0, revoke: 2.0, agree: 3.0, shrink: 4.0, barrier: 6.0 };
         let means = Means { min: 10.0, avg: 15.0, max: 20.0 };
-        let more = More {
+        let row = Row {
             ranks: Some(3),
             rank_means_ns: Some(means),
             recovery_ns: Some(steps),
-            ..More::default()
+            ..Row::sample()
         };
-        let row = Row { more, ..Row::sample() };
         let cells = |columns| Table::new(columns).row(&row);
         let cells =
             |columns| cells(columns).split_whitespace().map(Into::into).collect::<Vec<String>>();

@@ -3,25 +3,31 @@
 use serde::{Deserialize, Serialize};
 use tagmatch::{Counters, NotOffloaded};
 
+use crate::config::is_zero;
+
 /// Counts of where receives were matched. `hardware + posted + unexpected + by_device` are all of
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Matching {
-    pub(crate) hardware: u64,
-    pub(crate) posted: u64,
-    pub(crate) unexpected: u64,
+pub struct Matching {
+    /// By a NIC.
+    pub hardware: u64,
+    /// By a posted receive in software.
+    pub posted: u64,
+    /// By an unexpected message.
+    pub unexpected: u64,
     /// By a device that doesn't say where; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
-    pub(crate) by_device: u64,
+    pub by_device: u64,
+    /// Those of `posted` that no NIC matched, by reason.
     #[serde(with = "NotOffloadedInJson")]
-    pub(crate) not_offloaded: NotOffloaded,
+    pub not_offloaded: NotOffloaded,
     /// Events of a NIC's list that break its rules; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
-    pub(crate) list_faults: u64,
+    pub list_faults: u64,
     /// Messages that left over a network, beside shared memory; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
-    pub(crate) sent_beyond: u64,
+    pub sent_beyond: u64,
 }
 
 /// Receives among `posted` that no NIC matched, by reason; absent if 0.
@@ -46,11 +52,6 @@ struct NotOffloadedInJson {
     off: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
         let Counters { hardware, posted, unexpected, by_device, .. } = counters;
@@ -61,10 +62,10 @@ impl From<Counters> for Matching {
 
 impl Matching {
     /// How many counts there are.
-    pub(crate) const COUNTS: usize = 14;
+    pub const COUNTS: usize = 14;
 
     /// All counts, in an order that every process of this version knows.
-    pub(crate) fn counts(&self) -> [u64; Self::COUNTS] {
+    pub fn counts(&self) -> [u64; Self::COUNTS] {
         let Self {
             hardware,
             posted,
@@ -94,7 +95,8 @@ impl Matching {
         ]
     }
 
-    pub(crate) fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
+    /// The counts of [`counts`](Self::counts).
+    pub fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
         let [hardware, posted, unexpected, by_device, reasons @ .., list_faults, sent_beyond] =
             counts;
         let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
@@ -104,12 +106,12 @@ impl Matching {
     }
 
     /// Adds counts of another side or row.
-    pub(crate) fn add(&mut self, more: &Self) {
+    pub fn add(&mut self, more: &Self) {
         *self = self.merged(more, u64::saturating_add);
     }
 
     /// The difference to earlier counts.
-    pub(crate) fn since(self, before: &Self) -> Self {
+    pub fn since(self, before: &Self) -> Self {
         self.merged(before, u64::saturating_sub)
     }
 

@@ -3,10 +3,10 @@
 //! `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first column of
 //! 10, others of 18 and two decimals. A latency is the mean of half the round trip.
 
-use super::columns as c;
-use super::columns::Column;
-use crate::result::Row;
-use crate::units::show_size;
+use crate::Row;
+use crate::columns as c;
+use crate::columns::{Column, fields};
+use crate::show::show_size;
 
 const FIRST: usize = 10;
 const OTHERS: usize = 18;
@@ -71,8 +71,9 @@ impl Format {
     }
 
     fn line(&self, row: &Row) -> String {
-        let figure = |(_, column): &(&str, Column)| format!("{:.2}", column.scaled(row));
-        self.cells(&self.first.1.raw(row), figure, &c::ITERS.raw(row))
+        let fields = fields(row);
+        let figure = |(_, column): &(&str, Column)| format!("{:.2}", column.scaled(&fields));
+        self.cells(&self.first.1.raw(&fields), figure, &c::ITERS.raw(&fields))
     }
 
     fn cells(&self, first: &str, other: impl Fn(&(&str, Column)) -> String, last: &str) -> String {
@@ -85,20 +86,20 @@ impl Format {
 /// Rows of one test. OSU's rows differ in the size alone. Where ours differ in more, a comment
 /// above them says in what.
 #[derive(Default)]
-pub(super) struct Osu {
+pub struct Osu {
     /// The parameters that the rows so far have in common.
     block: String,
 }
 
 impl Osu {
     /// Two lines that begin with `#`; the first has the words that scripts look for.
-    pub(super) fn heading(&mut self, test: &str) -> String {
+    pub fn heading(&mut self, test: &str) -> String {
         self.block.clear();
         Format::of(test).heading()
     }
 
     /// A row, with a comment above it if it begins a block.
-    pub(super) fn row(&mut self, test: &str, row: &Row) -> String {
+    pub fn row(&mut self, test: &str, row: &Row) -> String {
         let block = block(test, row);
         let line = Format::of(test).line(row);
         if block == self.block {
@@ -116,7 +117,8 @@ fn block(test: &str, row: &Row) -> String {
     let mut facts = Vec::new();
     if matches!(test, "depth" | "drain") {
         facts.push(format!("messages of {}", show_size(row.size)));
-        let of = |column: Column| Some(column.raw(row)).filter(|word| !word.is_empty());
+        let fields = fields(row);
+        let of = |column: Column| Some(column.raw(&fields)).filter(|word| !word.is_empty());
         facts.extend(of(c::QUEUE).map(|queue| format!("{queue} queue")));
         facts.extend(of(c::ORDER).map(|order| format!("order {order}")));
     } else {
@@ -127,16 +129,15 @@ fn block(test: &str, row: &Row) -> String {
     if row.wildcard_percent > 0 {
         facts.push(format!("any source {} %", row.wildcard_percent));
     }
-    facts.extend(row.more.threads.map(|threads| format!("threads {threads}")));
-    facts.extend(row.more.ranks.map(|ranks| format!("ranks {ranks}")));
+    facts.extend(row.threads.map(|threads| format!("threads {threads}")));
+    facts.extend(row.ranks.map(|ranks| format!("ranks {ranks}")));
     facts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Means, Row};
-    use crate::spec::Queue;
+    use crate::{Means, Row};
 
     #[test]
     fn columns_stand_where_theirs_do() {
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn means_over_ranks_stand_where_theirs_do() {
         let mut some = Row::sample();
-        some.more.rank_means_ns = Some(Means { min: 1230.0, avg: 2340.0, max: 3456.0 });
+        some.rank_means_ns = Some(Means { min: 1230.0, avg: 2340.0, max: 3456.0 });
         let want = "8                       2.34              1.23              3.46          10\n";
         assert_eq!(Format::of("allreduce").line(&some), want);
         let columns = Format::of("allreduce").heading().lines().nth(1).unwrap().to_owned();
@@ -188,16 +189,16 @@ mod tests {
         let mut some = Row::sample();
         assert_eq!(comment("lat", &some), None);
         for threads in [1, 2] {
-            some.more.threads = Some(threads);
+            some.threads = Some(threads);
             assert_eq!(comment("lat", &some), Some(format!("# threads {threads}")));
             assert_eq!(comment("lat", &some), None);
         }
-        some.more.threads = None;
+        some.threads = None;
         some.posted_depth = 16;
         assert_eq!(comment("lat", &some).unwrap(), "# 16 posted");
         some.posted_depth = 0;
         assert_eq!(comment("lat", &some).unwrap(), "# nothing special");
-        some.more.queue = Some(Queue::Posted);
+        some.queue = Some("posted".into());
         assert_eq!(comment("depth", &some).unwrap(), "# messages of 8 B, posted queue");
         some.posted_depth = 16;
         assert_eq!(comment("depth", &some), None, "the depth has a column");

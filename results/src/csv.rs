@@ -1,12 +1,9 @@
 //! `--csv`: a heading, then a line for each result. Names and order of the columns stay; new ones
 //! come last.
 
-use serde::Serialize;
-
 use super::columns as c;
-use super::columns::Column;
-use crate::result::{Document, Row};
-use crate::spec::HwTagsArg;
+use super::columns::{Column, fields};
+use crate::{Document, Row};
 
 /// The columns of a row. Before, between and after these three lists stand values that all rows of
 /// a test share.
@@ -21,17 +18,19 @@ const LAST: [Column; 5] =
     [c::RANKS, c::RANK_MEAN_MIN, c::RANK_MEAN_AVG, c::RANK_MEAN_MAX, c::COMPLETIONS];
 
 /// Remembers whether the heading is out: several tests in one output share it.
-pub(super) struct Csv {
+pub struct Csv {
     headed: bool,
-    hw_tags: HwTagsArg,
+    hw_tags: String,
 }
 
 impl Csv {
-    pub(super) fn new(hw_tags: HwTagsArg) -> Self {
+    /// `hw_tags` is what `--hw-tags` was.
+    pub fn new(hw_tags: String) -> Self {
         Self { headed: false, hw_tags }
     }
 
-    pub(super) fn heading(&mut self) -> String {
+    /// The heading; empty if it is out.
+    pub fn heading(&mut self) -> String {
         if std::mem::replace(&mut self.headed, true) {
             return String::new();
         }
@@ -41,12 +40,10 @@ impl Csv {
 
     /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value
     /// that the test does not have is empty.
-    pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
-        let &Document { test, ref device, validated, .. } = document;
-        let hw_tags = self.hw_tags.to_string();
-        line([test.into(), device.clone(), validated.to_string(), hw_tags], |column| {
-            column.raw(row)
-        })
+    pub fn row(&self, document: &Document, row: &Row) -> String {
+        let (test, device) = (document.test().to_owned(), document.device.clone());
+        let (fields, hw_tags) = (fields(row), self.hw_tags.clone());
+        line([test, device, document.validated.to_string(), hw_tags], |column| column.raw(&fields))
     }
 }
 
@@ -66,6 +63,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
 
     const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
                            samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
@@ -75,15 +73,15 @@ mod tests {
 
     #[test]
     fn each_figure_stands_under_its_name() {
-        let document = Document::new("lat", "shm".into(), (), false);
-        let mut csv = Csv::new(HwTagsArg::Model { slots: 5 });
+        let document = Document::new("lat", "shm".into(), Config::default(), false);
+        let mut csv = Csv::new("model:5".into());
         let line = csv.row(&document, &Row::sample());
         assert_eq!(
             line,
             "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,,\n"
         );
         let stream = Row { latency_ns: None, samples: 0, ..Row::sample() };
-        let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
+        let line = Csv::new("off".into()).row(&document, &stream);
         assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,,\n");
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
     }

@@ -1,8 +1,8 @@
 //! The verdict on a sweep of depths: whether depth costs anything.
 
-use crate::compare::{CONFIDENCE_PERCENT, ratio};
-use crate::result::Row;
-use crate::units::show_count;
+use crate::Row;
+use crate::comparison::{CONFIDENCE_PERCENT, ratio};
+use crate::show::show_count;
 
 /// Rows are measured one after the other, and a machine's speed drifts this much between them.
 const DRIFT: f64 = 1.02;
@@ -11,7 +11,7 @@ const DRIFT: f64 = 1.02;
 const LITTLE: f64 = 1.5;
 
 /// The verdict on rows that differ in their depths.
-pub(super) fn verdict(rows: &[Row]) -> String {
+pub fn depth_verdict(rows: &[Row]) -> String {
     let is_base = |row: &&Row| (row.posted_depth, row.unexpected_depth) == (0, 0);
     let Some(base) = rows.iter().find(is_base) else {
         return "none: depth 0, to compare with, was not measured; --depths 0,... does that".into();
@@ -63,7 +63,7 @@ fn describe(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{BlockFigures, Row};
+    use crate::blocks::BlockFigures;
 
     fn row(posted: u64, unexpected: u64, percent: u8, ns: f64, blocks: u32) -> Row {
         let latency_ns = (0..blocks).map(|n| ns * (0.99 + 0.001 * f64::from(n % 21))).collect();
@@ -77,24 +77,24 @@ mod tests {
     fn a_sweep_says_whether_depth_costs() {
         let base = row(0, 0, 0, 300.0, 42);
         let alike = row(16, 0, 0, 301.0, 42);
-        let said = verdict(&[base.clone(), alike.clone(), row(0, 16, 0, 299.0, 42)]);
+        let said = depth_verdict(&[base.clone(), alike.clone(), row(0, 16, 0, 299.0, 42)]);
         assert!(
             said.starts_with("depth costs nothing beyond noise: 2 rows, all below +2."),
             "{said}"
         );
         let slow = row(16384, 0, 50, 360.0, 42);
-        let said = verdict(&[alike.clone(), base.clone(), slow, row(0, 4096, 0, 330.0, 42)]);
+        let said = depth_verdict(&[alike.clone(), base.clone(), slow, row(0, 4096, 0, 330.0, 42)]);
         let want = "depth costs little: 2 of 3 rows are slower than depth 0; most with 16 384 posted, 50 % \
                     any source, by +20.0 % (+19.";
         assert!(said.starts_with(want), "{said}");
-        let said = verdict(&[base.clone(), row(64, 0, 0, 3000.0, 42)]);
+        let said = depth_verdict(&[base.clone(), row(64, 0, 0, 3000.0, 42)]);
         assert!(said.starts_with("depth costs: 1 of 1 rows"), "{said}");
         for (rows, why) in [
             (vec![alike], "none: depth 0,"),
             (vec![base.clone()], "none: too few"),
             (vec![base, row(16, 0, 0, 900.0, 1)], "none: too few"),
         ] {
-            assert!(verdict(&rows).starts_with(why), "{why}");
+            assert!(depth_verdict(&rows).starts_with(why), "{why}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::axis::Tick;
 use super::colours::Colours;
 use super::figure::{Figure, Line};
-use crate::units::shorten;
+use crate::show::shorten;
 
 /// Width and height of a chart with all around it.
 const PANEL: (f64, f64) = (880.0, 500.0);
