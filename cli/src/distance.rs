@@ -18,8 +18,8 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 /// Ends the thread that answers.
 const STOP: u64 = u64::MAX;
 
-/// Measures the distance. The calling thread is on CPU `here`; another thread goes to CPU `there` for the
-/// time of the probe. `None` if both are one CPU, or `there` is not open to this process.
+/// Measures the distance. The calling thread is on CPU `here`; another thread goes to CPU `there` for
+/// the time of the probe. `None` if both are one CPU, or `there` is not open to this process.
 pub(crate) fn probe(pin: Pin) -> Option<Distance> {
     if pin.here == pin.there {
         return None;

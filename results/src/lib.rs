@@ -1,7 +1,7 @@
 //! Results of measurements: the data that is measured, and all of their texts.
 //!
-//! 1. A measurement fills [`Samples`], [`Blocks`] and [`Matching`]; a [`Row`] has its figures, and a
-//!    [`Document`] the rows of a test, as JSON has them.
+//! 1. A measurement fills [`Samples`], [`Blocks`] and [`Matching`]; a [`Row`] has its figures. A
+//!    [`Document`] has a test's [`Config`] and its rows, as JSON has them.
 //! 2. [`columns`] lists what rows have; [`Table`], [`Csv`] and [`Osu`] print it, [`stream`] has the
 //!    lines of a stream.
 //! 3. A [`SavedRun`] is read from JSON. [`Comparison`] tells two of them apart, [`chart`] draws one.
