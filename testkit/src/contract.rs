@@ -399,8 +399,8 @@ pub fn a_connection_to_a_busy_listener_is_tried_again<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn connections_that_end_leave_no_descriptors<F: Fixture>() {
-    let entries = |folder: &str| fs::read_dir(folder).map_or(0, Iterator::count);
     ended_connections_leave_nothing::<F>("connections_that_end_leave_no_descriptors", 0, || {
+        let entries = |folder: &str| fs::read_dir(folder).map_or(0, Iterator::count);
         entries("/proc/self/fd") + entries("/dev/shm")
     });
 }
