@@ -1,4 +1,4 @@
-//! What a worker tells a logger.
+//! The log of a worker.
 
 use std::sync::Mutex;
 

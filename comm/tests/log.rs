@@ -1,4 +1,4 @@
-//! What collective operations tell a logger.
+//! The log of collective operations.
 
 use std::sync::Mutex;
 

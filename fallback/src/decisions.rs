@@ -1,4 +1,4 @@
-//! Telling the crate above what an engine has decided, so that it can be logged.
+//! Telling the crate above of an engine's decisions, so that it can log them.
 
 use std::fmt::{self, Debug, Formatter};
 
@@ -7,7 +7,7 @@ use tagmatch_shadow::Why;
 
 use crate::error::PeerFault;
 
-/// What an engine has decided about a peer or about a receive.
+/// A decision of an engine about a peer or about a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Decision {

@@ -88,7 +88,7 @@ pub trait MatchEngine: FlushEngine {
     /// Has `watcher` told of each decision from now on.
     fn watch_decisions(&mut self, watcher: DecisionWatcher);
 
-    /// What was counted so far.
+    /// The counters of this engine.
     fn counters(&self) -> Counters;
 
     /// The peers to which sends wait for credit now, each with the number of sends that have left
@@ -136,7 +136,7 @@ pub trait MatchEngine: FlushEngine {
     /// As [`MatchEngine::send_queued`], of a copy of `payload`: see [`MatchEngine::inject`].
     ///
     /// # Errors
-    /// Those of [`MatchEngine::inject`].
+    /// The same errors as [`MatchEngine::inject`].
     fn inject_queued(
         &mut self,
         peer: PeerId,

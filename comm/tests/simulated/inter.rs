@@ -24,7 +24,7 @@ fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> 
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 
-/// The same result at all members of both groups, also with a process in both of them.
+/// Each member of either group gets the error. The process that is in both groups gets it twice.
 #[test]
 fn groups_with_a_process_in_common_make_no_intercommunicator() {
     for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! What is known of each peer, what it may send, and how it is forgotten.
+//! The record of each peer, its credit, and how a peer is forgotten.
 
 pub(crate) mod credit;
 pub(crate) mod departed;

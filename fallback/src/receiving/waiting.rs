@@ -11,7 +11,7 @@ use crate::requests::request::{MessageId, Posted, refuse};
 use crate::requests::table::REQUESTS_MAX;
 
 impl Core {
-    /// See `Engine::observe`.
+    /// See [`MatchEngine::observe`](crate::MatchEngine::observe).
     pub(crate) fn observe(&mut self, mut observer: Box<dyn ListObserver>) {
         observer.source_bits(self.source_bits);
         let state = &mut self.state;

@@ -154,7 +154,7 @@ impl Sending {
     /// sends that have left its backlog so far. Linear in the peers.
     pub(crate) fn credit_waits(&self, core: &Core) -> Vec<(PeerId, u64)> {
         let waits = core.state.peers.iter().filter(|peer| {
-            // What else a send may wait for: control messages, room, or a place for an operation.
+            // A send may also wait for control messages, for room, or for a place for an operation.
             let is_first = peer.is_connected() && peer.controls.is_empty() && !peer.waits_for_room;
             is_first && !peer.backlog.is_empty() && !self.waiting_for_place.contains(&peer.id)
         });

@@ -1,4 +1,4 @@
-//! What has left this process, for the engine that matches.
+//! The flush of the engine that matches: which messages have left this process.
 
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Device, PeerId};

@@ -1,4 +1,4 @@
-//! What the code around it makes certain.
+//! Values that can't be missing, unless this program has a bug.
 
 /// A value that must be there.
 pub trait Expected: Sized {

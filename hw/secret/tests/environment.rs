@@ -1,4 +1,4 @@
-//! What the environment gives, in a process of its own for each case.
+//! The secret that the environment gives. Each case runs in a process of its own.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
