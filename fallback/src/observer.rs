@@ -7,7 +7,7 @@ use tagmatch_soft::{Pattern, TagMask};
 use crate::requests::request::Status;
 
 /// Is told of each change of the posted list and of the unexpected list, and of each probe, in the
-/// order in which they happen: [`MatchEngine::observe`](crate::MatchEngine::observe).
+/// order in which they happen: `MatchEngine::observe`.
 ///
 /// Plain lists that go through the same changes in the same order give each message to the same
 /// receive. What the engine only waits for is not told: a message that waits for an answer of the
