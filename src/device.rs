@@ -250,4 +250,17 @@ mod tests {
         let announced: Vec<_> = Contents::of(&address).unwrap().networks().iter().collect();
         assert_eq!(announced, [&[Network::Shm], &*beyond].concat());
     }
+
+    /// TCP opens here, so the worker could do without verbs.
+    #[cfg(all(feature = "emu", feature = "tcp"))]
+    #[test]
+    fn a_nic_in_software_that_was_asked_for_is_not_left_out_silently() {
+        let secret = tagmatch_secret::Secret::from_bytes(&[7; 16]).unwrap();
+        let config = Config { hw_tags: HwTags::Emu, secret: Some(secret), ..Config::default() };
+        let DeviceConfig::Auto(auto) = &config.device else { panic!("{config:?}") };
+        let probed = auto.probe(&config);
+        let opens = |network| probed.iter().any(|(of, found)| *of == network && found.is_ok());
+        assert!(opens(Network::Tcp));
+        assert_eq!(WorkerDevice::on_auto(auto, &config).is_ok(), opens(Network::Verbs));
+    }
 }

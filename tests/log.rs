@@ -1,9 +1,13 @@
 //! The log of a worker.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use tagmatch::{Config, Match, Worker};
+
+/// A limit that is reached only if something hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Lines(Mutex<Vec<(Level, String)>>);
 
@@ -42,21 +46,21 @@ fn a_logger_learns_of_peers_and_of_receives_that_the_nic_did_not_match() {
     let to_b = a.connect(&b.address()).unwrap();
     let mut receive = b.recv(Match::tag(1), vec![0; 8]);
     let mut send = a.send_sync(to_b, 1, vec![7; 8]);
-    let (mut sent, mut received) = (false, false);
-    while !sent || !received {
-        a.progress();
-        b.progress();
-        sent = sent || send.test().is_some();
-        received = received || receive.test().is_some();
-    }
+    let progress_until = |is_over: &mut dyn FnMut() -> bool| {
+        let start = Instant::now();
+        while !is_over() {
+            a.progress();
+            b.progress();
+            assert!(start.elapsed() < PATIENCE, "{:?}", LINES.0);
+        }
+    };
+    progress_until(&mut || send.test().is_some());
+    progress_until(&mut || receive.test().is_some());
     // Each end of the connection, and each worker to itself.
     assert_eq!(LINES.count(Level::Debug, "is connected"), 4);
     #[cfg(feature = "model")]
     assert_eq!(LINES.count(Level::Trace, "not matched by the NIC: too small"), 1);
     a.disconnect(to_b).unwrap();
-    while LINES.count(Level::Debug, "is down") < 2 {
-        a.progress();
-        b.progress();
-    }
+    progress_until(&mut || LINES.count(Level::Debug, "is down") == 2);
     assert_eq!(LINES.count(Level::Debug, "is down: its worker was dropped, or disconnected"), 1);
 }

@@ -59,6 +59,25 @@ impl World {
     }
 }
 
+/// Messages of these lengths go out in fragments to a worker without a NIC's list, and would come
+/// past the list.
+#[test]
+fn a_message_of_middle_size_goes_through_the_list_of_the_nic() {
+    let w = World::new();
+    let before = w.at.counters().hardware;
+    for (tag, length) in (1..).zip([8193, 9000, 12_000, 16_000]) {
+        let receive = w.at.recv(Match::tag(tag).sent_only_by(w.from[0]), vec![0; length]);
+        w.work();
+        w.send(0, tag, &vec![7; length]);
+        w.work_until(|at| at.counters().hardware == before + tag);
+        let mut receive = receive;
+        while receive.test().is_none() {
+            w.progress();
+        }
+    }
+    assert_eq!(w.honest.counters().fragmented_sent, 0);
+}
+
 #[test]
 fn a_receive_whose_tag_one_peer_sends_is_matched_by_the_nic() {
     for (which, matched) in

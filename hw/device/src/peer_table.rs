@@ -185,3 +185,63 @@ impl<S: PeerState> PeerTable<S> {
         self.entries.iter().map(|entry| (entry.id, &entry.state))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    enum TestState {
+        Connecting(u8),
+        Up(u8),
+        Down,
+    }
+
+    impl PeerState for TestState {
+        type Connection = u8;
+        type Connecting = u8;
+
+        fn down() -> Self {
+            TestState::Down
+        }
+
+        fn is_down(&self) -> bool {
+            matches!(self, TestState::Down)
+        }
+
+        fn is_connecting(&self) -> bool {
+            matches!(self, TestState::Connecting(_))
+        }
+
+        fn connection_mut(&mut self) -> Option<&mut u8> {
+            if let TestState::Up(connection) = self { Some(connection) } else { None }
+        }
+
+        fn connecting_mut(&mut self) -> Option<&mut u8> {
+            if let TestState::Connecting(attempt) = self { Some(attempt) } else { None }
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_forgotten_peer_names_nothing_of_the_next_one() {
+        let address = |byte| Address::from_bytes(&[byte; 8]).unwrap();
+        let mut table = PeerTable::default();
+        table.add(address(0), TestState::Up(0)).unwrap();
+        let old = table.add(address(1), TestState::Connecting(1)).unwrap();
+        assert_eq!(table.connecting_mut(old), Some(&mut 1));
+        assert_eq!(table.connecting(), [old]);
+        assert!(!table.forget(old), "it is not down");
+        table.replace(old, TestState::Down);
+        assert!(table.connecting().is_empty() && table.forget(old) && !table.forget(old));
+
+        let new = table.add(address(2), TestState::Up(2)).unwrap();
+        assert!(new.index() == old.index() && new != old);
+        assert_eq!([new, old].map(|peer| table.address(peer)), [Some(address(2)), None]);
+        assert_eq!(table.connection_mut(new), Some(&mut 2));
+        assert_eq!(table.connection_mut(old), None);
+        assert!(table.state(old).is_none() && table.replace(old, TestState::Down).is_none());
+        table.replace(new, TestState::Connecting(3));
+        assert_eq!(table.connecting_mut(new), Some(&mut 3));
+        assert_eq!(table.connecting_mut(old), None);
+        assert_eq!((table.find(&address(1)), table.find(&address(2))), (None, Some(new)));
+    }
+}
