@@ -6,8 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tagmatch_device::{
-    Address, Buffer, Device, DownReason, Event, Outgoing, PeerId, ReadError, Refused, Shortage,
+    Address, Buffer, Device, DownReason, Event, EventDescriptor, Outgoing, PeerId, ReadError,
+    Refused, Shortage,
 };
 
 /// An event that borrows nothing.
@@ -147,6 +149,48 @@ pub fn send<D: Device>(
             Err(other) => panic!("{other:?}"),
         }
         assert!(start.elapsed() < PATIENCE, "no room");
+    }
+}
+
+/// Polls a device until it has nothing to do and is asleep. There must be no event.
+///
+/// # Panics
+/// If there is an event, or after [`PATIENCE`].
+pub fn fall_asleep<D: Device>(device: &mut D) {
+    let start = Instant::now();
+    while !device.arm(&[]) {
+        assert!(poll(device).is_none());
+        assert!(start.elapsed() < PATIENCE, "it always has something to do");
+    }
+}
+
+/// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
+///
+/// # Panics
+/// If its descriptor is none.
+pub fn sleep<D: EventDescriptor>(device: &D, limit: Duration) -> bool {
+    let fd = device.event_descriptor();
+    let limit = Timespec::try_from(limit).unwrap();
+    rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap() > 0
+}
+
+/// The next event. The device sleeps until there is one.
+///
+/// # Panics
+/// After [`PATIENCE`] without an event.
+pub fn sleep_for_event<D: Device + EventDescriptor>(device: &mut D) -> Owned {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = poll(device) {
+            return event;
+        }
+        // Arming an armed device changes nothing.
+        if device.arm(&[]) && device.arm(&[]) {
+            let is_awake = sleep(device, PATIENCE);
+            device.disarm();
+            assert!(is_awake, "nothing woke the worker");
+        }
+        assert!(start.elapsed() < 2 * PATIENCE, "woken for nothing");
     }
 }
 

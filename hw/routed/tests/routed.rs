@@ -29,12 +29,6 @@ fn two_machines() -> (Vec<Worker>, Vec<Vec<PeerId>>) {
 }
 
 #[test]
-fn a_worker_can_be_sent_to_another_thread() {
-    fn is_send<T: Send>() {}
-    is_send::<Worker>();
-}
-
-#[test]
 fn each_pair_has_the_route_that_both_find() {
     let (workers, numbers) = two_machines();
     for from in 0..4 {

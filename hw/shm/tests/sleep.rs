@@ -4,180 +4,26 @@ mod common;
 #[allow(dead_code, reason = "one test has a peer made by hand")]
 mod hostile_peer;
 
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
-use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+use tagmatch_device::{Device, DownReason, PeerId};
+use tagmatch_shm::{Shm, ShmConfig};
 
-use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
+use common::{Owned, connect, fall_asleep, message, poll, shm, sleep, sleep_for_event, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
-
-/// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
-fn sleep(shm: &Shm, limit: Duration) -> bool {
-    let fd = shm.event_descriptor().as_raw_fd();
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: a valid pointer to one entry.
-    unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
-}
-
-/// The next event. The worker sleeps until there is one.
-fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = poll(shm) {
-            return Some(event);
-        }
-        // Arming an armed device changes nothing.
-        if shm.arm(waiting) && shm.arm(waiting) {
-            let is_awake = sleep(shm, Duration::from_secs(5));
-            shm.disarm();
-            assert!(is_awake, "the worker slept for five seconds");
-        }
-        if !waiting.is_empty() {
-            // A ring may have room now.
-            return poll(shm);
-        }
-        assert!(start.elapsed() < common::PATIENCE);
-    }
-}
 
 #[test]
 fn an_idle_worker_is_not_woken() {
     let config = ShmConfig { sweep_interval: Duration::from_secs(3600), ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     connect(&mut a, &mut b);
-    while !a.arm(&[]) {
-        poll(&mut a);
-    }
+    fall_asleep(&mut a);
     assert!(!sleep(&a, Duration::from_millis(50)));
     a.disarm();
     for _ in 0..10_000 {
         assert!(a.poll().is_none());
     }
-}
-
-#[test]
-fn a_message_to_oneself_wakes_a_sleeping_worker() {
-    let mut a = shm(ShmConfig::default());
-    let me = PeerId::ONESELF;
-    for round in 0..3 {
-        while !a.arm(&[]) {
-            poll(&mut a);
-        }
-        assert!(!sleep(&a, Duration::from_millis(20)), "round {round}: nothing was sent");
-        a.send(me, message(b"hello")).unwrap();
-        assert!(sleep(&a, common::PATIENCE), "round {round}: the worker was not woken");
-        a.disarm();
-        let heard = poll(&mut a);
-        assert!(
-            matches!(&heard, Some(Owned::Message(_, _, bytes)) if bytes == b"hello"),
-            "{heard:?}"
-        );
-    }
-}
-
-#[test]
-fn every_exchange_wakes_a_sleeping_worker() {
-    for membarrier in [true, false] {
-        for read in [ReadPolicy::Auto, ReadPolicy::Copied] {
-            let config = ShmConfig { membarrier, read, ..ShmConfig::default() };
-            let (mut a, mut b) = (shm(config.clone()), shm(config));
-            let (to_b, to_a) = connect(&mut a, &mut b);
-            let exposure = a.expose(READER, Buffer::from(pattern(4, 1 << 20))).unwrap();
-            let rounds = 3000u32;
-            let other = std::thread::spawn(move || {
-                for round in 0..rounds {
-                    let Some(Owned::Message(peer, Some(number), _)) = next(&mut b, &[]) else {
-                        panic!("no message");
-                    };
-                    assert_eq!((peer, number), (to_a, round));
-                    let payload = pattern(0, round as usize % 100);
-                    let outgoing = tagmatch_device::Outgoing {
-                        header: &[],
-                        payload: &payload,
-                        immediate: Some(round),
-                    };
-                    b.send(peer, outgoing).unwrap();
-                    if round == rounds / 2 {
-                        let into = Buffer::zeroed(1 << 20);
-                        let remote = exposure.span;
-                        b.read(ReadRequest { peer, remote, into, token: 5 }).unwrap();
-                        let Some(Owned::ReadDone(5, into, Ok(()))) = next(&mut b, &[]) else {
-                            panic!("no read");
-                        };
-                        assert!(into[..] == pattern(4, 1 << 20)[..]);
-                        b.send(peer, outgoing).unwrap();
-                    }
-                }
-                b
-            });
-            for round in 0..rounds {
-                let immediate = Some(round);
-                let outgoing = tagmatch_device::Outgoing { header: b"h", payload: &[], immediate };
-                a.send(to_b, outgoing).unwrap();
-                let times = if round == rounds / 2 { 2 } else { 1 };
-                for _ in 0..times {
-                    match next(&mut a, &[]) {
-                        Some(Owned::Message(_, Some(number), _)) => assert_eq!(number, round),
-                        other => panic!("{other:?}"),
-                    }
-                }
-            }
-            drop(other.join().unwrap());
-        }
-    }
-}
-
-#[test]
-fn room_in_a_ring_wakes_its_sender() {
-    let config =
-        ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
-    let (mut a, mut b) = (shm(config.clone()), shm(config));
-    let (to_b, _) = connect(&mut a, &mut b);
-    let rounds = 3000usize;
-    let other = std::thread::spawn(move || {
-        for round in 0..rounds {
-            let Some(Owned::Message(_, _, bytes)) = next(&mut b, &[]) else { panic!("no message") };
-            assert!(bytes == pattern(round, round * 13 % 2049));
-            if round % 50 == 0 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        b
-    });
-    for round in 0..rounds {
-        let bytes = pattern(round, round * 13 % 2049);
-        while a.send(to_b, message(&bytes)).is_err() {
-            assert!(next(&mut a, &[to_b]).is_none());
-        }
-    }
-    drop(other.join().unwrap());
-}
-
-#[test]
-fn connections_messages_and_ends_wake_a_sleeping_worker() {
-    let mut a = shm(ShmConfig::default());
-    // Another worker connects, sends a message, and leaves.
-    let address = a.address();
-    let other = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        let mut b = shm(ShmConfig::default());
-        let peer = b.connect(&address).unwrap();
-        wait_for(&mut [&mut b], "a peer", |_, event| matches!(event, Owned::Up(..)).then_some(()));
-        std::thread::sleep(Duration::from_millis(20));
-        b.send(peer, message(b"hello")).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    });
-    assert!(matches!(next(&mut a, &[]), Some(Owned::Up(..))));
-    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
-    assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Left))));
-    other.join().unwrap();
-    // A message to oneself that is there already keeps the device from being armed.
-    a.send(PeerId::ONESELF, message(b"me")).unwrap();
-    assert!(!a.arm(&[]));
-    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(PeerId::ONESELF, ..))));
 }
 
 #[test]
@@ -189,14 +35,12 @@ fn the_connect_timeout_wakes_a_sleeping_worker() {
     let listener = RawSocket::listen(&address);
     let _before: Vec<RawSocket> = (0..6).map(|_| RawSocket::connect(&address).unwrap()).collect();
     let peer = a.connect(&address).unwrap();
-    let start = Instant::now();
-    match next(&mut a, &[]) {
-        Some(Owned::Down(down, DownReason::Unreachable { errno: libc::EAGAIN })) => {
+    match sleep_for_event(&mut a) {
+        Owned::Down(down, DownReason::Unreachable { errno: libc::EAGAIN }) => {
             assert_eq!(down, peer);
         }
         other => panic!("{other:?}"),
     }
-    assert!(start.elapsed().as_millis() >= 150);
     drop(listener);
 }
 
@@ -290,13 +134,6 @@ fn many_senders_wake_one_sleeping_worker() {
         for sender in senders {
             sender.join().unwrap();
         }
-    }
-}
-
-fn fall_asleep(shm: &mut Shm) {
-    let start = Instant::now();
-    while !shm.arm(&[]) {
-        assert!(poll(shm).is_none() && start.elapsed() < common::PATIENCE);
     }
 }
 

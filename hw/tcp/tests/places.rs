@@ -159,33 +159,3 @@ fn serve_with_few(limit: u64) {
     wait_up(&mut server, to_b);
     say("connected");
 }
-
-#[test]
-fn the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none() {
-    let mut a = tcp(config());
-    let mut old = PeerId::ONESELF;
-    for round in 0..100u32 {
-        let mut b = tcp(config());
-        let (to_b, _) = connect(&mut a, &mut b);
-        let address = b.address();
-        assert_eq!((to_b.index(), to_b.generation()), (1, round));
-        assert!(!a.forget(to_b), "it is up");
-        drop(b);
-        assert_eq!(wait_down(&mut a, to_b), DownReason::Left);
-        assert_eq!(a.connect(&address).unwrap(), to_b, "it is remembered");
-        assert!(a.forget(to_b) && !a.forget(to_b));
-        old = to_b;
-    }
-    assert!(!a.forget(PeerId::ONESELF));
-    let mut b = tcp(config());
-    let (to_b, to_a) = connect(&mut a, &mut b);
-    assert_eq!((to_b.index(), a.peer_address(old)), (1, None));
-    assert_eq!(a.read_mode(old), ReadMode::Unknown);
-    assert_eq!(a.send(old, message(b"late")), Err(Refused::Down));
-    assert_eq!(a.flush(old, &mut None), Flush::Done);
-    let exposure = a.expose(old, Buffer::zeroed(10)).unwrap();
-    a.disconnect(old);
-    exchange(&mut a, to_b, &mut b);
-    exchange(&mut b, to_a, &mut a);
-    assert!(a.withdraw(to_b, exposure.id).is_none());
-}

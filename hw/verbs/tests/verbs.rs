@@ -8,19 +8,16 @@ mod verbs_parts {
 }
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{
-    Other, Owned, PATIENCE, READER, connect, message, pattern, poll, role, say, send, wait_for,
-};
+use common::{Owned, PATIENCE, READER, connect, message, pattern, poll, wait_for};
 use tagmatch_device::{
-    Buffer, Device, DownReason, EventDescriptor, Outgoing, PeerId, ReadError, ReadRequest, Refused,
+    Buffer, Device, DownReason, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
     RemoteSpan,
 };
-use tagmatch_os::sleep::sleep_until_readable;
 use tagmatch_secret::Secret;
-use tagmatch_testkit::device as common;
+use tagmatch_testkit::contract::Fixture;
+use tagmatch_testkit::{device as common, device_contract};
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
 fn verbs(config: VerbsConfig) -> Verbs {
@@ -33,6 +30,62 @@ fn pair() -> (Verbs, Verbs, PeerId, PeerId) {
     let (mut a, mut b) = (verbs(VerbsConfig::default()), verbs(VerbsConfig::default()));
     let (to_b, from_a) = connect(&mut a, &mut b);
     (a, b, to_b, from_a)
+}
+
+struct OnVerbs;
+
+impl Fixture for OnVerbs {
+    type Device = Verbs;
+    const MESSAGES: usize = 2000;
+    const CONNECTIONS: usize = 14;
+    const TO_ONESELF_MIN: usize = 8;
+    const READ_MODE: ReadMode = ReadMode::Direct;
+    const KILLED: DownReason = DownReason::Unreachable { errno: libc::ETIMEDOUT };
+
+    /// A NIC that hears nothing gives up soon.
+    fn usual() -> Verbs {
+        verbs(VerbsConfig { ack_timeout: 14, retry_count: 3, ..Default::default() })
+    }
+
+    fn narrow(message_max: u32) -> Verbs {
+        let (receive_buffers, queue_depth, send_buffers) = (32, 32, 4);
+        let config = VerbsConfig {
+            message_max,
+            receive_buffers,
+            queue_depth,
+            send_buffers,
+            ..Default::default()
+        };
+        verbs(config)
+    }
+}
+
+// Left out: what isn't exposed ends the connection (below), and a receiver that doesn't poll has
+// room for one message of its peer.
+device_contract! { #[ignore = "needs an RDMA device: ci/test roce"] OnVerbs:
+    every_size_arrives_with_and_without_immediate
+    a_full_way_refuses_messages_and_keeps_their_order
+    messages_go_both_ways_at_once
+    a_worker_sends_messages_to_itself
+    workers_that_connect_at_once_get_one_connection
+    workers_on_two_threads_may_connect_at_once
+    both_sides_see_a_disconnect_and_it_is_final
+    addresses_of_other_devices_are_refused
+    connections_that_end_leave_no_descriptors
+    reads_of_every_size_arrive
+    reads_and_messages_go_on_side_by_side
+    buffers_of_reads_come_back_at_the_end
+    withdrawn_buffers_are_returned_once
+    a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_to_oneself_wakes_a_sleeping_worker
+    every_exchange_wakes_a_sleeping_worker
+    room_wakes_its_sender
+    connections_messages_and_ends_wake_a_sleeping_worker
+    a_death_wakes_a_sleeping_worker
+    a_death_in_the_middle_of_a_stream_is_noticed
+    nothing_is_lost_when_a_process_drops_its_device_and_exits
+    reads_of_a_peer_that_is_killed_come_back
+    a_reader_that_is_killed_leaves_the_buffer_to_its_owner
 }
 
 fn expect_message(device: &mut Verbs, from: PeerId, immediate: Option<u32>, bytes: &[u8]) {
@@ -57,18 +110,6 @@ fn read_result(a: &mut Verbs, b: &mut Verbs, token: u64) -> (Buffer, Result<(), 
     })
 }
 
-fn read(
-    a: &mut Verbs,
-    b: &mut Verbs,
-    peer: PeerId,
-    remote: RemoteSpan,
-) -> Result<Buffer, ReadError> {
-    let into = Buffer::zeroed(usize::try_from(remote.length).unwrap().min(1 << 24));
-    a.read(ReadRequest { peer, remote, into, token: 77 }).map_err(|(_, error)| error)?;
-    let (into, result) = read_result(a, b, 77);
-    result.map(|()| into)
-}
-
 fn down_reason(devices: &mut [&mut Verbs], of: usize, wanted: PeerId) -> DownReason {
     wait_for(devices, "a peer's end", |index, event| match event {
         Owned::Down(peer, reason) if index == of => {
@@ -77,54 +118,6 @@ fn down_reason(devices: &mut [&mut Verbs], of: usize, wanted: PeerId) -> DownRea
         }
         _ => None,
     })
-}
-
-#[test]
-fn a_worker_can_be_sent_to_another_thread() {
-    fn is_send<T: Send>() {}
-    is_send::<Verbs>();
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn every_size_arrives_with_and_without_immediate() {
-    let (mut a, mut b, to_b, from_a) = pair();
-    let most = b.limits().message_max;
-    for length in (0..300).step_by(7).chain((300..=most).step_by(311)).chain([most - 1, most]) {
-        let bytes = pattern(length, length);
-        let (header, payload) = bytes.split_at(length.min(length % 65));
-        for immediate in [None, Some(length as u32)] {
-            let outgoing = Outgoing { header, payload, immediate };
-            send(&mut a, to_b, outgoing, || ());
-            expect_message(&mut b, from_a, immediate, &bytes);
-            // The sender also gets announcements, which are no events.
-            assert!(poll(&mut a).is_none());
-        }
-    }
-    let long = pattern(0, most + 1);
-    assert_eq!(a.send(to_b, message(&long)), Err(Refused::TooLong));
-    let header = Outgoing { header: &long[..65], payload: &[], immediate: None };
-    assert_eq!(a.send(to_b, header), Err(Refused::TooLong));
-    assert_eq!(a.send(PeerId(99), message(&[])), Err(Refused::Down));
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn both_begin_at_once_and_meet_in_one_connection() {
-    let (mut a, mut b) = (verbs(VerbsConfig::default()), verbs(VerbsConfig::default()));
-    let to_b = a.connect(&b.address()).unwrap();
-    let to_a = b.connect(&a.address()).unwrap();
-    assert_eq!(a.connect(&b.address()).unwrap(), to_b);
-    let mut ups = 0;
-    wait_for(&mut [&mut a, &mut b], "both to come up", |_, event| {
-        assert!(matches!(event, Owned::Up(PeerId(1), _)), "{event:?}");
-        ups += 1;
-        (ups == 2).then_some(())
-    });
-    a.send(to_b, message(b"one way")).unwrap();
-    b.send(to_a, message(b"the other")).unwrap();
-    expect_message(&mut b, to_a, None, b"one way");
-    expect_message(&mut a, to_b, None, b"the other");
 }
 
 /// How often the RDMA devices of this machine have told a sender that a receiver isn't ready (RNR),
@@ -216,25 +209,8 @@ fn a_receiver_that_does_not_poll_stops_its_sender() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
-fn reads_bring_what_is_exposed_and_nothing_else() {
+fn more_reads_than_may_be_under_way_end_in_order() {
     let (mut a, mut b, to_b, _) = pair();
-    for length in [1, 7, 4096, 100_000, 3 << 20] {
-        let bytes = pattern(length, length);
-        let exposure = b.expose(READER, Buffer::from(bytes.clone())).unwrap();
-        let into = read(&mut a, &mut b, to_b, exposure.span).unwrap();
-        assert!(into[..] == bytes[..], "{length} bytes");
-        let part = RemoteSpan {
-            address: exposure.span.address + (length / 2) as u64,
-            length: (length - length / 2) as u64,
-            ..exposure.span
-        };
-        assert!(read(&mut a, &mut b, to_b, part).unwrap()[..] == bytes[length / 2..]);
-        assert_eq!(b.withdraw(READER, exposure.id).unwrap().into_vec(), bytes);
-        assert!(b.withdraw(READER, exposure.id).is_none());
-    }
-    let nothing = b.expose(READER, Buffer::from(Vec::new())).unwrap();
-    assert!(read(&mut a, &mut b, to_b, nothing.span).unwrap().is_empty());
-    // Several reads at a time, more than may be under way, end in order.
     let spans: Vec<_> =
         (0..40).map(|n| b.expose(READER, Buffer::from(pattern(n, 5000))).unwrap().span).collect();
     for (token, remote) in (0u64..).zip(&spans) {
@@ -344,40 +320,6 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
-fn what_was_sent_before_the_end_arrives() {
-    let (mut a, mut b, to_b, from_a) = pair();
-    let mut sent = 0;
-    let start = Instant::now();
-    while sent < 20 && start.elapsed() < PATIENCE {
-        sent += u32::from(a.send(to_b, message(&pattern(sent as usize, 3000))) == Ok(()));
-        if sent < 20 {
-            assert!(poll(&mut a).is_none());
-            while let Some(event) = poll(&mut b) {
-                assert!(matches!(event, Owned::Message(..)), "{event:?}");
-            }
-        }
-    }
-    let exposure = a.expose(READER, Buffer::from(pattern(3, 100))).unwrap();
-    drop(a);
-    let mut last = None;
-    let reason = wait_for(&mut [&mut b], "the end", |_, event| match event {
-        Owned::Message(peer, _, bytes) => {
-            assert_eq!(peer, from_a);
-            last = Some(bytes);
-            None
-        }
-        Owned::Down(_, reason) => Some(reason),
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(reason, DownReason::Left);
-    assert_eq!(last.unwrap(), pattern(19, 3000));
-    let request =
-        ReadRequest { peer: from_a, remote: exposure.span, into: Buffer::zeroed(100), token: 1 };
-    assert!(matches!(b.read(request), Err((_, ReadError::PeerDown))));
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
 fn an_absent_or_closed_worker_is_detected() {
     let config = VerbsConfig { connect_timeout: Duration::from_millis(400), ..Default::default() };
     let (mut a, mut b) = (verbs(config.clone()), verbs(config.clone()));
@@ -412,149 +354,4 @@ fn workers_of_one_job_connect_and_no_others() {
         assert!(b.peer_address(PeerId(1)).is_none(), "a worker of another job is no peer");
     }
     connect(&mut with(job(1)), &mut with(job(1)));
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn disconnecting_delivers_and_ends_both_sides() {
-    let (mut a, mut b, to_b, from_a) = pair();
-    a.send(to_b, message(b"last")).unwrap();
-    a.disconnect(to_b);
-    assert_eq!(down_reason(&mut [&mut a], 0, to_b), DownReason::Disconnected);
-    expect_message(&mut b, from_a, None, b"last");
-    assert_eq!(down_reason(&mut [&mut b], 0, from_a), DownReason::Left);
-    // The same two workers never connect twice; a new worker connects.
-    assert_eq!(a.connect(&b.address()).unwrap(), to_b);
-    assert_eq!(a.send(to_b, message(&[])), Err(Refused::Down));
-    let mut again = verbs(VerbsConfig::default());
-    connect(&mut again, &mut b);
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn a_worker_reaches_itself() {
-    let mut a = verbs(VerbsConfig::default());
-    let own = a.address();
-    assert_eq!(a.connect(&own).unwrap(), PeerId::ONESELF);
-    let mut sent = 0;
-    while a.send(PeerId::ONESELF, message(&pattern(sent, 40))) == Ok(()) {
-        sent += 1;
-    }
-    assert!(sent >= 8);
-    for number in 0..sent {
-        expect_message(&mut a, PeerId::ONESELF, None, &pattern(number, 40));
-    }
-    let exposure = a.expose(READER, Buffer::from(pattern(9, 999))).unwrap();
-    let beyond = RemoteSpan { address: exposure.span.address + 1, ..exposure.span };
-    for (remote, expected) in [(exposure.span, Ok(())), (beyond, Err(ReadError::BadSpan))] {
-        let into = Buffer::zeroed(999);
-        a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 5 }).unwrap();
-        let (into, result) = wait_for(&mut [&mut a], "a read", |_, event| match event {
-            Owned::ReadDone(5, into, result) => Some((into, result)),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(result, expected);
-        assert!(result.is_err() || into[..] == pattern(9, 999)[..]);
-    }
-    a.disconnect(PeerId::ONESELF);
-    assert_eq!(down_reason(&mut [&mut a], 0, PeerId::ONESELF), DownReason::Disconnected);
-    assert_eq!(a.send(PeerId::ONESELF, message(&[])), Err(Refused::Down));
-}
-
-/// Polls until the device can be armed.
-fn arm(device: &mut Verbs) {
-    let start = Instant::now();
-    while !device.arm(&[]) {
-        assert!(poll(device).is_none());
-        assert!(start.elapsed() < PATIENCE, "never ran out of work");
-    }
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn a_sleeper_is_woken_by_a_message() {
-    let (mut a, mut b, to_b, from_a) = pair();
-    let is_woken = |b: &Verbs, time| {
-        sleep_until_readable(&[b.event_descriptor().as_fd()], Duration::from_millis(time)).unwrap()
-    };
-    for round in 0..5 {
-        let start = Instant::now();
-        // The timer wakes it to test silent connections; then it sleeps again.
-        arm(&mut b);
-        a.send(to_b, message(&pattern(round, 10))).unwrap();
-        loop {
-            assert!(is_woken(&b, 10_000));
-            b.disarm();
-            if let Some(event) = poll(&mut b) {
-                assert!(
-                    matches!(event, Owned::Message(peer, None, _) if peer == from_a),
-                    "{event:?}"
-                );
-                break;
-            }
-            assert!(start.elapsed() < PATIENCE);
-            arm(&mut b);
-        }
-        while poll(&mut a).is_some() {}
-    }
-    // A message to oneself, sent after arming as another thread would, wakes the sleeper.
-    arm(&mut b);
-    b.send(PeerId::ONESELF, message(b"up")).unwrap();
-    assert!(is_woken(&b, 10_000));
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/test roce"]
-fn a_killed_peer_goes_down_and_its_reads_come_back() {
-    if role().is_some() {
-        let mut device = verbs(VerbsConfig::default());
-        say(device.address());
-        let start = Instant::now();
-        while start.elapsed() < 3 * PATIENCE {
-            if let Some(Owned::Message(peer, _, _)) = poll(&mut device) {
-                let exposure = device.expose(READER, Buffer::from(vec![1; 64 << 20])).unwrap();
-                let span = exposure.span;
-                let mut bytes = span.address.to_le_bytes().to_vec();
-                bytes.extend(span.key.to_le_bytes());
-                device.send(peer, message(&bytes)).unwrap();
-            }
-        }
-        return;
-    }
-    let mut other = Other::spawn("a_killed_peer_goes_down_and_its_reads_come_back", "to be killed");
-    let mut a = verbs(VerbsConfig { ack_timeout: 14, retry_count: 3, ..Default::default() });
-    let mut bystander = verbs(VerbsConfig::default());
-    let (to_bystander, _) = connect(&mut a, &mut bystander);
-    let peer = a.connect(&other.hear_address()).unwrap();
-    wait_for(&mut [&mut a], "the connection", |_, event| {
-        matches!(event, Owned::Up(..)).then_some(())
-    });
-    a.send(peer, message(b"expose")).unwrap();
-    let remote = wait_for(&mut [&mut a], "a span", |_, event| match event {
-        Owned::Message(_, _, bytes) => Some(RemoteSpan {
-            address: u64::from_le_bytes(bytes[..8].try_into().unwrap()),
-            key: u32::from_le_bytes(bytes[8..12].try_into().unwrap()),
-            length: 64 << 20,
-        }),
-        _ => None,
-    });
-    a.read(ReadRequest { peer, remote, into: Buffer::zeroed(64 << 20), token: 8 }).unwrap();
-    other.kill();
-    let mut has_come_back = false;
-    let reason = wait_for(&mut [&mut a], "the end", |_, event| match event {
-        Owned::ReadDone(8, into, result) => {
-            assert_eq!((into.len(), result), (64 << 20, Err(ReadError::PeerDown)));
-            has_come_back = true;
-            None
-        }
-        Owned::Down(down, reason) => {
-            assert_eq!(down, peer);
-            Some(reason)
-        }
-        other => panic!("{other:?}"),
-    });
-    assert!(has_come_back);
-    assert_eq!(reason, DownReason::Unreachable { errno: libc::ETIMEDOUT });
-    a.send(to_bystander, message(b"unharmed")).unwrap();
-    expect_message(&mut bystander, PeerId(1), None, b"unharmed");
 }

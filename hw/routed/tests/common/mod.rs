@@ -15,6 +15,7 @@ use tagmatch_routed::Routed;
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_tcp::{Secret, Tcp, TcpConfig};
 pub use tagmatch_testkit::device::*;
+use tagmatch_testkit::process::share_descriptors;
 
 /// Shared memory that gives out another place than its own, as if it were on another machine.
 pub struct OnMachine {
@@ -97,6 +98,10 @@ impl Device for OnMachine {
         self.shm.disconnect(peer);
     }
 
+    fn forget(&mut self, peer: PeerId) -> bool {
+        self.shm.forget(peer)
+    }
+
     fn close(&mut self) {
         self.shm.close();
     }
@@ -116,11 +121,15 @@ impl Device for OnMachine {
 
 pub type Worker = Routed<OnMachine>;
 
-pub fn tcp() -> Tcp {
+fn tcp_config() -> TcpConfig {
     let secret = Secret::from_bytes(&[7; 16]).ok();
     let listen = vec![Ipv4Addr::LOCALHOST.into()];
     let connect_timeout = Duration::from_secs(2);
-    Tcp::new(TcpConfig { secret, listen, connect_timeout, ..TcpConfig::default() }).unwrap()
+    TcpConfig { secret, listen, connect_timeout, ..TcpConfig::default() }
+}
+
+pub fn tcp() -> Tcp {
+    Tcp::new(tcp_config()).unwrap()
 }
 
 pub fn shm(machine: u8) -> OnMachine {
@@ -129,5 +138,15 @@ pub fn shm(machine: u8) -> OnMachine {
 
 /// A worker on a machine with TCP.
 pub fn worker(machine: u8) -> Worker {
+    share_descriptors();
     up(Routed::new(shm(machine), vec![Box::new(tcp())]).unwrap())
+}
+
+/// A worker on a machine with TCP, which has little room.
+pub fn narrow_worker(machine: u8, message_max: u32) -> Worker {
+    share_descriptors();
+    let config = ShmConfig { ring_slots: 8, ring_bytes: 8192, message_max, ..ShmConfig::default() };
+    let local = OnMachine { shm: Shm::new(config).unwrap(), machine };
+    let tcp = Tcp::new(TcpConfig { outbox_bytes: 4096, message_max, ..tcp_config() }).unwrap();
+    up(Routed::new(local, vec![Box::new(tcp)]).unwrap())
 }

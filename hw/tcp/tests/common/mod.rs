@@ -52,31 +52,6 @@ pub fn moved(address: &Address, to: SocketAddr) -> Address {
     Address::from_bytes(&bytes).unwrap()
 }
 
-/// Sleeps until the device has something to do. `false` if it has nothing to do for `limit`.
-pub fn sleep(tcp: &Tcp, limit: Duration) -> bool {
-    let fd = tcp.event_descriptor().as_raw_fd();
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: a valid pointer to one entry.
-    unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
-}
-
-/// The next event. The worker sleeps until there is one.
-pub fn sleep_for_event(tcp: &mut Tcp) -> Owned {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = poll(tcp) {
-            return event;
-        }
-        // Arming an armed device changes nothing.
-        if tcp.arm(&[]) && tcp.arm(&[]) {
-            let is_awake = sleep(tcp, PATIENCE);
-            tcp.disarm();
-            assert!(is_awake, "nothing woke the worker");
-        }
-        assert!(start.elapsed() < 2 * PATIENCE, "woken for nothing");
-    }
-}
-
 /// Waits until a peer is down, and returns why. Other events are dropped.
 pub fn wait_down(tcp: &mut Tcp, peer: PeerId) -> DownReason {
     wait_for(&mut [tcp], "the peer's end", |_, event| match event {

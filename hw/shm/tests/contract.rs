@@ -1,0 +1,183 @@
+//! What every device promises, kept by shared memory.
+
+mod common;
+
+use tagmatch_device::{Buffer, Device, DeviceError, DownReason, ReadMode, ReadRequest};
+use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+use tagmatch_testkit::contract::Fixture;
+use tagmatch_testkit::device_contract;
+
+use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
+
+struct OnShm;
+
+impl Fixture for OnShm {
+    type Device = Shm;
+    const MESSAGES: usize = 200_000;
+    const CONNECTIONS: usize = 200;
+    const TO_ONESELF_MIN: usize = 256;
+    const READ_MODE: ReadMode = ReadMode::Direct;
+
+    fn usual() -> Shm {
+        shm(ShmConfig::default())
+    }
+
+    fn narrow(message_max: u32) -> Shm {
+        shm(ShmConfig { message_max, ..narrow() })
+    }
+}
+
+fn narrow() -> ShmConfig {
+    ShmConfig { ring_slots: 8, ring_bytes: 8192, ..ShmConfig::default() }
+}
+
+device_contract! { OnShm:
+    every_size_arrives_with_and_without_immediate
+    a_full_way_refuses_messages_and_keeps_their_order
+    messages_go_both_ways_at_once
+    a_worker_sends_messages_to_itself
+    workers_that_connect_at_once_get_one_connection
+    workers_on_two_threads_may_connect_at_once
+    forty_workers_exchange_messages
+    both_sides_see_a_disconnect_and_it_is_final
+    addresses_of_other_devices_are_refused
+    a_connection_to_a_busy_listener_is_tried_again
+    connections_that_end_leave_no_descriptors
+    connections_that_end_leave_no_mappings
+    the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none
+    reads_of_every_size_arrive
+    a_bad_span_fails_its_read_and_no_other
+    reads_and_messages_go_on_side_by_side
+    buffers_of_reads_come_back_at_the_end
+    withdrawn_buffers_are_returned_once
+    a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_to_oneself_wakes_a_sleeping_worker
+    every_exchange_wakes_a_sleeping_worker
+    room_wakes_its_sender
+    connections_messages_and_ends_wake_a_sleeping_worker
+    a_death_wakes_a_sleeping_worker
+    a_peer_that_dies_before_it_answers_is_unreachable
+    a_death_in_the_middle_of_a_stream_is_noticed
+    flushed_messages_arrive_before_the_death
+    nothing_is_lost_when_a_process_drops_its_device_and_exits
+    reads_of_a_peer_that_is_killed_come_back
+    a_reader_that_is_killed_leaves_the_buffer_to_its_owner
+}
+
+/// Where the kernel forbids one process to read another's memory, and has no membarrier(2).
+mod copied {
+    use super::*;
+
+    struct Copied;
+
+    impl Fixture for Copied {
+        type Device = Shm;
+        const MODULE: &'static str = "copied::";
+        const READ_MODE: ReadMode = ReadMode::Copied;
+        const MESSAGES: usize = OnShm::MESSAGES;
+        const CONNECTIONS: usize = OnShm::CONNECTIONS;
+        const TO_ONESELF_MIN: usize = OnShm::TO_ONESELF_MIN;
+
+        fn usual() -> Shm {
+            shm(ShmConfig { read: ReadPolicy::Copied, membarrier: false, ..ShmConfig::default() })
+        }
+
+        fn narrow(message_max: u32) -> Shm {
+            shm(ShmConfig { membarrier: false, message_max, ..narrow() })
+        }
+    }
+
+    device_contract! { Copied:
+        reads_of_every_size_arrive
+        a_bad_span_fails_its_read_and_no_other
+        a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
+        reads_and_messages_go_on_side_by_side
+        buffers_of_reads_come_back_at_the_end
+        every_exchange_wakes_a_sleeping_worker
+        room_wakes_its_sender
+        reads_of_a_peer_that_is_killed_come_back
+        a_reader_that_is_killed_leaves_the_buffer_to_its_owner
+    }
+}
+
+/// Each piece of a read waits for room.
+mod copied_through_small_rings {
+    use super::*;
+
+    struct Small;
+
+    impl Fixture for Small {
+        type Device = Shm;
+        const READ_MODE: ReadMode = ReadMode::Copied;
+        const MESSAGES: usize = OnShm::MESSAGES / 4;
+        const CONNECTIONS: usize = OnShm::CONNECTIONS;
+        const TO_ONESELF_MIN: usize = OnShm::TO_ONESELF_MIN;
+
+        fn usual() -> Shm {
+            Small::narrow(1024)
+        }
+
+        fn narrow(message_max: u32) -> Shm {
+            shm(ShmConfig { read: ReadPolicy::Copied, message_max, ..narrow() })
+        }
+    }
+
+    device_contract! { Small:
+        reads_of_every_size_arrive
+        reads_and_messages_go_on_side_by_side
+    }
+}
+
+#[test]
+fn the_limit_on_peers_holds() {
+    let mut a = shm(ShmConfig { peers_max: 2, ..ShmConfig::default() });
+    let mut others: Vec<Shm> = (0..3).map(|_| shm(ShmConfig::default())).collect();
+    connect(&mut a, &mut others[0]);
+    let (_, second) = connect(&mut a, &mut others[1]);
+    let address = others[2].address();
+    assert!(matches!(a.connect(&address), Err(DeviceError::Exhausted { .. })));
+    let refused = others[2].connect(&a.address()).unwrap();
+    wait_for(&mut [&mut a, &mut others[2]], "a refusal", |index, event| match (index, event) {
+        (1, Owned::Down(peer, DownReason::Unreachable { .. })) if peer == refused => Some(()),
+        other => panic!("{other:?}"),
+    });
+    // A peer that leaves makes room for another one.
+    others[1].disconnect(second);
+    wait_for(&mut [&mut a], "the peer's end", |_, event| {
+        matches!(event, Owned::Down(..)).then_some(())
+    });
+    let mut fourth = shm(ShmConfig::default());
+    connect(&mut a, &mut fourth);
+}
+
+#[test]
+fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
+    let small = || {
+        let read = ReadPolicy::Copied;
+        shm(ShmConfig { read, ring_bytes: 4096, message_max: 1024, ..narrow() })
+    };
+    let (mut a, mut b) = (small(), small());
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let exposure = b.expose(READER, Buffer::from(pattern(3, 10_000))).unwrap();
+    let remote = exposure.span;
+    a.read(ReadRequest { peer: to_b, remote, into: Buffer::zeroed(10_000), token: 5 }).unwrap();
+    let mut under_way = 0;
+    let is_done = (0..100_000).any(|_| {
+        // Messages always take five of the eight slots.
+        while under_way < 5 && b.send(to_a, message(b"flood")).is_ok() {
+            under_way += 1;
+        }
+        assert!(poll(&mut b).is_none());
+        match poll(&mut a) {
+            Some(Owned::Message(..)) => under_way -= 1,
+            Some(Owned::ReadDone(5, into, Ok(()))) => {
+                assert!(into[..] == pattern(3, 10_000)[..]);
+                return true;
+            }
+            None => {}
+            Some(other) => panic!("{other:?}"),
+        }
+        false
+    });
+    assert!(is_done, "the read never ends");
+}

@@ -1,0 +1,121 @@
+//! What every device promises, kept by TCP.
+
+mod common;
+
+use std::time::Instant;
+
+use tagmatch_device::{Buffer, Device, DownReason, Flush, ReadMode, ReadRequest, Refused};
+use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_testkit::contract::Fixture;
+use tagmatch_testkit::device_contract;
+
+use common::{Owned, PATIENCE, READER, config, connect, message, pattern, poll, tcp, wait_for};
+
+struct OnTcp;
+
+impl Fixture for OnTcp {
+    type Device = Tcp;
+    const MESSAGES: usize = 60_000;
+    const CONNECTIONS: usize = 100;
+    const TO_ONESELF_MIN: usize = 1000;
+    const READ_MODE: ReadMode = ReadMode::Copied;
+
+    fn usual() -> Tcp {
+        tcp(config())
+    }
+
+    fn narrow(message_max: u32) -> Tcp {
+        tcp(TcpConfig { outbox_bytes: 4096, message_max, ..config() })
+    }
+}
+
+device_contract! { OnTcp:
+    every_size_arrives_with_and_without_immediate
+    a_full_way_refuses_messages_and_keeps_their_order
+    messages_go_both_ways_at_once
+    a_worker_sends_messages_to_itself
+    workers_that_connect_at_once_get_one_connection
+    workers_on_two_threads_may_connect_at_once
+    forty_workers_exchange_messages
+    both_sides_see_a_disconnect_and_it_is_final
+    addresses_of_other_devices_are_refused
+    a_connection_to_a_busy_listener_is_tried_again
+    connections_that_end_leave_no_descriptors
+    the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none
+    reads_of_every_size_arrive
+    a_bad_span_fails_its_read_and_no_other
+    a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
+    reads_and_messages_go_on_side_by_side
+    buffers_of_reads_come_back_at_the_end
+    withdrawn_buffers_are_returned_once
+    a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_to_oneself_wakes_a_sleeping_worker
+    every_exchange_wakes_a_sleeping_worker
+    room_wakes_its_sender
+    connections_messages_and_ends_wake_a_sleeping_worker
+    a_death_wakes_a_sleeping_worker
+    a_peer_that_dies_before_it_answers_is_unreachable
+    a_death_in_the_middle_of_a_stream_is_noticed
+    flushed_messages_arrive_before_the_death
+    nothing_is_lost_when_a_process_drops_its_device_and_exits
+    reads_of_a_peer_that_is_killed_come_back
+    a_reader_that_is_killed_leaves_the_buffer_to_its_owner
+}
+
+#[test]
+fn a_flush_after_a_disconnect_waits_for_acknowledgements() {
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    // More than the kernel holds for a receiver that doesn't receive.
+    let bytes = pattern(1, 60_000);
+    let mut sent = 0;
+    while a.send(to_b, message(&bytes)) != Err(Refused::Full) {
+        sent += 1;
+        assert!(a.poll().is_none());
+    }
+    a.disconnect(to_b);
+    assert!(matches!(poll(&mut a), Some(Owned::Down(_, DownReason::Disconnected))));
+    let mut mark = None;
+    assert!(matches!(a.flush(to_b, &mut mark), Flush::Pending { messages } if messages > 0));
+    let mut got = 0;
+    wait_for(&mut [&mut a, &mut b], "all messages", |_, event| {
+        got += usize::from(matches!(event, Owned::Message(..)));
+        (got == sent).then_some(())
+    });
+    let start = Instant::now();
+    while a.flush(to_b, &mut mark) != Flush::Done {
+        assert!(start.elapsed() < PATIENCE);
+        assert!(poll(&mut a).is_none());
+        poll(&mut b);
+    }
+}
+
+/// Two reads of the same length end at about the same time, and a message that is sent when they
+/// are under way arrives long before.
+#[test]
+fn reads_take_turns_and_a_message_passes_them() {
+    const LENGTH: usize = 64 << 20;
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let spans = [1, 2].map(|seed| b.expose(READER, Buffer::from(vec![seed; LENGTH])).unwrap().span);
+    for (token, remote) in (0..).zip(spans) {
+        let into = Buffer::zeroed(LENGTH);
+        a.read(ReadRequest { peer: to_b, remote, into, token }).unwrap();
+    }
+    // A few pieces of the reads are under way.
+    for _ in 0..20 {
+        assert!(b.poll().is_none() && a.poll().is_none());
+    }
+    b.send(to_a, message(b"small")).unwrap();
+    let mut ended = Vec::new();
+    let mut message_at = None;
+    wait_for(&mut [&mut b, &mut a], "both reads", |_, event| {
+        match event {
+            Owned::Message(..) => message_at = Some(ended.len()),
+            Owned::ReadDone(token, _, Ok(())) => ended.push(token),
+            other => panic!("{other:?}"),
+        }
+        (ended.len() == 2).then_some(())
+    });
+    assert_eq!((ended, message_at), (vec![0, 1], Some(0)));
+}

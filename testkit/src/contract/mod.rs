@@ -1,0 +1,81 @@
+//! The contract of a [`Device`], written once: what its users may rely on, whatever carries the
+//! bytes. Each function is a promise, and each device makes tests of them with
+//! [`device_contract!`](crate::device_contract).
+//!
+//! A device may do its work between two polls, as a NIC does: whatever is expected is waited for.
+
+mod connecting;
+mod death;
+mod messages;
+mod reads;
+mod sleep;
+
+use tagmatch_device::{Device, DownReason, EventDescriptor, PeerId, ReadMode};
+
+pub use self::connecting::*;
+pub use self::death::*;
+pub use self::messages::*;
+pub use self::reads::*;
+pub use self::sleep::*;
+use crate::device::{Owned, wait_for};
+
+/// How a test makes devices of one kind.
+pub trait Fixture {
+    /// The kind of device. It can be moved to another thread.
+    type Device: Device + EventDescriptor + Send + 'static;
+    /// The module that makes tests of the promises, with `::`; empty at the top of a test program.
+    const MODULE: &'static str = "";
+    /// How its workers read each other's memory.
+    const READ_MODE: ReadMode;
+    /// How it reports that a peer's process was killed.
+    const KILLED: DownReason = DownReason::Gone;
+    /// Messages that two workers exchange in each direction in some seconds.
+    const MESSAGES: usize;
+    /// Connections that are made one after the other in some seconds.
+    const CONNECTIONS: usize;
+    /// Messages to oneself that wait, at least.
+    const TO_ONESELF_MIN: usize;
+
+    /// A device with the usual settings, which has reported that it is connected to itself.
+    fn usual() -> Self::Device;
+
+    /// A device whose longest message has so many bytes, and which has room for few messages.
+    fn narrow(message_max: u32) -> Self::Device;
+}
+
+/// Makes a test of each promise that is named, for one device, with the attributes.
+#[macro_export]
+macro_rules! device_contract {
+    ($(#[$attribute:meta])* $fixture:ty: $($promise:ident)*) => {
+        $crate::device_contract!(@each [$(#[$attribute])*] $fixture: $($promise)*);
+    };
+    (@each $attributes:tt $fixture:ty: $($promise:ident)*) => {
+        $($crate::device_contract!(@one $attributes $fixture: $promise);)*
+    };
+    (@one [$($attributes:tt)*] $fixture:ty: $promise:ident) => {
+            #[test]
+            $($attributes)*
+            fn $promise() {
+                $crate::contract::$promise::<$fixture>();
+            }
+    };
+}
+
+/// Polls the devices until the last one has this message, which must be the only event of all.
+fn expect_message<D: Device>(
+    devices: &mut [&mut D],
+    from: PeerId,
+    immediate: Option<u32>,
+    bytes: &[u8],
+) {
+    let last = devices.len() - 1;
+    wait_for(devices, "a message", |index, event| match event {
+        Owned::Message(peer, got_immediate, got) => {
+            assert_eq!(index, last);
+            assert_eq!((peer, got_immediate, got.len()), (from, immediate, bytes.len()));
+            assert!(got == bytes);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+}

@@ -1,0 +1,174 @@
+//! Sleeping on the event descriptor, and being woken.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tagmatch_device::{Buffer, Device, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused};
+
+use super::Fixture;
+use crate::device::{
+    Other, Owned, PATIENCE, READER, connect, fall_asleep, message, pattern, poll, role, say, send,
+    sleep, sleep_for_event, wait_for,
+};
+
+/// What a worker, or another thread in its name, sends to itself wakes it, each time.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_message_to_oneself_wakes_a_sleeping_worker<F: Fixture>() {
+    let mut a = F::usual();
+    for round in 0..3 {
+        fall_asleep(&mut a);
+        assert!(!sleep(&a, Duration::from_millis(20)), "round {round}: nothing was sent");
+        a.send(PeerId::ONESELF, message(b"hello")).unwrap();
+        assert!(a.has_work() || sleep(&a, PATIENCE), "round {round}: the worker was not woken");
+        a.disarm();
+        wait_for(&mut [&mut a], "the message", |_, event| match event {
+            Owned::Message(PeerId::ONESELF, None, bytes) if bytes == b"hello" => Some(()),
+            other => panic!("{other:?}"),
+        });
+    }
+    a.send(PeerId::ONESELF, message(b"before")).unwrap();
+    assert!(!a.arm(&[]), "a worker that has a message fell asleep");
+}
+
+/// Two workers sleep for each message, and one of them for a read.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn every_exchange_wakes_a_sleeping_worker<F: Fixture>() {
+    const EXPOSED: usize = 1 << 20;
+    let rounds = u32::try_from(F::MESSAGES / 60).unwrap();
+    let (mut a, mut b) = (F::usual(), F::usual());
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let exposure = a.expose(READER, Buffer::from(pattern(4, EXPOSED))).unwrap();
+    let other = thread::spawn(move || {
+        for round in 0..rounds {
+            match sleep_for_event(&mut b) {
+                Owned::Message(peer, Some(number), _) => {
+                    assert_eq!((peer, number), (to_a, round));
+                }
+                other => panic!("{other:?}"),
+            }
+            if round == rounds / 2 {
+                let (remote, into) = (exposure.span, Buffer::zeroed(EXPOSED));
+                b.read(ReadRequest { peer: to_a, remote, into, token: 5 }).unwrap();
+                match sleep_for_event(&mut b) {
+                    Owned::ReadDone(5, into, Ok(())) => assert!(into[..] == pattern(4, EXPOSED)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            let payload = pattern(0, round as usize % 100);
+            b.send(to_a, Outgoing { header: &[], payload: &payload, immediate: Some(round) })
+                .unwrap();
+        }
+        b
+    });
+    for round in 0..rounds {
+        a.send(to_b, Outgoing { header: b"h", payload: &[], immediate: Some(round) }).unwrap();
+        match sleep_for_event(&mut a) {
+            Owned::Message(_, Some(number), _) => assert_eq!(number, round),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(other.join().unwrap());
+}
+
+/// A sender that has no room sleeps until there is some. What it has sent goes out while it sleeps.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn room_wakes_its_sender<F: Fixture>() {
+    let rounds = F::MESSAGES / 60;
+    let bytes = |round| pattern(round, round * 13 % 2049);
+    let (mut a, mut b) = (F::narrow(2048), F::narrow(2048));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let other = thread::spawn(move || {
+        for round in 0..rounds {
+            match sleep_for_event(&mut b) {
+                Owned::Message(_, _, got) => assert!(got == bytes(round)),
+                other => panic!("{other:?}"),
+            }
+            if round % 50 == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        b
+    });
+    let start = Instant::now();
+    let sleep_once = |a: &mut F::Device, waiting: &[PeerId]| {
+        // Arming an armed device changes nothing.
+        if a.arm(waiting) && a.arm(waiting) {
+            assert!(sleep(a, PATIENCE), "nothing woke the sender");
+            a.disarm();
+        }
+        assert!(poll(a).is_none());
+        assert!(start.elapsed() < 3 * PATIENCE);
+    };
+    for round in 0..rounds {
+        while a.send(to_b, message(&bytes(round))) == Err(Refused::Full) {
+            sleep_once(&mut a, &[to_b]);
+        }
+    }
+    let mut mark = None;
+    while a.flush(to_b, &mut mark) != Flush::Done {
+        sleep_once(&mut a, &[]);
+    }
+    drop(other.join().unwrap());
+}
+
+/// A worker that sleeps hears of a new peer, of its message, and of its end.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn connections_messages_and_ends_wake_a_sleeping_worker<F: Fixture>() {
+    let mut a = F::usual();
+    let address = a.address();
+    let other = thread::spawn(move || {
+        let pause = || thread::sleep(Duration::from_millis(20));
+        pause();
+        let mut b = F::usual();
+        let peer = b.connect(&address).unwrap();
+        assert!(matches!(sleep_for_event(&mut b), Owned::Up(up, _) if up == peer));
+        pause();
+        send(&mut b, peer, message(b"hello"), || {});
+        pause();
+    });
+    let heard = [(); 3].map(|()| sleep_for_event(&mut a));
+    assert!(
+        matches!(
+            &heard,
+            [Owned::Up(one, _), Owned::Message(two, ..), Owned::Down(three, DownReason::Left)]
+                if one == two && two == three
+        ),
+        "{heard:?}"
+    );
+    other.join().unwrap();
+}
+
+/// The process of a peer is killed while the worker sleeps.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_death_wakes_a_sleeping_worker<F: Fixture>() {
+    if role().is_some() {
+        let mut device = F::usual();
+        say(device.address());
+        loop {
+            poll(&mut device);
+        }
+    }
+    let test = format!("{}a_death_wakes_a_sleeping_worker", F::MODULE);
+    let mut other = Other::spawn(&test, "peer");
+    let mut a = F::usual();
+    let peer = a.connect(&other.hear_address()).unwrap();
+    assert!(matches!(sleep_for_event(&mut a), Owned::Up(up, _) if up == peer));
+    fall_asleep(&mut a);
+    other.kill();
+    assert!(sleep(&a, PATIENCE), "the death woke nobody");
+    a.disarm();
+    match sleep_for_event(&mut a) {
+        Owned::Down(down, reason) => assert_eq!((down, reason), (peer, F::KILLED)),
+        other => panic!("{other:?}"),
+    }
+}
