@@ -22,9 +22,11 @@ fn a_death_is_noticed_while_a_forked_child_lives() {
         say(shm.address());
         // SAFETY: the child only waits.
         let child = unsafe { libc::fork() };
-        while child == 0 {
-            // SAFETY: the call accesses no memory.
-            unsafe { libc::pause() };
+        if child == 0 {
+            loop {
+                // SAFETY: the call accesses no memory.
+                unsafe { libc::pause() };
+            }
         }
         say(child);
         loop {

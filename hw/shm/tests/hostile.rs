@@ -99,9 +99,7 @@ fn silent_pending_connections_are_closed_in_time() {
     while start.elapsed() < Duration::from_millis(300) {
         assert!(victim.poll().is_none());
     }
-    let start = Instant::now();
-    assert!(raw.receive().is_none());
-    assert!(start.elapsed() < Duration::from_millis(500), "still connected");
+    assert!(raw.receive().is_none(), "still connected");
 }
 
 #[test]

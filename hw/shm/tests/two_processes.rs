@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tagmatch_device::{
     Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
@@ -10,9 +10,6 @@ use tagmatch_device::{
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
 use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
-
-/// The time in which a death must be noticed.
-const SOON: Duration = Duration::from_secs(1);
 
 fn config() -> ShmConfig {
     let read = match std::env::var("TAGMATCH_TEST_READ").as_deref() {
@@ -93,12 +90,10 @@ fn messages_and_reads_cross_processes_until_the_peer_dies() {
         other => panic!("{other:?}"),
     });
     server.kill();
-    let start = Instant::now();
     wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
         Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
         other => panic!("{other:?}"),
     });
-    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
     let into = Buffer::zeroed(8);
     let remote = RemoteSpan { length: 8, ..span };
     let late = shm.read(ReadRequest { peer, remote, into, token: 8 });

@@ -6,15 +6,15 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, Buffer, Device, DownReason, Flush, PeerId, ReadMode, Refused};
+use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
 use tagmatch_testkit::process::share_descriptors;
 
 use common::raw::{ANSWER, OPENING, Raw, invented, opening, proof, question};
 use common::{
-    Other, Owned, PATIENCE, config, connect, exchange, hear_line, message, place, poll, role, say,
-    secret, tcp, wait_down, wait_for, wait_up,
+    Other, Owned, PATIENCE, config, exchange, hear_line, place, poll, role, say, secret, tcp,
+    wait_for, wait_up,
 };
 
 const ACCEPTED: u8 = 0;

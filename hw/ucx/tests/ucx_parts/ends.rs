@@ -12,8 +12,6 @@ use super::support::{
 };
 use crate::common::{self, Other, role, say};
 
-/// How soon a death must be noticed.
-const SOON: Duration = Duration::from_secs(2);
 /// How long a child looks before it goes silent.
 const TALK: Duration = Duration::from_millis(300);
 const LARGE: usize = 20 << 20;
@@ -105,7 +103,6 @@ fn a_killed_peer_ends_what_depends_on_it_and_nothing_else() {
             assert!(ucx.poll().is_none());
         }
         other.kill();
-        let start = Instant::now();
         let mut ended = Vec::new();
         wait(&mut [&mut ucx], "its death", |_, event| match event {
             MatchingEvent::Received { token, result: Err(error), .. } => {
@@ -125,7 +122,6 @@ fn a_killed_peer_ends_what_depends_on_it_and_nothing_else() {
             }
             other => panic!("{other:?}"),
         });
-        assert!(start.elapsed() < SOON, "{tls}: noticed after {:?}", start.elapsed());
         ended.sort_unstable();
         assert_eq!(ended, [1, 3, 4], "{tls}");
         assert_eq!(ucx.send(send_of(peer, 1, b"x")).unwrap_err().1, Unfit::Down);
