@@ -36,6 +36,11 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN | room, number)
     }
 
+    /// Reports a watched descriptor while it is writable, and no longer while it is readable.
+    pub fn watch_room_alone(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLOUT, number)
+    }
+
     /// Stops watching a descriptor. Needed before it is closed: if a forked child has it open as
     /// well, the kernel would go on reporting it.
     pub fn forget(&self, fd: BorrowedFd<'_>) {

@@ -133,7 +133,8 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct TcpInfo {
-    states: [u8; 3],
+    state: u8,
+    states: [u8; 2],
     probes: u8,
     other_states: [u8; 4],
     times_and_sizes: [u32; 4],
@@ -150,6 +151,15 @@ const _: () = {
     assert!(mem::offset_of!(TcpInfo, last_ack_recv) == 56);
     assert!(mem::offset_of!(TcpInfo, delivery_rate) == 160);
 };
+
+/// Whether the connection is over: all bytes of both ends are acknowledged, or an end has reset it.
+/// A socket at which the other end's last byte was received tells of a reset in no other way.
+pub fn is_over(socket: BorrowedFd<'_>) -> bool {
+    /// `TCP_CLOSE` of include/net/tcp_states.h.
+    const CLOSE: u8 = 7;
+    let info = option_at(socket, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo::default());
+    info.is_ok_and(|info| info.state == CLOSE)
+}
 
 /// The kernel's record of the answers of the other machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +224,24 @@ mod tests {
         assert_eq!(&second[..3], b"cde");
         end_sending(one.as_fd());
         assert_eq!(two.read(&mut second).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_is_over_when_both_ends_have_sent_all_or_one_is_reset() {
+        let (one, mut two) = pair();
+        end_sending(one.as_fd());
+        assert_eq!(two.read(&mut [0]).unwrap(), 0);
+        assert!(!is_over(one.as_fd()) && !is_over(two.as_fd()));
+        end_sending(two.as_fd());
+        while !is_over(one.as_fd()) || !is_over(two.as_fd()) {}
+        let (one, mut two) = pair();
+        end_sending(one.as_fd());
+        assert_eq!(two.read(&mut [0]).unwrap(), 0);
+        drop(one);
+        two.write_all(b"to nobody").unwrap();
+        while !is_over(two.as_fd()) {}
+        assert_eq!(two.read(&mut [0]).unwrap(), 0, "no error tells it");
+        assert!(unacknowledged(two.as_fd()).unwrap() > 0);
     }
 
     #[test]

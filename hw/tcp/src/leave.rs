@@ -47,8 +47,7 @@ impl Tcp {
     fn watch_leaving(&self, index: u32) -> std::io::Result<()> {
         let key = self.leaving.key_at(index);
         let Some(leaving) = key.and_then(|key| self.leaving.get(key)) else { return Ok(()) };
-        let number = Watched::Leaving(index).number();
-        self.epoll.watch_room(leaving.socket(), number, leaving.has_to_send())
+        leaving.watch(&self.epoll, Watched::Leaving(index).number())
     }
 
     /// The socket of a connection that this worker has ended is ready.
@@ -80,13 +79,13 @@ impl Tcp {
         }
     }
 
-    /// Ends the connections that took too long to leave.
+    /// Ends the connections that took too long to leave, and those of peers that leave as well.
     pub(crate) fn end_late_leaving(&mut self) {
         if self.leaving.is_empty() {
             return;
         }
         let now = self.clock.time();
-        for key in self.leaving.keys_where(|leaving| leaving.until <= now) {
+        for key in self.leaving.keys_where(|leaving| leaving.until <= now || leaving.is_done()) {
             self.end_leaving(key.index);
         }
     }
@@ -132,7 +131,11 @@ fn end_acknowledged(leaving: &mut Slab<Leaving>, exposures: &Exposures, epoll: &
                 leaving.remove(key);
             }
             State::Acknowledged => {}
-            State::Under => is_done = false,
+            State::Under => {
+                is_done = false;
+                // What can't be watched is looked at all the same.
+                let _ = entry.watch(epoll, Watched::Leaving(key.index).number());
+            }
         }
     }
     if is_done {

@@ -4,10 +4,12 @@
 //! A socket that is closed while bytes wait in it to be received resets its connection, and what is
 //! under way to the peer is lost. So what the peer still sends is received, and dropped.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use tagmatch_device::{Exposures, PeerId};
+use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{stream, tcp};
 
@@ -27,16 +29,18 @@ pub(crate) struct Leaving {
     /// When the socket is closed all the same.
     pub(crate) until: Duration,
     has_ended_sending: bool,
+    /// The peer sends nothing more. It still receives if it leaves as well.
+    has_heard_end: bool,
 }
 
 /// How far a connection is that this worker has ended.
 #[derive(PartialEq, Eq)]
 pub(crate) enum State {
-    /// Bytes are not acknowledged, or the peer has not closed its end.
+    /// Bytes are not acknowledged.
     Under,
-    /// Everything is acknowledged.
+    /// Everything is acknowledged, and the peer may send more.
     Acknowledged,
-    /// The peer has closed its end, or the connection is broken.
+    /// Both ends have sent all, and it is acknowledged; or the connection is broken.
     Ended,
 }
 
@@ -46,16 +50,31 @@ impl Leaving {
         let messages = connection.unacknowledged_messages();
         let (socket, mut out) = connection.into_sending_half();
         out.leave();
-        Leaving { peer, socket, out, messages, until, has_ended_sending: false }
+        let (has_ended_sending, has_heard_end) = (false, false);
+        Leaving { peer, socket, out, messages, until, has_ended_sending, has_heard_end }
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether something waits for room in the socket.
-    pub(crate) fn has_to_send(&self) -> bool {
-        self.out.has_to_send()
+    /// Has the socket reported while there is something to do with it. It is watched already.
+    pub(crate) fn watch(&self, epoll: &Epoll, number: u64) -> io::Result<()> {
+        let wants_room = self.out.has_to_send();
+        if !self.has_heard_end {
+            return epoll.watch_room(self.socket(), number, wants_room);
+        }
+        // The end would be reported again and again, also to those that wait for nothing.
+        if wants_room {
+            return epoll.watch_room_alone(self.socket(), number);
+        }
+        epoll.forget(self.socket());
+        Ok(())
+    }
+
+    /// Whether both ends have sent all, or the peer takes no more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.has_heard_end && tcp::is_over(self.socket())
     }
 
     /// Sends what waits, and drops what has come.
@@ -72,14 +91,19 @@ impl Leaving {
         let mut dropped = [0; 4096];
         for _ in 0..DROPS_MAX {
             match stream::receive(self.socket.as_fd(), &mut dropped) {
-                Ok(0) => return State::Ended,
+                Ok(0) => {
+                    self.has_heard_end = true;
+                    break;
+                }
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return State::Ended,
             }
         }
-        if self.has_ended_sending && self.is_acknowledged() {
+        if self.is_done() {
+            State::Ended
+        } else if self.has_ended_sending && self.is_acknowledged() {
             State::Acknowledged
         } else {
             State::Under

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device};
@@ -11,7 +11,8 @@ use tagmatch_testkit::process::may_have_descriptors;
 
 use common::raw::{ANSWER, Raw, frame, invented};
 use common::{
-    Owned, config, connect, exchange, message, place, poll, secret, send, sleep, tcp, wait_for,
+    Owned, PATIENCE, config, connect, exchange, message, place, poll, secret, send, sleep, tcp,
+    wait_for,
 };
 
 fn talk(a: TcpConfig, b: TcpConfig) {
@@ -22,7 +23,7 @@ fn talk(a: TcpConfig, b: TcpConfig) {
 }
 
 fn has_v6() -> bool {
-    let has = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    let has = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if !has {
         println!("SKIPPED: this machine has no IPv6; try: sysctl net.ipv6.conf.lo.disable_ipv6=0");
     }
@@ -149,4 +150,40 @@ fn a_thousand_peers_are_served_and_cost_an_idle_worker_nothing() {
         }
     }
     assert!(wakes < 5, "{wakes}");
+}
+
+/// Of two workers that call each other, only one is reachable: the other one's call gets as far as
+/// a program that says nothing.
+#[test]
+fn workers_that_call_each_other_meet_although_one_is_not_reached() {
+    let silent = Ipv4Addr::new(127, 0, 0, 5);
+    let mut b = tcp(TcpConfig { announce: vec![silent.into()], ..config() });
+    let listener = TcpListener::bind((silent, place(&b.address()).port())).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // The worker of the smaller address would have the connection that counts.
+    let mut a = loop {
+        let a = tcp(config());
+        if a.address() < b.address() {
+            break a;
+        }
+    };
+    let to_b = a.connect(&b.address()).unwrap();
+    let start = Instant::now();
+    let _taken = loop {
+        assert!(poll(&mut a).is_none() && start.elapsed() < PATIENCE);
+        if let Ok(taken) = listener.accept() {
+            break taken;
+        }
+    };
+    let to_a = b.connect(&a.address()).unwrap();
+    let mut ups = Vec::new();
+    wait_for(&mut [&mut a, &mut b], "both ends", |index, event| match event {
+        Owned::Up(peer, _) => {
+            ups.push((index, peer));
+            (ups.len() == 2).then_some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert!(ups.contains(&(0, to_b)) && ups.contains(&(1, to_a)), "{ups:?}");
+    exchange(&mut a, to_b, &mut b);
 }

@@ -2,14 +2,17 @@
 
 mod common;
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tagmatch_device::{Buffer, Device, DownReason, Flush, ReadMode, ReadRequest, Refused};
+use tagmatch_device::{Buffer, Device, DownReason, Flush, PeerId, ReadMode, ReadRequest, Refused};
 use tagmatch_tcp::{Tcp, TcpConfig};
 use tagmatch_testkit::contract::Fixture;
 use tagmatch_testkit::device_contract;
 
-use common::{Owned, PATIENCE, READER, config, connect, message, pattern, poll, tcp, wait_for};
+use common::{
+    Owned, PATIENCE, READER, config, connect, message, pattern, poll, tcp, wait_down, wait_for,
+};
 
 struct OnTcp;
 
@@ -118,4 +121,57 @@ fn reads_take_turns_and_a_message_passes_them() {
         (ended.len() == 2).then_some(())
     });
     assert_eq!((ended, message_at), (vec![0, 1], Some(0)));
+}
+
+/// Sends until the system takes no more for the peer, which doesn't receive.
+fn fill(tcp: &mut Tcp, peer: PeerId, bytes: &[u8]) {
+    let mut refused = 0;
+    while refused < 1000 {
+        refused = if tcp.send(peer, message(bytes)).is_ok() { 0 } else { refused + 1 };
+        assert!(tcp.poll().is_none());
+    }
+}
+
+/// What a peer had no room for when it left is lost, and each message of it is counted.
+#[test]
+fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
+    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    fill(&mut a, to_b, &pattern(1, 60_000));
+    let mut mark = None;
+    let Flush::Pending { messages } = a.flush(to_b, &mut mark) else { panic!("all was taken") };
+    drop(b);
+    assert_eq!(wait_down(&mut a, to_b), DownReason::Left);
+    assert_eq!(a.flush(to_b, &mut mark), Flush::Lost { messages });
+}
+
+/// A worker whose own messages are acknowledged goes on to receive, as long as it leaves others.
+#[test]
+fn workers_that_leave_at_once_receive_from_each_other() {
+    // More waits than the first worker's machine takes at a time.
+    let large = TcpConfig { outbox_bytes: 64 << 20, ..config() };
+    let (mut a, mut b, mut c) = (tcp(config()), tcp(large), tcp(config()));
+    let (b_to_a, _) = connect(&mut b, &mut a);
+    let (a_to_c, _) = connect(&mut a, &mut c);
+    let bytes = pattern(1, 60_000);
+    // The first worker leaves for as long as the third one doesn't receive.
+    fill(&mut a, a_to_c, &bytes);
+    fill(&mut b, b_to_a, &bytes);
+    b.disconnect(b_to_a);
+    assert!(matches!(poll(&mut b), Some(Owned::Down(_, DownReason::Disconnected))));
+    let leaving = thread::spawn(move || drop(a));
+    // It tells the second worker that it leaves before that one has sent all.
+    thread::sleep(Duration::from_millis(100));
+    let (mut mark, start) = (None, Instant::now());
+    loop {
+        match b.flush(b_to_a, &mut mark) {
+            Flush::Done => break,
+            Flush::Pending { .. } => assert!(start.elapsed() < PATIENCE),
+            lost => panic!("{lost:?}"),
+        }
+        assert!(poll(&mut b).is_none());
+    }
+    assert!(!leaving.is_finished(), "nothing was left to acknowledge");
+    assert_eq!(wait_down(&mut c, PeerId(1)), DownReason::Left);
+    leaving.join().unwrap();
 }

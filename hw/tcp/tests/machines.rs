@@ -14,7 +14,12 @@ use tagmatch_device::{Device, DownReason, Flush, PeerId, Refused};
 use tagmatch_os::stream;
 use tagmatch_tcp::{Tcp, TcpConfig};
 
-use common::{Owned, config, connect, exchange, message, pattern, poll, sleep, tcp, wait_for};
+use common::{
+    Owned, config, connect, exchange, message, pattern, poll, send, sleep, tcp, wait_for,
+};
+
+/// Messages that a machine keeps for a worker that doesn't receive.
+const SMALL: usize = 2000;
 
 /// Two machines and a cable.
 struct Machines {
@@ -215,6 +220,38 @@ fn nothing_is_lost_in_a_cut_that_ends_in_time() {
         }
         other => panic!("{other:?}"),
     });
+}
+
+/// The receiver has not come to the end of it when the machine is known to be gone.
+#[test]
+#[ignore = "needs root, to make network namespaces: ci/test tcp"]
+fn what_a_machine_has_sent_is_delivered_before_the_report_that_it_is_gone() {
+    let Some(machines) = Machines::new() else { return };
+    let (mut a, mut b, to_b, to_a) = machines.pair(times(60, 1000), times(60, 1000));
+    let mut mark = None;
+    let bytes = |number| pattern(number, 8);
+    for number in 0..SMALL {
+        send(&mut b, to_a, message(&bytes(number)), || {});
+    }
+    let start = Instant::now();
+    while b.flush(to_a, &mut mark) != Flush::Done {
+        assert!(poll(&mut b).is_none() && start.elapsed() < common::PATIENCE);
+    }
+    machines.cut(true);
+    a.send(to_b, message(b"to nobody")).unwrap();
+    let mut next = 0;
+    wait_for(&mut [&mut a], "the end", |_, event| match event {
+        Owned::Message(_, _, got) => {
+            assert!(got == bytes(next));
+            next += 1;
+            // All of them take longer than the machine may be silent.
+            std::thread::sleep(Duration::from_millis(1));
+            None
+        }
+        Owned::Down(peer, DownReason::Gone) if peer == to_b => Some(()),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(next, SMALL);
 }
 
 /// A machine that doesn't answer at all: not even that nobody listens.
