@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use tagmatch_device::{Buffer, Device, DeviceError, DownReason, ReadMode, ReadRequest};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 use tagmatch_testkit::contract::Fixture;
@@ -79,7 +81,9 @@ mod copied {
         const TO_ONESELF_MIN: usize = OnShm::TO_ONESELF_MIN;
 
         fn usual() -> Shm {
-            shm(ShmConfig { read: ReadPolicy::Copied, membarrier: false, ..ShmConfig::default() })
+            // No sweep finds what nobody was woken for.
+            let (read, sweep_interval) = (ReadPolicy::Copied, Duration::from_secs(3600));
+            shm(ShmConfig { read, sweep_interval, membarrier: false, ..ShmConfig::default() })
         }
 
         fn narrow(message_max: u32) -> Shm {

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    Address, Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest, RemoteSpan,
+    Address, Buffer, Device, DownReason, Event, EventDescriptor, PeerId, ReadMode, ReadRequest,
+    RemoteSpan,
 };
-use tagmatch_shm::fuzzing::{HandshakePacket, Hello, ReadMessage, Refusal};
+use tagmatch_shm::fuzzing::{HandshakePacket, Hello, Nonce, ReadMessage, Refusal};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
 
@@ -102,18 +103,57 @@ fn silent_pending_connections_are_closed_in_time() {
     assert!(raw.receive().is_none(), "still connected");
 }
 
+/// A process could give an address of its memory at which another one's nonce was, or none.
+#[test]
+fn memory_is_read_directly_only_where_the_nonce_is() {
+    let nonce = Box::new([7u8; 16]);
+    let nonce_address = nonce.as_ptr().addr() as u64;
+    for (seed, said, mode) in [(1, [7; 16], ReadMode::Direct), (2, [8; 16], ReadMode::Copied)] {
+        let mut victim = shm(ShmConfig::default());
+        let greeting = hello(invented(&victim.address(), seed));
+        let greeting = Hello { nonce_address, nonce: Nonce(said), ..greeting };
+        let _hostile = HostilePeer::greet(&mut victim, &greeting);
+        assert_eq!(victim.read_mode(PeerId(1)), mode);
+    }
+}
+
+#[test]
+fn a_peer_that_takes_no_fragments_is_announced_so() {
+    for takes_fragments in [true, false] {
+        let mut victim = shm(ShmConfig::default());
+        let greeting = hello(invented(&victim.address(), 3));
+        let rings = [memfd(ring_bytes(greeting.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS)];
+        let raw = RawSocket::connect(&victim.address()).unwrap();
+        let greeting = Hello { takes_fragments, ..greeting };
+        raw.send(&greeting.emit(), &rings.each_ref().map(AsRawFd::as_raw_fd));
+        let start = Instant::now();
+        let limits = loop {
+            if let Some(Event::PeerUp { limits, .. }) = victim.poll() {
+                break limits;
+            }
+            assert!(start.elapsed() < common::PATIENCE);
+        };
+        assert_eq!((limits.message_max, limits.fragmented_max > 0), (1024, takes_fragments));
+    }
+}
+
 #[test]
 fn answers_that_break_rules() {
-    for (number, answer) in
-        [&b"garbage"[..], &[0xff; 128], &Refusal::Invalid.emit()].iter().enumerate()
-    {
+    let good = hello(invented(&shm(ShmConfig::default()).address(), 40));
+    let rings = [memfd(ring_bytes(good.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS)];
+    let fds = rings.each_ref().map(AsRawFd::as_raw_fd);
+    let refusal = Refusal::Invalid.emit();
+    // The last one is right, but for another worker of the process.
+    let answers: [(&[u8], &[i32]); 4] =
+        [(b"garbage", &[]), (&[0xff; 128], &[]), (&refusal, &[]), (&good.emit(), &fds)];
+    for (number, (answer, fds)) in answers.iter().enumerate() {
         let mut victim = shm(ShmConfig::default());
         let liar = invented(&victim.address(), number as u8 + 50);
         let listener = RawSocket::listen(&liar);
         let peer = victim.connect(&liar).unwrap();
         let socket = listener.accept();
         assert_eq!(socket.receive().unwrap().1.len(), 3);
-        socket.send(answer, &[]);
+        socket.send(answer, fds);
         wait_for(&mut [&mut victim], "the end", |_, event| match event {
             Owned::Down(down, DownReason::Misbehaved { .. } | DownReason::Unreachable { .. }) => {
                 assert_eq!(down, peer);

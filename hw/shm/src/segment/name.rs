@@ -71,3 +71,27 @@ impl std::fmt::Debug for SegmentName {
         f.write_str("SegmentName")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Segment;
+    use super::*;
+
+    #[test]
+    fn a_name_opens_its_own_memory_alone() {
+        let ((_one, first), (_two, second)) =
+            (Segment::create(2, 0).unwrap(), Segment::create(2, 0).unwrap());
+        assert!(Segment::open(first.as_bytes(), 2, 1).is_ok());
+        // The descriptor has another number by now, which is that of another segment.
+        let mixed = [&first.as_bytes()[..8], &second.as_bytes()[8..]].concat();
+        assert!(Segment::open(&mixed, 2, 1).is_err());
+        for at in 8..NAME_BYTES {
+            let mut wrong = *first.as_bytes();
+            wrong[at] ^= 1;
+            assert!(Segment::open(&wrong, 2, 1).is_err(), "byte {at}");
+        }
+        assert!(Segment::open(first.as_bytes(), 3, 1).is_err(), "it is for two members");
+        assert!(Segment::open(&first.as_bytes()[..NAME_BYTES - 1], 2, 1).is_err());
+        assert!(Segment::open(b"short", 2, 1).is_err());
+    }
+}
