@@ -121,6 +121,32 @@ fn dropping_ends_though_its_peer_takes_nothing() {
     }
 }
 
+/// It has waited as long as it was told, so no drain follows.
+#[test]
+fn closing_waits_as_long_as_it_is_told_and_no_longer() {
+    let worker = Worker::new(config()).unwrap();
+    let visitor = visitor(with(Duration::MAX), worker.address(), move |visitor, peer| {
+        visitor.send_sync(peer, 1, vec![]).wait().unwrap();
+        drop(visitor.send(peer, 3, vec![0; 10_000_000]));
+    });
+    worker.recv(Match::tag(1), vec![]).wait().unwrap();
+    assert!(visitor.recv_timeout(SHORT).is_err(), "a dropped worker drains");
+    drop(worker);
+    visitor.recv_timeout(PATIENCE).expect("never ended").unwrap();
+    let worker = Worker::new(config()).unwrap();
+    let address = worker.address();
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let visitor = Worker::new(with(Duration::MAX)).unwrap();
+        let peer = visitor.connect(&address).unwrap();
+        visitor.send_sync(peer, 1, vec![]).wait().unwrap();
+        drop(visitor.send(peer, 3, vec![0; 10_000_000]));
+        tell.send(visitor.close(SHORT).is_err()).unwrap();
+    });
+    worker.recv(Match::tag(1), vec![]).wait().unwrap();
+    assert!(told.recv_timeout(PATIENCE).expect("never ended"), "all was flushed");
+}
+
 #[test]
 fn a_worker_of_thread_local_storage_is_drained_when_its_thread_ends() {
     thread_local! {

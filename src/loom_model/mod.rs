@@ -4,6 +4,11 @@
 
 pub(crate) mod device;
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use tagmatch_shm::ShmConfig;
 
@@ -184,5 +189,66 @@ fn a_wait_for_one_of_two_is_woken_by_either() {
         inject(&worker, 2);
         while worker.progress() > 0 {}
         waiter.join().unwrap();
+    });
+}
+
+/// Whether a task was woken.
+#[derive(Default)]
+struct Woken(Mutex<bool>, Condvar);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+}
+
+/// Polls when the task is woken, and at no other time.
+fn poll_when_woken<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    let woken = Arc::new(Woken::default());
+    let waker = woken.clone().into();
+    loop {
+        if let Poll::Ready(result) = poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        let mut is_woken = woken.0.lock().unwrap();
+        while !*is_woken {
+            is_woken = woken.1.wait(is_woken).unwrap();
+        }
+        *is_woken = false;
+    }
+}
+
+/// A thread that sends what is waited for, and makes the progress.
+fn send_and_progress(worker: &SharedWorker) -> thread::JoinHandle<()> {
+    let worker = worker.clone();
+    thread::spawn(move || {
+        inject(&worker, 1);
+        while worker.progress() > 0 {}
+    })
+}
+
+#[test]
+fn a_task_is_woken_whenever_its_request_ends() {
+    check(3, || {
+        let (worker, _) = worker();
+        let mut request = receive(&worker, 1);
+        let other = send_and_progress(&worker);
+        let received = poll_when_woken(|context| Pin::new(&mut request).poll(context));
+        assert_eq!(received.unwrap().data(), 1u64.to_le_bytes());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_is_woken_whenever_its_queue_has_an_end() {
+    check(3, || {
+        let (worker, _) = worker();
+        worker.recv_queued(Match::tag(1), vec![0; 8], 1).unwrap();
+        let other = send_and_progress(&worker);
+        let mut ends = Vec::new();
+        let count = poll_when_woken(|context| worker.poll_ends(context, &mut ends, 1));
+        assert_eq!((count, ends.len()), (1, 1));
+        other.join().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 
 use tagmatch::{Config, Match, Worker};
 use tagmatch_testkit::random::Random;
-use tagmatch_trace::{Recorder, Trace, check, fuzzing};
+use tagmatch_trace::{Recorder, Trace, TraceOp, check, fuzzing};
 
 #[test]
 fn whatever_is_damaged_nothing_panics() {
@@ -69,4 +69,63 @@ fn records_in_any_order_are_refused_or_replayed() {
         }
     }
     assert!(refused > 100 && replayed > 10, "{refused}, {replayed}");
+}
+
+/// The worker records a receive and a message to itself.
+fn record_one(worker: &Worker, tag: u64) {
+    let receive = worker.recv(Match::tag(tag), vec![0; 8]);
+    worker.send(worker.oneself(), tag, vec![0; 5]).wait().unwrap();
+    receive.wait().unwrap();
+}
+
+fn ops(bytes: &[u8]) -> Vec<TraceOp> {
+    Trace::parse(bytes).unwrap().ops
+}
+
+/// A process that is killed may have stored all of its last record but the first word.
+#[test]
+fn a_record_that_was_half_written_is_left_out() {
+    let file = std::env::temp_dir().join(format!("tagmatch-torn-{}", std::process::id()));
+    let worker = Worker::new(Config::default()).unwrap();
+    let recorder = Recorder::create(&file, "killed", Recorder::BYTES_MAX).unwrap();
+    worker.observe(Box::new(recorder)).unwrap();
+    record_one(&worker, 7);
+    let before = std::fs::read(&file).unwrap();
+    let _receive = worker.recv(Match::tag(8), vec![0; 8]);
+    let mut after = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(ops(&after).len(), ops(&before).len() + 1);
+    let words = before.chunks(8).zip(after.chunks(8));
+    let differ: Vec<usize> =
+        words.enumerate().filter(|(_, (old, new))| old != new).map(|(at, _)| at).collect();
+    assert!(differ.len() > 1, "the record has one word that isn't zero");
+    after[8 * differ[0]..][..8].fill(0);
+    assert_eq!(ops(&after), ops(&before));
+    // Nothing is written so far behind the last record.
+    after[8 * differ[0] + 400] = 1;
+    assert!(Trace::parse(&after[..]).is_err());
+}
+
+/// A process that is killed may have appended a block, and not emptied the window yet.
+#[test]
+fn a_block_that_is_in_the_window_too_counts_once() {
+    const WINDOW: usize = 4096;
+    const BLOCK: usize = 32768;
+    let file = std::env::temp_dir().join(format!("tagmatch-twice-{}", std::process::id()));
+    let worker = Worker::new(Config::default()).unwrap();
+    let recorder = Recorder::create(&file, "killed", Recorder::BYTES_MAX).unwrap();
+    worker.observe(Box::new(recorder)).unwrap();
+    while std::fs::metadata(&file).unwrap().len() < (WINDOW + 3 * BLOCK) as u64 {
+        record_one(&worker, 7);
+    }
+    let mut empty = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    empty[WINDOW..WINDOW + BLOCK].fill(0);
+    let mut full = empty.clone();
+    let last = full.len() - BLOCK;
+    full.copy_within(last.., WINDOW);
+    assert_eq!(ops(&full), ops(&empty));
+    // Another block than the last one is a mistake.
+    full.copy_within(WINDOW + BLOCK..WINDOW + 2 * BLOCK, WINDOW);
+    assert!(Trace::parse(&full[..]).is_err());
 }

@@ -388,3 +388,20 @@ fn a_process_to_kill() {
         writeln!(out, "received {received}").unwrap();
     }
 }
+
+#[test]
+fn each_worker_of_a_process_has_a_file_of_its_own() {
+    let folder = folder("several-recorders");
+    let files = [(); 3].map(|()| {
+        let worker = Worker::new(Config::default()).unwrap();
+        let (recorder, file) = Recorder::in_folder(&folder, u64::MAX).unwrap();
+        worker.observe(Box::new(recorder)).unwrap();
+        drop(worker.recv(Match::tag(1), vec![0; 8]));
+        file
+    });
+    for file in &files {
+        assert!(!read(file).ops.is_empty(), "{}", file.display());
+        assert_eq!(files.iter().filter(|other| *other == file).count(), 1);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
