@@ -163,3 +163,25 @@ fn while_the_pool_is_not_short_all_messages_of_the_dead_are_received() {
     let CreditNow { free, held, .. } = n[0].credit();
     assert_eq!((free.messages, held), (64 - 8, NOTHING));
 }
+
+/// Copies of messages wait up to a bound, which those that have left don't count for.
+#[test]
+fn copies_that_have_left_make_room_for_others() {
+    let (_, mut n) = nodes(2, &small());
+    let to = meet(&mut n, 1, 0);
+    settle(&mut n);
+    let mut accepted = 0;
+    for round in 0..5 {
+        let before = accepted;
+        while n[1].inject(to, Tag(accepted), None, &[7; 64], 10_000).unwrap() {
+            accepted += 1;
+            assert!(accepted < before + 120, "no bound");
+        }
+        assert!(accepted >= before + 70, "round {round}: copies that are gone still count");
+        for tag in before..accepted {
+            let receive = n[0].receive(&exact(tag), Buffer::zeroed(64)).unwrap();
+            settle(&mut n);
+            assert!(n[0].requests().is_over(receive), "message {tag}");
+        }
+    }
+}

@@ -102,6 +102,47 @@ fn calls_that_differ_in_their_operation_are_an_error() {
     }
 }
 
+/// The lengths and the operation are equal, so only the root tells that the calls differ.
+#[test]
+fn roots_that_differ_are_an_error() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let (own, sum) = (world.rank(), Op::sum::<u32>());
+        for _ in 0..5 {
+            let root = if own == 1 { 2 } else { 0 };
+            let result = world.reduce(root, to_bytes(&[1u32; 3]), &sum).await;
+            assert!(own != 0 || result.is_err(), "{result:?}");
+            let got = world.allreduce(to_bytes(&[own]), &sum).await.unwrap();
+            assert_eq!(from_bytes::<u32>(&got), [3], "the calls before leave no trace");
+        }
+    };
+    run((3, 3), 6, &[], program).unwrap();
+}
+
+/// The arguments are wrong at all members, which learn it before they publish anything.
+#[test]
+fn wrong_arguments_are_an_error_and_no_operation() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let (own, sum) = (world.rank(), Op::sum::<u32>());
+        for _ in 0..5 {
+            let results = [
+                world.broadcast(3, vec![own as u8]).await,
+                world.reduce(9, to_bytes(&[1u32]), &sum).await,
+                world.gather(u32::MAX, vec![1]).await,
+                world.alltoall(vec![1; 4]).await,
+                world.allreduce(vec![1; 3], &sum).await,
+            ];
+            for result in results {
+                assert_eq!(result.unwrap_err().class(), ErrorClass::Argument);
+            }
+            let got = world.allreduce(to_bytes(&[own]), &sum).await.unwrap();
+            assert_eq!(from_bytes::<u32>(&got), [3]);
+        }
+    };
+    run((3, 3), 7, &[], program).unwrap();
+}
+
 /// A root that only broadcasts learns from its readers what it may overwrite: they publish nothing.
 #[test]
 fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
