@@ -194,9 +194,9 @@ fn a_wait_for_one_of_two_is_woken_by_either() {
 
 /// Whether a task was woken.
 #[derive(Default)]
-struct Woken(Mutex<bool>, Condvar);
+struct TaskAlarm(Mutex<bool>, Condvar);
 
-impl Wake for Woken {
+impl Wake for TaskAlarm {
     fn wake(self: Arc<Self>) {
         *self.0.lock().unwrap() = true;
         self.1.notify_one();
@@ -205,7 +205,7 @@ impl Wake for Woken {
 
 /// Polls when the task is woken, and at no other time.
 fn poll_when_woken<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(TaskAlarm::default());
     let waker = woken.clone().into();
     loop {
         if let Poll::Ready(result) = poll(&mut Context::from_waker(&waker)) {
