@@ -127,7 +127,7 @@ fn wrong_arguments_are_an_error_and_no_operation() {
         let (own, sum) = (world.rank(), Op::sum::<u32>());
         for _ in 0..5 {
             let results = [
-                world.broadcast(3, vec![own as u8]).await,
+                world.broadcast(3, vec![1]).await,
                 world.reduce(9, to_bytes(&[1u32]), &sum).await,
                 world.gather(u32::MAX, vec![1]).await,
                 world.alltoall(vec![1; 4]).await,
