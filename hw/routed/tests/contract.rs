@@ -1,5 +1,5 @@
-//! What every device promises, kept by a device that is several: between two machines by TCP, and
-//! within one by shared memory.
+//! The contract of devices, kept by the device that joins several: by TCP between two machines, and
+//! by shared memory within one.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What every device promises, kept by shared memory.
+//! The contract of devices, kept by shared memory.
 
 mod common;
 

@@ -133,7 +133,7 @@ fn end_acknowledged(leaving: &mut Slab<Leaving>, exposures: &Exposures, epoll: &
             State::Acknowledged => {}
             State::Under => {
                 is_done = false;
-                // What can't be watched is looked at all the same.
+                // If this fails, the next look comes after a millisecond all the same.
                 let _ = entry.watch(epoll, Watched::Leaving(key.index).number());
             }
         }

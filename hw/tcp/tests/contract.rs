@@ -1,4 +1,4 @@
-//! What every device promises, kept by TCP.
+//! The contract of devices, kept by TCP.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn fill(tcp: &mut Tcp, peer: PeerId, bytes: &[u8]) {
     }
 }
 
-/// What a peer had no room for when it left is lost, and each message of it is counted.
+/// A peer leaves before it has taken all messages: the others are lost, and each of them is counted.
 #[test]
 fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));

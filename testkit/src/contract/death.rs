@@ -180,8 +180,8 @@ pub fn a_death_in_the_middle_of_a_stream_is_noticed<F: Fixture>() {
     assert_eq!(reason, F::KILLED);
 }
 
-/// What a process has flushed arrives before the report of its death, although the receiver is busy
-/// until it is dead.
+/// Messages that a process has flushed arrive before the report of its death, although the receiver
+/// is busy until the process is dead.
 ///
 /// # Panics
 /// If the device breaks this promise.

@@ -53,7 +53,7 @@ pub fn a_full_way_refuses_messages_and_keeps_their_order<F: Fixture>() {
                 Ok(()) => break,
                 Err(Refused::Full) => {
                     refusals += 1;
-                    // What waits goes out when the sender polls.
+                    // Messages that wait in the sender go out when it polls.
                     assert!(a.poll().is_none());
                     if let Some(Owned::Message(_, _, got)) = poll(&mut b) {
                         assert!(got == under_way.pop_front().unwrap());

@@ -60,7 +60,7 @@ pub fn reads_of_every_size_arrive<F: Fixture>() {
     }
 }
 
-/// What isn't exposed can't be read, and the connection stays.
+/// A read of memory that isn't exposed fails, and the connection stays.
 ///
 /// # Panics
 /// If the device breaks this promise.

@@ -11,7 +11,8 @@ use crate::device::{
     sleep, sleep_for_event, wait_for,
 };
 
-/// What a worker, or another thread in its name, sends to itself wakes it, each time.
+/// A message that a worker sends to itself wakes the worker, each time: another thread may have sent
+/// it.
 ///
 /// # Panics
 /// If the device breaks this promise.

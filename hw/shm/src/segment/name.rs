@@ -82,7 +82,7 @@ mod tests {
         let ((_one, first), (_two, second)) =
             (Segment::create(2, 0).unwrap(), Segment::create(2, 0).unwrap());
         assert!(Segment::open(first.as_bytes(), 2, 1).is_ok());
-        // The descriptor has another number by now, which is that of another segment.
+        // A name of a segment that is gone, and whose descriptor is another segment now.
         let mixed = [&first.as_bytes()[..8], &second.as_bytes()[8..]].concat();
         assert!(Segment::open(&mixed, 2, 1).is_err());
         for at in 8..NAME_BYTES {
