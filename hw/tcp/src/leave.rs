@@ -79,13 +79,13 @@ impl Tcp {
         }
     }
 
-    /// Ends the connections that took too long to leave, and those of peers that leave as well.
+    /// Ends the connections that took too long to leave.
     pub(crate) fn end_late_leaving(&mut self) {
         if self.leaving.is_empty() {
             return;
         }
         let now = self.clock.time();
-        for key in self.leaving.keys_where(|leaving| leaving.until <= now || leaving.is_done()) {
+        for key in self.leaving.keys_where(|leaving| leaving.until <= now) {
             self.end_leaving(key.index);
         }
     }

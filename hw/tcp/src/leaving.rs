@@ -72,11 +72,6 @@ impl Leaving {
         Ok(())
     }
 
-    /// Whether both ends have sent all, or the peer takes no more.
-    pub(crate) fn is_done(&self) -> bool {
-        self.has_heard_end && tcp::is_over(self.socket())
-    }
-
     /// Sends what waits, and drops what has come.
     pub(crate) fn advance(&mut self, exposures: &Exposures) -> State {
         match self.out.push(self.socket.as_fd(), exposures.readable_by(self.peer)) {
@@ -101,7 +96,7 @@ impl Leaving {
                 Err(_) => return State::Ended,
             }
         }
-        if self.is_done() {
+        if self.has_heard_end && tcp::is_over(self.socket()) {
             State::Ended
         } else if self.has_ended_sending && self.is_acknowledged() {
             State::Acknowledged

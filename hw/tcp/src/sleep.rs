@@ -41,6 +41,8 @@ impl Tcp {
             self.keep_time();
             self.is_armed = false;
             self.timer.set(None);
+            // A flush that isn't done yet asks for it again.
+            self.awaits_acknowledgements = false;
         }
     }
 }

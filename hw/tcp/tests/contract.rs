@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use tagmatch_testkit::contract::Fixture;
 use tagmatch_testkit::device_contract;
 
 use common::{
-    Owned, PATIENCE, READER, config, connect, message, pattern, poll, tcp, wait_down, wait_for,
+    Owned, PATIENCE, READER, config, connect, fall_asleep, message, pattern, poll, sleep, tcp,
+    wait_down, wait_for,
 };
 
 struct OnTcp;
@@ -132,7 +134,7 @@ fn fill(tcp: &mut Tcp, peer: PeerId, bytes: &[u8]) {
     }
 }
 
-/// A peer leaves before it has taken all messages: the others are lost, and each of them is counted.
+/// A peer leaves before it has taken all messages: the others are lost, and each is counted.
 #[test]
 fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));
@@ -143,6 +145,21 @@ fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
     drop(b);
     assert_eq!(wait_down(&mut a, to_b), DownReason::Left);
     assert_eq!(a.flush(to_b, &mut mark), Flush::Lost { messages });
+}
+
+/// The peer is gone, so the last message to it will never be acknowledged.
+#[test]
+fn a_worker_leaves_at_once_whose_peer_has_left_before() {
+    let patient = TcpConfig { leave_timeout: Duration::from_secs(3600), ..config() };
+    let (mut a, mut b) = (tcp(patient.clone()), tcp(patient));
+    connect(&mut a, &mut b);
+    drop(b);
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        drop(a);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(PATIENCE).expect("the worker waits for a peer that is gone");
 }
 
 /// A worker whose own messages are acknowledged goes on to receive, as long as it leaves others.
@@ -172,6 +189,14 @@ fn workers_that_leave_at_once_receive_from_each_other() {
         assert!(poll(&mut b).is_none());
     }
     assert!(!leaving.is_finished(), "nothing was left to acknowledge");
+    // The end of the first worker's messages is no reason to wake up again and again. A flush is
+    // looked at once more.
+    fall_asleep(&mut b);
+    sleep(&b, Duration::from_millis(500));
+    b.disarm();
+    fall_asleep(&mut b);
+    assert!(!sleep(&b, Duration::from_millis(200)), "something keeps the descriptor busy");
+    b.disarm();
     assert_eq!(wait_down(&mut c, PeerId(1)), DownReason::Left);
     leaving.join().unwrap();
 }

@@ -11,8 +11,8 @@ use crate::device::{
     sleep, sleep_for_event, wait_for,
 };
 
-/// A message that a worker sends to itself wakes the worker, each time: another thread may have sent
-/// it.
+/// A message that a worker sends to itself wakes the worker, each time: another thread may have
+/// sent it.
 ///
 /// # Panics
 /// If the device breaks this promise.
