@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use tagmatch_device::{
-    Buffer, Device, DownReason, Outgoing, PeerId, ReadError, ReadRequest, Refused,
+    Buffer, Device, DownReason, Flush, Outgoing, PeerId, ReadError, ReadRequest, Refused,
 };
 
 use super::{Fixture, expect_message};
@@ -94,6 +94,11 @@ pub fn messages_go_both_ways_at_once<F: Fixture>() {
                 received += 1;
             }
             assert!(start.elapsed() < 5 * PATIENCE);
+        }
+        // The last messages may wait in the device for room, and need its polls.
+        let mut mark = None;
+        while device.flush(peer, &mut mark) != Flush::Done {
+            assert!(poll(&mut device).is_none() && start.elapsed() < 5 * PATIENCE);
         }
         device
     };
