@@ -111,6 +111,11 @@ fn a_send_is_not_cancelled() {
     world.settle();
     world.endpoint(0).cancel(1).unwrap();
     world.expect_silence();
+    // Nor does it keep a receive with its context from being cancelled.
+    world.endpoint(0).trecv(Memory::new(1), 5, 0, 1).unwrap();
+    world.endpoint(0).cancel(1).unwrap();
+    world.failure(0, 1, sys::FI_ECANCELED);
+    world.expect_silence();
     let room = Memory::new(300_000);
     world.endpoint(1).trecv(room, 5, 0, 2).unwrap();
     world.success(1, 2);

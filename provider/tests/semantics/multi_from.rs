@@ -3,6 +3,7 @@
 //!
 //! Endpoint 2 receives; endpoints 0 and 1 send.
 
+use super::waits::is_readable;
 use crate::client::within_limit;
 use crate::client::{Call, Entry, Hints, Memory, Node, QueueSettings, World, payload, sys};
 
@@ -205,6 +206,57 @@ fn a_thread_that_waits_is_told_of_messages_for_such_buffers() {
     world.endpoint(2).cancel(1).unwrap();
     world.failure(2, 1, sys::FI_ECANCELED);
     close(world);
+}
+
+/// Endpoints with descriptors, and messages that wait at endpoint 2: many of endpoint 1, which no
+/// buffer takes, and then one of endpoint 0.
+fn behind_many() -> World {
+    let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
+    let node = || Node::of(&Hints::default(), settings, sys::FI_TRANSMIT | sys::FI_RECV);
+    let world = World::with(vec![node(), node(), node()]);
+    for _ in 0..1000 {
+        world.endpoint(1).inject(b"x", world.address(2)).unwrap();
+        world.queue(1).progress();
+    }
+    world.settle();
+    world.endpoint(0).inject(b"y", world.address(2)).unwrap();
+    world.settle();
+    world
+}
+
+/// Takes the messages of endpoint 1.
+fn take_many(world: World) {
+    for _ in 0..1000 {
+        world.endpoint(2).recv(Memory::new(1), 9).unwrap();
+        world.success(2, 9);
+    }
+    close(world);
+}
+
+#[test]
+fn no_thread_may_sleep_while_messages_are_looked_through_for_such_a_buffer() {
+    let world = behind_many();
+    post(&world, world.address(0), Memory::new(1), 1);
+    let (domain, queue) = (world.node(2).domain, world.queue(2));
+    let entry = within_limit("an entry", || {
+        assert_eq!(domain.trywait(&mut [queue.queue.cast()]), Err(sys::FI_EAGAIN));
+        queue.poll()
+    });
+    assert_eq!((entry.context, entry.failure), (1, 0));
+    take_many(world);
+}
+
+#[test]
+fn such_a_buffer_wakes_a_thread_that_sleeps_to_look_through_the_messages() {
+    let world = behind_many();
+    let (domain, queue) = (world.node(2).domain, world.queue(2));
+    within_limit("leave to sleep", || domain.trywait(&mut [queue.queue.cast()]).ok());
+    let descriptor = queue.descriptor().unwrap();
+    assert!(!is_readable(descriptor, 0), "nothing takes the messages");
+    post(&world, world.address(0), Memory::new(1), 1);
+    assert!(is_readable(descriptor, 0), "the buffer wakes nobody");
+    world.success(2, 1);
+    take_many(world);
 }
 
 /// A receive in the list that the provider is compared with.

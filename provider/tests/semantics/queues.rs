@@ -126,6 +126,34 @@ fn an_error_entry_holds_up_later_entries_until_it_is_read() {
 }
 
 #[test]
+fn a_success_does_not_overtake_an_error_entry_of_the_same_read() {
+    let world = World::new(2);
+    let (sender, to) = (world.endpoint(0), world.address(1));
+    let (receiver, queue) = (world.endpoint(1), world.queue(1));
+    // The first message connects the endpoints.
+    for (context, room) in [(1, 8), (2, 1), (3, 8)] {
+        receiver.trecv(Memory::new(room), 1, 0, context).unwrap();
+    }
+    sender.tinject(b"four", to, 1).unwrap();
+    world.success(1, 1);
+    world.settle();
+    for _ in 0..2 {
+        sender.tinject(b"four", to, 1).unwrap();
+        world.queue(0).progress();
+    }
+    let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 9];
+    let read = within_limit("an entry", || match queue.read(&mut entries) {
+        Err(sys::FI_EAGAIN) => None,
+        read => Some(read),
+    });
+    assert_eq!(read, Err(sys::FI_EAVAIL));
+    assert_eq!(queue.read_error(0).unwrap().context, 2);
+    assert_eq!(queue.read(&mut entries), Ok(1));
+    assert_eq!(entries[0].op_context as usize, 3);
+    world.close();
+}
+
+#[test]
 fn a_flood_of_operations_does_not_overrun_a_small_queue() {
     const COUNT: usize = 50_000;
     let settings = QueueSettings { size: 1, ..QueueSettings::default() };

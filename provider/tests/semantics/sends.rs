@@ -175,6 +175,20 @@ fn with_selective_completion_a_receive_has_an_entry_only_if_asked() {
             assert_eq!(room.bytes(), b"message!");
             room.write(&[0; 8]);
         }
+        // A look is always told, the receive of what was claimed only if asked.
+        for (flags, tells) in [(0, false), (sys::FI_COMPLETION, true)] {
+            for drops in [0, sys::FI_DISCARD] {
+                world.endpoint(0).tinject(b"message!", to, 1).unwrap();
+                world.settle();
+                receiver.trecvmsg(call, sys::FI_PEEK | sys::FI_CLAIM).unwrap();
+                world.success(1, 8);
+                receiver.trecvmsg(call, sys::FI_CLAIM | drops | flags).unwrap();
+                if tells {
+                    world.success(1, 8);
+                }
+                world.expect_silence();
+            }
+        }
         // A failure is always told.
         receiver.trecvmsg(call, 0).unwrap();
         world.endpoint(0).tinject(b"too long!", to, 1).unwrap();

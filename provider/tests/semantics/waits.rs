@@ -36,7 +36,7 @@ fn use_one_processor() {
 }
 
 /// Whether the descriptor becomes readable in this time.
-fn is_readable(descriptor: i32, timeout_ms: i32) -> bool {
+pub(crate) fn is_readable(descriptor: i32, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     // SAFETY: the call has one element.
     match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
@@ -185,8 +185,13 @@ fn a_blocking_read_is_woken_by_a_message() {
 
 /// A blocking read without a time limit. It fails if nothing but a signal at last ends it.
 fn woken(queue: Queue) -> Result<usize, i32> {
+    ends_unaided(queue, || queue.sread(-1).map(|entry| entry.context))
+}
+
+/// What a blocking read gives. It fails if nothing but a signal at last ends the read.
+fn ends_unaided<T: Send>(queue: Queue, read: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
-        let reader = scope.spawn(|| queue.sread(-1).map(|entry| entry.context));
+        let reader = scope.spawn(read);
         let began = Instant::now();
         let mut is_released = false;
         while !reader.is_finished() {
@@ -229,6 +234,15 @@ fn a_blocking_read_is_woken_by_a_signal() {
         });
         assert_eq!(world.queue(1).sread(-1), Err(sys::FI_EAGAIN));
     });
+    // It ends one read.
+    world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            world.endpoint(1).tinject(b"x", world.address(1), 1).unwrap();
+        });
+        assert_eq!(woken(world.queue(1)), Ok(7));
+    });
     world.close();
 }
 
@@ -254,14 +268,27 @@ fn a_blocking_read_waits_for_its_threshold() {
         });
         assert_eq!(world.queue(0).sread_several(&mut entries, 3, LONG_MS), Ok(3));
     });
-    // When the time is over, it gives what there is. More than fit are not waited for.
-    for (threshold, room, count) in [(3, 8, 1), (100, 1, 1)] {
+    let make_entry = || {
         endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
         endpoint.tinject(b"x", to, 1).unwrap();
-        let timeout = if room == 1 { LONG_MS } else { 20 };
-        let read = world.queue(0).sread_several(&mut entries[..room], threshold, timeout);
-        assert_eq!(read, Ok(count));
-    }
+    };
+    // When the time is over, it gives what there is.
+    make_entry();
+    let queue = world.queue(0);
+    assert_eq!(queue.sread_several(&mut entries, 3, 20), Ok(1));
+    // More than fit are not waited for.
+    make_entry();
+    let read_one = || queue.sread_several(&mut [sys::fi_cq_tagged_entry::zeroed()], 100, -1);
+    assert_eq!(ends_unaided(queue, read_one), Ok(1));
+    // A signal ends the wait, and an error entry: there may be no more entries than that.
+    make_entry();
+    queue.signal().unwrap();
+    assert_eq!(queue.sread_several(&mut entries, 3, -1), Ok(1));
+    endpoint.trecv(Memory::new(4), 1, 0, 3).unwrap();
+    endpoint.cancel(3).unwrap();
+    let read_three = || queue.sread_several(&mut [sys::fi_cq_tagged_entry::zeroed(); 3], 3, -1);
+    assert_eq!(ends_unaided(queue, read_three), Err(sys::FI_EAVAIL));
+    assert_eq!(queue.read_error(0).unwrap().context, 3);
     world.close();
 }
 
@@ -308,10 +335,10 @@ fn a_blocking_read_is_woken_by_a_receive_that_another_thread_posts() {
 }
 
 #[test]
-fn a_blocking_read_is_woken_while_another_queue_of_the_endpoint_is_read() {
+fn a_descriptor_wakes_while_another_queue_of_the_endpoint_is_read() {
     let world = world(sys::FI_WAIT_UNSPEC);
     let domain = world.node(0).domain;
-    let settings = QueueSettings { wait: sys::FI_WAIT_UNSPEC, ..QueueSettings::default() };
+    let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
     let (sends, receives) = (domain.queue(settings), domain.queue(settings));
     let endpoint = domain.endpoint();
     endpoint.bind_vector(world.node(0).vector).unwrap();
@@ -319,19 +346,34 @@ fn a_blocking_read_is_woken_while_another_queue_of_the_endpoint_is_read() {
     endpoint.bind_queue(receives, sys::FI_RECV).unwrap();
     endpoint.enable().unwrap();
     let to = world.node(1).vector.add(endpoint.name());
+    let send = || {
+        world.endpoint(1).tsend(Memory::of(b"x"), to, 1, 1).unwrap();
+        within_limit("the send's entry", || {
+            sends.progress();
+            world.queue(1).poll()
+        });
+    };
+    // The first message connects the endpoints, and is received.
+    send();
+    endpoint.trecv(Memory::new(4), 1, 0, 7).unwrap();
+    within_limit("the message", || receives.poll());
+    // It makes progress for the endpoint, and there is nothing yet: as a thread that was about to
+    // sleep as well.
+    let read_sends = || {
+        assert_eq!(domain.trywait(&mut [sends.queue.cast()]), Ok(0));
+        assert_eq!(sends.poll(), None);
+    };
     for _ in 0..3 {
         endpoint.trecv(Memory::new(4), 1, 0, 7).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(A_WHILE);
-                // It makes progress for the endpoint, and there is nothing yet.
-                assert_eq!(sends.poll(), None);
-                thread::sleep(A_WHILE);
-                world.endpoint(1).tsend(Memory::of(b"x"), to, 1, 1).unwrap();
-                within_limit("the send's entry", || world.queue(1).poll());
-            });
-            assert_eq!(woken(receives), Ok(7));
-        });
+        within_limit("leave to sleep", || domain.trywait(&mut [receives.queue.cast()]).ok());
+        read_sends();
+        let descriptor = receives.descriptor().unwrap();
+        assert!(!is_readable(descriptor, 0), "there is nothing to read");
+        world.endpoint(1).tsend(Memory::of(b"x"), to, 1, 1).unwrap();
+        world.queue(1).progress();
+        assert!(is_readable(descriptor, 0), "the message wakes nobody");
+        assert_eq!(within_limit("the message", || receives.poll()).context, 7);
+        within_limit("the send's entry", || world.queue(1).poll());
     }
     endpoint.close().unwrap();
     sends.close().unwrap();
