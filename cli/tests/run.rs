@@ -4,13 +4,18 @@
 mod agents;
 mod common;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use tagmatch_testkit::process::{Signal, send_signal};
+use tagmatch_testkit::scratch::Scratch;
 
 use agents::{HERE, Place, are_gone};
-use common::{children, command, eventually, guardian, lives, outliving, refused, tagperf, text};
+use common::{
+    children, command, eventually, guardian, kill, lives, outliving, refused, tagperf, text,
+};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
@@ -52,6 +57,43 @@ fn standard_input_is_of_rank_0() {
     let file = std::fs::File::open("/proc/self/comm").unwrap();
     let output = run.stdin(file).output().unwrap();
     assert_eq!(text(&output.stdout).lines().count(), 1);
+}
+
+#[test]
+fn no_other_rank_takes_from_the_input_of_rank_0() {
+    let scratch = Scratch::new("input");
+    // Rank 0 reads when rank 1 has read all that there is for it.
+    let script = "if [ $PMI_RANK = 1 ]; then wc -c > $0.new; mv $0.new $0; cat $0; \
+        else while [ ! -e $0 ]; do sleep 0.01; done; cat; fi";
+    let mut run = command("run -n 2 -- sh -c");
+    let run = run.arg(script).arg(scratch.path("read"));
+    let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(b"all of this\n").unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "0\nall of this\n");
+}
+
+#[test]
+fn a_second_request_to_end_kills_what_ignores_the_first() {
+    let mut launcher = command("run -n 2 -- sh -c");
+    let launcher = launcher.arg("trap '' TERM; exec sleep 600").stderr(Stdio::null());
+    let mut launcher = launcher.spawn().unwrap();
+    let ranks = ranks(launcher.id(), 2);
+    let is_sleep = |rank: &u32| {
+        std::fs::read_to_string(format!("/proc/{rank}/comm")).is_ok_and(|c| c == "sleep\n")
+    };
+    assert!(eventually(|| ranks.iter().all(is_sleep)));
+    send_signal(launcher.id(), Signal::TERM);
+    // Longer than the time in which signals are one request.
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(ranks.iter().all(|rank| lives(*rank)), "they ignore the first");
+    send_signal(launcher.id(), Signal::TERM);
+    let ended = eventually(|| launcher.try_wait().unwrap().is_some());
+    if !ended {
+        kill(launcher.id());
+    }
+    assert!(ended, "the second request ends nothing");
+    assert!(!ranks.iter().any(|rank| lives(*rank)));
 }
 
 /// The launcher's processes, when there are `count`.
@@ -110,7 +152,7 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
         assert!(matches!(code, Some(1 | 137)), "{is_front}: {code:?}");
         // The other machine's job ends in order, which a process of another session outlives.
         assert!(are_gone(&pids[..5]), "{is_front}");
-        common::kill(pids[5]);
+        kill(pids[5]);
     }
 }
 

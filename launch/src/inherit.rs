@@ -86,7 +86,12 @@ mod tests {
         let socket = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
         assert_ne!(socket.to_str(), Some(inherited(false).as_str()));
         assert_eq!(socket.to_str(), Some(inherited(true).as_str()));
+        // A launcher hands over descriptors that children would inherit, too.
+        // SAFETY: a system call whose arguments are plain numbers.
+        checked(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }).unwrap();
+        assert_eq!(socket.to_str(), Some(inherited(false).as_str()));
         let mut own = take(number).unwrap();
+        assert_ne!(socket.to_str(), Some(inherited(false).as_str()));
         drop(theirs);
         own.write_all(b"again").unwrap();
         drop(own);

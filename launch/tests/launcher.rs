@@ -30,6 +30,9 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
+    if role == "join" {
+        return println!("@{}", Job::join().unwrap_err());
+    }
     let mut job = Job::join().unwrap();
     if role == "find the dead" {
         return find_the_dead(job);
@@ -178,6 +181,15 @@ fn a_process_that_fails_ends_the_job() {
     assert_eq!(start("abort", 3, true), (Some((1, Failure::Aborted(7))), vec![1]));
 }
 
+/// Its exit is seen at any time before or after its request.
+#[test]
+fn the_last_request_of_a_process_counts_before_its_exit() {
+    let _one = alone();
+    for _ in 0..30 {
+        assert_eq!(start("abort", 2, true), (Some((1, Failure::Aborted(7))), vec![1]));
+    }
+}
+
 #[test]
 fn survivors_go_on_and_find_out() {
     let _one = alone();
@@ -212,6 +224,19 @@ fn a_process_that_does_not_speak_pmi_is_killed() {
     let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
     assert!(member.rank == 0 && failure.status() == 1, "{failure}");
     assert!(failure.to_string().contains("`GET /` is not a PMI-1 line"), "{failure}");
+}
+
+#[test]
+fn a_number_of_a_standard_stream_is_no_socket_of_a_launcher() {
+    let _one = alone();
+    for number in ["0", "1", "2", "-1", "x"] {
+        let mut command = process::Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "role", "--nocapture"]).env(ROLE, "join");
+        let output = command.env("PMI_FD", number).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wanted = format!("PMI_FD=`{number}`: expected the number of an open socket");
+        assert!(said.contains(&wanted), "{said}");
+    }
 }
 
 #[test]

@@ -7,10 +7,11 @@ use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, m
 use common::transport::{FAST, Slow, Slowness};
 use common::turn;
 use tagmatch::TagLayout;
-use tagmatch_comm::net::{Net, ProcessId};
+use tagmatch_comm::forward_net;
+use tagmatch_comm::net::{Directory, Net, ProcessId, ProcessName};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
 use tagmatch_comm::{Source, TagChoice, Uniformity};
-use tagmatch_comm_sim::{Sim, SimConfig};
+use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 use crate::common;
 
@@ -55,6 +56,57 @@ fn groups_with_a_process_in_common_make_no_intercommunicator() {
         let ran = sim.run((0..4).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
         let results: Vec<_> = ran.ends.into_iter().flat_map(Option::unwrap).collect();
         assert_eq!(results, vec![Err(Error::Overlap); 4]);
+    }
+}
+
+/// A transport on which the process 2 says that it is the process 3.
+struct Impostor {
+    net: SimNet,
+}
+
+impl Directory for Impostor {
+    forward_net!(net: processes, own, admit);
+
+    fn name(&self, process: ProcessId) -> Option<ProcessName> {
+        let is_lie = self.own() == ProcessId(2) && process == ProcessId(2);
+        self.net.name(if is_lie { ProcessId(3) } else { process })
+    }
+}
+
+impl Net for Impostor {
+    type Send = <SimNet as Net>::Send;
+    type Receive = <SimNet as Net>::Receive;
+    type Message = <SimNet as Net>::Message;
+
+    forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
+    forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
+    forward_net!(net: free_tag_bits, has_left, failure, progress, wait_policy);
+}
+
+/// A leader describes a group that it is not in itself: the other group would send to processes
+/// that know nothing of it.
+#[test]
+fn a_leader_that_describes_a_foreign_group_gets_no_intercommunicator() {
+    for seed in 0..10 {
+        let sim = Sim::new(SimConfig { processes: 4, seed, ..SimConfig::default() });
+        let program = |rank: u32| {
+            let runtime = Runtime::new(Impostor { net: sim.net(rank) }, Config::default()).unwrap();
+            async move {
+                let world = runtime.world();
+                let (ranks, remote) = match rank {
+                    0 | 1 => (&[0, 1][..], 2),
+                    2 => (&[2][..], 0),
+                    _ => return None,
+                };
+                let group = world.group().include(ranks).unwrap();
+                let part = world.create_group(&group, 7).await.unwrap();
+                let peer = (rank != 1).then_some(&world);
+                Some(part.create_inter(Uniformity::None, 0, peer, remote, 3).await.map(drop))
+            }
+        };
+        let ran = sim.run((0..4).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let results: Vec<_> = ran.ends.into_iter().flat_map(Option::unwrap).collect();
+        assert_eq!(results[..2], [Err(Error::Leader), Err(Error::Leader)]);
     }
 }
 

@@ -37,7 +37,9 @@ impl Outbox {
         let (frames, waiting) = sync_channel::<Option<Vec<u8>>>(FRAMES_MAX);
         let (running, ended) = sync_channel(0);
         let write = move || {
+            // Variables go in reverse order: whoever hears of the end can't send any more.
             let _running: SyncSender<()> = running;
+            let waiting = waiting;
             while let Ok(Some(frame)) = waiting.recv() {
                 // If the launcher has gone, the end of standard input comes soon.
                 if to.write_all(&frame).and_then(|()| to.flush()).is_err() {

@@ -65,6 +65,33 @@ fn a_session_of_hydra() {
     assert_eq!(heard[8], "cmd=finalize");
 }
 
+const ROLE: &str = "TAGMATCH_LAUNCH_TEST_PARENT";
+
+/// Tells what the environment's launcher would be asked for.
+#[test]
+fn role() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let answers = [INIT, MAXES, KVSNAME, "cmd=get_result rc=0 msg=success value=word\n"];
+    let (parent, heard) = with_answers(&answers, |socket| Pmi1::open(socket, 0, 1)?.parent());
+    println!("@{:?} {}", parent.unwrap(), heard.len());
+}
+
+#[test]
+fn only_a_spawned_process_asks_for_its_parent() {
+    for (spawned, told) in [("", "@None 3"), ("0", "@None 3"), ("1", "@Some(\"word\") 4")] {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "pmi1::tests::role", "--nocapture"]).env(ROLE, "1");
+        command.env_remove("PMI_SPAWNED");
+        if !spawned.is_empty() {
+            command.env("PMI_SPAWNED", spawned);
+        }
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(said.contains(told), "{spawned}: {said}");
+    }
+}
+
 #[test]
 fn a_process_that_connects_introduces_itself() {
     let answers = ["cmd=initack rc=0\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n"];
