@@ -125,7 +125,7 @@ fn what_ranks_have_started_ends_with_either_process_of_the_launcher() {
             let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
             assert!(pids.len() == 6 && pids.iter().all(|&pid| lives(pid)));
             let guardian = guardian(run.id());
-            common::kill(if killed == "front" { run.id() } else { guardian });
+            kill(if killed == "front" { run.id() } else { guardian });
             let code = run.wait().unwrap().code();
             assert_eq!(code, if killed == "front" { None } else { Some(137) });
             assert!(are_gone(&[&pids[..], &[guardian]].concat()), "{killed} {hosts}");
@@ -146,7 +146,7 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
         let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
         // The agent becomes the shell, and that the front of the helper.
         let front = children(guardian(run.id()))[0];
-        common::kill(if is_front { front } else { guardian(front) });
+        kill(if is_front { front } else { guardian(front) });
         // The launcher hears of the lost machine, or first that a rank there was killed.
         let code = run.wait().unwrap().code();
         assert!(matches!(code, Some(1 | 137)), "{is_front}: {code:?}");

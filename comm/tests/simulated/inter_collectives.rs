@@ -49,16 +49,16 @@ fn long_messages_go_by_their_own_algorithms() {
 #[test]
 fn operations_end_at_all_survivors() {
     deaths([1, 1], 4, 1, all_at_once);
-    deaths([2, 2], 2, 9, all_at_once);
-    deaths([3, 2], 2, 31, all_at_once);
+    deaths([2, 2], 2, 17, all_at_once);
+    deaths([3, 2], 2, 61, all_at_once);
 }
 
 #[test]
 fn a_shrink_has_one_result_at_all_survivors() {
-    deaths([1, 1], 6, 1, shrinks);
-    deaths([1, 2], 3, 1, shrinks);
-    deaths([2, 2], 2, 1, shrinks);
-    deaths([3, 2], 1, 2, shrinks);
+    deaths([1, 1], 4, 1, shrinks);
+    deaths([1, 2], 2, 1, shrinks);
+    deaths([2, 2], 2, 3, shrinks);
+    deaths([3, 2], 1, 3, shrinks);
 }
 
 /// The leader of the second group is down.

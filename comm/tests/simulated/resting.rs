@@ -7,7 +7,7 @@ use crate::common;
 
 #[test]
 fn messages_of_a_revoked_communicator_are_never_received_in_a_later_one() {
-    for (processes, seeds) in [(2, 6), (3, 6), (5, 1)] {
+    for (processes, seeds) in [(2, 6), (3, 3), (5, 1)] {
         resting::revoked(InTurn, processes, seeds);
     }
 }
@@ -22,6 +22,11 @@ fn messages_are_received_in_the_communicator_that_they_were_sent_in() {
 #[test]
 fn an_id_that_another_process_still_uses_is_taken() {
     resting::late(90);
+}
+
+#[test]
+fn an_id_in_which_a_receive_of_this_process_is_under_way_is_taken() {
+    resting::own(30);
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct Net {
     /// Whether each of the next sends, of any node, finds the way full although it isn't. Later
     /// ones don't.
     pub refuse: VecDeque<bool>,
+    /// Buffers that a node can expose at a time; `None`: as many as it likes.
+    pub exposures_max: Option<usize>,
     /// Exposed memory is said to be this long.
     pub exposed_length: Option<u64>,
     /// Reads do not end until this is taken back.
@@ -267,6 +269,11 @@ impl Device for Wire {
     }
 
     fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        if let Some(limit) =
+            self.net.borrow().exposures_max.filter(|max| self.exposures.len() >= *max)
+        {
+            return Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit }));
+        }
         self.next_exposure += 1;
         let id = self.next_exposure;
         let length = self.net.borrow().exposed_length.unwrap_or(buffer.len() as u64);

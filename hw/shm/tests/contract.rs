@@ -57,6 +57,7 @@ device_contract! { OnShm:
     every_exchange_wakes_a_sleeping_worker
     room_wakes_its_sender
     connections_messages_and_ends_wake_a_sleeping_worker
+    a_disconnect_is_told_to_a_sleeping_worker
     a_death_wakes_a_sleeping_worker
     a_peer_that_dies_before_it_answers_is_unreachable
     a_death_in_the_middle_of_a_stream_is_noticed

@@ -81,6 +81,7 @@ device_contract! { #[ignore = "needs an RDMA device: ci/test roce"] OnVerbs:
     every_exchange_wakes_a_sleeping_worker
     room_wakes_its_sender
     connections_messages_and_ends_wake_a_sleeping_worker
+    a_disconnect_is_told_to_a_sleeping_worker
     a_death_wakes_a_sleeping_worker
     a_death_in_the_middle_of_a_stream_is_noticed
     nothing_is_lost_when_a_process_drops_its_device_and_exits

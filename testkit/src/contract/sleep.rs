@@ -147,6 +147,23 @@ pub fn connections_messages_and_ends_wake_a_sleeping_worker<F: Fixture>() {
     other.join().unwrap();
 }
 
+/// What a worker itself does to a connection while a thread sleeps is told as well.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_disconnect_is_told_to_a_sleeping_worker<F: Fixture>() {
+    let (mut a, mut b) = (F::usual(), F::usual());
+    let (to_b, _) = connect(&mut a, &mut b);
+    fall_asleep(&mut a);
+    a.disconnect(to_b);
+    assert!(a.has_work() || sleep(&a, PATIENCE), "the worker was not woken");
+    a.disarm();
+    wait_for(&mut [&mut a], "the end", |_, event| match event {
+        Owned::Down(peer, _) if peer == to_b => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
 /// The process of a peer is killed while the worker sleeps.
 ///
 /// # Panics
