@@ -203,6 +203,8 @@ mod tests {
                             masks.push(pattern.mask());
                         }
                         let found = order.blocker(&asked, all.clone().into_iter());
+                        // One view more is of mask 0.
+                        prop_assert!(order.views.len() <= VIEWS_MAX + 1);
                         match (found, naive(&all, &asked)) {
                             (Some(found), false) => {
                                 let is_exact = masks.len() <= VIEWS_MAX

@@ -85,6 +85,15 @@ fn receives_that_are_not_worth_adding_stay_in_software() {
 }
 
 #[test]
+fn receives_as_long_as_the_bounds_are_added() {
+    let mut shadow = shadow();
+    for (id, length) in [(0, 1024), (1, 1 << 20)] {
+        shadow.post(id, &exact(u64::from(id)), length, true);
+        assert_eq!(drain(&mut shadow), [add(id, id, 0)]);
+    }
+}
+
+#[test]
 fn without_a_list_nothing_is_added() {
     let mut shadow = Shadow::new(&ShadowConfig { slots: 0, ..config() });
     assert_eq!(post(&mut shadow, 0, &any()), []);
@@ -251,6 +260,11 @@ fn with_other_devices_a_receive_must_name_a_source_of_the_list() {
     shadow.source_seen(Tag(0x21), false);
     shadow.source_seen(Tag(0x21), true);
     assert_eq!(post(&mut shadow, 2, &exact(0x22)), []);
+    // Where tags don't name their sender, no receive names a source.
+    let mut shadow = Shadow::new(&ShadowConfig { source_bits: TagMask(0), ..config() });
+    shadow.other_device();
+    shadow.source_seen(Tag(0x13), true);
+    assert_eq!(post(&mut shadow, 0, &exact(0x13)), []);
 }
 
 #[test]
@@ -261,10 +275,13 @@ fn a_freed_slot_goes_to_the_oldest_waiting_receive() {
         assert_eq!(post(&mut shadow, id, &exact(u64::from(id) + 1)), []);
         assert_eq!(shadow.why(id), Some(Why::ListFull));
     }
+    let counted = |shadow: &Shadow| (shadow.counters().waiting, shadow.counters().slots);
+    assert_eq!(counted(&shadow), (3, 1));
     shadow.matched(slot).unwrap();
     assert_eq!(drain(&mut shadow), []);
     shadow.landed(slot).unwrap();
     assert_eq!(drain(&mut shadow), [add(1, 0, 0)]);
+    assert_eq!(counted(&shadow), (2, 1));
 }
 
 #[test]
@@ -322,6 +339,7 @@ fn a_refused_receive_stays_in_software() {
     let op = shadow.next_op().unwrap();
     shadow.refused(op, Refusal::Broken);
     assert_eq!((shadow.next_op(), shadow.why(1)), (None, Some(Why::Off)));
+    assert_eq!(shadow.counters().refused, 2);
 }
 
 #[test]
