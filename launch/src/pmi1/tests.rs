@@ -70,7 +70,7 @@ const ROLE: &str = "TAGMATCH_LAUNCH_TEST_PARENT";
 /// Tells what the environment's launcher would be asked for.
 #[test]
 fn role() {
-    if std::env::var_os(ROLE).is_none() {
+    if env::var_os(ROLE).is_none() {
         return;
     }
     let answers = [INIT, MAXES, KVSNAME, "cmd=get_result rc=0 msg=success value=word\n"];
@@ -81,7 +81,7 @@ fn role() {
 #[test]
 fn only_a_spawned_process_asks_for_its_parent() {
     for (spawned, told) in [("", "@None 3"), ("0", "@None 3"), ("1", "@Some(\"word\") 4")] {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let mut command = std::process::Command::new(env::current_exe().unwrap());
         command.args(["--exact", "pmi1::tests::role", "--nocapture"]).env(ROLE, "1");
         command.env_remove("PMI_SPAWNED");
         if !spawned.is_empty() {
