@@ -1,10 +1,11 @@
-//! The credit of a message comes back, whatever becomes of the message.
+//! The credit of a message comes back, whatever becomes of the message, and so does the place from
+//! which it is read.
 
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{
-    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, SendMode,
+    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, SendMode, Started,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -184,4 +185,38 @@ fn copies_that_have_left_make_room_for_others() {
             assert!(n[0].requests().is_over(receive), "message {tag}");
         }
     }
+}
+
+#[test]
+fn a_send_waits_for_a_place_to_be_read_from_and_fails_where_there_is_none_at_all() {
+    let (net, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    net.borrow_mut().exposures_max = Some(1);
+    let send = |n: &mut Node, tag| match n.send(
+        to,
+        Tag(tag),
+        None,
+        Buffer::zeroed(9000),
+        SendMode::Standard,
+    ) {
+        Started::Pending(request) => request,
+        over => panic!("over at once: {over:?}"),
+    };
+    let sends = [1, 2].map(|tag| send(&mut n[0], tag));
+    settle(&mut n);
+    for (tag, send) in [1, 2].into_iter().zip(sends) {
+        assert!(!n[0].requests().is_over(send));
+        let receive = n[1].receive(&exact(tag), Buffer::zeroed(9000)).unwrap();
+        settle(&mut n);
+        assert!(n[1].requests_mut().take(receive).unwrap().result.is_ok());
+        assert!(n[0].requests_mut().take(send).unwrap().result.is_ok());
+    }
+    // A wait would have no end: nothing is read that would leave a place.
+    net.borrow_mut().exposures_max = Some(0);
+    let send = send(&mut n[0], 3);
+    settle(&mut n);
+    let end = n[0].requests_mut().take(send).expect("the send waits");
+    assert!(matches!(end.result, Err(Fault::NotExposed { peer }) if peer == to));
+    assert_eq!(end.buffer.len(), 9000);
 }

@@ -328,32 +328,6 @@ fn more_sends_than_operations_wait_their_turn() {
 }
 
 #[test]
-fn a_send_waits_for_a_place_to_be_read_from_and_fails_where_there_is_none_at_all() {
-    let (net, mut n) = nodes(2, &config());
-    let to = meet(&mut n, 0, 1);
-    settle(&mut n);
-    net.borrow_mut().exposures_max = Some(1);
-    let send =
-        |n: &mut Node, tag| pending(n.send(to, Tag(tag), None, payload(9000), SendMode::Standard));
-    let sends = [1, 2].map(|tag| send(&mut n[0], tag));
-    settle(&mut n);
-    for (tag, send) in [1, 2].into_iter().zip(sends) {
-        assert!(!n[0].requests().is_over(send));
-        let receive = n[1].receive(&exact(tag), Buffer::zeroed(9000)).unwrap();
-        settle(&mut n);
-        assert!(n[1].requests_mut().take(receive).unwrap().result.is_ok());
-        assert!(n[0].requests_mut().take(send).unwrap().result.is_ok());
-    }
-    // A wait would have no end: nothing is read that would leave a place.
-    net.borrow_mut().exposures_max = Some(0);
-    let send = send(&mut n[0], 3);
-    settle(&mut n);
-    let end = n[0].requests_mut().take(send).expect("the send waits");
-    assert!(matches!(end.result, Err(Fault::NotExposed { peer }) if peer == to));
-    assert_eq!(end.buffer.len(), 9000);
-}
-
-#[test]
 fn both_sides_flooding_each_other_come_through() {
     let (net, mut n) = nodes(2, &config());
     net.borrow_mut().capacity = 1;
