@@ -185,8 +185,15 @@ fn a_process_that_fails_ends_the_job() {
 #[test]
 fn the_last_request_of_a_process_counts_before_its_exit() {
     let _one = alone();
-    for _ in 0..30 {
-        assert_eq!(start("abort", 2, true), (Some((1, Failure::Aborted(7))), vec![1]));
+    // Many requests are still to be read when the process has exited.
+    let init = r"cmd=init pmi_version=1 pmi_subversion=1\n";
+    let gets = r"cmd=get kvsname=x key=y\n".repeat(300);
+    let script = format!(r"printf '{init}{gets}cmd=abort exitcode=7\n' >&$PMI_FD; exit 3");
+    for _ in 0..20 {
+        let command = ["sh", "-c", &script].map(OsString::from).into();
+        let launch = Launch { command, size: 1, label: false, keep_going: true };
+        let (_, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
+        assert_eq!(failure, Failure::Aborted(7));
     }
 }
 
