@@ -181,11 +181,10 @@ fn a_process_that_fails_ends_the_job() {
     assert_eq!(start("abort", 3, true), (Some((1, Failure::Aborted(7))), vec![1]));
 }
 
-/// Its exit is seen at any time before or after its request.
 #[test]
 fn the_last_request_of_a_process_counts_before_its_exit() {
     let _one = alone();
-    // Many requests are still to be read when the process has exited.
+    // The launcher still reads the many requests when the process has exited.
     let init = r"cmd=init pmi_version=1 pmi_subversion=1\n";
     let gets = r"cmd=get kvsname=x key=y\n".repeat(300);
     let script = format!(r"printf '{init}{gets}cmd=abort exitcode=7\n' >&$PMI_FD; exit 3");

@@ -210,35 +210,6 @@ pub(crate) fn late(seeds: u64) {
     }
 }
 
-/// A process has freed a communicator in which a receive of its own is under way. A later
-/// communicator with the same id would lose its message to that receive.
-pub(crate) fn own(seeds: u64) {
-    let program = |runtime: Sims| async move {
-        let world = runtime.world();
-        let _taken = leave(&runtime, 1);
-        let first = world.dup().await.unwrap();
-        let mut under_way = (world.rank() == 0).then(|| first.recv(1, TagChoice::Any, vec![0; 8]));
-        drop(first);
-        for _ in 0..5 {
-            assert!(world.dup().await.is_err(), "the id is in use");
-        }
-        if let Some(mut receive) = under_way.take() {
-            receive.cancel();
-            drop(receive.await);
-        }
-        let second = loop {
-            if let Ok(second) = world.dup().await {
-                break second;
-            }
-        };
-        second.send(1 - second.rank(), 1, vec![2]).await.unwrap();
-        any(&second, 2).await;
-    };
-    for seed in 0..seeds {
-        run(2, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
-    }
-}
-
 /// Receives the first message of any sender of an intercommunicator. It belongs to that
 /// intercommunicator.
 async fn any_of(inter: &InterComm<SimNet>, name: u8) {

@@ -183,12 +183,13 @@ fn a_blocking_read_is_woken_by_a_message() {
     }
 }
 
-/// A blocking read without a time limit. It fails if nothing but a signal at last ends it.
+/// A blocking read without a time limit; see [`ends_unaided`].
 fn woken(queue: Queue) -> Result<usize, i32> {
     ends_unaided(queue, || queue.sread(-1).map(|entry| entry.context))
 }
 
-/// What a blocking read gives. It fails if nothing but a signal at last ends the read.
+/// The result of a blocking read. The test fails if the read ends only by the signal that is sent
+/// after 20 seconds.
 fn ends_unaided<T: Send>(queue: Queue, read: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let reader = scope.spawn(read);

@@ -147,7 +147,8 @@ pub fn connections_messages_and_ends_wake_a_sleeping_worker<F: Fixture>() {
     other.join().unwrap();
 }
 
-/// What a worker itself does to a connection while a thread sleeps is told as well.
+/// One thread of a worker sleeps, and another one ends a connection: the end wakes the sleeper, or
+/// the device says that it has work.
 ///
 /// # Panics
 /// If the device breaks this promise.
