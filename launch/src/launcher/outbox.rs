@@ -37,8 +37,8 @@ impl Outbox {
         let (frames, waiting) = sync_channel::<Option<Vec<u8>>>(FRAMES_MAX);
         let (running, ended) = sync_channel(0);
         let write = move || {
-            // Local variables are dropped in reverse order. So `waiting` is gone when others hear of
-            // the end, and nobody can send any more.
+            // Local variables are dropped in reverse order. So `waiting` is gone when others hear
+            // of the end, and nobody can send any more.
             let _running: SyncSender<()> = running;
             let waiting = waiting;
             while let Ok(Some(frame)) = waiting.recv() {
