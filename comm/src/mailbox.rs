@@ -13,7 +13,7 @@
 //!    *over* to each caller in its queue; a line that closes sends it to its other end. So no
 //!    process waits for one that has given up, and a call that was given up leaves the queue.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +62,11 @@ struct MailboxState {
 }
 
 enum Mailbox {
-    Port { calls: VecDeque<(ProcessId, u64)> },
+    Port {
+        calls: VecDeque<(ProcessId, u64)>,
+        /// The processes whose calls have left the queue, since they have given up.
+        withdrawn: BTreeSet<ProcessId>,
+    },
     Line(MailboxLine),
 }
 
@@ -116,7 +120,7 @@ impl Mailboxes {
     }
 
     pub(crate) fn open_port(self: &Arc<Self>) -> Opened {
-        self.open(Mailbox::Port { calls: VecDeque::new() })
+        self.open(Mailbox::Port { calls: VecDeque::new(), withdrawn: BTreeSet::new() })
     }
 
     /// Opens a line to a port. The first message calls the port.
@@ -142,11 +146,15 @@ impl MailboxState {
     fn hear(&mut self, from: ProcessId, Letter { to, from: back, body }: Letter) {
         let MailboxState { open, outgoing, .. } = self;
         match (open.get_mut(&to), body) {
-            (Some(Mailbox::Port { calls }), Body::Call) if calls.len() < CALLS_MAX => {
+            (Some(Mailbox::Port { calls, .. }), Body::Call) if calls.len() < CALLS_MAX => {
                 calls.push_back((from, back));
             }
-            (Some(Mailbox::Port { calls }), Body::Over) => {
+            (Some(Mailbox::Port { calls, withdrawn }), Body::Over) => {
+                let before = calls.len();
                 calls.retain(|call| *call != (from, back));
+                if calls.len() < before {
+                    withdrawn.insert(from);
+                }
             }
             (Some(Mailbox::Line(line)), Body::Said(bytes)) if line.takes(from, back) => {
                 line.said.push_back(bytes);
@@ -201,10 +209,18 @@ impl Opened {
     pub(crate) fn answer(&self) -> Option<(ProcessId, Opened)> {
         let (process, line) =
             self.mailboxes.with(|state| match state.open.get_mut(&self.number) {
-                Some(Mailbox::Port { calls }) => calls.pop_front(),
+                Some(Mailbox::Port { calls, .. }) => calls.pop_front(),
                 _ => None,
             })?;
         Some((process, self.mailboxes.open_line(process, Other::Line(line))))
+    }
+
+    /// Of a port: takes the processes that have called and then given up.
+    pub(crate) fn take_withdrawn(&self) -> BTreeSet<ProcessId> {
+        self.mailboxes.with(|state| match state.open.get_mut(&self.number) {
+            Some(Mailbox::Port { withdrawn, .. }) => std::mem::take(withdrawn),
+            _ => BTreeSet::new(),
+        })
     }
 
     /// Of a line: sends a message, or calls and keeps it until the call is answered.
@@ -258,7 +274,7 @@ impl Drop for Opened {
         let over = |to| Letter { to, from: *number, body: Body::Over };
         let is_said = mailboxes.with(|MailboxState { open, outgoing, .. }| {
             match open.remove(number) {
-                Some(Mailbox::Port { calls }) => {
+                Some(Mailbox::Port { calls, .. }) => {
                     outgoing.extend(calls.into_iter().map(|(process, line)| (process, over(line))));
                 }
                 Some(Mailbox::Line(line)) if !line.is_over && line.was_used() => {
@@ -369,6 +385,7 @@ mod tests {
         deliver(&a, &b);
         drop(early);
         deliver(&a, &b);
+        assert_eq!((port.take_withdrawn(), port.take_withdrawn()), ([B].into(), [].into()));
         let (_, line) = port.answer().unwrap();
         assert!(port.answer().is_none());
         // A call that is given up while it is being accepted.

@@ -25,6 +25,12 @@ impl Accepting {
         if life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
+        // A caller whose settings differ may find that out first, and give up before its call is
+        // accepted.
+        let withdrawn = self.port.take_withdrawn();
+        if let Some(error) = withdrawn.into_iter().find_map(|process| io.ft.unequal(process)) {
+            return Some(Err(error));
+        }
         let Some((with, mailbox)) = self.port.answer() else {
             io.ft.expect();
             return None;

@@ -15,7 +15,8 @@
 //!    in its queue is answered so, too. The caller's result is an error.
 //! 3. The accepting side sends first, to the caller's line. If the caller has given up, its line is
 //!    closed, the answer is *over*, and the next call is accepted. A line that closes before its
-//!    call is answered removes the call from the port's queue.
+//!    call is answered removes the call from the port's queue. If the caller's settings differ, the
+//!    accepting side ends with that error all the same.
 //!
 //! How processes of two jobs identify each other:
 //!
