@@ -89,7 +89,7 @@ fn a_server_over_shared_memory_meets_any_number_of_clients() {
     // Small rings, since each client makes its own.
     let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
     let config = config(DeviceConfig::Shm(shm));
-    serve(&config, std::slice::from_ref(&config), 8000);
+    serve(&config, std::slice::from_ref(&config), 4400);
 }
 
 #[cfg(feature = "tcp")]
