@@ -441,7 +441,7 @@ pub trait Device {
         false
     }
 
-    /// Ends what [`Device::arm`] began, and makes the descriptor unreadable. Without this call,
-    /// senders would go on paying for waking a worker that is awake.
+    /// Ends what [`Device::arm`] began. The descriptor is unreadable once all events were polled.
+    /// Without this call, senders would go on paying for waking a worker that is awake.
     fn disarm(&mut self);
 }

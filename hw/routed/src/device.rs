@@ -76,11 +76,6 @@ impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
         Ok(Routed { local, networks, address, limits, polls: 0, sent_beyond: 0, sleep })
     }
 
-    /// The local device.
-    pub fn local(&self) -> &L {
-        &self.local
-    }
-
     /// The local device. Its events must be polled through this device.
     pub fn local_mut(&mut self) -> &mut L {
         &mut self.local

@@ -46,9 +46,11 @@ device_contract! { Between:
     workers_that_connect_at_once_get_one_connection
     workers_on_two_threads_may_connect_at_once
     both_sides_see_a_disconnect_and_it_is_final
+    a_closed_worker_refuses_connections
     addresses_of_other_devices_are_refused
     connections_that_end_leave_no_descriptors
     the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none
+    peers_read_memory_that_a_worker_allocates
     reads_of_every_size_arrive
     a_bad_span_fails_its_read_and_no_other
     a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
@@ -56,6 +58,7 @@ device_contract! { Between:
     buffers_of_reads_come_back_at_the_end
     withdrawn_buffers_are_returned_once
     a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
     room_wakes_its_sender
@@ -94,6 +97,8 @@ mod within {
     }
 
     device_contract! { Within:
+        every_size_arrives_with_and_without_immediate
+        peers_read_memory_that_a_worker_allocates
         a_full_way_refuses_messages_and_keeps_their_order
         messages_go_both_ways_at_once
         workers_on_two_threads_may_connect_at_once
@@ -102,6 +107,7 @@ mod within {
         reads_and_messages_go_on_side_by_side
         buffers_of_reads_come_back_at_the_end
         withdrawn_buffers_are_returned_once
+        a_message_that_was_taken_wakes_no_worker
         every_exchange_wakes_a_sleeping_worker
         room_wakes_its_sender
         a_disconnect_is_told_to_a_sleeping_worker

@@ -82,6 +82,9 @@ fn messages_of_each_sender_arrive_in_order_over_both_routes() {
             }
         }
     }
+    // To each of the two workers of the other machine.
+    let beyond = workers.iter().map(|worker| worker.sent_beyond());
+    assert_eq!(beyond.collect::<Vec<_>>(), [2 * MESSAGES as u64; 4]);
 }
 
 #[test]

@@ -43,10 +43,12 @@ device_contract! { OnTcp:
     workers_on_two_threads_may_connect_at_once
     forty_workers_exchange_messages
     both_sides_see_a_disconnect_and_it_is_final
+    a_closed_worker_refuses_connections
     addresses_of_other_devices_are_refused
     a_connection_to_a_busy_listener_is_tried_again
     connections_that_end_leave_no_descriptors
     the_number_of_a_forgotten_peer_is_given_again_and_the_old_one_is_none
+    peers_read_memory_that_a_worker_allocates
     reads_of_every_size_arrive
     a_bad_span_fails_its_read_and_no_other
     a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
@@ -54,6 +56,7 @@ device_contract! { OnTcp:
     buffers_of_reads_come_back_at_the_end
     withdrawn_buffers_are_returned_once
     a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
     room_wakes_its_sender

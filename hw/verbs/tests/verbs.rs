@@ -70,13 +70,16 @@ device_contract! { #[ignore = "needs an RDMA device: ci/test roce"] OnVerbs:
     workers_that_connect_at_once_get_one_connection
     workers_on_two_threads_may_connect_at_once
     both_sides_see_a_disconnect_and_it_is_final
+    a_closed_worker_refuses_connections
     addresses_of_other_devices_are_refused
     connections_that_end_leave_no_descriptors
+    peers_read_memory_that_a_worker_allocates
     reads_of_every_size_arrive
     reads_and_messages_go_on_side_by_side
     buffers_of_reads_come_back_at_the_end
     withdrawn_buffers_are_returned_once
     a_read_from_a_peer_that_is_not_up_is_refused
+    a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
     room_wakes_its_sender

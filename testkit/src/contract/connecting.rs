@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, DownReason, Flush, PeerId, ReadMode, Refused,
 };
@@ -187,6 +188,26 @@ pub fn addresses_of_other_devices_are_refused<F: Fixture>() {
     let mut a = F::usual();
     let other = Address::from_bytes(b"ucx:whatever").unwrap();
     assert!(matches!(a.connect(&other), Err(DeviceError::BadAddress { .. })));
+}
+
+/// A closed worker refuses further connections, and keeps those that it has.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_closed_worker_refuses_connections<F: Fixture>() {
+    let (mut a, mut b, mut late) = (F::usual(), F::usual(), F::usual());
+    let (to_b, from_a) = connect(&mut a, &mut b);
+    a.close();
+    let to_a = late.connect(&a.address()).unwrap();
+    wait_for(&mut [&mut a, &mut late], "the refusal", |index, event| match (index, event) {
+        (1, Owned::Down(peer, DownReason::Unreachable { errno })) => {
+            assert_eq!((peer, errno), (to_a, Errno::CONNREFUSED.raw_os_error()));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    send(&mut a, to_b, message(b"still here"), || panic!("full"));
+    expect_message(&mut [&mut a, &mut b], from_a, None, b"still here");
 }
 
 /// A hundred workers connect to one that does not poll meanwhile.

@@ -10,6 +10,32 @@ use tagmatch_device::{
 use super::Fixture;
 use crate::device::{Owned, READER, connect, message, pattern, poll, send, wait_for};
 
+/// Memory that a worker allocates has the length that was asked for, and peers read it.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn peers_read_memory_that_a_worker_allocates<F: Fixture>() {
+    let (mut a, mut b) = (F::usual(), F::usual());
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    for length in [0, 1, 5000, 1 << 20] {
+        let read = |owner: &mut F::Device, buffer, reader: &mut F::Device, peer| {
+            let exposure = owner.expose(READER, buffer).unwrap();
+            let into = reader.allocate(length).unwrap();
+            let request = ReadRequest { peer, remote: exposure.span, into, token: 7 };
+            reader.read(request).unwrap();
+            let into = wait_for(&mut [owner, reader], "the read", |_, event| match event {
+                Owned::ReadDone(7, into, Ok(())) => Some(into),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(owner.withdraw(READER, exposure.id).unwrap().len(), length);
+            into
+        };
+        let there = read(&mut a, Buffer::from(pattern(length, length)), &mut b, to_a);
+        let back = read(&mut b, there, &mut a, to_b);
+        assert!(back[..] == pattern(length, length));
+    }
+}
+
 /// Two devices that are connected, and the number of the second one on the first, and of the first
 /// one on the second.
 fn pair<F: Fixture>() -> (F::Device, F::Device, PeerId, PeerId) {

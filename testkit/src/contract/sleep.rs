@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{Buffer, Device, DownReason, Flush, Outgoing, PeerId, ReadRequest, Refused};
 
-use super::Fixture;
+use super::{Fixture, expect_message};
 use crate::device::{
     Other, Owned, PATIENCE, READER, connect, fall_asleep, message, pattern, poll, role, say, send,
     sleep, sleep_for_event, wait_for,
@@ -31,6 +31,25 @@ pub fn a_message_to_oneself_wakes_a_sleeping_worker<F: Fixture>() {
     }
     a.send(PeerId::ONESELF, message(b"before")).unwrap();
     assert!(!a.arm(&[]), "a worker that has a message fell asleep");
+}
+
+/// A worker that sleeps has nothing to do that was begun meanwhile, and a message wakes it. Once it
+/// was disarmed and has taken the message, its descriptor is not readable.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_message_that_was_taken_wakes_no_worker<F: Fixture>() {
+    let (mut a, mut b) = (F::usual(), F::usual());
+    let (to_b, from_a) = connect(&mut a, &mut b);
+    for _ in 0..2 {
+        fall_asleep(&mut b);
+        assert!(!b.has_work() && !sleep(&b, Duration::from_millis(20)), "there is no message");
+        send(&mut a, to_b, message(b"wake up"), || panic!("full"));
+        assert!(a.poll().is_none() && sleep(&b, PATIENCE), "the message does not wake the worker");
+        b.disarm();
+        expect_message(&mut [&mut a, &mut b], from_a, None, b"wake up");
+        assert!(!sleep(&b, Duration::from_millis(20)), "the descriptor is readable");
+    }
 }
 
 /// Two workers sleep for each message, and one of them for a read.
