@@ -115,3 +115,150 @@ fn note(routes: &mut Vec<u8>, peer: PeerId, place: usize) -> bool {
     *route = u8::try_from(place + 1).unwrap_or(0);
     is_new
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tagmatch_device::{
+        Address, Buffer, Device, DeviceError, DownReason, Exposure, ExposureId, Flush, Limits,
+        Outgoing, PeerNumbers, ReadError, ReadMode, ReadRequest, Refused,
+    };
+
+    use super::*;
+
+    /// A network that has these events, and counts how often it was polled.
+    struct Scripted {
+        network: Network,
+        events: VecDeque<Event<'static>>,
+        polls: u32,
+    }
+
+    impl Device for Scripted {
+        fn poll(&mut self) -> Option<Event<'_>> {
+            self.polls += 1;
+            self.events.pop_front()
+        }
+
+        fn limits(&self) -> Limits {
+            unreachable!()
+        }
+
+        fn address(&self) -> Address {
+            unreachable!()
+        }
+
+        fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
+            unreachable!()
+        }
+
+        fn peer_address(&self, _: PeerId) -> Option<Address> {
+            unreachable!()
+        }
+
+        fn read_mode(&self, _: PeerId) -> ReadMode {
+            unreachable!()
+        }
+
+        fn send(&mut self, _: PeerId, _: Outgoing<'_>) -> Result<(), Refused> {
+            unreachable!()
+        }
+
+        fn expose(&mut self, _: PeerId, _: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+            unreachable!()
+        }
+
+        fn withdraw(&mut self, _: PeerId, _: ExposureId) -> Option<Buffer> {
+            unreachable!()
+        }
+
+        fn read(&mut self, _: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+            unreachable!()
+        }
+
+        fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+            unreachable!()
+        }
+
+        fn disconnect(&mut self, _: PeerId) {}
+
+        fn close(&mut self) {}
+
+        fn arm(&mut self, _: &[PeerId]) -> bool {
+            true
+        }
+
+        fn disarm(&mut self) {}
+    }
+
+    impl Join for Scripted {
+        fn network(&self) -> Network {
+            self.network
+        }
+
+        fn section(&self, _: usize) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn join(&mut self, _: Address, _: &PeerNumbers) {}
+    }
+
+    fn networks(events: [Vec<Event<'static>>; 3]) -> Networks<Scripted> {
+        let all = [Network::Verbs, Network::Tcp, Network::Shm].into_iter().zip(events);
+        let scripted =
+            all.map(|(network, events)| Scripted { network, events: events.into(), polls: 0 });
+        Networks::new(scripted.map(Box::new).collect())
+    }
+
+    fn connected(networks: &mut Networks<Scripted>, network: Network, peer: u32) {
+        networks.connect(network, (), |_| Ok(PeerId(peer))).unwrap();
+    }
+
+    fn down(peer: u32) -> Event<'static> {
+        Event::PeerDown { peer: PeerId(peer), reason: DownReason::Left }
+    }
+
+    #[test]
+    fn busy_networks_take_turns() {
+        let failed = |token| Event::ReadDone {
+            token,
+            into: Buffer::zeroed(0),
+            result: Err(ReadError::PeerDown),
+        };
+        let events = |network: u64| (0..4).map(|at| failed(10 * network + at)).collect();
+        let mut networks = networks([events(0), events(1), events(2)]);
+        connected(&mut networks, Network::Tcp, 1);
+        let mut came = Vec::new();
+        while let Some(Event::ReadDone { token, .. }) = networks.poll() {
+            came.push(token);
+        }
+        assert_eq!(came, [10, 20, 0, 11, 21, 1, 12, 22, 2, 13, 23, 3]);
+    }
+
+    #[test]
+    fn networks_are_polled_each_time_while_they_have_a_peer() {
+        let mut networks = networks([vec![down(2)], vec![down(1)], vec![]]);
+        let polls = |networks: &mut Networks<Scripted>, count: u32| {
+            let before = networks.members[2].polls;
+            let found = (0..count).filter(|_| networks.poll().is_some()).count();
+            (found, networks.members[2].polls - before)
+        };
+        connected(&mut networks, Network::Verbs, 2);
+        connected(&mut networks, Network::Tcp, 1);
+        connected(&mut networks, Network::Verbs, 2);
+        assert_eq!(polls(&mut networks, 3), (2, 1));
+        assert_eq!(polls(&mut networks, 2 * POLLS_WITHOUT_PEER), (0, 2));
+        // A forgotten peer's successor is another peer.
+        networks.forget(PeerId(1));
+        assert!(networks.of(PeerId(1)).is_none());
+        connected(&mut networks, Network::Verbs, 1);
+        assert_eq!(networks.of(PeerId(1)).unwrap().network, Network::Verbs);
+        assert_eq!(polls(&mut networks, 100), (0, 100));
+        let limits = Limits { message_max: 100, fragmented_max: 0 };
+        let up = Event::PeerUp { peer: PeerId(7), limits };
+        // Peer 9 was never connected.
+        networks.members[0].events.extend([up, down(9), down(1)]);
+        assert_eq!(polls(&mut networks, 100).0, 3);
+        assert_eq!(polls(&mut networks, 100), (0, 100), "the one that has connected is left");
+    }
+}
