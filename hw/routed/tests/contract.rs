@@ -61,6 +61,7 @@ device_contract! { Between:
     a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
+    the_end_of_a_flush_wakes_a_sleeping_worker
     room_wakes_its_sender
     connections_messages_and_ends_wake_a_sleeping_worker
     a_disconnect_is_told_to_a_sleeping_worker

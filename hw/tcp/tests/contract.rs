@@ -26,12 +26,18 @@ impl Fixture for OnTcp {
     const READ_MODE: ReadMode = ReadMode::Copied;
 
     fn usual() -> Tcp {
-        tcp(config())
+        tcp(without_looks())
     }
 
     fn narrow(message_max: u32) -> Tcp {
-        tcp(TcpConfig { outbox_bytes: 4096, message_max, ..config() })
+        tcp(TcpConfig { outbox_bytes: 4096, message_max, ..without_looks() })
     }
+}
+
+/// A worker that sleeps looks at its connections an eighth of this time after a message. No test may
+/// end by that look.
+fn without_looks() -> TcpConfig {
+    TcpConfig { acknowledge_timeout: Duration::from_secs(3600), ..config() }
 }
 
 device_contract! { OnTcp:
@@ -59,6 +65,7 @@ device_contract! { OnTcp:
     a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
+    the_end_of_a_flush_wakes_a_sleeping_worker
     room_wakes_its_sender
     connections_messages_and_ends_wake_a_sleeping_worker
     a_disconnect_is_told_to_a_sleeping_worker

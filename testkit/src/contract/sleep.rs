@@ -94,6 +94,37 @@ pub fn every_exchange_wakes_a_sleeping_worker<F: Fixture>() {
     drop(other.join().unwrap());
 }
 
+/// A worker that sleeps learns that the messages it flushes have left.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn the_end_of_a_flush_wakes_a_sleeping_worker<F: Fixture>() {
+    const ROUNDS: usize = 10;
+    let (mut a, mut b) = (F::usual(), F::usual());
+    let (to_b, _) = connect(&mut a, &mut b);
+    let other = thread::spawn(move || {
+        for round in 0..ROUNDS {
+            match sleep_for_event(&mut b) {
+                Owned::Message(_, _, got) => assert!(got == pattern(round, 3000)),
+                other => panic!("{other:?}"),
+            }
+        }
+        b
+    });
+    for round in 0..ROUNDS {
+        send(&mut a, to_b, message(&pattern(round, 3000)), || ());
+        let mut mark = None;
+        while a.flush(to_b, &mut mark) != Flush::Done {
+            if a.arm(&[]) {
+                assert!(a.has_work() || sleep(&a, PATIENCE), "nothing ends the sleep");
+                a.disarm();
+            }
+            assert!(a.poll().is_none());
+        }
+    }
+    drop(other.join().unwrap());
+}
+
 /// A sender that has no room sleeps until there is some. What it has sent goes out while it sleeps.
 ///
 /// # Panics
