@@ -6,9 +6,9 @@ use std::rc::Rc;
 use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};
 use common::transport::{FAST, Slow, Slowness};
 use common::turn;
-use tagmatch::TagLayout;
+use tagmatch::{Tag, TagLayout};
 use tagmatch_comm::forward_net;
-use tagmatch_comm::net::{Directory, Net, ProcessId, ProcessName};
+use tagmatch_comm::net::{Directory, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
 use tagmatch_comm::{Source, TagChoice, Uniformity};
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
@@ -59,16 +59,26 @@ fn groups_with_a_process_in_common_make_no_intercommunicator() {
     }
 }
 
-/// A transport on which the process 2 says that it is the process 3.
+/// How the process 2 lies.
+#[derive(Clone, Copy, PartialEq)]
+enum Lie {
+    /// It says that it is the process 3.
+    Name,
+    /// It says that its group comes first, or doesn't, as the other group says of itself.
+    Side,
+}
+
+/// A transport on which the process 2 lies.
 struct Impostor {
     net: SimNet,
+    lie: Lie,
 }
 
 impl Directory for Impostor {
     forward_net!(net: processes, own, admit);
 
     fn name(&self, process: ProcessId) -> Option<ProcessName> {
-        let is_lie = self.own() == ProcessId(2) && process == ProcessId(2);
+        let is_lie = self.lie == Lie::Name && self.own() == ProcessId(2) && process == ProcessId(2);
         self.net.name(if is_lie { ProcessId(3) } else { process })
     }
 }
@@ -78,19 +88,30 @@ impl Net for Impostor {
     type Receive = <SimNet as Net>::Receive;
     type Message = <SimNet as Net>::Message;
 
-    forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
+    forward_net!(net: send, test_send, receive, receive_by_tag, test_receive, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
     forward_net!(net: free_tag_bits, has_left, failure, progress, wait_policy);
+
+    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
+        // The head of a description has seven words, and the sixth one is the side.
+        let is_head = self.own() == ProcessId(2) && to == ProcessId(0) && data.len() == 7 * 4;
+        let mut bytes = data.to_vec();
+        if self.lie == Lie::Side && is_head {
+            bytes[5 * 4] ^= 1;
+        }
+        self.net.inject(to, tag, &bytes)
+    }
 }
 
-/// A leader describes a group that it is not in itself: the other group would send to processes
-/// that know nothing of it.
+/// A leader describes a group that it is not in itself, so that the other group would send to
+/// processes that know nothing of it; or it claims the side of the other group.
 #[test]
-fn a_leader_that_describes_a_foreign_group_gets_no_intercommunicator() {
-    for seed in 0..10 {
+fn a_leader_that_describes_a_foreign_group_or_side_gets_no_intercommunicator() {
+    for (seed, lie) in (0..10).flat_map(|seed| [(seed, Lie::Name), (seed, Lie::Side)]) {
         let sim = Sim::new(SimConfig { processes: 4, seed, ..SimConfig::default() });
         let program = |rank: u32| {
-            let runtime = Runtime::new(Impostor { net: sim.net(rank) }, Config::default()).unwrap();
+            let runtime =
+                Runtime::new(Impostor { net: sim.net(rank), lie }, Config::default()).unwrap();
             async move {
                 let world = runtime.world();
                 let (ranks, remote) = match rank {
