@@ -367,9 +367,11 @@ mod tests {
         let credit = Control::Credit { messages: 5, bytes: 1 << 33 };
         let app_ctx = AppCtx::new(9, 9);
         let abort = Control::Abort { app_ctx, errno: 14 };
-        let companion = Control::Companion { app_ctx, immediate: Some(7), has_length: true };
+        let companions = [None, Some(0), Some(7)].into_iter().flat_map(|immediate| {
+            [false, true].map(|has_length| Control::Companion { app_ctx, immediate, has_length })
+        });
         let length = Control::Length { app_ctx, length: 1 << 40 };
-        for control in [credit, abort, companion, length] {
+        for control in [credit, abort, length].into_iter().chain(companions) {
             assert_eq!(parse(&control.emit()), Ok(WireMessage::Control(control)));
         }
     }
