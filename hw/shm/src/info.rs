@@ -218,6 +218,12 @@ mod tests {
     };
 
     #[test]
+    fn pidfd_is_available_where_the_system_call_is() {
+        let finding = probe_pidfd();
+        assert_eq!(finding.is_available, process::open(Pid::own()).is_ok(), "{finding:?}");
+    }
+
+    #[test]
     fn each_missing_feature_has_a_reason_and_a_command() {
         let yama = |scope| Surroundings { yama_scope: Some(scope), ..GOOD };
         assert!(judge_reads(GOOD).is_available);

@@ -167,6 +167,13 @@ mod tests {
     }
 
     #[test]
+    fn ten_bits_tell_namespaces_apart_that_differ_in_twenty() {
+        assert_eq!(process_of(Pid(77), 0x303), 77 | 0x303 << 22);
+        assert_eq!(process_of(Pid(77), 1 << 10), 77 | 1 << 22);
+        assert_eq!(process_of(Pid(77), 1 << 10 | 1), 77);
+    }
+
+    #[test]
     fn users_with_one_number_in_two_containers_are_two() {
         let whole = "         0          0 4294967295\n";
         assert_eq!(user_outside(0, whole), Some(0));
