@@ -79,7 +79,6 @@ device_contract! { #[ignore = "needs an RDMA device: ci/test roce"] OnVerbs:
     buffers_of_reads_come_back_at_the_end
     withdrawn_buffers_are_returned_once
     a_read_from_a_peer_that_is_not_up_is_refused
-    a_message_that_was_taken_wakes_no_worker
     a_message_to_oneself_wakes_a_sleeping_worker
     every_exchange_wakes_a_sleeping_worker
     the_end_of_a_flush_wakes_a_sleeping_worker

@@ -112,7 +112,10 @@ pub fn the_end_of_a_flush_wakes_a_sleeping_worker<F: Fixture>() {
         b
     });
     for round in 0..ROUNDS {
-        send(&mut a, to_b, message(&pattern(round, 3000)), || ());
+        let start = Instant::now();
+        while a.send(to_b, message(&pattern(round, 3000))) == Err(Refused::Full) {
+            assert!(a.poll().is_none() && start.elapsed() < PATIENCE);
+        }
         let mut mark = None;
         while a.flush(to_b, &mut mark) != Flush::Done {
             if a.arm(&[]) {
