@@ -34,8 +34,8 @@ impl Fixture for OnTcp {
     }
 }
 
-/// A worker that sleeps looks at its connections an eighth of this time after a message. No test may
-/// end by that look.
+/// A worker that sleeps looks at its connections an eighth of this time after a message. No test
+/// may end by that look.
 fn without_looks() -> TcpConfig {
     TcpConfig { acknowledge_timeout: Duration::from_secs(3600), ..config() }
 }

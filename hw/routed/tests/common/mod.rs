@@ -125,8 +125,8 @@ fn tcp_config() -> TcpConfig {
     let secret = Secret::from_bytes(&[7; 16]).ok();
     let listen = vec![Ipv4Addr::LOCALHOST.into()];
     let connect_timeout = Duration::from_secs(2);
-    // A worker that sleeps looks at its connections an eighth of this time after a message. No test
-    // may end by that look.
+    // A worker that sleeps looks at its connections an eighth of this time after a message. No
+    // test may end by that look.
     let acknowledge_timeout = Duration::from_secs(3600);
     TcpConfig { secret, listen, connect_timeout, acknowledge_timeout, ..TcpConfig::default() }
 }
