@@ -64,7 +64,8 @@ struct MailboxState {
 enum Mailbox {
     Port {
         calls: VecDeque<(ProcessId, u64)>,
-        /// The processes whose calls have left the queue, since they have given up.
+        /// The processes whose calls have left the queue, since they have given up: at most as many
+        /// as this process knows. The accepting side looks at their settings.
         withdrawn: BTreeSet<ProcessId>,
     },
     Line(MailboxLine),
