@@ -2,13 +2,18 @@
 
 mod common;
 
-use std::net::TcpStream;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::Device;
 use tagmatch_tcp::TcpConfig;
 
-use common::{config, connect, exchange, fall_asleep, message, place, poll, send, sleep, tcp};
+use common::raw::invented;
+use common::{
+    PATIENCE, config, connect, exchange, fall_asleep, message, moved, place, poll, send, sleep, tcp,
+};
 
 #[test]
 fn an_idle_worker_is_not_woken() {
@@ -44,10 +49,33 @@ fn a_silent_stranger_does_not_keep_a_worker_awake() {
         }
     }
     assert!((1..10).contains(&wakes), "{wakes}");
-    stranger.set_read_timeout(Some(common::PATIENCE)).unwrap();
-    let end = std::io::Read::read(&mut &stranger, &mut [0]);
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    let end = Read::read(&mut &stranger, &mut [0]);
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}: its time is over");
     let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     send(&mut a, to_b, message(b"x"), || {});
+}
+
+/// Nobody takes the connections of a listener, so that the worker's is made late, as on a slow
+/// network. The worker sleeps meanwhile, with nothing else to do for an hour.
+#[test]
+fn a_sleeper_goes_on_once_its_connection_is_made() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // SAFETY: `listener` owns the socket, and the call takes no pointer.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let here = listener.local_addr().unwrap();
+    let first = TcpStream::connect(here).unwrap();
+    let mut a = tcp(TcpConfig { connect_timeout: Duration::from_secs(3600), ..config() });
+    a.connect(&moved(&invented(9), here)).unwrap();
+    fall_asleep(&mut a);
+    assert!(!sleep(&a, Duration::from_millis(300)), "the connection was made too early");
+    drop(first);
+    drop(listener.accept().unwrap());
+    let (mut caller, _) = listener.accept().unwrap();
+    assert!(sleep(&a, PATIENCE), "the connection is made");
+    a.disarm();
+    assert!(poll(&mut a).is_none());
+    caller.set_read_timeout(Some(PATIENCE)).unwrap();
+    caller.read_exact(&mut [0; 8]).unwrap();
 }
