@@ -16,6 +16,10 @@ pub enum Fault {
     /// record of the entry.
     #[error("{0:?} was matched before its unsignalled delete")]
     DeleteLost(Handle),
+    /// An add names the slot of an entry that is in the list: see
+    /// [`Nic::post_at`](crate::Nic::post_at).
+    #[error("{0:?} was in the list when an entry was added in its slot")]
+    SlotTaken(Handle),
     /// A tag with bits outside of its mask, so that the entry never matches.
     #[error("{0:?} never matches: its tag has bits outside of its mask")]
     TagOutsideMask(Handle),

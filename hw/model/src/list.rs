@@ -102,6 +102,12 @@ impl List {
         self.entries.push(ModelEntry { is_active, ..entry });
     }
 
+    /// Removes the entry with this slot, if there is one.
+    pub(crate) fn take_slot(&mut self, slot: usize) -> Option<Handle> {
+        let at = self.entries.iter().position(|entry| entry.handle.slot() == slot)?;
+        Some(self.remove_at(at).handle)
+    }
+
     /// Removes an entry; `false` if it is no longer in the list.
     pub(crate) fn remove(&mut self, handle: Handle) -> bool {
         let at = self.entries.iter().position(|entry| entry.handle == handle);

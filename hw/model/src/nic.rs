@@ -44,6 +44,8 @@ pub struct Nic {
     pub(crate) faults: Faults,
     /// See [`Nic::set_manual`].
     pub(crate) is_manual: bool,
+    /// The driver is elsewhere: see [`Nic::post_at`].
+    is_driven_outside: bool,
 }
 
 impl Nic {
@@ -70,6 +72,7 @@ impl Nic {
             in_error: BTreeSet::new(),
             faults: Faults::default(),
             is_manual: false,
+            is_driven_outside: false,
             knobs,
         })
     }
@@ -113,6 +116,32 @@ impl Nic {
         self.commands.push(operation, handle, due);
         self.settle();
         Ok(handle)
+    }
+
+    /// Posts an operation of a driver outside of this NIC, which chooses the slots of entries and
+    /// knows when they are free, as libmlx5 does. `handle` names the entry that the operation adds
+    /// or deletes; the caller gives each add a handle of its own. A NIC that was given one such
+    /// operation must be given no other ones by [`Nic::post`].
+    ///
+    /// An add takes the slot of an entry that is still in the list: that entry is gone, and the
+    /// mistake is a [`Fault`].
+    pub fn post_at(&mut self, operation: Operation, handle: Option<Handle>) {
+        self.is_driven_outside = true;
+        if let (OperationKind::Add { tag, mask, .. }, Some(handle)) = (operation.kind, handle)
+            && tag & !mask != 0
+        {
+            self.faults.record(Fault::TagOutsideMask(handle));
+        }
+        self.check_count(operation.unexpected_count);
+        let due = self.due_after(self.knobs.operation);
+        self.commands.push(operation, handle, due);
+        self.settle();
+    }
+
+    /// The NIC's count of unexpected messages, modulo 2^16 (`hw_phase_cnt`), and the last count that
+    /// software sent (`sw_phase_cnt`).
+    pub fn counts(&self) -> (u16, u16) {
+        (self.list.counted(), self.list.told())
     }
 
     fn check_delete(&mut self, handle: Handle) -> Result<(), PostError> {
@@ -217,6 +246,11 @@ impl Nic {
             OperationKind::Add { recv_wr_id, tag, mask, elements, length } => {
                 let length = if elements == 0 { 0 } else { length };
                 if let Some(handle) = handle {
+                    let taken =
+                        self.is_driven_outside.then(|| self.list.take_slot(handle.slot())).flatten();
+                    if let Some(before) = taken {
+                        self.faults.record(Fault::SlotTaken(before));
+                    }
                     self.list.add(ModelEntry::new(handle, recv_wr_id, tag, mask, length));
                 }
                 WcOpcode::TmAdd
@@ -278,6 +312,9 @@ impl Nic {
             }
             return Some(completion);
         };
+        if self.is_driven_outside {
+            return Some(completion);
+        }
         if !self.slots.is_taken(handle) {
             completion.status = WcStatus::GeneralError;
         }

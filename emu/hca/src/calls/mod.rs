@@ -1,0 +1,398 @@
+//! The driver's side: the commands of libibverbs, refused where the kernel's mlx5 driver refuses
+//! them, with the same error number.
+
+mod command;
+mod context;
+mod memory_region;
+mod queues;
+mod queue_pairs;
+
+pub(crate) use context::gid;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::abi::{self, Attribute, Header};
+use crate::channel::Channel;
+use crate::memory::Memory;
+use crate::nic::queue_pair::{Attributes, Qp, State};
+use crate::nic::receive_queue::Srq;
+use crate::nic::region::Region;
+use crate::nic::{Function, completion_queue::Cq};
+use command::Command;
+
+/// An error number of errno(3).
+pub(crate) type Errno = i32;
+
+/// A system call of the program that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// The number of the call.
+    pub(crate) id: u64,
+    /// The descriptor that it was made on.
+    pub(crate) fd: i32,
+    /// The device behind the descriptor, from 0.
+    pub(crate) device: usize,
+    /// Where the command is in the program's memory.
+    pub(crate) at: u64,
+}
+
+/// How calls are answered.
+pub(crate) trait Answers {
+    /// Gives the caller a descriptor, whose number is returned.
+    fn give(&self, call: u64, fd: BorrowedFd<'_>) -> io::Result<i32>;
+
+    /// Ends the call: 0, or an error number. `false`: a signal has interrupted the caller, who
+    /// knows nothing of what was done.
+    fn answer(&self, call: u64, errno: Errno) -> bool;
+
+    /// Has the end of the device said on a channel of asynchronous events, until the result is
+    /// dropped.
+    fn keep(&self, channel: &Channel) -> Option<Kept>;
+}
+
+/// A channel on which the end of the device is said: see [`Answers::keep`].
+#[derive(Debug)]
+pub(crate) struct Kept {
+    number: u64,
+    released: std::sync::mpsc::Sender<u64>,
+}
+
+impl Kept {
+    pub(crate) fn new(number: u64, released: std::sync::mpsc::Sender<u64>) -> Self {
+        Kept { number, released }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.released.send(self.number);
+    }
+}
+
+/// What a program has made.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Pd,
+    Mr { key: u32, pages: u64 },
+    Cq(u32),
+    Srq(u32),
+    Qp(u32),
+    Uar,
+}
+
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// The descriptor of its context.
+    pub(crate) context: i32,
+    pub(crate) kind: Kind,
+}
+
+/// All objects of a program, by handle.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) all: BTreeMap<u32, Object>,
+    last: u32,
+    /// Numbers of completion queues and shared receive queues.
+    last_number: u32,
+    /// Pages that are locked.
+    pub(crate) locked: u64,
+    pub(crate) channels: HashMap<i32, Arc<Channel>>,
+}
+
+/// Objects that a program may have.
+const OBJECTS_MAX: usize = 1 << 18;
+
+impl Objects {
+    fn add(&mut self, context: i32, kind: Kind) -> Result<u32, Errno> {
+        if self.all.len() >= OBJECTS_MAX {
+            return Err(libc::ENOMEM);
+        }
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.all.contains_key(&self.last) {
+                self.all.insert(self.last, Object { context, kind });
+                return Ok(self.last);
+            }
+        }
+    }
+
+    fn number(&mut self) -> u32 {
+        self.last_number = self.last_number % 0xff_ffff + 1;
+        self.last_number
+    }
+
+    fn pd(&self, context: i32, handle: u32) -> Result<u32, Errno> {
+        match self.all.get(&handle) {
+            Some(Object { context: of, kind: Kind::Pd }) if *of == context => Ok(handle),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn cq(&self, context: i32, handle: u32) -> Result<u32, Errno> {
+        match self.all.get(&handle) {
+            Some(Object { context: of, kind: Kind::Cq(number) }) if *of == context => Ok(*number),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn srq(&self, context: i32, handle: u32) -> Result<u32, Errno> {
+        match self.all.get(&handle) {
+            Some(Object { context: of, kind: Kind::Srq(number) }) if *of == context => Ok(*number),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn qp(&self, context: i32, handle: u32) -> Result<u32, Errno> {
+        match self.all.get(&handle) {
+            Some(Object { context: of, kind: Kind::Qp(number) }) if *of == context => Ok(*number),
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+/// What undoes a command whose caller a signal has interrupted: the caller will repeat it.
+pub(crate) enum Undo {
+    Nothing,
+    /// An object was made.
+    Remove(u32),
+    /// An object was destroyed.
+    Restore(u32, Object, Restored),
+    /// A queue pair was changed.
+    Change(u32, State, Attributes),
+    /// A context was opened.
+    Close(i32),
+}
+
+/// What an object that was destroyed consisted of.
+pub(crate) enum Restored {
+    Nothing,
+    Region(u32, Region),
+    Cq(u32, Box<Cq>),
+    Srq(u32, Box<Srq>),
+    Qp(u32, Box<Qp>),
+}
+
+impl<M: Memory> Function<M> {
+    /// Carries out a command and answers it.
+    pub(crate) fn call(&mut self, call: &Call, answers: &impl Answers) {
+        let done = self.execute(call, answers);
+        let (errno, undo) = match done {
+            Ok(undo) => (0, undo),
+            Err(errno) => (errno, Undo::Nothing),
+        };
+        if !answers.answer(call.id, errno) {
+            self.undo(undo);
+        }
+    }
+
+    fn execute(&mut self, call: &Call, answers: &impl Answers) -> Result<Undo, Errno> {
+        let mut command = Command::read(&self.adapter.memory, call)?;
+        let undo = self.dispatch(&mut command, answers)?;
+        if command.write(&self.adapter.memory).is_err() {
+            self.undo(undo);
+            return Err(libc::EFAULT);
+        }
+        Ok(undo)
+    }
+
+    fn dispatch(
+        &mut self,
+        command: &mut Command,
+        answers: &impl Answers,
+    ) -> Result<Undo, Errno> {
+        let is_open = self.adapter.contexts.contains_key(&command.context);
+        match command.method {
+            abi::device::GET_CONTEXT => return self.open_context(command),
+            abi::device::INVOKE_WRITE => return self.invoke_write(command, answers),
+            abi::device::QUERY_PORT => return self.query_port(command),
+            abi::device::QUERY_GID_ENTRY => return self.query_gid_entry(command),
+            abi::device::QUERY_GID_TABLE => return self.query_gid_table(command),
+            _ if !is_open => return Err(libc::EINVAL),
+            _ => {}
+        }
+        match command.method {
+            abi::async_event::ALLOC => self.open_async_events(command, answers),
+            abi::uar::ALLOC => self.allocate_uar(command),
+            abi::uar::DESTROY => self.destroy(command, abi::uar::DESTROY_HANDLE),
+            abi::pd::DESTROY => self.destroy(command, abi::pd::HANDLE),
+            abi::mr::DESTROY => self.destroy(command, abi::mr::HANDLE),
+            abi::cq::CREATE => self.create_cq(command),
+            abi::cq::DESTROY => self.destroy_cq(command),
+            abi::srq::CREATE => self.create_srq(command),
+            abi::srq::DESTROY => self.destroy_srq(command),
+            abi::qp::CREATE => self.create_qp(command),
+            abi::qp::DESTROY => self.destroy_qp(command),
+            // ib_uverbs_cmd_verbs: what the kernel doesn't know.
+            _ => Err(libc::EPROTONOSUPPORT),
+        }
+    }
+
+    fn invoke_write(
+        &mut self,
+        command: &mut Command,
+        answers: &impl Answers,
+    ) -> Result<Undo, Errno> {
+        use abi::write_command::*;
+        let number = command.value(abi::device::WRITE_CMD).ok_or(libc::EINVAL)?;
+        let number = u32::try_from(number).map_err(|_| libc::EINVAL)?;
+        match number & !EXTENDED {
+            QUERY_DEVICE => self.query_device(command, number & EXTENDED != 0),
+            _ if !self.adapter.contexts.contains_key(&command.context) => Err(libc::EINVAL),
+            ALLOC_PD => self.allocate_pd(command),
+            REG_MR => self.register(command),
+            CREATE_COMP_CHANNEL => self.create_channel(command, answers),
+            MODIFY_QP => self.modify_qp(command, number & EXTENDED != 0),
+            QUERY_QP => self.query_qp(command),
+            MODIFY_SRQ => self.modify_srq(command),
+            QUERY_SRQ => self.query_srq(command),
+            _ => Err(libc::EOPNOTSUPP),
+        }
+    }
+
+    /// Destroys an object that tells the program nothing.
+    fn destroy(&mut self, command: &Command, attribute: u16) -> Result<Undo, Errno> {
+        let handle = command.handle(attribute).ok_or(libc::EINVAL)?;
+        let object = self.objects.all.get(&handle).ok_or(libc::EINVAL)?;
+        let is_it = object.context == command.context
+            && match (&object.kind, command.method) {
+                (Kind::Pd, abi::pd::DESTROY) => {
+                    if self.is_pd_used(handle) {
+                        return Err(libc::EBUSY);
+                    }
+                    true
+                }
+                (Kind::Mr { .. }, abi::mr::DESTROY) | (Kind::Uar, abi::uar::DESTROY) => true,
+                _ => false,
+            };
+        if !is_it {
+            return Err(libc::EINVAL);
+        }
+        self.take_out(handle).ok_or(libc::EINVAL)
+    }
+
+    fn is_pd_used(&self, pd: u32) -> bool {
+        self.adapter.regions.uses(pd)
+            || self.qps.values().any(|qp| qp.facts.pd == pd)
+            || self.adapter.srqs.values().any(|srq| srq.pd == pd)
+    }
+
+    /// Takes an object out of all tables.
+    fn take_out(&mut self, handle: u32) -> Option<Undo> {
+        let object = self.objects.all.remove(&handle)?;
+        let restored = match object.kind {
+            Kind::Pd | Kind::Uar => Restored::Nothing,
+            Kind::Mr { key, pages } => {
+                self.objects.locked -= pages;
+                let region = self.adapter.regions.remove(key)?;
+                Restored::Region(key, region)
+            }
+            Kind::Cq(number) => {
+                let cq = self.adapter.cqs.remove(&number)?;
+                self.objects.locked -= cq.pages;
+                Restored::Cq(number, Box::new(cq))
+            }
+            Kind::Srq(number) => {
+                let srq = self.adapter.srqs.remove(&number)?;
+                self.objects.locked -= srq.pages;
+                Restored::Srq(number, Box::new(srq))
+            }
+            Kind::Qp(number) => {
+                let qp = self.qps.remove(&number)?;
+                self.adapter.fabric.remove(number);
+                self.objects.locked -= qp.facts.pages;
+                if let crate::nic::queue_pair::Receives::Shared(srq) = qp.receives {
+                    self.forget_pair(number, srq);
+                }
+                Restored::Qp(number, Box::new(qp))
+            }
+        };
+        Some(Undo::Restore(handle, object, restored))
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Remove(handle) => drop(self.take_out(handle)),
+            Undo::Close(context) => self.close_context(context),
+            Undo::Change(number, state, attributes) => {
+                if let Some(qp) = self.qps.get_mut(&number) {
+                    (qp.state, qp.attributes) = (state, attributes);
+                }
+            }
+            Undo::Restore(handle, object, restored) => {
+                match restored {
+                    Restored::Nothing => {}
+                    Restored::Region(key, region) => {
+                        if let Kind::Mr { pages, .. } = object.kind {
+                            self.objects.locked += pages;
+                        }
+                        self.adapter.regions.restore(key, region);
+                    }
+                    Restored::Cq(number, cq) => {
+                        self.objects.locked += cq.pages;
+                        self.adapter.cqs.insert(number, *cq);
+                    }
+                    Restored::Srq(number, srq) => {
+                        self.objects.locked += srq.pages;
+                        self.adapter.srqs.insert(number, *srq);
+                    }
+                    Restored::Qp(number, qp) => {
+                        self.objects.locked += qp.facts.pages;
+                        self.adapter.fabric.restore(number, &self.adapter.inbox);
+                        self.qps.insert(number, *qp);
+                    }
+                }
+                self.objects.all.insert(handle, object);
+            }
+        }
+    }
+
+    /// Locks pages, if the process may: `ib_umem_get` counts them against `RLIMIT_MEMLOCK`.
+    fn lock(&mut self, at: u64, length: u64, writable: bool) -> Result<u64, Errno> {
+        const PAGE: u64 = 4096;
+        if length == 0 || at.checked_add(length).is_none() {
+            return Err(libc::EINVAL);
+        }
+        let pages = (at + length).div_ceil(PAGE) - at / PAGE;
+        let locked = self.objects.locked.saturating_add(pages);
+        if locked.saturating_mul(PAGE) > self.adapter.memory.lockable() {
+            return Err(libc::ENOMEM);
+        }
+        match self.adapter.memory.is_mapped(at, length, writable) {
+            Ok(true) => {}
+            Ok(false) => return Err(libc::EFAULT),
+            Err(error) => {
+                self.adapter.note(error);
+                return Err(libc::EFAULT);
+            }
+        }
+        self.objects.locked = locked;
+        Ok(pages)
+    }
+
+    /// The objects of a descriptor that the program has closed are destroyed.
+    pub(crate) fn close_context(&mut self, context: i32) {
+        let of_kind = |wanted: fn(&Kind) -> bool, all: &BTreeMap<u32, Object>| -> Vec<u32> {
+            let is_it = |object: &Object| object.context == context && wanted(&object.kind);
+            all.iter().filter(|(_, object)| is_it(object)).map(|(handle, _)| *handle).collect()
+        };
+        let in_turn: [fn(&Kind) -> bool; 3] = [
+            |kind| matches!(kind, Kind::Qp(_)),
+            |kind| matches!(kind, Kind::Srq(_)),
+            |_| true,
+        ];
+        for wanted in in_turn {
+            for handle in of_kind(wanted, &self.objects.all) {
+                drop(self.take_out(handle));
+            }
+        }
+        self.adapter.contexts.remove(&context);
+    }
+}
+
+/// Sizes that the modules agree on.
+pub(crate) const HEADER_BYTES: u64 = size_of::<Header>() as u64;
+pub(crate) const ATTRIBUTE_BYTES: u64 = size_of::<Attribute>() as u64;

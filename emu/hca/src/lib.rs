@@ -1,0 +1,117 @@
+//! A ConnectX in software.
+
+mod abi;
+mod calls;
+mod channel;
+mod command_line;
+mod cqe;
+mod guardian;
+mod memory;
+mod namespace;
+mod nic;
+mod program;
+mod seccomp;
+mod serve;
+mod settings;
+mod sysfs;
+mod wire;
+mod wqe;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::process::Pid;
+
+use command_line::Options;
+use wire::{Notice, Wire};
+
+/// Runs the command with these arguments, of which the first is not its name.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let name = OsString::from("tagmatch-hca");
+    let options = match Options::try_parse_from([name].iter().chain(&arguments)) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 125 } else { 0 });
+        }
+    };
+    let status = match options.stage.as_deref() {
+        None => guard(&options, &arguments),
+        Some("device") => serve(&options, &arguments),
+        Some(_) => start(&options),
+    };
+    status.unwrap_or_else(|error| {
+        eprintln!("tagmatch-hca: {error}");
+        ExitCode::from(125)
+    })
+}
+
+/// The exit status of a program by its status of waitpid(2), as shells give it.
+fn exit_code(status: i32) -> ExitCode {
+    let signal = status & 0x7f;
+    let code = if signal == 0 { status >> 8 & 0xff } else { 128 + signal };
+    ExitCode::from(u8::try_from(code).unwrap_or(125))
+}
+
+fn guard(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
+    options.settings().map_err(io::Error::other)?;
+    guardian::adopt()?;
+    let (own, other) = Wire::pair()?;
+    let device = guardian::start("device", &other, arguments)?;
+    drop(other);
+    Ok(exit_code(guardian::watch(&own, device)?))
+}
+
+/// The wire that this process was started with.
+fn inherited(options: &Options) -> io::Result<Wire> {
+    let fd = options.wire.filter(|fd| *fd > 2).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: the process that has started this one says that the descriptor is for it alone.
+    let wire = Wire::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    rustix::io::fcntl_setfd(std::os::fd::AsFd::as_fd(&wire), rustix::io::FdFlags::CLOEXEC)?;
+    Ok(wire)
+}
+
+/// The arguments without those of a stage.
+fn plain(arguments: &[OsString]) -> &[OsString] {
+    arguments.get(4..).unwrap_or_default()
+}
+
+fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
+    let guardian = inherited(options)?;
+    guardian::adopt()?;
+    let (own, other) = Wire::pair()?;
+    let mut program = guardian::start("program", &other, plain(arguments))?;
+    drop(other);
+    let Some((Notice::Listener(pid), Some(listener))) = own.hear()? else {
+        // The program's process has said why.
+        let status = program.wait()?;
+        return Ok(ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(125)));
+    };
+    let first = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let first = first.ok_or(io::ErrorKind::InvalidData)?;
+    guardian.say(Notice::Listener(pid), Some(std::os::fd::AsFd::as_fd(&listener)))?;
+    let settings = options.settings().map_err(io::Error::other)?;
+    let server = serve::Server::new(listener, guardian, settings, first);
+    own.say(Notice::Go, None)?;
+    let (status, reports) = server.run();
+    if let Some(place) = &options.report {
+        let text = serde_json::to_string_pretty(&reports).map_err(io::Error::other)?;
+        match place.as_str() {
+            "-" => eprintln!("{text}"),
+            file => std::fs::write(file, text + "\n")?,
+        }
+    }
+    Ok(exit_code(status))
+}
+
+fn start(options: &Options) -> io::Result<ExitCode> {
+    let device = inherited(options)?;
+    let settings = options.settings().map_err(io::Error::other)?;
+    let error =
+        program::become_program(&device, &settings, !options.interruptible, &options.program);
+    eprintln!("tagmatch-hca: {error}");
+    Ok(ExitCode::from(u8::try_from(error.exit_status()).unwrap_or(125)))
+}

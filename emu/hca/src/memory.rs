@@ -1,0 +1,207 @@
+//! The memory of a program.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// Why bytes of a program could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryError {
+    /// Nothing is mapped there, or not for this access.
+    Fault,
+    /// The process has ended, or may not be looked at.
+    Gone,
+}
+
+/// The memory of one process. A call may wait as long as the process withholds a page.
+pub(crate) trait Memory: Send + 'static {
+    /// Reads all bytes, or fails.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), MemoryError>;
+
+    /// Writes pieces, one after the other: a reader that sees the last piece sees all others. Some
+    /// pieces may be written though the call fails.
+    fn write(&self, pieces: &[(u64, &[u8])]) -> Result<(), MemoryError>;
+
+    /// Reads words in pairs, so many at once; `None` where nothing is mapped.
+    fn pairs(&self, places: &[u64], into: &mut Vec<Option<[u32; 2]>>) -> Result<(), MemoryError>;
+
+    /// Whether all pages of a span are there, and may be written if `writable`.
+    fn is_mapped(&self, at: u64, length: u64, writable: bool) -> Result<bool, MemoryError>;
+
+    /// Bytes that the process may lock: `RLIMIT_MEMLOCK`, or no limit with `CAP_IPC_LOCK`.
+    fn lockable(&self) -> u64;
+}
+
+/// The memory of a process of this machine, by process_vm_readv(2).
+#[derive(Debug)]
+pub(crate) struct ProcessMemory {
+    pid: libc::pid_t,
+}
+
+/// Spans that one call may name: `IOV_MAX`.
+const SPANS_MAX: usize = 1024;
+const PAGE: u64 = 4096;
+
+fn error() -> MemoryError {
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EFAULT) => MemoryError::Fault,
+        _ => MemoryError::Gone,
+    }
+}
+
+fn local(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+}
+
+fn remote(at: u64, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: length }
+}
+
+impl ProcessMemory {
+    pub(crate) fn new(pid: i32) -> Self {
+        ProcessMemory { pid }
+    }
+
+    /// Bytes that were read into `into` from spans of the process, up to the first bad one.
+    fn gather(&self, into: &mut [u8], from: &[libc::iovec]) -> Result<usize, MemoryError> {
+        let into = [local(into)];
+        // SAFETY: the local span is a slice that is borrowed for the call; remote ones are checked
+        // by the kernel.
+        let count = unsafe {
+            let (locals, remotes) = (into.as_ptr(), from.as_ptr());
+            libc::process_vm_readv(self.pid, locals, 1, remotes, from.len() as libc::c_ulong, 0)
+        };
+        usize::try_from(count).map_err(|_| error())
+    }
+
+    fn status(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default()
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), MemoryError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let length = into.len();
+        match self.gather(into, &[remote(at, length)])? {
+            all if all == length => Ok(()),
+            _ => Err(MemoryError::Fault),
+        }
+    }
+
+    fn write(&self, pieces: &[(u64, &[u8])]) -> Result<(), MemoryError> {
+        for pieces in pieces.chunks(SPANS_MAX) {
+            let wanted: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+            let span = |bytes: &[u8]| libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            };
+            let locals: Vec<_> = pieces.iter().map(|(_, bytes)| span(bytes)).collect();
+            let remotes: Vec<_> =
+                pieces.iter().map(|(at, bytes)| remote(*at, bytes.len())).collect();
+            let count = locals.len() as libc::c_ulong;
+            if wanted == 0 {
+                continue;
+            }
+            // SAFETY: the local spans are slices that are borrowed for the call, and the call only
+            // reads them; remote ones are checked by the kernel.
+            let written = unsafe {
+                let (locals, remotes) = (locals.as_ptr(), remotes.as_ptr());
+                libc::process_vm_writev(self.pid, locals, count, remotes, count, 0)
+            };
+            match usize::try_from(written) {
+                Ok(all) if all == wanted => {}
+                Ok(_) => return Err(MemoryError::Fault),
+                Err(_) => return Err(error()),
+            }
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, places: &[u64], into: &mut Vec<Option<[u32; 2]>>) -> Result<(), MemoryError> {
+        let mut bytes = [0; 8 * SPANS_MAX];
+        let mut rest = places;
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(SPANS_MAX)];
+            let from: Vec<_> = some.iter().map(|at| remote(*at, 8)).collect();
+            let got = match self.gather(&mut bytes[..8 * some.len()], &from) {
+                Err(MemoryError::Fault) => 0,
+                other => other?,
+            } / 8;
+            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_be_bytes);
+            into.extend(
+                bytes[..8 * got].chunks(8).map(|two| Some([word(&two[..4]), word(&two[4..])])),
+            );
+            rest = &rest[got..];
+            if got < some.len() {
+                into.push(None);
+                rest = &rest[1..];
+            }
+        }
+        Ok(())
+    }
+
+    fn is_mapped(&self, at: u64, length: u64, writable: bool) -> Result<bool, MemoryError> {
+        let Some(end) = at.checked_add(length) else { return Ok(false) };
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))
+            .map_err(|_| MemoryError::Gone)?;
+        let mut covered = at;
+        for line in maps.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(span), Some(access)) = (words.next(), words.next()) else { continue };
+            let Some((from, to)) = span.split_once('-') else { continue };
+            let parse = |text| u64::from_str_radix(text, 16).unwrap_or_default();
+            let (from, to) = (parse(from), parse(to));
+            if to <= covered || from > covered {
+                continue;
+            }
+            if !access.starts_with('r') || writable && access.as_bytes().get(1) != Some(&b'w') {
+                return Ok(false);
+            }
+            covered = to;
+            if covered >= end {
+                break;
+            }
+        }
+        if covered < end {
+            return Ok(false);
+        }
+        // A page of a file may lie beyond the file's end: only a look tells.
+        let first = at & !(PAGE - 1);
+        let mut pages = (first..end).step_by(PAGE as usize).map(|page| page.max(at));
+        let mut bytes = [0; SPANS_MAX];
+        loop {
+            let some: Vec<_> =
+                pages.by_ref().take(SPANS_MAX).map(|page| remote(page, 1)).collect();
+            if some.is_empty() {
+                return Ok(true);
+            }
+            match self.gather(&mut bytes[..some.len()], &some) {
+                Ok(got) if got == some.len() => {}
+                Ok(_) | Err(MemoryError::Fault) => return Ok(false),
+                Err(gone) => return Err(gone),
+            }
+        }
+    }
+
+    fn lockable(&self) -> u64 {
+        const CAP_IPC_LOCK: u64 = 1 << 14;
+        let status = self.status();
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+        if bits.is_some_and(|bits| bits & CAP_IPC_LOCK != 0) {
+            return u64::MAX;
+        }
+        let mut limit = MaybeUninit::<libc::rlimit64>::uninit();
+        // SAFETY: the kernel writes the whole structure if the call succeeds, and it is read only
+        // then.
+        unsafe {
+            let none = std::ptr::null();
+            match libc::prlimit64(self.pid, libc::RLIMIT_MEMLOCK, none, limit.as_mut_ptr()) {
+                0 => limit.assume_init().rlim_cur,
+                _ => u64::MAX,
+            }
+        }
+    }
+}

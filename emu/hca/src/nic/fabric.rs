@@ -1,0 +1,113 @@
+//! The wires between the programs' parts of the device: who has which queue pair.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::packet::{Body, Packet};
+use crate::calls::Call;
+
+/// Bytes of datagrams that may wait for one program. More are lost, as on a network.
+const DATAGRAMS_MAX: usize = 4 << 20;
+/// Bytes of messages that may be under way between all programs, unless there is only one message.
+const UNDER_WAY_MAX: usize = 256 << 20;
+
+/// What a program's part of the device is told.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    Packet(Packet),
+    Call(Call),
+    /// The process has ended, or the device ends.
+    End,
+}
+
+/// The inbox of a program's part of the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox {
+    letters: Sender<Letter>,
+    /// Bytes of datagrams that wait.
+    datagrams: Arc<AtomicUsize>,
+}
+
+impl Inbox {
+    pub(crate) fn new(letters: Sender<Letter>) -> Self {
+        Inbox { letters, datagrams: Arc::default() }
+    }
+
+    /// `false`: nobody reads any more.
+    pub(crate) fn put(&self, letter: Letter) -> bool {
+        self.letters.send(letter).is_ok()
+    }
+
+    /// A datagram was taken out.
+    pub(crate) fn taken(&self, bytes: usize) {
+        self.datagrams.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The numbers of all queue pairs, over all devices and programs.
+#[derive(Debug, Default)]
+pub(crate) struct Fabric {
+    queue_pairs: RwLock<HashMap<u32, Inbox>>,
+    last: AtomicU32,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// Bytes of a message that is under way, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Fabric {
+    /// The number of a new queue pair: 0 and 1 have a meaning of their own, and are never given.
+    pub(crate) fn add(&self, inbox: &Inbox) -> u32 {
+        let mut all = self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let number = 0x100 + self.last.fetch_add(1, Ordering::Relaxed) % 0xff_f000;
+            if !all.contains_key(&number) {
+                all.insert(number, inbox.clone());
+                return number;
+            }
+        }
+    }
+
+    /// A queue pair whose removal was undone.
+    pub(crate) fn restore(&self, number: u32, inbox: &Inbox) {
+        let mut all = self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(number, inbox.clone());
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// Sends a packet. One to a queue pair that nobody has is lost.
+    pub(crate) fn send(&self, packet: Packet) {
+        let all = self.queue_pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(inbox) = all.get(&packet.to) else { return };
+        if let Body::Datagram { message, .. } = &packet.body {
+            let bytes = message.bytes.len();
+            if inbox.datagrams.fetch_add(bytes, Ordering::Relaxed) > DATAGRAMS_MAX {
+                inbox.taken(bytes);
+                return;
+            }
+        }
+        inbox.put(Letter::Packet(packet));
+    }
+
+    /// Takes room for a message of so many bytes; `None`: later.
+    pub(crate) fn take_room(&self, bytes: usize) -> Option<UnderWay> {
+        let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
+        let taken = UnderWay { bytes, all: Arc::clone(&self.under_way) };
+        (before == 0 || before + bytes <= UNDER_WAY_MAX).then_some(taken)
+    }
+}

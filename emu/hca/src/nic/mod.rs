@@ -1,0 +1,402 @@
+//! The part of the device that serves one process: its queues, its memory, and its time.
+
+mod adapter;
+pub(crate) mod completion_queue;
+mod counts;
+mod fabric;
+mod packet;
+pub(crate) mod queue_pair;
+pub(crate) mod receive_queue;
+pub(crate) mod region;
+mod respond;
+mod send;
+pub(crate) mod tags;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tagmatch_model::{QueuePair, Work};
+
+pub(crate) use adapter::{Adapter, AsyncNotice, Context};
+pub use counts::Counts;
+pub(crate) use fabric::{Fabric, Inbox, Letter};
+use packet::{Body, Packet};
+use queue_pair::{Qp, Receives, State, TagRequest};
+use send::TagNotice;
+
+use crate::abi::event;
+use crate::calls::{Answers, Objects};
+use crate::memory::Memory;
+use crate::settings::Settings;
+use crate::wqe::Remote;
+
+/// Letters that one turn takes.
+const LETTERS: usize = 64;
+/// Turns without anything to do before the device sleeps between them.
+const TURNS_AWAKE: u32 = 100;
+/// How long it sleeps then, and after a longer time of nothing to do.
+const SHORT_SLEEP: Duration = Duration::from_micros(20);
+const LONG_SLEEP: Duration = Duration::from_micros(500);
+const IDLE_SLEEP: Duration = Duration::from_millis(2);
+/// Nothing to do for so long is a longer time, and so long is idle.
+const LONG_AFTER: Duration = Duration::from_millis(20);
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// How often descriptors that a program may have closed are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The part of the device that serves one process.
+pub(crate) struct Function<M> {
+    pub(crate) adapter: Adapter<M>,
+    pub(crate) qps: BTreeMap<u32, Qp>,
+    pub(crate) objects: Objects,
+    records: Vec<u64>,
+    values: Vec<Option<[u32; 2]>>,
+}
+
+impl<M: Memory> Function<M> {
+    pub(crate) fn new(
+        memory: M,
+        fabric: Arc<Fabric>,
+        inbox: Inbox,
+        settings: Arc<Settings>,
+    ) -> Self {
+        Function {
+            adapter: Adapter::new(memory, fabric, inbox, settings),
+            qps: BTreeMap::new(),
+            objects: Objects::default(),
+            records: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Serves the process until it ends. `is_open` says whether the process still has a descriptor.
+    pub(crate) fn serve(
+        mut self,
+        letters: &Receiver<Letter>,
+        answers: &impl Answers,
+        is_open: impl Fn(i32) -> bool,
+    ) -> Counts {
+        let mut idle_since = Instant::now();
+        let mut looked = Instant::now();
+        let mut idle_turns = 0;
+        loop {
+            let mut was_busy = false;
+            for _ in 0..LETTERS {
+                match letters.try_recv() {
+                    Ok(Letter::End) => return self.end(),
+                    Ok(letter) => self.take(letter, answers),
+                    Err(_) => break,
+                }
+                was_busy = true;
+            }
+            was_busy |= self.turn();
+            if self.adapter.is_gone {
+                return self.end();
+            }
+            if was_busy {
+                (idle_turns, idle_since) = (0, Instant::now());
+                continue;
+            }
+            idle_turns += 1;
+            if idle_turns < TURNS_AWAKE {
+                std::thread::yield_now();
+                continue;
+            }
+            let idle = idle_since.elapsed();
+            let sleep = match idle {
+                _ if idle > IDLE_AFTER => IDLE_SLEEP,
+                _ if idle > LONG_AFTER => LONG_SLEEP,
+                _ => SHORT_SLEEP,
+            };
+            if looked.elapsed() > LOOK_EVERY {
+                looked = Instant::now();
+                let contexts: Vec<i32> = self.adapter.contexts.keys().copied().collect();
+                for context in contexts.into_iter().filter(|context| !is_open(*context)) {
+                    self.close_context(context);
+                }
+            }
+            match letters.recv_timeout(sleep) {
+                Ok(Letter::End) | Err(RecvTimeoutError::Disconnected) => return self.end(),
+                Ok(letter) => {
+                    self.take(letter, answers);
+                    (idle_turns, idle_since) = (0, Instant::now());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn end(mut self) -> Counts {
+        for number in self.qps.keys() {
+            self.adapter.fabric.remove(*number);
+        }
+        for srq in self.adapter.srqs.values() {
+            self.adapter.counts.faults +=
+                srq.tags.as_ref().map_or(0, |tags| tags.nic.faults().len() as u64);
+        }
+        self.adapter.counts
+    }
+
+    fn take(&mut self, letter: Letter, answers: &impl Answers) {
+        match letter {
+            Letter::Packet(packet) => self.hear(packet),
+            Letter::Call(call) => {
+                self.adapter.counts.commands += 1;
+                self.call(&call, answers);
+            }
+            Letter::End => {}
+        }
+    }
+
+    fn hear(&mut self, packet: Packet) {
+        if let Body::Datagram { message, .. } = &packet.body {
+            self.adapter.inbox.taken(message.bytes.len());
+        }
+        let to = packet.to;
+        let Some(qp) = self.qps.get_mut(&to) else { return };
+        let notices = qp.hear(&mut self.adapter, packet);
+        self.tell_tags(to, notices);
+    }
+
+    /// One look at all queues; whether there was anything to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        if !self.look() {
+            return false;
+        }
+        let mut was_busy = false;
+        let numbers: Vec<u32> = self.qps.keys().copied().collect();
+        for number in numbers {
+            let Some(qp) = self.qps.get_mut(&number) else { continue };
+            let sent = qp.advance(&mut self.adapter);
+            was_busy |= sent.was_busy;
+            self.tell_tags(number, sent.notices);
+        }
+        was_busy |= self.advance_lists();
+        self.break_overrun();
+        was_busy |= self.adapter.flush();
+        let mut said = Vec::new();
+        self.adapter.say_notices(|notice| said.push(*notice));
+        for notice in said {
+            self.count_notice(&notice);
+        }
+        was_busy
+    }
+
+    /// Counts an asynchronous event at the object that it is about: its end tells the program the
+    /// number.
+    fn count_notice(&mut self, notice: &AsyncNotice) {
+        let is_it = |context: i32, element: u64| {
+            context == notice.context && element == notice.element
+        };
+        let is_cq = notice.event_type == event::CQ_ERR;
+        let is_srq = notice.event_type == event::SRQ_LIMIT_REACHED;
+        if is_cq {
+            for cq in self.adapter.cqs.values_mut() {
+                cq.async_events += u32::from(is_it(cq.context, cq.user_handle));
+            }
+        } else if is_srq {
+            for srq in self.adapter.srqs.values_mut() {
+                srq.async_events += u32::from(is_it(srq.context, srq.user_handle));
+            }
+        } else {
+            for qp in self.qps.values_mut() {
+                qp.async_events += u32::from(is_it(qp.facts.context, qp.facts.user_handle));
+            }
+        }
+    }
+
+    /// Reads the program's records: what it has posted, taken and armed. `false`: there are none.
+    fn look(&mut self) -> bool {
+        let Function { adapter, qps, records, values, .. } = self;
+        records.clear();
+        values.clear();
+        records.extend(qps.values().map(|qp| qp.facts.record));
+        records.extend(adapter.cqs.values().map(|cq| cq.place.record));
+        records.extend(adapter.srqs.values().map(|srq| srq.place.record));
+        if records.is_empty() {
+            return false;
+        }
+        if let Err(error) = adapter.memory.pairs(records, values) {
+            adapter.note(error);
+            return false;
+        }
+        let mut values = values.iter().copied();
+        for qp in qps.values_mut() {
+            if let Some(record) = values.next().flatten() {
+                qp.hear_record(record);
+            }
+        }
+        for cq in adapter.cqs.values_mut() {
+            match values.next().flatten() {
+                Some(record) => cq.hear(record),
+                // The program has freed its memory, or has become another one by execve(2).
+                None => cq.is_overrun = true,
+            }
+        }
+        for srq in adapter.srqs.values_mut() {
+            if let Some([posted, _]) = values.next().flatten() {
+                srq.hear(posted);
+            }
+        }
+        true
+    }
+
+    /// Gives the lists of tags what the program has posted, and carries out what they decide.
+    fn advance_lists(&mut self) -> bool {
+        let numbers: Vec<u32> = self.adapter.srqs.keys().copied().collect();
+        let mut was_busy = false;
+        for number in numbers {
+            was_busy |= self.advance_list(number);
+        }
+        was_busy
+    }
+
+    fn advance_list(&mut self, number: u32) -> bool {
+        let Adapter { srqs, memory, .. } = &mut self.adapter;
+        let Some(srq) = srqs.get_mut(&number) else { return false };
+        if srq.tags.is_none() {
+            if srq.is_below_limit() {
+                let (context, element) = (srq.context, srq.user_handle);
+                let event_type = event::SRQ_LIMIT_REACHED;
+                self.adapter.notices.push(AsyncNotice { context, element, event_type });
+            }
+            return false;
+        }
+        let mut was_busy = false;
+        while let Some(receive) = srq.take(memory) {
+            was_busy = true;
+            if let Some(tags) = &mut srq.tags {
+                tags.post(receive);
+            }
+        }
+        let Some(tags) = &mut srq.tags else { return was_busy };
+        tags.nic.tick();
+        was_busy |= tags.has_work();
+        while let Some(work) = self.next_work(number) {
+            self.carry_out(number, work);
+        }
+        self.complete_list(number);
+        was_busy
+    }
+
+    fn next_work(&mut self, srq: u32) -> Option<Work> {
+        self.adapter.srqs.get_mut(&srq)?.tags.as_mut()?.next_work()
+    }
+
+    /// Shows the program what its list of tags has decided.
+    fn complete_list(&mut self, number: u32) {
+        let qps = &self.qps;
+        let peer_of = |qpn: u32| {
+            qps.get(&qpn).map_or((0, 0), |qp| {
+                let attributes = &qp.attributes.0;
+                (attributes.dest_qp_num, attributes.dest.dlid)
+            })
+        };
+        loop {
+            let Adapter { srqs, counts, .. } = &mut self.adapter;
+            let Some(srq) = srqs.get_mut(&number) else { return };
+            let user_index = srq.user_index;
+            let Some(tags) = &mut srq.tags else { return };
+            let cq = tags.cq;
+            let Some(cqe) = tags.next_completion(user_index, peer_of, counts) else { return };
+            self.adapter.complete(cq, &cqe);
+        }
+    }
+
+    /// Does what a list of tags asks for.
+    fn carry_out(&mut self, srq: u32, work: Work) {
+        match work {
+            Work::Read { handle, queue_pair, remote } => {
+                let tags = self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut());
+                let into = tags.and_then(|tags| tags.buffer(handle));
+                let qp = self.qps.get_mut(&queue_pair.0).filter(|qp| qp.state != State::Error);
+                match (qp, into) {
+                    (Some(qp), Some(into)) => qp.tag_requests.push_back(TagRequest::Read {
+                        handle,
+                        remote: Remote { at: remote.va, rkey: remote.rkey },
+                        into,
+                        length: remote.len,
+                        done: 0,
+                    }),
+                    _ => self.tell_list(srq, TagNotice::ReadDone(handle, false)),
+                }
+            }
+            Work::Fin { handle, queue_pair, headers, length } => {
+                let qp = self.qps.get_mut(&queue_pair.0).filter(|qp| qp.state != State::Error);
+                match qp {
+                    Some(qp) => qp.tag_requests.push_back(TagRequest::Fin {
+                        handle,
+                        bytes: headers[..length].to_vec(),
+                    }),
+                    None => self.tell_list(srq, TagNotice::FinDone(handle, false)),
+                }
+            }
+            Work::Broken { queue_pair, .. } => {
+                if let Some(qp) = self.qps.get_mut(&queue_pair.0) {
+                    qp.notice(&mut self.adapter, event::QP_FATAL);
+                    let notices = qp.enter_error(&mut self.adapter);
+                    self.tell_tags(queue_pair.0, notices);
+                }
+            }
+        }
+    }
+
+    /// Tells the list of tags of a queue pair what has become of its work.
+    pub(crate) fn tell_tags(&mut self, qpn: u32, notices: Vec<TagNotice>) {
+        let Some(qp) = self.qps.get(&qpn) else { return };
+        let Receives::Shared(srq) = qp.receives else { return };
+        let is_broken = qp.state == State::Error;
+        let mut told: Vec<TagNotice> = Vec::new();
+        for notice in notices {
+            // Each part of a READ says that it has failed.
+            if !told.contains(&notice) {
+                told.push(notice);
+                self.tell_list(srq, notice);
+            }
+        }
+        if is_broken
+            && let Some(tags) =
+                self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut())
+        {
+            tags.nic.queue_pair_down(QueuePair(qpn));
+        }
+    }
+
+    fn tell_list(&mut self, srq: u32, notice: TagNotice) {
+        let tags = self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut());
+        let Some(tags) = tags else { return };
+        match notice {
+            TagNotice::ReadDone(handle, is_ok) => tags.nic.read_done(handle, is_ok),
+            TagNotice::FinDone(handle, is_ok) => tags.nic.fin_done(handle, is_ok),
+        }
+    }
+
+    /// Queue pairs of a completion queue that was overrun fail: `mlx5_ib_cq_event`, and InfiniBand
+    /// 11.6.3.
+    fn break_overrun(&mut self) {
+        for cq in std::mem::take(&mut self.adapter.overrun) {
+            let uses = |qp: &&mut Qp| qp.facts.send_cq == cq || qp.facts.recv_cq == cq;
+            let mut broken = Vec::new();
+            for qp in self.qps.values_mut().filter(uses) {
+                if qp.state != State::Error {
+                    qp.notice(&mut self.adapter, event::QP_FATAL);
+                    broken.push((qp.number(), qp.enter_error(&mut self.adapter)));
+                }
+            }
+            for (number, notices) in broken {
+                self.tell_tags(number, notices);
+            }
+        }
+    }
+
+    /// A queue pair was destroyed or reset: its list of tags forgets it.
+    pub(crate) fn forget_pair(&mut self, qpn: u32, srq: u32) {
+        let tags = self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut());
+        if let Some(tags) = tags {
+            tags.nic.queue_pair_down(QueuePair(qpn));
+            tags.nic.forget(QueuePair(qpn));
+        }
+    }
+}

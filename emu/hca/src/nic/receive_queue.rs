@@ -1,0 +1,176 @@
+//! Receive queues: of one queue pair, and shared ones.
+
+use super::tags::TagQueue;
+use crate::memory::Memory;
+use crate::wqe::{Segment, receive_segments};
+
+/// A receive that the program has posted, and the device has taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Receive {
+    /// Its place in the queue, or its number if the queue belongs to one queue pair.
+    pub(crate) index: u16,
+    pub(crate) segments: Vec<Segment>,
+}
+
+impl Receive {
+    /// Bytes that it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        self.segments.iter().map(|segment| u64::from(segment.length)).sum()
+    }
+}
+
+/// Bytes of the longest receive: `max_rq_desc_sz`.
+pub(crate) const RECEIVE_MAX: usize = 512;
+
+/// The receive queue of one queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Rq {
+    at: u64,
+    /// Receives: a power of two, or 0.
+    size: u32,
+    shift: u32,
+    taken: u16,
+    posted: u16,
+}
+
+impl Rq {
+    pub(crate) fn new(at: u64, size: u32, shift: u32) -> Self {
+        Rq { at, size, shift, taken: 0, posted: 0 }
+    }
+
+    /// The program's record: receives posted.
+    pub(crate) fn hear(&mut self, posted: u32) {
+        self.posted = (posted & 0xffff) as u16;
+    }
+
+    pub(crate) fn reset(&mut self) {
+        (self.taken, self.posted) = (0, 0);
+    }
+
+    /// The number of receives that were posted and not taken.
+    pub(crate) fn available(&self) -> u32 {
+        u32::from(self.posted.wrapping_sub(self.taken)).min(self.size)
+    }
+
+    /// Takes the next receive.
+    pub(crate) fn take(&mut self, memory: &impl Memory) -> Option<Receive> {
+        if self.available() == 0 {
+            return None;
+        }
+        let index = self.taken;
+        let mut bytes = [0; RECEIVE_MAX];
+        let bytes = bytes.get_mut(..1 << self.shift)?;
+        let place = self.at + (u64::from(u32::from(index) & (self.size - 1)) << self.shift);
+        // A queue that the program has unmapped has receives without room.
+        let _ = memory.read(place, bytes);
+        self.taken = self.taken.wrapping_add(1);
+        Some(Receive { index, segments: receive_segments(bytes) })
+    }
+
+    /// The number of the next receive, which is flushed.
+    pub(crate) fn flush(&mut self) -> Option<u16> {
+        (self.available() > 0).then(|| {
+            let index = self.taken;
+            self.taken = self.taken.wrapping_add(1);
+            index
+        })
+    }
+}
+
+/// Where a shared receive queue is, and of what size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SrqPlace {
+    pub(crate) at: u64,
+    pub(crate) record: u64,
+    /// Receives: a power of two.
+    pub(crate) size: u32,
+    pub(crate) shift: u32,
+}
+
+/// A shared receive queue, with or without a list of tags.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) place: SrqPlace,
+    pub(crate) pd: u32,
+    pub(crate) context: i32,
+    pub(crate) user_handle: u64,
+    pub(crate) user_index: u32,
+    pub(crate) segments_max: u32,
+    /// Receives that the program has asked for, which it is told.
+    pub(crate) max_wr: u32,
+    /// An event comes once fewer receives are there; 0: none.
+    pub(crate) limit: u32,
+    pub(crate) tags: Option<Box<TagQueue>>,
+    pub(crate) pages: u64,
+    pub(crate) async_events: u32,
+    next: u16,
+    taken: u16,
+    posted: u16,
+}
+
+impl Srq {
+    #[allow(clippy::too_many_arguments, reason = "each is a fact of the command")]
+    pub(crate) fn new(
+        place: SrqPlace,
+        pd: u32,
+        context: i32,
+        (user_handle, user_index): (u64, u32),
+        (max_wr, segments_max): (u32, u32),
+        limit: u32,
+        tags: Option<Box<TagQueue>>,
+        pages: u64,
+    ) -> Self {
+        Srq {
+            place,
+            pd,
+            context,
+            user_handle,
+            user_index,
+            segments_max,
+            max_wr,
+            limit,
+            tags,
+            pages,
+            async_events: 0,
+            next: 0,
+            taken: 0,
+            posted: 0,
+        }
+    }
+
+    /// The program's record: receives posted.
+    pub(crate) fn hear(&mut self, posted: u32) {
+        self.posted = (posted & 0xffff) as u16;
+    }
+
+    pub(crate) fn available(&self) -> u32 {
+        u32::from(self.posted.wrapping_sub(self.taken)).min(self.place.size)
+    }
+
+    /// Takes the next receive. Each names the place of the one after it.
+    pub(crate) fn take(&mut self, memory: &impl Memory) -> Option<Receive> {
+        if self.available() == 0 {
+            return None;
+        }
+        let SrqPlace { at, size, shift, .. } = self.place;
+        let index = self.next;
+        let mut bytes = [0; RECEIVE_MAX];
+        let bytes = bytes.get_mut(..1 << shift)?;
+        let _ = memory.read(at + (u64::from(index) << shift), bytes);
+        let next = u16::from_be_bytes([bytes[2], bytes[3]]);
+        self.next = next & (size - 1) as u16;
+        self.taken = self.taken.wrapping_add(1);
+        let mut segments = receive_segments(&bytes[16..]);
+        segments.truncate(self.segments_max as usize);
+        Some(Receive { index, segments })
+    }
+
+    /// Whether the program is to be told that few receives are left; once.
+    pub(crate) fn is_below_limit(&mut self) -> bool {
+        let is_below = self.limit > 0 && self.available() < self.limit;
+        if is_below {
+            self.limit = 0;
+        }
+        is_below
+    }
+}

@@ -1,0 +1,758 @@
+//! The sending side of a queue pair: it reads requests, sends them, and ends them in order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tagmatch_model::Handle;
+
+use super::adapter::{Adapter, AsyncNotice, ScatterError};
+use super::packet::{Body, Message, Packet, Request, is_up_to, next_psn};
+use super::queue_pair::{
+    Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport, not_ready_time,
+};
+use crate::abi::event;
+use crate::cqe::{Cqe, Opcode, Syndrome};
+use crate::memory::Memory;
+use crate::wqe::{self, BLOCK, BLOCKS_MAX, Kind, Piece, Remote, Segment, Wqe};
+
+/// Bytes of a part of a READ or a WRITE.
+const PART: u32 = 256 << 10;
+/// Requests of a queue pair that may be under way.
+const OUTSTANDING_MAX: usize = 64;
+/// Bytes of them, unless there is one request only.
+const OUTSTANDING_BYTES: usize = 4 << 20;
+/// Requests that one turn begins on a queue pair.
+const BUDGET: usize = 32;
+/// The longest message: `max_msg_sz` of the port.
+pub(crate) const MESSAGE_MAX: u64 = 1 << 30;
+
+/// What a queue pair has to say to the list of tags of its shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TagNotice {
+    ReadDone(Handle, bool),
+    FinDone(Handle, bool),
+}
+
+/// What sending has brought about.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) was_busy: bool,
+    pub(crate) notices: Vec<TagNotice>,
+}
+
+fn kind_of(end: &Ends) -> Option<TagNotice> {
+    match *end {
+        Ends::TagRead { handle, .. } => Some(TagNotice::ReadDone(handle, false)),
+        Ends::TagFin { handle } => Some(TagNotice::FinDone(handle, false)),
+        Ends::Wqe { .. } => None,
+    }
+}
+
+impl Qp {
+    /// Whether one more request of so many bytes may be under way.
+    fn has_room(&self, bytes: usize) -> bool {
+        let under_way: usize =
+            self.outstanding.iter().map(|sent| sent.request.carries()).sum();
+        let fits = self.outstanding.is_empty() || under_way + bytes <= OUTSTANDING_BYTES;
+        self.outstanding.len() < OUTSTANDING_MAX && fits
+    }
+
+    /// Whether one more READ or atomic operation may be under way.
+    fn may_read(&self) -> bool {
+        let reads = self.outstanding.iter().filter(|sent| sent.request.is_answered()).count();
+        reads < usize::from(self.attributes.0.max_rd_atomic.max(1))
+    }
+
+    fn packet(&self, body: Body) -> Packet {
+        let attributes = &self.attributes.0;
+        Packet {
+            to: attributes.dest_qp_num & 0xff_ffff,
+            from: self.facts.number,
+            to_lid: attributes.dest.dlid,
+            from_lid: self.facts.lid,
+            body,
+        }
+    }
+
+    /// Sends a request, which is under way from now on. `false`: there is no room in the device.
+    fn issue<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        request: Request,
+        ends: Ends,
+        into: Vec<Segment>,
+        offset: u64,
+    ) -> bool {
+        let Some(under_way) = adapter.fabric.take_room(request.carries()) else { return false };
+        let psn = self.psn;
+        self.psn = next_psn(psn);
+        // While the peer is not ready, it would only refuse this one, too.
+        if self.resend_at.is_none() {
+            let body = Body::Request { psn, request: request.clone() };
+            adapter.fabric.send(self.packet(body));
+        }
+        if self.outstanding.is_empty() {
+            self.wait_for_answer();
+        }
+        self.outstanding.push_back(Outstanding {
+            psn,
+            request,
+            ends,
+            into,
+            offset,
+            is_done: false,
+            _under_way: under_way,
+        });
+        true
+    }
+
+    fn wait_for_answer(&mut self) {
+        self.deadline = self.attributes.answer_time().map(|time| Instant::now() + time);
+    }
+
+    /// Begins as many requests as may be under way.
+    pub(crate) fn advance<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Sent {
+        let mut sent = Sent::default();
+        if self.state == State::Error {
+            sent.was_busy |= self.flush(adapter);
+            return sent;
+        }
+        self.look_at_clock(adapter, &mut sent);
+        if !matches!(self.state, State::ReadyToSend | State::Drained) {
+            return sent;
+        }
+        for _ in 0..BUDGET {
+            let is_begun = self.advance_tags(adapter)
+                || self.state == State::ReadyToSend
+                    && (self.advance_parts(adapter, &mut sent)
+                        || self.parts.is_none() && self.begin(adapter, &mut sent));
+            if !is_begun || self.state == State::Error {
+                break;
+            }
+            sent.was_busy = true;
+        }
+        let is_drained = self.state == State::Drained && self.outstanding.is_empty();
+        if is_drained && std::mem::take(&mut self.tells_drained) {
+            self.notice(adapter, event::SQ_DRAINED);
+        }
+        sent
+    }
+
+    pub(crate) fn notice<M: Memory>(&self, adapter: &mut Adapter<M>, event_type: u32) {
+        let (context, element) = (self.facts.context, self.facts.user_handle);
+        adapter.notices.push(AsyncNotice { context, element, event_type });
+    }
+
+    /// Sends again what was not answered in time, or refused for lack of a buffer.
+    fn look_at_clock<M: Memory>(&mut self, adapter: &mut Adapter<M>, sent: &mut Sent) {
+        if self.outstanding.is_empty() {
+            (self.deadline, self.resend_at) = (None, None);
+            return;
+        }
+        if self.deadline.is_none() && self.resend_at.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if self.resend_at.is_some_and(|at| at <= now) {
+            self.resend_at = None;
+            self.resend(adapter);
+        } else if self.deadline.is_some_and(|deadline| deadline <= now) {
+            if self.retries == 0 {
+                let notices = self.fail_front(adapter, Syndrome::RetriesExceeded);
+                sent.notices.extend(notices);
+                return;
+            }
+            self.retries -= 1;
+            self.resend(adapter);
+        }
+    }
+
+    fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
+        for sent in self.outstanding.iter().filter(|sent| !sent.is_done) {
+            let body = Body::Request { psn: sent.psn, request: sent.request.clone() };
+            adapter.fabric.send(self.packet(body));
+        }
+        self.wait_for_answer();
+    }
+
+    /// The next part of what the list of tags wants on this queue pair.
+    fn advance_tags<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> bool {
+        if !self.has_room(64) {
+            return false;
+        }
+        match self.tag_requests.front().cloned() {
+            Some(TagRequest::Read { handle, remote, into, length, done }) => {
+                if !self.may_read() {
+                    return false;
+                }
+                let part = (length - done).min(PART);
+                let is_last = done + part == length;
+                let at = remote.at.wrapping_add(done.into());
+                let request = Request::Read { from: Remote { at, ..remote }, length: part };
+                let ends = Ends::TagRead { handle, is_last };
+                if !self.issue(adapter, request, ends, vec![into], done.into()) {
+                    return false;
+                }
+                if is_last {
+                    self.tag_requests.pop_front();
+                } else if let Some(TagRequest::Read { done, .. }) = self.tag_requests.front_mut() {
+                    *done += part;
+                }
+                true
+            }
+            Some(TagRequest::Fin { handle, bytes }) => {
+                let message =
+                    Message { bytes: bytes.into(), immediate: None, is_solicited: false };
+                let ends = Ends::TagFin { handle };
+                let is_sent =
+                    self.issue(adapter, Request::Send(message), ends, Vec::new(), 0);
+                if is_sent {
+                    self.tag_requests.pop_front();
+                }
+                is_sent
+            }
+            None => false,
+        }
+    }
+
+    /// The next part of a READ or WRITE of the program.
+    fn advance_parts<M: Memory>(&mut self, adapter: &mut Adapter<M>, sent: &mut Sent) -> bool {
+        let Some(parts) = self.parts.take() else { return false };
+        let part = (parts.length - parts.done).min(PART);
+        if !self.has_room(part as usize) || parts.is_read && !self.may_read() {
+            self.parts = Some(parts);
+            return false;
+        }
+        let is_last = parts.done + part == parts.length;
+        let remote =
+            Remote { at: parts.remote.at.wrapping_add(parts.done.into()), ..parts.remote };
+        let ends = Ends::Wqe {
+            index: parts.index,
+            opcode: parts.opcode,
+            length: parts.length,
+            is_signalled: parts.is_signalled,
+            is_last,
+        };
+        let offset = u64::from(parts.done);
+        let is_begun = if parts.is_read {
+            let request = Request::Read { from: remote, length: part };
+            self.issue(adapter, request, ends, parts.segments.clone(), offset)
+        } else {
+            let mut bytes = vec![0; part as usize];
+            let from = parts.done as usize;
+            let got = match &parts.inline {
+                Some(inline) => {
+                    bytes.copy_from_slice(&inline[from..from + part as usize]);
+                    Ok(())
+                }
+                None => adapter.gather(self.facts.pd, &parts.segments, offset, &mut bytes),
+            };
+            if got.is_err() && !self.outstanding.is_empty() {
+                self.parts = Some(parts);
+                return false;
+            }
+            if got.is_err() {
+                let notices = self.fail(
+                    adapter,
+                    Some((parts.index, parts.opcode)),
+                    Syndrome::LocalProtection,
+                );
+                sent.notices.extend(notices);
+                return true;
+            }
+            let message = Message {
+                bytes: bytes.into(),
+                immediate: parts.immediate.filter(|_| is_last),
+                is_solicited: parts.is_solicited,
+            };
+            let length = parts.length;
+            let request = Request::Write { to: remote, message, length, is_last };
+            self.issue(adapter, request, ends, Vec::new(), 0)
+        };
+        if !is_begun {
+            self.parts = Some(parts);
+        } else if !is_last {
+            self.parts = Some(Parts { done: parts.done + part, ..parts });
+        }
+        is_begun
+    }
+
+    /// Reads the blocks of the next request.
+    fn fetch<M: Memory>(&self, adapter: &mut Adapter<M>) -> Option<(Vec<u8>, u16)> {
+        let size = self.sq.size;
+        let at = |block: u32| self.sq.at + u64::from(block & (size - 1)) * BLOCK;
+        let first = u32::from(self.sq.next);
+        let mut bytes = vec![0; BLOCK as usize];
+        let got = adapter.memory.read(at(first), &mut bytes);
+        if let Err(error) = got {
+            adapter.note(error);
+            return None;
+        }
+        let length = wqe::length(&bytes).ok()?;
+        let blocks = length.div_ceil(BLOCK as usize).min(BLOCKS_MAX);
+        bytes.resize(blocks * BLOCK as usize, 0);
+        for block in 1..blocks as u32 {
+            let place = block as usize * BLOCK as usize;
+            let into = &mut bytes[place..place + BLOCK as usize];
+            if let Err(error) = adapter.memory.read(at(first + block), into) {
+                adapter.note(error);
+                return None;
+            }
+        }
+        Some((bytes, blocks as u16))
+    }
+
+    /// Begins the next request of the program. `false`: there is none, or it has to wait.
+    fn begin<M: Memory>(&mut self, adapter: &mut Adapter<M>, sent: &mut Sent) -> bool {
+        let waiting = self.sq.posted.wrapping_sub(self.sq.next);
+        if waiting == 0 || u32::from(waiting) > self.sq.size {
+            return false;
+        }
+        let is_datagram = self.facts.transport == Transport::Datagram;
+        let index = self.sq.next;
+        let fetched = self.fetch(adapter);
+        if adapter.is_gone {
+            return false;
+        }
+        let read = fetched.and_then(|(bytes, blocks)| {
+            let wqe = Wqe::parse(&bytes, is_datagram).ok()?;
+            (wqe.index == index).then_some((wqe, bytes, blocks))
+        });
+        let Some((wqe, bytes, blocks)) = read else {
+            if !self.outstanding.is_empty() {
+                return false;
+            }
+            let notices = self.fail(adapter, Some((index, 0)), Syndrome::LocalQpOperation);
+            sent.notices.extend(notices);
+            return true;
+        };
+        let reads_outstanding =
+            self.outstanding.iter().any(|sent| sent.request.is_answered() && !sent.is_done);
+        if wqe.is_fenced && reads_outstanding {
+            return false;
+        }
+        match self.execute(adapter, &wqe, &bytes, sent) {
+            Ok(false) => return false,
+            Ok(true) => {}
+            // Completions have an order: those before it come first.
+            Err(_) if !self.outstanding.is_empty() => return false,
+            Err(why) => {
+                let notices = self.fail(adapter, Some((index, wqe.opcode)), why);
+                sent.notices.extend(notices);
+                return true;
+            }
+        }
+        adapter.counts.requests += 1;
+        self.sq.next = self.sq.next.wrapping_add(blocks);
+        true
+    }
+
+    /// Carries a request out, or begins to. `Ok(false)`: later.
+    fn execute<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        wqe: &Wqe,
+        bytes: &[u8],
+        sent: &mut Sent,
+    ) -> Result<bool, Syndrome> {
+        let is_signalled = wqe.is_signalled || self.facts.signals_all;
+        let (segments, inline, length) = self.data(wqe, bytes)?;
+        let ends = Ends::Wqe {
+            index: wqe.index,
+            opcode: wqe.opcode,
+            length: length as u32,
+            is_signalled,
+            is_last: true,
+        };
+        match wqe.kind {
+            Kind::Tags { command, count, is_signalled } => {
+                let Receives::Shared(srq) = self.receives else {
+                    return Err(Syndrome::LocalQpOperation);
+                };
+                let queue = adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut());
+                let queue = queue.ok_or(Syndrome::LocalQpOperation)?;
+                let answer = (self.facts.number, wqe.index);
+                queue.operate(command, count, is_signalled, answer, &mut adapter.counts);
+                Ok(true)
+            }
+            Kind::Nop => {
+                if !self.outstanding.is_empty() {
+                    return Ok(false);
+                }
+                self.succeed(adapter, &ends);
+                Ok(true)
+            }
+            Kind::Send => self.send(adapter, wqe, (segments, inline, length), ends),
+            Kind::Write(remote) | Kind::Read(remote) => {
+                if self.facts.transport == Transport::Datagram {
+                    return Err(Syndrome::LocalQpOperation);
+                }
+                self.parts = Some(Parts {
+                    index: wqe.index,
+                    opcode: wqe.opcode,
+                    remote,
+                    segments,
+                    inline,
+                    length: length as u32,
+                    done: 0,
+                    is_read: matches!(wqe.kind, Kind::Read(_)),
+                    immediate: wqe.immediate,
+                    is_solicited: wqe.is_solicited,
+                    is_signalled,
+                });
+                self.advance_parts(adapter, sent);
+                Ok(true)
+            }
+            Kind::Atomic(at, operation) => {
+                if self.facts.transport == Transport::Datagram || length != 8 {
+                    return Err(Syndrome::LocalQpOperation);
+                }
+                if !self.has_room(8) || !self.may_read() {
+                    return Ok(false);
+                }
+                let request = Request::Atomic { at, operation };
+                Ok(self.issue(adapter, request, ends, segments, 0))
+            }
+        }
+    }
+
+    /// The data of a request: segments, or bytes of the request itself, and their length.
+    #[allow(clippy::type_complexity, reason = "three facts that are used apart")]
+    fn data(
+        &self,
+        wqe: &Wqe,
+        bytes: &[u8],
+    ) -> Result<(Vec<Segment>, Option<Vec<u8>>, u64), Syndrome> {
+        let mut segments = Vec::new();
+        let mut inline = Vec::new();
+        let (mut has_inline, mut has_segments) = (false, false);
+        for piece in &wqe.data {
+            match piece {
+                Piece::Inline(range) => {
+                    inline.extend_from_slice(&bytes[range.clone()]);
+                    has_inline = true;
+                }
+                Piece::Segment(segment) => {
+                    segments.push(*segment);
+                    has_segments = true;
+                }
+            }
+        }
+        if has_inline && has_segments {
+            return Err(Syndrome::LocalQpOperation);
+        }
+        let whole: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
+        let length = if has_inline { inline.len() as u64 } else { whole };
+        if length > MESSAGE_MAX {
+            return Err(Syndrome::LocalLength);
+        }
+        Ok((segments, has_inline.then_some(inline), length))
+    }
+
+    /// Sends a message.
+    fn send<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        wqe: &Wqe,
+        (segments, inline, length): (Vec<Segment>, Option<Vec<u8>>, u64),
+        ends: Ends,
+    ) -> Result<bool, Syndrome> {
+        let length = length as usize;
+        let is_datagram = self.facts.transport == Transport::Datagram;
+        if is_datagram && length > 4096 {
+            return Err(Syndrome::LocalLength);
+        }
+        if !is_datagram && !self.has_room(length) {
+            return Ok(false);
+        }
+        let bytes = match inline {
+            Some(inline) => inline,
+            None => {
+                // Room is taken before the memory is: a message may be long.
+                if adapter.fabric.take_room(length).is_none() {
+                    return Ok(false);
+                }
+                let mut bytes = vec![0; length];
+                let gathered = adapter.gather(self.facts.pd, &segments, 0, &mut bytes);
+                gathered.map_err(|error| match error {
+                    ScatterError::TooShort => Syndrome::LocalLength,
+                    ScatterError::Denied => Syndrome::LocalProtection,
+                })?;
+                bytes
+            }
+        };
+        let message = Message {
+            bytes: bytes.into(),
+            immediate: wqe.immediate,
+            is_solicited: wqe.is_solicited,
+        };
+        let Some(to) = wqe.to.filter(|_| is_datagram) else {
+            return Ok(self.issue(adapter, Request::Send(message), ends, Vec::new(), 0));
+        };
+        adapter.fabric.send(Packet {
+            to: to.qpn,
+            from: self.facts.number,
+            to_lid: to.lid,
+            from_lid: self.facts.lid,
+            body: Body::Datagram { qkey: to.qkey, has_grh: to.has_grh, message },
+        });
+        self.succeed(adapter, &ends);
+        Ok(true)
+    }
+
+    /// Takes an answer of the peer.
+    pub(crate) fn hear_answer<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        body: Body,
+    ) -> Vec<TagNotice> {
+        match body {
+            Body::Acknowledge { psn } => {
+                let is_new = (self.outstanding.front())
+                    .is_some_and(|sent| is_up_to(sent.psn, psn));
+                for sent in &mut self.outstanding {
+                    sent.is_done |= is_up_to(sent.psn, psn) && !sent.request.is_answered();
+                }
+                if is_new {
+                    self.progressed();
+                }
+            }
+            Body::Data { psn, bytes } => return self.hear_data(adapter, psn, &bytes),
+            Body::NotReady { psn, timer } => {
+                let Some(front) = self.outstanding.front() else { return Vec::new() };
+                if !is_up_to(front.psn, psn) || self.resend_at.is_some() {
+                    return Vec::new();
+                }
+                if self.rnr_retries == 0 {
+                    return self.fail_at(adapter, psn, Syndrome::RnrRetriesExceeded);
+                }
+                // 7 is for ever.
+                self.rnr_retries -= u8::from(self.rnr_retries < 7);
+                self.resend_at = Some(Instant::now() + not_ready_time(timer));
+                self.deadline = None;
+            }
+            Body::Refused { psn, why } => return self.fail_at(adapter, psn, why),
+            Body::Request { .. } | Body::Datagram { .. } => {}
+        }
+        self.end_done(adapter)
+    }
+
+    /// The peer has answered: it lives, and has buffers.
+    fn progressed(&mut self) {
+        self.retries = self.attributes.0.retry_cnt;
+        self.rnr_retries = self.attributes.0.rnr_retry;
+        self.wait_for_answer();
+    }
+
+    fn hear_data<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        psn: u32,
+        bytes: &Arc<[u8]>,
+    ) -> Vec<TagNotice> {
+        // The answer of a READ acknowledges all requests before it.
+        for sent in &mut self.outstanding {
+            sent.is_done |=
+                is_up_to(sent.psn, psn) && sent.psn != psn && !sent.request.is_answered();
+        }
+        let pd = self.facts.pd;
+        let wanted = self.outstanding.iter_mut().find(|sent| sent.psn == psn && !sent.is_done);
+        let Some(sent) = wanted.filter(|sent| sent.request.is_answered()) else {
+            return Vec::new();
+        };
+        let expected = match sent.request {
+            Request::Read { length, .. } => length as usize,
+            _ => 8,
+        };
+        if bytes.len() != expected {
+            return Vec::new();
+        }
+        sent.is_done = true;
+        let landed = adapter.scatter(pd, &sent.into, sent.offset, bytes);
+        self.progressed();
+        match landed {
+            Ok(()) => self.end_done(adapter),
+            Err(ScatterError::TooShort) => self.fail_at(adapter, psn, Syndrome::LocalLength),
+            Err(ScatterError::Denied) => self.fail_at(adapter, psn, Syndrome::LocalProtection),
+        }
+    }
+
+    /// Ends the requests that are done, in their order.
+    fn end_done<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Vec<TagNotice> {
+        let mut notices = Vec::new();
+        while self.outstanding.front().is_some_and(|sent| sent.is_done) {
+            let Some(sent) = self.outstanding.pop_front() else { break };
+            match sent.ends {
+                Ends::TagRead { handle, is_last: true } => {
+                    notices.push(TagNotice::ReadDone(handle, true));
+                }
+                Ends::TagRead { .. } => {}
+                Ends::TagFin { handle } => notices.push(TagNotice::FinDone(handle, true)),
+                ends => self.succeed(adapter, &ends),
+            }
+        }
+        if self.outstanding.is_empty() {
+            self.deadline = None;
+        }
+        notices
+    }
+
+    /// A request of the program has succeeded.
+    fn succeed<M: Memory>(&self, adapter: &mut Adapter<M>, ends: &Ends) {
+        if let Ends::Wqe { index, opcode, length, is_signalled: true, is_last: true } = *ends {
+            let cqe = Cqe::new(Opcode::Request, self.facts.user_index)
+                .queue_pair(opcode, self.facts.number)
+                .counter(index)
+                .length(length);
+            adapter.complete(self.facts.send_cq, &cqe);
+        }
+    }
+
+    /// The request with this number has failed.
+    fn fail_at<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        psn: u32,
+        why: Syndrome,
+    ) -> Vec<TagNotice> {
+        for sent in &mut self.outstanding {
+            // Those before it were carried out.
+            sent.is_done |= is_up_to(sent.psn, psn) && sent.psn != psn;
+        }
+        let mut notices = self.end_done(adapter);
+        if self.outstanding.front().is_some_and(|front| front.psn == psn) {
+            notices.extend(self.fail_front(adapter, why));
+        }
+        notices
+    }
+
+    /// The oldest request has failed.
+    fn fail_front<M: Memory>(&mut self, adapter: &mut Adapter<M>, why: Syndrome) -> Vec<TagNotice> {
+        let front = self.outstanding.pop_front();
+        match front.as_ref().map(|front| front.ends) {
+            Some(Ends::Wqe { index, opcode, .. }) => {
+                self.drop_parts(index);
+                self.fail(adapter, Some((index, opcode)), why)
+            }
+            Some(ends) => {
+                let mut notices: Vec<_> = kind_of(&ends).into_iter().collect();
+                notices.extend(self.fail(adapter, None, why));
+                notices
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Other parts of a request that has failed are not reported.
+    fn drop_parts(&mut self, index: u16) {
+        self.parts = self.parts.take().filter(|parts| parts.index != index);
+        self.outstanding.retain(
+            |sent| !matches!(sent.ends, Ends::Wqe { index: of, .. } if of == index),
+        );
+    }
+
+    /// A request of the program has failed, or one of the device: the queue pair is in error.
+    pub(crate) fn fail<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        wqe: Option<(u16, u8)>,
+        why: Syndrome,
+    ) -> Vec<TagNotice> {
+        if let Some((index, opcode)) = wqe {
+            let cqe = Cqe::error(Opcode::RequestError, self.facts.user_index, why)
+                .queue_pair(opcode, self.facts.number)
+                .counter(index);
+            adapter.complete(self.facts.send_cq, &cqe);
+            if self.sq.next == index {
+                self.skip(adapter);
+            }
+        }
+        self.enter_error(adapter)
+    }
+
+    /// Goes past the request that stands next in the queue.
+    fn skip<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
+        let blocks = self.fetch(adapter).map_or(1, |(_, blocks)| blocks);
+        self.sq.next = self.sq.next.wrapping_add(blocks);
+    }
+
+    fn flush_one<M: Memory>(&self, adapter: &mut Adapter<M>, index: u16, opcode: u8) {
+        let cqe = Cqe::error(Opcode::RequestError, self.facts.user_index, Syndrome::Flushed)
+            .queue_pair(opcode, self.facts.number)
+            .counter(index);
+        adapter.complete(self.facts.send_cq, &cqe);
+    }
+
+    fn flush_outstanding<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Vec<TagNotice> {
+        let mut notices = Vec::new();
+        let mut last = None;
+        for sent in std::mem::take(&mut self.outstanding) {
+            match sent.ends {
+                Ends::Wqe { index, opcode, .. } if last != Some(index) => {
+                    last = Some(index);
+                    self.flush_one(adapter, index, opcode);
+                }
+                Ends::Wqe { .. } => {}
+                ends => notices.extend(kind_of(&ends)),
+            }
+        }
+        if let Some(parts) = self.parts.take()
+            && last != Some(parts.index)
+        {
+            self.flush_one(adapter, parts.index, parts.opcode);
+        }
+        notices
+    }
+
+    /// Puts the queue pair into error, if it isn't: nothing more is sent or received, and all that
+    /// was posted is flushed.
+    pub(crate) fn enter_error<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Vec<TagNotice> {
+        if self.state == State::Error {
+            return Vec::new();
+        }
+        self.state = State::Error;
+        let mut notices = self.flush_outstanding(adapter);
+        for request in std::mem::take(&mut self.tag_requests) {
+            notices.push(match request {
+                TagRequest::Read { handle, .. } => TagNotice::ReadDone(handle, false),
+                TagRequest::Fin { handle, .. } => TagNotice::FinDone(handle, false),
+            });
+        }
+        (self.deadline, self.resend_at) = (None, None);
+        self.flush(adapter);
+        notices
+    }
+
+    /// Flushes what is posted to a queue pair in error.
+    fn flush<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> bool {
+        let mut was_busy = false;
+        while self.sq.next != self.sq.posted {
+            let index = self.sq.next;
+            let waiting = self.sq.posted.wrapping_sub(index);
+            let fetched = self.fetch(adapter);
+            if adapter.is_gone || u32::from(waiting) > self.sq.size {
+                break;
+            }
+            let opcode = fetched.as_ref().map_or(0, |(bytes, _)| bytes[3]);
+            let blocks = fetched.map_or(1, |(_, blocks)| blocks).min(waiting);
+            self.flush_one(adapter, index, opcode);
+            self.sq.next = index.wrapping_add(blocks);
+            was_busy = true;
+        }
+        if let Receives::Own(queue) = &mut self.receives {
+            while let Some(index) = queue.flush() {
+                let user_index = self.facts.user_index;
+                let cqe = Cqe::error(Opcode::ReceiveError, user_index, Syndrome::Flushed)
+                    .queue_pair(0, self.facts.number)
+                    .counter(index);
+                adapter.complete(self.facts.recv_cq, &cqe);
+                was_busy = true;
+            }
+        } else if !self.is_flushed {
+            // No receive of a shared queue is given to this queue pair any more.
+            self.notice(adapter, event::QP_LAST_WQE_REACHED);
+        }
+        self.is_flushed = true;
+        was_busy
+    }
+}

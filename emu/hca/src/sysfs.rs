@@ -1,0 +1,145 @@
+//! The files that libibverbs, UCX and hwloc look for: `/sys/class/infiniband*` and
+//! `/dev/infiniband`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::calls::gid;
+use crate::settings::{DeviceSettings, Settings};
+
+/// The kind of each device: ConnectX-5 Ex.
+const VENDOR: &str = "0x15b3";
+const DEVICE: &str = "0x1019";
+const MODALIAS: &str = "pci:v000015B3d00001019sv000015B3sd00000008bc02sc07i00";
+const PKEYS: usize = 128;
+const GIDS: usize = 8;
+
+/// A directory in which files are written.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(path: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&path)?;
+        Ok(Folder(path))
+    }
+
+    fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.0.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, format!("{text}\n"))
+    }
+}
+
+fn colons(bytes: &[u8]) -> String {
+    let words = bytes.chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1]));
+    words.collect::<Vec<_>>().join(":")
+}
+
+/// A mask of processors, as in `local_cpus`.
+fn mask(list: &str) -> String {
+    let mut words = vec![0_u32];
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().unwrap_or(0);
+        for cpu in number(first)..=number(last).min(8191) {
+            if words.len() <= cpu / 32 {
+                words.resize(cpu / 32 + 1, 0);
+            }
+            words[cpu / 32] |= 1 << (cpu % 32);
+        }
+    }
+    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+}
+
+/// Makes the files of all devices below a directory that takes the place of `/sys/class`.
+pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
+    let verbs = Folder::new(class.join("infiniband_verbs"))?;
+    if !class.join("infiniband_verbs/abi_version").exists() {
+        verbs.put("abi_version", "6")?;
+    }
+    for (at, device) in settings.devices.iter().enumerate() {
+        make_device(class, settings, at, device)?;
+    }
+    Ok(())
+}
+
+fn make_device(
+    class: &Path,
+    settings: &Settings,
+    at: usize,
+    device: &DeviceSettings,
+) -> io::Result<()> {
+    let (name, node) = (format!("mlx5_{}", device.number), format!("uverbs{}", device.number));
+    // The place of a PCI device: UCX and hwloc look at the name.
+    let slot = format!("0000:{:02x}:00.0", 3 + at % 200);
+    let root = class.join("tagmatch-hca/pci0000:00").join(&slot);
+    let pci = Folder::new(root.clone())?;
+    pci.put("modalias", MODALIAS)?;
+    pci.put("vendor", VENDOR)?;
+    pci.put("device", DEVICE)?;
+    pci.put("subsystem_vendor", VENDOR)?;
+    pci.put("subsystem_device", "0x0008")?;
+    pci.put("class", "0x020700")?;
+    pci.put("numa_node", &device.numa_node.to_string())?;
+    pci.put("local_cpulist", &device.processors)?;
+    pci.put("local_cpus", &mask(&device.processors))?;
+    for which in ["current", "max"] {
+        pci.put(&format!("{which}_link_width"), "16")?;
+        pci.put(&format!("{which}_link_speed"), "16.0 GT/s PCIe")?;
+    }
+    let ib = Folder::new(root.join("infiniband").join(&name))?;
+    let lid = Settings::lid(at);
+    let guid = colons(&settings.guid(lid));
+    ib.put("node_type", "1: CA")?;
+    ib.put("node_guid", &guid)?;
+    ib.put("sys_image_guid", &guid)?;
+    ib.put("fw_ver", "16.35.4030")?;
+    ib.put("hw_rev", "0")?;
+    ib.put("hca_type", "MT4121")?;
+    ib.put("board_id", "TMHCA0000001")?;
+    ib.put("node_desc", "a ConnectX in software")?;
+    let port = [
+        ("state", "4: ACTIVE"),
+        ("phys_state", "5: LinkUp"),
+        ("rate", "100 Gb/sec (4X EDR)"),
+        ("lid", &format!("{lid:#x}")),
+        ("sm_lid", "0x1"),
+        ("lid_mask_count", "0"),
+        ("sm_sl", "0"),
+        ("cap_mask", "0x2651e848"),
+        ("link_layer", "InfiniBand"),
+        ("gid_attrs/types/0", "IB/RoCE v1"),
+    ];
+    for (file, text) in port {
+        ib.put(&format!("ports/1/{file}"), text)?;
+    }
+    let none = colons(&[0; 16]);
+    for index in 0..GIDS {
+        let name = if index == 0 { colons(&gid(settings, at)) } else { none.clone() };
+        ib.put(&format!("ports/1/gids/{index}"), &name)?;
+    }
+    for index in 0..PKEYS {
+        let key = if index == 0 { "0xffff" } else { "0x0000" };
+        ib.put(&format!("ports/1/pkeys/{index}"), key)?;
+    }
+    symlink(format!("../../../{slot}"), root.join("infiniband").join(&name).join("device"))?;
+    fs::create_dir_all(class.join("infiniband"))?;
+    symlink(
+        format!("../tagmatch-hca/pci0000:00/{slot}/infiniband/{name}"),
+        class.join("infiniband").join(&name),
+    )?;
+    let verbs = Folder::new(root.join("infiniband_verbs").join(&node))?;
+    verbs.put("ibdev", &name)?;
+    // /dev/zero: what the library opens is bound to it.
+    verbs.put("dev", "1:5")?;
+    verbs.put("abi_version", "1")?;
+    symlink(format!("../../../{slot}"), root.join("infiniband_verbs").join(&node).join("device"))?;
+    symlink(
+        format!("../tagmatch-hca/pci0000:00/{slot}/infiniband_verbs/{node}"),
+        class.join("infiniband_verbs").join(&node),
+    )
+}
