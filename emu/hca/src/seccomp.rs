@@ -165,13 +165,20 @@ impl Listener {
         self.ioctl(ID_VALID, &mut id).is_ok()
     }
 
-    /// Gives the caller a copy of a descriptor, and tells its number there.
-    pub(crate) fn give(&self, id: u64, fd: BorrowedFd<'_>) -> io::Result<i32> {
+    /// Gives the caller a copy of a descriptor, and tells its number there. `place`: the number
+    /// that it gets, in place of what the caller has there.
+    pub(crate) fn give(
+        &self,
+        id: u64,
+        fd: BorrowedFd<'_>,
+        place: Option<i32>,
+    ) -> io::Result<i32> {
+        const SET_FD: u32 = 1;
         let mut added = libc::seccomp_notif_addfd {
             id,
-            flags: 0,
+            flags: if place.is_some() { SET_FD } else { 0 },
             srcfd: fd.as_raw_fd() as u32,
-            newfd: 0,
+            newfd: place.unwrap_or(0) as u32,
             newfd_flags: libc::O_CLOEXEC as u32,
         };
         self.ioctl(ADD_FD, &mut added)

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +45,11 @@ struct Gate {
 
 impl Answers for Gate {
     fn give(&self, call: u64, fd: BorrowedFd<'_>) -> io::Result<i32> {
-        self.listener.give(call, fd)
+        self.listener.give(call, fd, None)
+    }
+
+    fn replace(&self, call: u64, place: i32, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.listener.give(call, fd, Some(place)).map(drop)
     }
 
     fn answer(&self, call: u64, errno: Errno) -> bool {
@@ -77,7 +82,13 @@ fn process_of(thread: i32) -> Option<i32> {
 /// The number of the device behind a descriptor of a process, if it is one of ours.
 fn device_behind(process: i32, fd: i32) -> Option<u32> {
     let target = std::fs::read_link(format!("/proc/{process}/fd/{fd}")).ok()?;
-    target.to_str()?.strip_prefix("/dev/infiniband/uverbs")?.parse().ok()
+    let target = target.to_str()?;
+    let number = target.strip_prefix("/dev/infiniband/uverbs").or_else(|| {
+        // What the device has put in its place.
+        let name = target.strip_prefix("/memfd:")?.strip_suffix(" (deleted)")?;
+        name.strip_prefix(crate::doorbells::NAME)
+    });
+    number?.parse().ok()
 }
 
 /// The device's process.
@@ -230,12 +241,9 @@ impl Server {
         if !self.gate.listener.is_waiting(trapped.id) {
             return;
         }
-        let is_taken = match self.serve(process) {
+        match self.serve(process) {
             Ok(inbox) => inbox.put(Letter::Call(call)),
-            Err(_) => false,
-        };
-        if !is_taken {
-            self.gate.listener.answer(trapped.id, libc::EIO);
+            Err(_) => drop(self.gate.listener.answer(trapped.id, libc::EIO)),
         }
     }
 
@@ -249,8 +257,7 @@ impl Server {
         }
         let pid = Pid::from_raw(process).ok_or(io::ErrorKind::NotFound)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let (sender, letters) = channel();
-        let inbox = Inbox::new(sender);
+        let inbox = Inbox::default();
         let function = Function::new(
             ProcessMemory::new(process),
             Arc::clone(&self.fabric),
@@ -258,10 +265,16 @@ impl Server {
             Arc::clone(&self.settings),
         );
         let gate = self.gate.clone();
-        let is_open = move |fd| device_behind(process, fd).is_some();
+        let is_open = move |fd, inode| {
+            let found = std::fs::metadata(format!("/proc/{process}/fd/{fd}"));
+            found.is_ok_and(|found| found.ino() == inode)
+        };
         let thread = std::thread::Builder::new()
             .name(format!("hca {process}"))
-            .spawn(move || function.serve(&letters, &gate, is_open))?;
+            .spawn(move || {
+                crate::priority::ask_for_short_turns();
+                function.serve(&gate, is_open)
+            })?;
         let program = std::fs::read_to_string(format!("/proc/{process}/comm"));
         let program = program.unwrap_or_default().trim().to_owned();
         self.served.insert(process, Served { pidfd, inbox: inbox.clone(), thread, program });

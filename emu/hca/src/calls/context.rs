@@ -6,6 +6,7 @@ use super::{Answers, Command, Errno, Kind, Undo};
 use crate::abi::{self, ContextRequest, ContextResponse, DeviceAttributes};
 use crate::abi::{ExtendedDeviceAttributes, GidEntry, OneWord, PortAttributes, TagCapabilities};
 use crate::channel::Channel;
+use crate::doorbells::{Doorbells, PAGE};
 use crate::memory::Memory;
 use crate::nic::{Context, Function};
 use crate::settings::Settings;
@@ -34,7 +35,11 @@ pub(crate) fn gid(settings: &Settings, device: usize) -> [u8; 16] {
 }
 
 impl<M: Memory> Function<M> {
-    pub(super) fn open_context(&mut self, command: &mut Command) -> Result<Undo, Errno> {
+    pub(super) fn open_context(
+        &mut self,
+        command: &mut Command,
+        answers: &impl Answers,
+    ) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
         let request: ContextRequest = command.structure(abi::UHW_IN, memory)?;
         // mlx5_ib_alloc_ucontext: DEVX needs a firmware that knows it.
@@ -75,7 +80,11 @@ impl<M: Memory> Function<M> {
         command.answer(abi::device::NUM_COMP_VECTORS, &VECTORS);
         // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
         command.answer(abi::device::CORE_SUPPORT, &1_u64);
-        let context = Context { device: command.device, async_events: None, async_fd: -1, kept: None };
+        let number = self.adapter.settings.devices[command.device].number;
+        let doorbells = Doorbells::new(number).map_err(|_| libc::EMFILE)?;
+        let replaced = answers.replace(command.call, command.context, doorbells.file());
+        replaced.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+        let context = Context { async_events: None, kept: None, doorbells };
         self.adapter.contexts.insert(command.context, context);
         Ok(Undo::Close(command.context))
     }
@@ -91,8 +100,7 @@ impl<M: Memory> Function<M> {
         command.answer_handle(abi::async_event::FD_HANDLE, fd as u64);
         let kept = answers.keep(&channel);
         if let Some(context) = self.adapter.contexts.get_mut(&command.context) {
-            (context.async_events, context.async_fd) = (Some(channel), fd);
-            context.kept = kept;
+            (context.async_events, context.kept) = (Some(channel), kept);
         }
         Ok(Undo::Nothing)
     }
@@ -111,12 +119,13 @@ impl<M: Memory> Function<M> {
     }
 
     pub(super) fn allocate_uar(&mut self, command: &mut Command) -> Result<Undo, Errno> {
-        let handle = self.objects.add(command.context, Kind::Uar)?;
+        let context = self.adapter.contexts.get_mut(&command.context).ok_or(libc::EINVAL)?;
+        let page = context.doorbells.take_page().ok_or(libc::ENOMEM)?;
+        let handle = self.objects.add(command.context, Kind::Uar { page })?;
         command.answer_handle(abi::uar::HANDLE, handle.into());
-        // Beyond its start, the file behind the device has nothing to map.
-        command.answer(abi::uar::MMAP_OFFSET, &0_u64);
-        command.answer(abi::uar::MMAP_LENGTH, &4096_u32);
-        command.answer(abi::uar::PAGE_ID, &handle);
+        command.answer(abi::uar::MMAP_OFFSET, &((page * PAGE) as u64));
+        command.answer(abi::uar::MMAP_LENGTH, &(PAGE as u32));
+        command.answer(abi::uar::PAGE_ID, &(page as u32));
         Ok(Undo::Remove(handle))
     }
 

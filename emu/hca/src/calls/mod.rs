@@ -44,6 +44,9 @@ pub(crate) trait Answers {
     /// Gives the caller a descriptor, whose number is returned.
     fn give(&self, call: u64, fd: BorrowedFd<'_>) -> io::Result<i32>;
 
+    /// Puts another file in the place of a descriptor of the caller.
+    fn replace(&self, call: u64, place: i32, fd: BorrowedFd<'_>) -> io::Result<()>;
+
     /// Ends the call: 0, or an error number. `false`: a signal has interrupted the caller, who
     /// knows nothing of what was done.
     fn answer(&self, call: u64, errno: Errno) -> bool;
@@ -80,7 +83,7 @@ pub(crate) enum Kind {
     Cq(u32),
     Srq(u32),
     Qp(u32),
-    Uar,
+    Uar { page: usize },
 }
 
 #[derive(Debug)]
@@ -205,7 +208,7 @@ impl<M: Memory> Function<M> {
     ) -> Result<Undo, Errno> {
         let is_open = self.adapter.contexts.contains_key(&command.context);
         match command.method {
-            abi::device::GET_CONTEXT => return self.open_context(command),
+            abi::device::GET_CONTEXT => return self.open_context(command, answers),
             abi::device::INVOKE_WRITE => return self.invoke_write(command, answers),
             abi::device::QUERY_PORT => return self.query_port(command),
             abi::device::QUERY_GID_ENTRY => return self.query_gid_entry(command),
@@ -264,7 +267,7 @@ impl<M: Memory> Function<M> {
                     }
                     true
                 }
-                (Kind::Mr { .. }, abi::mr::DESTROY) | (Kind::Uar, abi::uar::DESTROY) => true,
+                (Kind::Mr { .. }, abi::mr::DESTROY) | (Kind::Uar { .. }, abi::uar::DESTROY) => true,
                 _ => false,
             };
         if !is_it {
@@ -283,7 +286,13 @@ impl<M: Memory> Function<M> {
     fn take_out(&mut self, handle: u32) -> Option<Undo> {
         let object = self.objects.all.remove(&handle)?;
         let restored = match object.kind {
-            Kind::Pd | Kind::Uar => Restored::Nothing,
+            Kind::Pd => Restored::Nothing,
+            Kind::Uar { page } => {
+                if let Some(context) = self.adapter.contexts.get_mut(&object.context) {
+                    context.doorbells.free_page(page);
+                }
+                Restored::Nothing
+            }
             Kind::Mr { key, pages } => {
                 self.objects.locked -= pages;
                 let region = self.adapter.regions.remove(key)?;

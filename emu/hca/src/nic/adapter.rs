@@ -11,6 +11,7 @@ use crate::calls::Kept;
 use super::region::Regions;
 use crate::channel::Channel;
 use crate::cqe::Cqe;
+use crate::doorbells::Doorbells;
 use crate::memory::{Memory, MemoryError};
 use crate::settings::Settings;
 use crate::wqe::Segment;
@@ -18,11 +19,9 @@ use crate::wqe::Segment;
 /// What a device knows of a program that has opened it.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// The device, from 0.
-    pub(crate) device: usize,
     pub(crate) async_events: Option<Arc<Channel>>,
-    pub(crate) async_fd: i32,
     pub(crate) kept: Option<Kept>,
+    pub(crate) doorbells: Doorbells,
 }
 
 /// An asynchronous event that is about to be said.

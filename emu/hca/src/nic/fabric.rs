@@ -1,9 +1,9 @@
 //! The wires between the programs' parts of the device: who has which queue pair.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::packet::{Body, Packet};
 use crate::calls::Call;
@@ -22,27 +22,50 @@ pub(crate) enum Letter {
     End,
 }
 
-/// The inbox of a program's part of the device.
-#[derive(Clone, Debug)]
-pub(crate) struct Inbox {
-    letters: Sender<Letter>,
+/// The inbox of a program's part of the device. (A channel of the standard library would give its
+/// processor up again and again before it sleeps, and then wait for the programs' turns.)
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inbox(Arc<Letters>);
+
+#[derive(Debug, Default)]
+struct Letters {
+    waiting: Mutex<VecDeque<Letter>>,
+    came: Condvar,
     /// Bytes of datagrams that wait.
-    datagrams: Arc<AtomicUsize>,
+    datagrams: AtomicUsize,
 }
 
 impl Inbox {
-    pub(crate) fn new(letters: Sender<Letter>) -> Self {
-        Inbox { letters, datagrams: Arc::default() }
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Letter>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `false`: nobody reads any more.
-    pub(crate) fn put(&self, letter: Letter) -> bool {
-        self.letters.send(letter).is_ok()
+    pub(crate) fn put(&self, letter: Letter) {
+        let mut waiting = self.waiting();
+        waiting.push_back(letter);
+        let is_first = waiting.len() == 1;
+        drop(waiting);
+        if is_first {
+            self.0.came.notify_one();
+        }
+    }
+
+    /// The next letter.
+    pub(crate) fn take(&self) -> Option<Letter> {
+        self.waiting().pop_front()
+    }
+
+    /// Sleeps until there is a letter, or for so long.
+    pub(crate) fn sleep(&self, limit: Duration) {
+        let waiting = self.waiting();
+        if waiting.is_empty() {
+            drop(self.0.came.wait_timeout(waiting, limit));
+        }
     }
 
     /// A datagram was taken out.
     pub(crate) fn taken(&self, bytes: usize) {
-        self.datagrams.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.datagrams.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -96,7 +119,7 @@ impl Fabric {
         let Some(inbox) = all.get(&packet.to) else { return };
         if let Body::Datagram { message, .. } = &packet.body {
             let bytes = message.bytes.len();
-            if inbox.datagrams.fetch_add(bytes, Ordering::Relaxed) > DATAGRAMS_MAX {
+            if inbox.0.datagrams.fetch_add(bytes, Ordering::Relaxed) > DATAGRAMS_MAX {
                 inbox.taken(bytes);
                 return;
             }

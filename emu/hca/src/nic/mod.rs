@@ -14,7 +14,6 @@ pub(crate) mod tags;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tagmatch_model::{QueuePair, Work};
@@ -34,15 +33,16 @@ use crate::wqe::Remote;
 
 /// Letters that one turn takes.
 const LETTERS: usize = 64;
-/// Turns without anything to do before the device sleeps between them.
-const TURNS_AWAKE: u32 = 100;
-/// How long it sleeps then, and after a longer time of nothing to do.
+/// How long the device sleeps between looks at the registers, and after some time without anything
+/// to do.
 const SHORT_SLEEP: Duration = Duration::from_micros(20);
-const LONG_SLEEP: Duration = Duration::from_micros(500);
-const IDLE_SLEEP: Duration = Duration::from_millis(2);
-/// Nothing to do for so long is a longer time, and so long is idle.
-const LONG_AFTER: Duration = Duration::from_millis(20);
+const LONG_SLEEP: Duration = Duration::from_micros(50);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
+/// Nothing to do for so long is some time, and so long is idle.
+const LONG_AFTER: Duration = Duration::from_millis(5);
 const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// How often records are looked at though no register was written to.
+const TURN_EVERY: Duration = Duration::from_millis(1);
 /// How often descriptors that a program may have closed are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -53,6 +53,8 @@ pub(crate) struct Function<M> {
     pub(crate) objects: Objects,
     records: Vec<u64>,
     values: Vec<Option<[u32; 2]>>,
+    /// The last turn has left something to do.
+    has_more: bool,
 }
 
 impl<M: Memory> Function<M> {
@@ -68,63 +70,74 @@ impl<M: Memory> Function<M> {
             objects: Objects::default(),
             records: Vec::new(),
             values: Vec::new(),
+            has_more: false,
         }
     }
 
-    /// Serves the process until it ends. `is_open` says whether the process still has a descriptor.
+    /// Serves the process until it ends. `is_open` says whether the process still has a file at a
+    /// descriptor.
     pub(crate) fn serve(
         mut self,
-        letters: &Receiver<Letter>,
         answers: &impl Answers,
-        is_open: impl Fn(i32) -> bool,
+        is_open: impl Fn(i32, u64) -> bool,
     ) -> Counts {
-        let mut idle_since = Instant::now();
-        let mut looked = Instant::now();
-        let mut idle_turns = 0;
+        let start = Instant::now();
+        let (mut busy_at, mut turn_at, mut look_at) = (start, start, start);
         loop {
-            let mut was_busy = false;
+            let mut has_letters = false;
             for _ in 0..LETTERS {
-                match letters.try_recv() {
-                    Ok(Letter::End) => return self.end(),
-                    Ok(letter) => self.take(letter, answers),
-                    Err(_) => break,
+                match self.adapter.inbox.take() {
+                    Some(Letter::End) => return self.end(),
+                    Some(letter) => self.take(letter, answers),
+                    None => break,
                 }
-                was_busy = true;
+                has_letters = true;
             }
-            was_busy |= self.turn();
-            if self.adapter.is_gone {
-                return self.end();
+            let now = Instant::now();
+            let is_due = has_letters
+                || self.rang()
+                || self.has_more
+                || now.duration_since(turn_at) > TURN_EVERY;
+            if is_due {
+                turn_at = now;
+                self.has_more = self.turn();
+                if self.adapter.is_gone {
+                    return self.end();
+                }
+                if has_letters || self.has_more {
+                    busy_at = now;
+                    continue;
+                }
             }
-            if was_busy {
-                (idle_turns, idle_since) = (0, Instant::now());
-                continue;
+            if now.duration_since(look_at) > LOOK_EVERY {
+                look_at = now;
+                self.close_what_is_closed(&is_open);
             }
-            idle_turns += 1;
-            if idle_turns < TURNS_AWAKE {
-                std::thread::yield_now();
-                continue;
-            }
-            let idle = idle_since.elapsed();
-            let sleep = match idle {
-                _ if idle > IDLE_AFTER => IDLE_SLEEP,
-                _ if idle > LONG_AFTER => LONG_SLEEP,
+            let sleep = match now.duration_since(busy_at) {
+                idle if idle > IDLE_AFTER => IDLE_SLEEP,
+                idle if idle > LONG_AFTER => LONG_SLEEP,
                 _ => SHORT_SLEEP,
             };
-            if looked.elapsed() > LOOK_EVERY {
-                looked = Instant::now();
-                let contexts: Vec<i32> = self.adapter.contexts.keys().copied().collect();
-                for context in contexts.into_iter().filter(|context| !is_open(*context)) {
-                    self.close_context(context);
-                }
-            }
-            match letters.recv_timeout(sleep) {
-                Ok(Letter::End) | Err(RecvTimeoutError::Disconnected) => return self.end(),
-                Ok(letter) => {
-                    self.take(letter, answers);
-                    (idle_turns, idle_since) = (0, Instant::now());
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+            self.adapter.inbox.sleep(sleep);
+        }
+    }
+
+    /// Whether the program has written to a register.
+    fn rang(&mut self) -> bool {
+        let mut rang = false;
+        for context in self.adapter.contexts.values_mut() {
+            rang |= context.doorbells.rang();
+        }
+        rang
+    }
+
+    fn close_what_is_closed(&mut self, is_open: &impl Fn(i32, u64) -> bool) {
+        let closed: Vec<i32> = (self.adapter.contexts.iter())
+            .filter(|(fd, context)| !is_open(**fd, context.doorbells.inode()))
+            .map(|(fd, _)| *fd)
+            .collect();
+        for fd in closed {
+            self.close_context(fd);
         }
     }
 
