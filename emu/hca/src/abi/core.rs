@@ -305,6 +305,7 @@ pub(crate) mod access {
     pub(crate) const REMOTE_WRITE: u32 = 2;
     pub(crate) const REMOTE_READ: u32 = 4;
     pub(crate) const REMOTE_ATOMIC: u32 = 8;
+    pub(crate) const MW_BIND: u32 = 16;
     /// `IB_UVERBS_ACCESS_RELAXED_ORDERING` and the other optional bits.
     pub(crate) const OPTIONAL: u32 = 0x3ff0_0000;
 }

@@ -53,6 +53,11 @@ impl Command {
         self.find(id).is_some()
     }
 
+    /// Bytes that the program has room for.
+    pub(crate) fn length(&self, id: u16) -> usize {
+        self.find(id).map_or(0, |(_, attribute)| attribute.length.into())
+    }
+
     /// A number that the program gives.
     pub(crate) fn value(&self, id: u16) -> Option<u64> {
         let (_, attribute) = self.find(id)?;

@@ -248,6 +248,9 @@ impl<M: Memory> Function<M> {
         if size < size_of::<GidEntry>() as u64 {
             return Err(libc::EINVAL);
         }
+        if command.length(abi::device::TABLE_ENTRIES) < size_of::<GidEntry>() {
+            return Err(libc::EINVAL);
+        }
         let entry = self.gid_entry(command.device);
         command.answer(abi::device::TABLE_ENTRIES, &entry);
         command.answer(abi::device::TABLE_COUNT, &1_u64);

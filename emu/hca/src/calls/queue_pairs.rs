@@ -158,7 +158,8 @@ impl<M: Memory> Function<M> {
             dest: set.dest,
             alt_dest: set.alt_dest,
             max_send_wr: facts.max_send_wr,
-            max_recv_wr: facts.max_recv_wr,
+            // mlx5_ib_query_qp tells the size of the queue.
+            max_recv_wr: qp.receives.size().unwrap_or(facts.max_recv_wr),
             max_send_sge: facts.max_send_sge,
             max_recv_sge: facts.max_recv_sge,
             max_inline_data: facts.max_inline,

@@ -48,6 +48,16 @@ pub(crate) enum Receives {
     Shared(u32),
 }
 
+impl Receives {
+    /// Receives that the queue pair's own queue has room for.
+    pub(crate) fn size(&self) -> Option<u32> {
+        match self {
+            Receives::Own(queue) => Some(queue.size()),
+            Receives::Shared(_) => None,
+        }
+    }
+}
+
 /// The send queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Sq {

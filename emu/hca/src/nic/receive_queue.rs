@@ -38,6 +38,10 @@ impl Rq {
         Rq { at, size, shift, taken: 0, posted: 0 }
     }
 
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// The program's record: receives posted.
     pub(crate) fn hear(&mut self, posted: u32) {
         self.posted = (posted & 0xffff) as u16;

@@ -110,6 +110,7 @@ pub(crate) fn is_valid_access(flags: u32) -> bool {
         | access::REMOTE_WRITE
         | access::REMOTE_READ
         | access::REMOTE_ATOMIC
+        | access::MW_BIND
         | access::OPTIONAL;
     let needs_local = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
     flags & !KNOWN == 0 && (flags & needs_local == 0 || flags & access::LOCAL_WRITE != 0)

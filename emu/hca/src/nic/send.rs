@@ -356,7 +356,7 @@ impl Qp {
         sent: &mut Sent,
     ) -> Result<bool, Syndrome> {
         let is_signalled = wqe.is_signalled || self.facts.signals_all;
-        let (segments, inline, length) = self.data(wqe, bytes)?;
+        let (segments, inline, length) = self.data(adapter, wqe, bytes)?;
         let ends = Ends::Wqe {
             index: wqe.index,
             opcode: wqe.opcode,
@@ -387,6 +387,12 @@ impl Qp {
                 if self.facts.transport == Transport::Datagram {
                     return Err(Syndrome::LocalQpOperation);
                 }
+                if matches!(wqe.kind, Kind::Read(_)) {
+                    if inline.is_some() {
+                        return Err(Syndrome::LocalQpOperation);
+                    }
+                    self.check_into(adapter, &segments, length)?;
+                }
                 self.parts = Some(Parts {
                     index: wqe.index,
                     opcode: wqe.opcode,
@@ -410,6 +416,7 @@ impl Qp {
                 if !self.has_room(8) || !self.may_read() {
                     return Ok(false);
                 }
+                self.check_into(adapter, &segments, 8)?;
                 let request = Request::Atomic { at, operation };
                 Ok(self.issue(adapter, request, ends, segments, 0))
             }
@@ -418,35 +425,60 @@ impl Qp {
 
     /// The data of a request: segments, or bytes of the request itself, and their length.
     #[allow(clippy::type_complexity, reason = "three facts that are used apart")]
-    fn data(
+    fn data<M: Memory>(
         &self,
+        adapter: &mut Adapter<M>,
         wqe: &Wqe,
         bytes: &[u8],
     ) -> Result<(Vec<Segment>, Option<Vec<u8>>, u64), Syndrome> {
         let mut segments = Vec::new();
-        let mut inline = Vec::new();
-        let (mut has_inline, mut has_segments) = (false, false);
+        let mut length = 0;
+        let mut has_inline = false;
         for piece in &wqe.data {
             match piece {
                 Piece::Inline(range) => {
-                    inline.extend_from_slice(&bytes[range.clone()]);
+                    length += range.len() as u64;
                     has_inline = true;
                 }
                 Piece::Segment(segment) => {
+                    length += u64::from(segment.length);
                     segments.push(*segment);
-                    has_segments = true;
                 }
             }
         }
-        if has_inline && has_segments {
-            return Err(Syndrome::LocalQpOperation);
-        }
-        let whole: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
-        let length = if has_inline { inline.len() as u64 } else { whole };
         if length > MESSAGE_MAX {
             return Err(Syndrome::LocalLength);
         }
-        Ok((segments, has_inline.then_some(inline), length))
+        if !has_inline {
+            return Ok((segments, None, length));
+        }
+        // UCX puts a header into the request, and the data behind it into memory.
+        let mut all = Vec::with_capacity(length as usize);
+        for piece in &wqe.data {
+            match piece {
+                Piece::Inline(range) => all.extend_from_slice(&bytes[range.clone()]),
+                Piece::Segment(segment) => {
+                    let start = all.len();
+                    all.resize(start + segment.length as usize, 0);
+                    let gathered =
+                        adapter.gather(self.facts.pd, &[*segment], 0, &mut all[start..]);
+                    gathered.map_err(|_| Syndrome::LocalProtection)?;
+                }
+            }
+        }
+        Ok((Vec::new(), Some(all), length))
+    }
+
+    /// Whether an answer may be written where the request says: `LocalProtection` if not.
+    fn check_into<M: Memory>(
+        &self,
+        adapter: &Adapter<M>,
+        segments: &[Segment],
+        length: u64,
+    ) -> Result<(), Syndrome> {
+        let wanted = crate::abi::access::LOCAL_WRITE;
+        let found = adapter.regions.locate(self.facts.pd, segments, 0, length, wanted);
+        found.map(drop).ok_or(Syndrome::LocalProtection)
     }
 
     /// Sends a message.
