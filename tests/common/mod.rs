@@ -52,9 +52,9 @@ pub(crate) fn counterpart(config: &Config) -> Config {
             DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() })
         }
         #[cfg(feature = "verbs")]
-        ("auto+verbs" | "auto+emu", DeviceConfig::Auto(auto)) => DeviceConfig::Verbs(auto.verbs),
+        ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Auto(auto)) => DeviceConfig::Verbs(auto.verbs),
         #[cfg(feature = "verbs")]
-        ("auto+verbs" | "auto+emu", DeviceConfig::Verbs(verbs)) => {
+        ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Verbs(verbs)) => {
             DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
         }
         (_, device) => device,
@@ -73,6 +73,16 @@ fn on_device(patience: Option<Duration>) -> Config {
         "shm" => Config::default(),
         #[cfg(feature = "verbs")]
         "verbs" => Config { device: verbs(), ..Config::default() },
+        #[cfg(feature = "verbs")]
+        "verbs+nic" => {
+            let hw_tags = HwTags::Auto;
+            Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
+        }
+        #[cfg(feature = "verbs")]
+        "auto+nic" => {
+            let hw_tags = HwTags::Auto;
+            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_verbs(patience) }
+        }
         #[cfg(feature = "emu")]
         "verbs+emu" => {
             let hw_tags = HwTags::Emu;
@@ -100,8 +110,8 @@ fn on_device(patience: Option<Duration>) -> Config {
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
             panic!(
-                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, tcp, auto, auto+tcp, \
-                 auto+model, auto+verbs, auto+emu or ucx is right"
+                "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, verbs+nic, tcp, auto, \
+                 auto+tcp, auto+model, auto+verbs, auto+emu, auto+nic or ucx is right"
             )
         }
     }

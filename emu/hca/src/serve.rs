@@ -2,9 +2,10 @@
 //! device.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ use crate::memory::ProcessMemory;
 use crate::nic::{Counts, Fabric, Function, Inbox, Letter};
 use crate::seccomp::{Listener, Trapped};
 use crate::settings::Settings;
+use crate::sysfs;
 use crate::wire::{Notice, Wire};
 
 /// What the device has done for a process, for its report.
@@ -99,6 +101,8 @@ pub(crate) struct Server {
     fabric: Arc<Fabric>,
     served: HashMap<i32, Served>,
     reports: Vec<ProcessReport>,
+    /// The files of counters, and what stands in them.
+    counters: Vec<(Option<File>, u64)>,
     /// The first program, and the status of its end.
     first: Pid,
     status: Option<i32>,
@@ -112,6 +116,7 @@ impl Server {
         first: Pid,
     ) -> Self {
         let (released, receiver) = channel();
+        let counters = sysfs::counters(first.as_raw_nonzero().get(), &settings);
         Server {
             gate: Gate {
                 listener: Arc::new(Listener::new(listener)),
@@ -124,6 +129,7 @@ impl Server {
             fabric: Arc::default(),
             served: HashMap::new(),
             reports: Vec::new(),
+            counters: counters.into_iter().map(|file| (file, 0)).collect(),
             first,
             status: None,
         }
@@ -170,6 +176,7 @@ impl Server {
                 let guardian = self.gate.guardian.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = guardian.say(Notice::Closed(number), None);
             }
+            self.count();
             self.reap();
             if is_alone {
                 self.kill_all();
@@ -188,6 +195,19 @@ impl Server {
         let _ = guardian.say(Notice::Ended(status as u64), None);
         drop(guardian);
         (status, self.reports)
+    }
+
+    /// Writes counters that have changed into their files.
+    fn count(&mut self) {
+        for (device, (file, written)) in self.counters.iter_mut().enumerate() {
+            let now = self.fabric.out_of_buffer(device);
+            if now != *written
+                && let Some(file) = file
+                && file.write_all_at(format!("{now}\n").as_bytes(), 0).is_ok()
+            {
+                *written = now;
+            }
+        }
     }
 
     /// Takes the ends of children. `false`: there are none.

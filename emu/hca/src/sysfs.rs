@@ -55,6 +55,16 @@ fn mask(list: &str) -> String {
     words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
 }
 
+/// The counter of messages that found no buffer, of each device, as a process sees them.
+pub(crate) fn counters(process: i32, settings: &Settings) -> Vec<Option<fs::File>> {
+    let open = |device: &DeviceSettings| {
+        let port = format!("infiniband/mlx5_{}/ports/1/hw_counters", device.number);
+        let path = format!("/proc/{process}/root/sys/class/{port}/out_of_buffer");
+        fs::OpenOptions::new().write(true).open(path).ok()
+    };
+    settings.devices.iter().map(open).collect()
+}
+
 /// Makes the files of all devices below a directory that takes the place of `/sys/class`.
 pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
     let verbs = Folder::new(class.join("infiniband_verbs"))?;
@@ -113,6 +123,7 @@ fn make_device(
         ("cap_mask", "0x2651e848"),
         ("link_layer", "InfiniBand"),
         ("gid_attrs/types/0", "IB/RoCE v1"),
+        ("hw_counters/out_of_buffer", "0"),
     ];
     for (file, text) in port {
         ib.put(&format!("ports/1/{file}"), text)?;

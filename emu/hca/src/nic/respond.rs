@@ -88,7 +88,10 @@ impl Qp {
         let mut notices = Vec::new();
         let body = match answer {
             Answer::Silence => return notices,
-            Answer::NotReady => Body::NotReady { psn, timer: self.attributes.0.min_rnr_timer },
+            Answer::NotReady => {
+                adapter.fabric.count_out_of_buffer(self.facts.lid);
+                Body::NotReady { psn, timer: self.attributes.0.min_rnr_timer }
+            }
             Answer::Refuse(why) => {
                 notices = self.enter_error(adapter);
                 Body::Refused { psn, why }
