@@ -23,6 +23,9 @@ pub(crate) use error::LinkError;
 use patience::Patience;
 use tags::TagScheme;
 
+/// A look at whether the peer is down comes after so many polls.
+const POLLS_PER_LOOK_AT_PEER: u32 = 4096;
+
 /// A receive that is not complete.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
 /// A send that is not complete.
@@ -280,10 +283,17 @@ impl<A: Access> Link<A> {
     }
 
     /// Between two polls: spins, or yields after many. An error if the other side wants attention
-    /// or has let this one wait too long. `polls` starts at 0 for each wait.
+    /// or has let this one wait too long, or is down: a receive from any source doesn't end by
+    /// that. `polls` starts at 0 for each wait.
     #[inline]
     pub(crate) fn pause(&self, polls: &mut u32) -> Result<(), LinkError> {
-        self.patience.pause(polls)
+        self.patience.pause(polls)?;
+        if polls.is_multiple_of(POLLS_PER_LOOK_AT_PEER)
+            && let Some(fault) = self.worker.peer_fault(self.peer)?
+        {
+            return Err(tagmatch::Error::PeerDown { peer: self.peer, fault }.into());
+        }
+        Ok(())
     }
 
     /// A buffer of that length for messages.

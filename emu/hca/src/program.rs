@@ -62,8 +62,8 @@ pub(crate) fn become_program(
 }
 
 fn prepare(device: &Wire, settings: &Settings, is_killable: bool) -> Result<(), StartError> {
-    namespace::enter(settings)?;
     let listener = seccomp::install(is_killable)?;
+    namespace::enter(settings)?;
     let notice = Notice::Listener(std::process::id().into());
     device.say(notice, Some(std::os::fd::AsFd::as_fd(&listener))).map_err(StartError::Device)?;
     match device.hear() {

@@ -55,6 +55,18 @@ fn mask(list: &str) -> String {
     words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
 }
 
+/// The first number that no device of this machine has, nor a later one.
+pub(crate) fn first_free() -> u32 {
+    let names = [("/sys/class/infiniband", "mlx5_"), ("/sys/class/infiniband_verbs", "uverbs")];
+    let numbers = names.into_iter().flat_map(|(folder, prefix)| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            entry.file_name().to_str()?.strip_prefix(prefix)?.parse::<u32>().ok()
+        })
+    });
+    numbers.max().map_or(0, |last| last + 1)
+}
+
 /// The counter of messages that found no buffer, of each device, as a process sees them.
 pub(crate) fn counters(process: i32, settings: &Settings) -> Vec<Option<fs::File>> {
     let open = |device: &DeviceSettings| {

@@ -107,7 +107,12 @@ impl Verbs {
                         self.lose_peer(peer, libc::EIO);
                     }
                 }
-                AsyncEvent::DeviceLost => self.lose_all_peers(libc::ENODEV),
+                AsyncEvent::DeviceLost => {
+                    self.lose_all_peers(libc::ENODEV);
+                    if let Some(list) = &mut self.list {
+                        list.lose();
+                    }
+                }
                 AsyncEvent::Other => {}
             }
         }

@@ -466,6 +466,8 @@ impl Device for Verbs {
     }
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {
+        // A list whose device is lost answers by itself, at the next poll.
+        self.needs_periodic_work |= self.list.as_ref().is_some_and(List::is_lost);
         self.list.as_mut().map(|list| list as &mut dyn TagList)
     }
 

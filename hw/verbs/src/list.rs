@@ -1,6 +1,7 @@
 //! The NIC's list of posted receives. Posts operations to the tag-matching queue and turns its
 //! completions into events.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -64,7 +65,11 @@ pub(super) struct List {
     entries: Slab<ListedReceive>,
     events: Vec<TagEvent>,
     caps: TagCaps,
+    /// The numbers of the operations that the NIC has not answered, in their order.
+    unanswered: VecDeque<u64>,
     is_broken: bool,
+    /// The device is lost: it completes nothing any more, and writes no memory.
+    is_lost: bool,
     /// Registered memory for entries.
     pool: Pool,
     pd: Arc<Pd>,
@@ -85,7 +90,9 @@ impl List {
             entries: Slab::default(),
             events: Vec::new(),
             caps,
+            unanswered: VecDeque::new(),
             is_broken: false,
+            is_lost: false,
             // The caller keeps the buffers, so the pool needn't keep unused ones.
             pool: Pool::new(pd.clone(), 0),
             pd,
@@ -113,6 +120,8 @@ impl List {
     /// Handles the completion of an operation.
     pub(super) fn on_operation_completion(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
         let slot = wr_id & u64::from(u32::MAX);
+        // The NIC answers in order.
+        while self.unanswered.pop_front().is_some_and(|other| other != wr_id) {}
         if wr_id & SYNCED != 0 {
             self.events.push(TagEvent::Synced);
         } else if let Some(entry) = self.entry(slot) {
@@ -199,15 +208,59 @@ impl List {
         }
     }
 
+    /// The device is lost (`IBV_EVENT_DEVICE_FATAL`): this side answers what the NIC has not, and
+    /// every later delete. Messages that the NIC has matched fail with their senders.
+    pub(super) fn lose(&mut self) {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return;
+        }
+        self.is_broken = true;
+        for wr_id in std::mem::take(&mut self.unanswered) {
+            let slot = wr_id & u64::from(u32::MAX);
+            if wr_id & SYNCED != 0 {
+                self.events.push(TagEvent::Synced);
+            } else if wr_id & DELETED != 0 {
+                self.end_deleted(slot);
+            } else if let Some(entry) = self.entry(slot) {
+                entry.awaits_added = false;
+                let name = entry.name;
+                self.events.push(TagEvent::Added { entry: name });
+            }
+            self.sweep(slot);
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Answers the delete of an entry in the place of a NIC that is lost.
+    fn end_deleted(&mut self, slot: u64) {
+        let Some(entry) = self.entry(slot) else { return };
+        entry.awaits_deleted = false;
+        let name = entry.name;
+        if entry.matched.is_some() {
+            return self.events.push(TagEvent::DeleteLost { entry: name });
+        }
+        entry.region = None;
+        entry.is_finished = true;
+        let buffer = entry.buffer.take();
+        self.events.push(TagEvent::Deleted { entry: name, buffer });
+    }
+
     /// Takes the events that were produced since the last call.
     pub(super) fn take_events(&mut self) -> impl Iterator<Item = TagEvent> {
         self.events.drain(..)
     }
 
-    fn post(&self, operation: &mut sys::ibv_ops_wr) -> Result<(), TagRefused> {
+    fn post(&mut self, operation: &mut sys::ibv_ops_wr) -> Result<(), TagRefused> {
         // SAFETY: the buffer of an addition is registered. Its entry keeps it until the NIC has
         // completed it, or the queue and its queue pairs are destroyed.
-        unsafe { self.srq.post_operation(operation) }.map_err(|error| refusal(&error))
+        unsafe { self.srq.post_operation(operation) }.map_err(|error| refusal(&error))?;
+        if operation.flags & sys::IBV_OPS_SIGNALED != 0 {
+            self.unanswered.push_back(operation.wr_id);
+        }
+        Ok(())
     }
 }
 
@@ -281,10 +334,18 @@ impl TagList for List {
     }
 
     fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused> {
-        let is_broken = self.is_broken;
+        let (is_broken, is_lost) = (self.is_broken, self.is_lost);
         let slot = u64::from(handle.0);
         let entry = self.entry(slot).filter(|entry| !entry.awaits_deleted);
         let entry = entry.ok_or(TagRefused::NoSuchEntry)?;
+        if is_lost {
+            entry.is_finished |= !answer;
+            if answer {
+                self.end_deleted(slot);
+            }
+            self.sweep(slot);
+            return Ok(());
+        }
         if is_broken {
             return Err(TagRefused::Broken);
         }

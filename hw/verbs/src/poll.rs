@@ -408,6 +408,9 @@ impl Verbs {
         self.needs_periodic_work = false;
         self.last_periodic_work = now;
         self.take_async_events();
+        if let Some(list) = self.list.as_mut().filter(|list| list.is_lost()) {
+            self.events.extend(list.take_events().map(Event::Tag));
+        }
         self.drive_handshakes(now);
         self.exposures.unregister_expired(now, self.config.linger);
         if now.duration_since(self.last_sweep) >= self.config.keepalive {
