@@ -52,7 +52,9 @@ pub(crate) fn counterpart(config: &Config) -> Config {
             DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() })
         }
         #[cfg(feature = "verbs")]
-        ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Auto(auto)) => DeviceConfig::Verbs(auto.verbs),
+        ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Auto(auto)) => {
+            DeviceConfig::Verbs(auto.verbs)
+        }
         #[cfg(feature = "verbs")]
         ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Verbs(verbs)) => {
             DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })

@@ -64,8 +64,7 @@ impl Options {
         if !is_size {
             return Err(OptionError::Tags(self.tags));
         }
-        let model =
-            ModelConfig { slots: self.tags, seed: self.seed, ..ModelConfig::default() };
+        let model = ModelConfig { slots: self.tags, seed: self.seed, ..ModelConfig::default() };
         model.check()?;
         let first = sysfs::first_free();
         let device = |at| {

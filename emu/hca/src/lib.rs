@@ -90,7 +90,9 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     let Some((Notice::Listener(pid), Some(listener))) = own.hear()? else {
         // The program's process has said why.
         let status = program.wait()?;
-        return Ok(ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(125)));
+        return Ok(ExitCode::from(
+            status.code().and_then(|code| code.try_into().ok()).unwrap_or(125),
+        ));
     };
     let first = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let first = first.ok_or(io::ErrorKind::InvalidData)?;

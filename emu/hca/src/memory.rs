@@ -172,8 +172,7 @@ impl Memory for ProcessMemory {
         let mut pages = (first..end).step_by(PAGE as usize).map(|page| page.max(at));
         let mut bytes = [0; SPANS_MAX];
         loop {
-            let some: Vec<_> =
-                pages.by_ref().take(SPANS_MAX).map(|page| remote(page, 1)).collect();
+            let some: Vec<_> = pages.by_ref().take(SPANS_MAX).map(|page| remote(page, 1)).collect();
             if some.is_empty() {
                 return Ok(true);
             }

@@ -8,9 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change,
-};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -118,7 +116,11 @@ fn show(folder: &OwnedFd, name: &OsString, at: &Path) -> io::Result<()> {
     }
     // An entry that may not be bound, such as a file of another namespace, is left out.
     if let Err(error) = mount_bind_recursive(&from, at) {
-        if kind.is_dir() { fs::remove_dir(at)? } else { fs::remove_file(at)? }
+        if kind.is_dir() {
+            fs::remove_dir(at)?
+        } else {
+            fs::remove_file(at)?
+        }
         let _ = error;
     }
     Ok(())

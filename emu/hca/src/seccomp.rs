@@ -70,7 +70,9 @@ pub enum FilterError {
     )]
     Nested,
     /// The kernel refuses the filter.
-    #[error("the kernel refuses a seccomp filter with a listener ({0}); Linux 5.10 or later is needed, and a container must allow seccomp(2)")]
+    #[error(
+        "the kernel refuses a seccomp filter with a listener ({0}); Linux 5.10 or later is needed, and a container must allow seccomp(2)"
+    )]
     Refused(io::Error),
 }
 
@@ -167,12 +169,7 @@ impl Listener {
 
     /// Gives the caller a copy of a descriptor, and tells its number there. `place`: the number
     /// that it gets, in place of what the caller has there.
-    pub(crate) fn give(
-        &self,
-        id: u64,
-        fd: BorrowedFd<'_>,
-        place: Option<i32>,
-    ) -> io::Result<i32> {
+    pub(crate) fn give(&self, id: u64, fd: BorrowedFd<'_>, place: Option<i32>) -> io::Result<i32> {
         const SET_FD: u32 = 1;
         let mut added = libc::seccomp_notif_addfd {
             id,

@@ -109,12 +109,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(
-        listener: OwnedFd,
-        guardian: Wire,
-        settings: Settings,
-        first: Pid,
-    ) -> Self {
+    pub(crate) fn new(listener: OwnedFd, guardian: Wire, settings: Settings, first: Pid) -> Self {
         let (released, receiver) = channel();
         let counters = sysfs::counters(first.as_raw_nonzero().get(), &settings);
         Server {
@@ -154,9 +149,9 @@ impl Server {
                     fds.push(PollFd::new(&self.served[process].pidfd, PollFlags::IN));
                 }
                 let _ = poll(&mut fds, Some(&NOW_AND_THEN));
-                let is = |at: usize, flags| fds.get(at).is_some_and(|fd: &PollFd<'_>| {
-                    fd.revents().intersects(flags)
-                });
+                let is = |at: usize, flags| {
+                    fds.get(at).is_some_and(|fd: &PollFd<'_>| fd.revents().intersects(flags))
+                };
                 let ended: Vec<i32> = processes
                     .iter()
                     .enumerate()
@@ -289,9 +284,8 @@ impl Server {
             let found = std::fs::metadata(format!("/proc/{process}/fd/{fd}"));
             found.is_ok_and(|found| found.ino() == inode)
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("hca {process}"))
-            .spawn(move || {
+        let thread =
+            std::thread::Builder::new().name(format!("hca {process}")).spawn(move || {
                 crate::priority::ask_for_short_turns();
                 function.serve(&gate, is_open)
             })?;

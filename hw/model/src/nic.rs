@@ -246,8 +246,10 @@ impl Nic {
             OperationKind::Add { recv_wr_id, tag, mask, elements, length } => {
                 let length = if elements == 0 { 0 } else { length };
                 if let Some(handle) = handle {
-                    let taken =
-                        self.is_driven_outside.then(|| self.list.take_slot(handle.slot())).flatten();
+                    let taken = self
+                        .is_driven_outside
+                        .then(|| self.list.take_slot(handle.slot()))
+                        .flatten();
                     if let Some(before) = taken {
                         self.faults.record(Fault::SlotTaken(before));
                     }

@@ -4,8 +4,8 @@
 mod command;
 mod context;
 mod memory_region;
-mod queues;
 mod queue_pairs;
+mod queues;
 
 pub(crate) use context::gid;
 
@@ -201,11 +201,7 @@ impl<M: Memory> Function<M> {
         Ok(undo)
     }
 
-    fn dispatch(
-        &mut self,
-        command: &mut Command,
-        answers: &impl Answers,
-    ) -> Result<Undo, Errno> {
+    fn dispatch(&mut self, command: &mut Command, answers: &impl Answers) -> Result<Undo, Errno> {
         let is_open = self.adapter.contexts.contains_key(&command.context);
         match command.method {
             abi::device::GET_CONTEXT => return self.open_context(command, answers),
@@ -388,11 +384,8 @@ impl<M: Memory> Function<M> {
             let is_it = |object: &Object| object.context == context && wanted(&object.kind);
             all.iter().filter(|(_, object)| is_it(object)).map(|(handle, _)| *handle).collect()
         };
-        let in_turn: [fn(&Kind) -> bool; 3] = [
-            |kind| matches!(kind, Kind::Qp(_)),
-            |kind| matches!(kind, Kind::Srq(_)),
-            |_| true,
-        ];
+        let in_turn: [fn(&Kind) -> bool; 3] =
+            [|kind| matches!(kind, Kind::Qp(_)), |kind| matches!(kind, Kind::Srq(_)), |_| true];
         for wanted in in_turn {
             for handle in of_kind(wanted, &self.objects.all) {
                 drop(self.take_out(handle));

@@ -195,8 +195,7 @@ impl<M: Memory> Function<M> {
         let handle = command.handle(abi::qp::DESTROY_HANDLE).ok_or(libc::EINVAL)?;
         let number = self.objects.qp(command.context, handle)?;
         let qp = self.qps.get(&number).ok_or(libc::EINVAL)?;
-        let (context, element, said) =
-            (qp.facts.context, qp.facts.user_handle, qp.async_events);
+        let (context, element, said) = (qp.facts.context, qp.facts.user_handle, qp.async_events);
         let left = self.unread_events(context, element);
         command.answer(abi::qp::DESTROY_RESP, &said.saturating_sub(left));
         self.take_out(handle).ok_or(libc::EINVAL)

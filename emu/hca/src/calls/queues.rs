@@ -86,10 +86,10 @@ impl<M: Memory> Function<M> {
     pub(super) fn destroy_cq(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let handle = command.handle(abi::cq::DESTROY_HANDLE).ok_or(libc::EINVAL)?;
         let number = self.objects.cq(command.context, handle)?;
-        let is_used = self.qps.values().any(|qp| {
-            qp.facts.send_cq == number || qp.facts.recv_cq == number
-        }) || (self.adapter.srqs.values())
-            .any(|srq| srq.tags.as_ref().is_some_and(|tags| tags.cq == number));
+        let is_used =
+            self.qps.values().any(|qp| qp.facts.send_cq == number || qp.facts.recv_cq == number)
+                || (self.adapter.srqs.values())
+                    .any(|srq| srq.tags.as_ref().is_some_and(|tags| tags.cq == number));
         if is_used {
             return Err(libc::EBUSY);
         }

@@ -200,9 +200,8 @@ impl<M: Memory> Function<M> {
     /// Counts an asynchronous event at the object that it is about: its end tells the program the
     /// number.
     fn count_notice(&mut self, notice: &AsyncNotice) {
-        let is_it = |context: i32, element: u64| {
-            context == notice.context && element == notice.element
-        };
+        let is_it =
+            |context: i32, element: u64| context == notice.context && element == notice.element;
         let is_cq = notice.event_type == event::CQ_ERR;
         let is_srq = notice.event_type == event::SRQ_LIMIT_REACHED;
         if is_cq {
@@ -339,10 +338,9 @@ impl<M: Memory> Function<M> {
             Work::Fin { handle, queue_pair, headers, length } => {
                 let qp = self.qps.get_mut(&queue_pair.0).filter(|qp| qp.state != State::Error);
                 match qp {
-                    Some(qp) => qp.tag_requests.push_back(TagRequest::Fin {
-                        handle,
-                        bytes: headers[..length].to_vec(),
-                    }),
+                    Some(qp) => qp
+                        .tag_requests
+                        .push_back(TagRequest::Fin { handle, bytes: headers[..length].to_vec() }),
                     None => self.tell_list(srq, TagNotice::FinDone(handle, false)),
                 }
             }
@@ -370,8 +368,7 @@ impl<M: Memory> Function<M> {
             }
         }
         if is_broken
-            && let Some(tags) =
-                self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut())
+            && let Some(tags) = self.adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut())
         {
             tags.nic.queue_pair_down(QueuePair(qpn));
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::wqe::{Atomic, Remote};
 use crate::cqe::Syndrome;
+use crate::wqe::{Atomic, Remote};
 
 /// A message from a queue pair to another.
 #[derive(Clone, Debug)]
@@ -44,9 +44,20 @@ pub(crate) struct Message {
 pub(crate) enum Request {
     Send(Message),
     /// Bytes to write. `ends`: the immediate data that ends a long WRITE, with its whole length.
-    Write { to: Remote, message: Message, length: u32, is_last: bool },
-    Read { from: Remote, length: u32 },
-    Atomic { at: Remote, operation: Atomic },
+    Write {
+        to: Remote,
+        message: Message,
+        length: u32,
+        is_last: bool,
+    },
+    Read {
+        from: Remote,
+        length: u32,
+    },
+    Atomic {
+        at: Remote,
+        operation: Atomic,
+    },
 }
 
 impl Request {

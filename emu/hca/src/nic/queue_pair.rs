@@ -73,13 +73,7 @@ pub(crate) struct Sq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// The program's request, if this is its last part.
-    Wqe {
-        index: u16,
-        opcode: u8,
-        length: u32,
-        is_signalled: bool,
-        is_last: bool,
-    },
+    Wqe { index: u16, opcode: u8, length: u32, is_signalled: bool, is_last: bool },
     /// A READ of the device into the buffer of an entry.
     TagRead { handle: Handle, is_last: bool },
     /// The message that ends a rendezvous.

@@ -59,14 +59,7 @@ impl Regions {
     }
 
     /// Where the memory of a key is, if the key covers it and allows all of `wanted`.
-    pub(crate) fn find(
-        &self,
-        pd: u32,
-        key: u32,
-        at: u64,
-        length: u64,
-        wanted: u32,
-    ) -> Option<u64> {
+    pub(crate) fn find(&self, pd: u32, key: u32, at: u64, length: u64, wanted: u32) -> Option<u64> {
         let region = self.regions.get(&key)?;
         let offset = at.checked_sub(region.named)?;
         let fits = offset.checked_add(length)? <= region.length;

@@ -140,18 +140,16 @@ impl Qp {
                 Ok(bytes) => Answer::Data(bytes),
                 Err(why) => self.refuse_access(adapter, why),
             },
-            Request::Atomic { at, operation } => {
-                match self.change_word(adapter, *at, *operation) {
-                    Ok(old) => {
-                        if self.atomics.len() >= ATOMICS_KEPT {
-                            self.atomics.pop_front();
-                        }
-                        self.atomics.push_back((psn, old));
-                        Answer::Data(old.to_ne_bytes().to_vec().into())
+            Request::Atomic { at, operation } => match self.change_word(adapter, *at, *operation) {
+                Ok(old) => {
+                    if self.atomics.len() >= ATOMICS_KEPT {
+                        self.atomics.pop_front();
                     }
-                    Err(why) => self.refuse_access(adapter, why),
+                    self.atomics.push_back((psn, old));
+                    Answer::Data(old.to_ne_bytes().to_vec().into())
                 }
-            }
+                Err(why) => self.refuse_access(adapter, why),
+            },
         }
     }
 
@@ -254,9 +252,7 @@ impl Qp {
 
     fn has_tags<M: Memory>(&self, adapter: &Adapter<M>) -> bool {
         match self.receives {
-            Receives::Shared(srq) => {
-                adapter.srqs.get(&srq).is_some_and(|srq| srq.tags.is_some())
-            }
+            Receives::Shared(srq) => adapter.srqs.get(&srq).is_some_and(|srq| srq.tags.is_some()),
             Receives::Own(_) => false,
         }
     }

@@ -51,8 +51,7 @@ fn kind_of(end: &Ends) -> Option<TagNotice> {
 impl Qp {
     /// Whether one more request of so many bytes may be under way.
     fn has_room(&self, bytes: usize) -> bool {
-        let under_way: usize =
-            self.outstanding.iter().map(|sent| sent.request.carries()).sum();
+        let under_way: usize = self.outstanding.iter().map(|sent| sent.request.carries()).sum();
         let fits = self.outstanding.is_empty() || under_way + bytes <= OUTSTANDING_BYTES;
         self.outstanding.len() < OUTSTANDING_MAX && fits
     }
@@ -201,11 +200,9 @@ impl Qp {
                 true
             }
             Some(TagRequest::Fin { handle, bytes }) => {
-                let message =
-                    Message { bytes: bytes.into(), immediate: None, is_solicited: false };
+                let message = Message { bytes: bytes.into(), immediate: None, is_solicited: false };
                 let ends = Ends::TagFin { handle };
-                let is_sent =
-                    self.issue(adapter, Request::Send(message), ends, Vec::new(), 0);
+                let is_sent = self.issue(adapter, Request::Send(message), ends, Vec::new(), 0);
                 if is_sent {
                     self.tag_requests.pop_front();
                 }
@@ -224,8 +221,7 @@ impl Qp {
             return false;
         }
         let is_last = parts.done + part == parts.length;
-        let remote =
-            Remote { at: parts.remote.at.wrapping_add(parts.done.into()), ..parts.remote };
+        let remote = Remote { at: parts.remote.at.wrapping_add(parts.done.into()), ..parts.remote };
         let ends = Ends::Wqe {
             index: parts.index,
             opcode: parts.opcode,
@@ -460,8 +456,7 @@ impl Qp {
                 Piece::Segment(segment) => {
                     let start = all.len();
                     all.resize(start + segment.length as usize, 0);
-                    let gathered =
-                        adapter.gather(self.facts.pd, &[*segment], 0, &mut all[start..]);
+                    let gathered = adapter.gather(self.facts.pd, &[*segment], 0, &mut all[start..]);
                     gathered.map_err(|_| Syndrome::LocalProtection)?;
                 }
             }
@@ -540,8 +535,7 @@ impl Qp {
     ) -> Vec<TagNotice> {
         match body {
             Body::Acknowledge { psn } => {
-                let is_new = (self.outstanding.front())
-                    .is_some_and(|sent| is_up_to(sent.psn, psn));
+                let is_new = (self.outstanding.front()).is_some_and(|sent| is_up_to(sent.psn, psn));
                 for sent in &mut self.outstanding {
                     sent.is_done |= is_up_to(sent.psn, psn) && !sent.request.is_answered();
                 }
@@ -678,9 +672,8 @@ impl Qp {
     /// Other parts of a request that has failed are not reported.
     fn drop_parts(&mut self, index: u16) {
         self.parts = self.parts.take().filter(|parts| parts.index != index);
-        self.outstanding.retain(
-            |sent| !matches!(sent.ends, Ends::Wqe { index: of, .. } if of == index),
-        );
+        self.outstanding
+            .retain(|sent| !matches!(sent.ends, Ends::Wqe { index: of, .. } if of == index));
     }
 
     /// A request of the program has failed, or one of the device: the queue pair is in error.

@@ -136,8 +136,7 @@ impl TagQueue {
         match self.nic.arrive(&arrival) {
             Verdict::NotReady => Place::NotReady,
             Verdict::Ordinary { wr_id } => {
-                let segments =
-                    self.receives.get(&wr_id).map(|receive| receive.segments.clone());
+                let segments = self.receives.get(&wr_id).map(|receive| receive.segments.clone());
                 let segments = segments.unwrap_or_default();
                 Place::Memory { segments, from: 0, receive: Some(wr_id) }
             }
@@ -204,7 +203,8 @@ impl TagQueue {
         };
         let (peer, lid) = peer_of(qpn);
         let length = u32::try_from(completion.length).unwrap_or(u32::MAX);
-        let finish = |cqe: Cqe| cqe.queue_pair(0, qpn).length(length).immediate(completion.immediate);
+        let finish =
+            |cqe: Cqe| cqe.queue_pair(0, qpn).length(length).immediate(completion.immediate);
         let Some(handle) = completion.handle else {
             let receive = self.receives.remove(&completion.wr_id)?;
             if let Some(at) = self.denied.iter().position(|denied| *denied == completion.wr_id) {
