@@ -53,7 +53,6 @@ pub(crate) enum TagOpcode {
     ExpectedSoftwareRendezvous = 0x9,
     ConsumedMessage = 0xa,
     ConsumedSoftwareRendezvous = 0xb,
-    Canceled = 0xc,
 }
 
 /// `MLX5_INLINE_SCATTER_32` and `_64`: a short message is in the completion.

@@ -1,6 +1,60 @@
-//! A ConnectX in software.
+//! A ConnectX in software: the command `tagmatch-hca`.
+//!
+//! ```text
+//! tagmatch-hca -- tagperf lat --device verbs --hw-tags auto
+//! ```
+//!
+//! The program, and all that it starts, find an mlx5 device that matches tags, through unmodified
+//! libibverbs, libmlx5 and UCX. It shows what the driver's half of tag matching does: libmlx5's,
+//! tagmatch's and UCX's. It shows nothing about a card: how fast one is, or where it differs from
+//! the model.
+//!
+//! # How it works
+//! 1. One system call of the program is trapped, by seccomp user notification:
+//! libibverbs, libmlx5 and UCX. It shows what the driver half of tag matching does: libmlx5,
+//!    kernel's mlx5 driver does, and refuses what that refuses, with the same error number.
+//! 2. `/sys/class` and `/dev` of the program are covered, in a namespace of its own, by directories
+//!    with the same entries and the devices'. Without root this needs user namespaces.
+//! 3. Queues lie in the program's memory, where libmlx5 puts them. The device reads requests and
+//!    writes completions and data there, by process_vm_readv(2).
+//! 4. Registers (`UAR` pages) lie in a file in memory that takes the place of the opened device, so
+//!    that the device sees a doorbell without a system call.
+//! 5. The device has a thread for each process. They exchange packets: a process that withholds its
+//!    memory holds up its own thread alone.
+//! 6. What matches is the NIC of [`tagmatch_model`].
+//!
+//! The command is three processes: a guardian, the device, and the program. If the device dies, the
+//! guardian says `IBV_EVENT_DEVICE_FATAL` and refuses calls; a program that looks at nothing but
+//! its queues waits, as on a dead card. If the guardian is killed, the device kills the programs.
+//!
+//! # Limits
+//! - x86-64 and AArch64 programs of the machine's word size. Others find no device that answers.
+//! - Reliable connections and datagrams, on InfiniBand ports. No XRC, DC, DEVX, memory windows,
+//!   device memory, on-demand paging, resizing, or other link layers.
+//! - RDMA WRITE with immediate data to a queue with a list of tags is refused.
+//! - Programs inside gain nothing by sudo or setuid (`no_new_privs`), and can't start tagmatch-hca
+//!   again.
+//! - A libibverbs that gives commands by write(2) (before version 20) finds nothing.
+//! - A program that becomes another one by execve(2) with an open device should close it before.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `command_line`, `settings` | options, and what they mean |
+//! | `guardian`, `serve`, `program`, `wire` | the processes of the command, and what they tell each other |
+//! | `namespace`, `sysfs` | what the program sees |
+//! | `seccomp`, `abi`, `boundary`, `calls` | trapped calls, their structures, and their answers |
+//! | `memory`, `doorbells`, `channel` | the program's memory, registers, and descriptors of events |
+//! | `wqe`, `cqe` | requests and completions, as libmlx5 writes and reads them |
+//! | `nic` | queues, connections, and the list of tags |
+//! | `priority` | how soon a thread of the device gets a processor |
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "formats of the kernel and of the card have fields of fixed widths"
+)]
 
 mod abi;
+mod boundary;
 mod calls;
 mod channel;
 mod command_line;

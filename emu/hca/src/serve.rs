@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, wait};
 use serde::Serialize;
 
-use crate::calls::{Answers, Call, Errno, Kept};
+use crate::boundary::{Answers, Call, Errno, Kept};
 use crate::channel::Channel;
 use crate::memory::ProcessMemory;
 use crate::nic::{Counts, Fabric, Function, Inbox, Letter};

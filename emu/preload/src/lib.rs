@@ -10,7 +10,7 @@ macro_rules! preloaded {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             // SAFETY: handed on.
-            unsafe { emu::library_calls::$name($($argument),*) }
+            unsafe { tagmatch_emu::library_calls::$name($($argument),*) }
         }
     )*};
 }

@@ -138,7 +138,7 @@ impl Nic {
         self.settle();
     }
 
-    /// The NIC's count of unexpected messages, modulo 2^16 (`hw_phase_cnt`), and the last count that
+    /// The count of unexpected messages (`hw_phase_cnt`), modulo 2^16, and the last count that
     /// software sent (`sw_phase_cnt`).
     pub fn counts(&self) -> (u16, u16) {
         (self.list.counted(), self.list.told())

@@ -295,7 +295,6 @@ pub(crate) mod qp_mask {
     pub(crate) const SQ_PSN: u32 = 1 << 16;
     pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
     pub(crate) const PATH_MIG_STATE: u32 = 1 << 18;
-    pub(crate) const CAP: u32 = 1 << 19;
     pub(crate) const DEST_QPN: u32 = 1 << 20;
 }
 
@@ -314,10 +313,8 @@ pub(crate) mod access {
 pub(crate) mod event {
     pub(crate) const CQ_ERR: u32 = 0;
     pub(crate) const QP_FATAL: u32 = 1;
-    pub(crate) const QP_REQ_ERR: u32 = 2;
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
     pub(crate) const SQ_DRAINED: u32 = 5;
-    pub(crate) const COMM_EST: u32 = 4;
     pub(crate) const DEVICE_FATAL: u32 = 8;
     pub(crate) const SRQ_LIMIT_REACHED: u32 = 15;
     pub(crate) const QP_LAST_WQE_REACHED: u32 = 16;

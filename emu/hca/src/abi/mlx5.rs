@@ -104,7 +104,6 @@ pub(crate) const LIB_CAP_DYN_UAR: u64 = 2;
 
 /// Flags of [`CreateQp`].
 pub(crate) mod qp_flags {
-    pub(crate) const SIGNATURE: u32 = 1;
     pub(crate) const SCATTER_CQE: u32 = 1 << 1;
     pub(crate) const BFREG_INDEX: u32 = 1 << 3;
     pub(crate) const ALLOW_SCATTER_CQE: u32 = 1 << 8;

@@ -67,7 +67,6 @@ pub(crate) mod device {
     pub(crate) const INVOKE_WRITE: u32 = super::method(0, 0);
     pub(crate) const QUERY_PORT: u32 = super::method(0, 2);
     pub(crate) const GET_CONTEXT: u32 = super::method(0, 3);
-    pub(crate) const QUERY_CONTEXT: u32 = super::method(0, 4);
     pub(crate) const QUERY_GID_TABLE: u32 = super::method(0, 5);
     pub(crate) const QUERY_GID_ENTRY: u32 = super::method(0, 6);
 
@@ -185,7 +184,6 @@ pub(crate) mod write_command {
     pub(crate) const EXTENDED: u32 = 0x8000_0000;
     pub(crate) const QUERY_DEVICE: u32 = 1;
     pub(crate) const ALLOC_PD: u32 = 3;
-    pub(crate) const CREATE_AH: u32 = 5;
     pub(crate) const REG_MR: u32 = 9;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(crate) const QUERY_QP: u32 = 25;

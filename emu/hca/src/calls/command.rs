@@ -2,9 +2,12 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::{ATTRIBUTE_BYTES, Call, Errno, HEADER_BYTES};
 use crate::abi::{self, ATTRIBUTES_MAX, Attribute, Header};
+use crate::boundary::{Call, Errno};
 use crate::memory::{Memory, MemoryError};
+
+const HEADER_BYTES: u64 = size_of::<Header>() as u64;
+const ATTRIBUTE_BYTES: u64 = size_of::<Attribute>() as u64;
 
 /// A command that the device has read.
 #[derive(Debug)]

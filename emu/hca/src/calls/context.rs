@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Answers, Command, Errno, Kind, Undo};
+use super::{Command, Undo};
 use crate::abi::{self, ContextRequest, ContextResponse, DeviceAttributes};
 use crate::abi::{ExtendedDeviceAttributes, GidEntry, OneWord, PortAttributes, TagCapabilities};
+use crate::boundary::{Answers, Errno, Kind};
 use crate::channel::Channel;
 use crate::doorbells::{Doorbells, PAGE};
 use crate::memory::Memory;

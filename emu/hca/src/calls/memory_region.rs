@@ -1,7 +1,8 @@
 //! Registering memory.
 
-use super::{Command, Errno, Kind, Undo};
+use super::{Command, Undo};
 use crate::abi::{self, RegisterMemory, RegisteredMemory, access};
+use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::region::{Region, is_valid_access};

@@ -9,152 +9,16 @@ mod queues;
 
 pub(crate) use context::gid;
 
-use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use crate::abi::{self, Attribute, Header};
-use crate::channel::Channel;
+use crate::abi;
+use crate::boundary::{Answers, Call, Errno, Kind, Object};
 use crate::memory::Memory;
 use crate::nic::queue_pair::{Attributes, Qp, State};
 use crate::nic::receive_queue::Srq;
 use crate::nic::region::Region;
 use crate::nic::{Function, completion_queue::Cq};
 use command::Command;
-
-/// An error number of errno(3).
-pub(crate) type Errno = i32;
-
-/// A system call of the program that waits for its answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    /// The number of the call.
-    pub(crate) id: u64,
-    /// The descriptor that it was made on.
-    pub(crate) fd: i32,
-    /// The device behind the descriptor, from 0.
-    pub(crate) device: usize,
-    /// Where the command is in the program's memory.
-    pub(crate) at: u64,
-}
-
-/// How calls are answered.
-pub(crate) trait Answers {
-    /// Gives the caller a descriptor, whose number is returned.
-    fn give(&self, call: u64, fd: BorrowedFd<'_>) -> io::Result<i32>;
-
-    /// Puts another file in the place of a descriptor of the caller.
-    fn replace(&self, call: u64, place: i32, fd: BorrowedFd<'_>) -> io::Result<()>;
-
-    /// Ends the call: 0, or an error number. `false`: a signal has interrupted the caller, who
-    /// knows nothing of what was done.
-    fn answer(&self, call: u64, errno: Errno) -> bool;
-
-    /// Has the end of the device said on a channel of asynchronous events, until the result is
-    /// dropped.
-    fn keep(&self, channel: &Channel) -> Option<Kept>;
-}
-
-/// A channel on which the end of the device is said: see [`Answers::keep`].
-#[derive(Debug)]
-pub(crate) struct Kept {
-    number: u64,
-    released: std::sync::mpsc::Sender<u64>,
-}
-
-impl Kept {
-    pub(crate) fn new(number: u64, released: std::sync::mpsc::Sender<u64>) -> Self {
-        Kept { number, released }
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = self.released.send(self.number);
-    }
-}
-
-/// What a program has made.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Pd,
-    Mr { key: u32, pages: u64 },
-    Cq(u32),
-    Srq(u32),
-    Qp(u32),
-    Uar { page: usize },
-}
-
-#[derive(Debug)]
-pub(crate) struct Object {
-    /// The descriptor of its context.
-    pub(crate) context: i32,
-    pub(crate) kind: Kind,
-}
-
-/// All objects of a program, by handle.
-#[derive(Debug, Default)]
-pub(crate) struct Objects {
-    pub(crate) all: BTreeMap<u32, Object>,
-    last: u32,
-    /// Numbers of completion queues and shared receive queues.
-    last_number: u32,
-    /// Pages that are locked.
-    pub(crate) locked: u64,
-    pub(crate) channels: HashMap<i32, Arc<Channel>>,
-}
-
-/// Objects that a program may have.
-const OBJECTS_MAX: usize = 1 << 18;
-
-impl Objects {
-    fn add(&mut self, context: i32, kind: Kind) -> Result<u32, Errno> {
-        if self.all.len() >= OBJECTS_MAX {
-            return Err(libc::ENOMEM);
-        }
-        loop {
-            self.last = self.last.wrapping_add(1);
-            if !self.all.contains_key(&self.last) {
-                self.all.insert(self.last, Object { context, kind });
-                return Ok(self.last);
-            }
-        }
-    }
-
-    fn number(&mut self) -> u32 {
-        self.last_number = self.last_number % 0xff_ffff + 1;
-        self.last_number
-    }
-
-    fn pd(&self, context: i32, handle: u32) -> Result<u32, Errno> {
-        match self.all.get(&handle) {
-            Some(Object { context: of, kind: Kind::Pd }) if *of == context => Ok(handle),
-            _ => Err(libc::EINVAL),
-        }
-    }
-
-    fn cq(&self, context: i32, handle: u32) -> Result<u32, Errno> {
-        match self.all.get(&handle) {
-            Some(Object { context: of, kind: Kind::Cq(number) }) if *of == context => Ok(*number),
-            _ => Err(libc::EINVAL),
-        }
-    }
-
-    fn srq(&self, context: i32, handle: u32) -> Result<u32, Errno> {
-        match self.all.get(&handle) {
-            Some(Object { context: of, kind: Kind::Srq(number) }) if *of == context => Ok(*number),
-            _ => Err(libc::EINVAL),
-        }
-    }
-
-    fn qp(&self, context: i32, handle: u32) -> Result<u32, Errno> {
-        match self.all.get(&handle) {
-            Some(Object { context: of, kind: Kind::Qp(number) }) if *of == context => Ok(*number),
-            _ => Err(libc::EINVAL),
-        }
-    }
-}
 
 /// What undoes a command whose caller a signal has interrupted: the caller will repeat it.
 pub(crate) enum Undo {
@@ -394,7 +258,3 @@ impl<M: Memory> Function<M> {
         self.adapter.contexts.remove(&context);
     }
 }
-
-/// Sizes that the modules agree on.
-pub(crate) const HEADER_BYTES: u64 = size_of::<Header>() as u64;
-pub(crate) const ATTRIBUTE_BYTES: u64 = size_of::<Attribute>() as u64;

@@ -1,9 +1,10 @@
 //! Queue pairs.
 
 use super::context::MAX_QP_WR;
-use super::{Command, Errno, Kind, Undo};
+use super::{Command, Undo};
 use crate::abi::{self, CreateQp, CreatedQp, ModifyQp, QpAttributes, QpCapabilities, QueryQp};
 use crate::abi::{TwoWords, qp_flags};
+use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::queue_pair::{Qp, QpFacts, Receives, Sq, State, Transport};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tagmatch_model::{ModelConfig, Nic};
 
 use super::context::{MAX_CQE, MAX_SRQ_SGE, MAX_SRQ_WR, VECTORS};
-use super::{Command, Errno, Kind, Undo};
+use super::{Command, Undo};
 use crate::abi::{self, CreateCq, CreateSrq, ModifySrq, SrqAttributes, TwoWords};
+use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::completion_queue::{Cq, CqPlace, NEVER_ARMED};
@@ -77,7 +78,7 @@ impl<M: Memory> Function<M> {
     /// A doorbell record: eight bytes that the program can write.
     pub(super) fn check_record(&self, at: u64) -> Result<(), Errno> {
         match self.adapter.memory.is_mapped(at, 8, true) {
-            Ok(true) if at % 8 == 0 => Ok(()),
+            Ok(true) if at.is_multiple_of(8) => Ok(()),
             Ok(true) => Err(libc::EINVAL),
             _ => Err(libc::EFAULT),
         }

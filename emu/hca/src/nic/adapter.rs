@@ -8,7 +8,7 @@ use super::counts::Counts;
 use super::fabric::{Fabric, Inbox};
 use super::receive_queue::Srq;
 use super::region::Regions;
-use crate::calls::Kept;
+use crate::boundary::Kept;
 use crate::channel::Channel;
 use crate::cqe::Cqe;
 use crate::doorbells::Doorbells;

@@ -1,12 +1,13 @@
 //! The wires between the programs' parts of the device: who has which queue pair.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::packet::{Body, Packet};
-use crate::calls::Call;
+use crate::boundary::Call;
 
 /// Bytes of datagrams that may wait for one program. More are lost, as on a network.
 const DATAGRAMS_MAX: usize = 4 << 20;
@@ -124,8 +125,8 @@ impl Fabric {
         let mut all = self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner);
         loop {
             let number = 0x100 + self.last.fetch_add(1, Ordering::Relaxed) % 0xff_f000;
-            if !all.contains_key(&number) {
-                all.insert(number, inbox.clone());
+            if let Entry::Vacant(free) = all.entry(number) {
+                free.insert(inbox.clone());
                 return number;
             }
         }

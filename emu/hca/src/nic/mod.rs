@@ -6,6 +6,7 @@ mod counts;
 mod fabric;
 mod packet;
 pub(crate) mod queue_pair;
+mod receive;
 pub(crate) mod receive_queue;
 pub(crate) mod region;
 mod respond;
@@ -26,7 +27,7 @@ use queue_pair::{Qp, Receives, State, TagRequest};
 use send::TagNotice;
 
 use crate::abi::event;
-use crate::calls::{Answers, Objects};
+use crate::boundary::{Answers, Objects};
 use crate::memory::Memory;
 use crate::settings::Settings;
 use crate::wqe::Remote;

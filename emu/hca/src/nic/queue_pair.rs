@@ -9,7 +9,6 @@ use super::fabric::UnderWay;
 use super::packet::Request;
 use super::receive_queue::Rq;
 use crate::abi::{ModifyQp, qp_mask};
-use crate::cqe::Syndrome;
 use crate::wqe::{Remote, Segment};
 
 /// `enum ibv_qp_state`.
@@ -377,6 +376,3 @@ impl Qp {
         }
     }
 }
-
-/// Why a request ends.
-pub(crate) type Failure = Syndrome;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::adapter::{Adapter, ScatterError};
 use super::packet::{Body, Message, Packet, Request, is_up_to, next_psn};
 use super::queue_pair::{Qp, Receives, Transport};
-use super::receive_queue::Receive;
+use super::receive::Receive;
 use super::send::TagNotice;
 use super::tags::Place;
 use crate::abi::{access, event};
@@ -32,9 +32,9 @@ enum Answer {
 
 impl Qp {
     /// Takes a packet of another queue pair.
-    pub(crate) fn hear<'a, M: Memory>(
+    pub(crate) fn hear<M: Memory>(
         &mut self,
-        adapter: &'a mut Adapter<M>,
+        adapter: &mut Adapter<M>,
         packet: Packet,
     ) -> Vec<TagNotice> {
         let is_here = packet.to_lid == 0 || packet.to_lid == self.facts.lid;
@@ -191,7 +191,7 @@ impl Qp {
         to: Remote,
         operation: Atomic,
     ) -> Result<u64, Syndrome> {
-        if to.at % 8 != 0 {
+        if !to.at.is_multiple_of(8) {
             return Err(Syndrome::RemoteInvalidRequest);
         }
         let wanted = access::REMOTE_ATOMIC;

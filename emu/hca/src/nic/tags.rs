@@ -9,7 +9,7 @@ use tagmatch_model::{
 };
 
 use super::counts::Counts;
-use super::receive_queue::Receive;
+use super::receive::Receive;
 use crate::cqe::{Cqe, Opcode, TagOpcode};
 use crate::wqe::{Segment, TagCommand};
 
