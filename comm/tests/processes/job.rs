@@ -139,7 +139,8 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
 /// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`; with
-/// `verbs+nic` on an RDMA device that matches tags. Between two machines it is on all networks that the default has where there is a secret.
+/// `verbs+nic` on an RDMA device that matches tags. Between two
+/// machines it is on all networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
     let secret = || Secret::from_bytes(b"the secret of these tests").ok();
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {

@@ -11,7 +11,7 @@
 //!
 //! # How it works
 //! 1. One system call of the program is trapped, by seccomp user notification:
-//! libibverbs, libmlx5 and UCX. It shows what the driver half of tag matching does: libmlx5,
+//!    `ioctl(RDMA_VERBS_IOCTL)`, by which libibverbs makes all objects. The device answers as the
 //!    kernel's mlx5 driver does, and refuses what that refuses, with the same error number.
 //! 2. `/sys/class` and `/dev` of the program are covered, in a namespace of its own, by directories
 //!    with the same entries and the devices'. Without root this needs user namespaces.
