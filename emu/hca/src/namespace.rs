@@ -17,7 +17,7 @@ use crate::sysfs;
 
 /// Why a program can't be shown the devices.
 #[derive(Debug, thiserror::Error)]
-pub enum NamespaceError {
+pub(crate) enum NamespaceError {
     /// Without root, a user namespace is needed.
     #[error(
         "this system allows no user namespace ({0}): run tagmatch-hca as root, or have root type: sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"

@@ -12,7 +12,7 @@ use crate::wire::{Notice, Wire};
 
 /// Why a program does not run.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     /// The devices can't be shown to it.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
@@ -34,7 +34,7 @@ pub enum StartError {
 
 impl StartError {
     /// The exit status, as of env(1): 126 and 127 are of the program.
-    pub fn exit_status(&self) -> i32 {
+    pub(crate) fn exit_status(&self) -> i32 {
         match self {
             StartError::Execute { why, .. } if why.kind() == io::ErrorKind::NotFound => 127,
             StartError::Execute { .. } => 126,

@@ -63,7 +63,7 @@ fn filter() -> [sock_filter; 17] {
 
 /// Why the filter can't be installed.
 #[derive(Debug, thiserror::Error)]
-pub enum FilterError {
+pub(crate) enum FilterError {
     /// A thread has one listener only.
     #[error(
         "this runs inside of another program that answers system calls (a container's runtime, or tagmatch-hca itself), and the kernel allows one: start it outside"

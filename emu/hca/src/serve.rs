@@ -26,14 +26,14 @@ use crate::wire::{Notice, Wire};
 
 /// What the device has done for a process, for its report.
 #[derive(Clone, Debug, Serialize)]
-pub struct ProcessReport {
+pub(crate) struct ProcessReport {
     /// The process.
-    pub process: i32,
+    pub(crate) process: i32,
     /// The name of its program.
-    pub program: String,
+    pub(crate) program: String,
     /// What the device has done.
     #[serde(flatten)]
-    pub counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// How a thread of the device answers calls.

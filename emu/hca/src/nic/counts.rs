@@ -4,31 +4,31 @@ use serde::Serialize;
 
 /// What the device has done for one process.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Commands to the driver.
-    pub commands: u64,
+    pub(crate) commands: u64,
     /// Requests of send queues, operations on lists among them.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Completions.
-    pub completions: u64,
+    pub(crate) completions: u64,
     /// Operations on lists of tags.
-    pub list_operations: u64,
+    pub(crate) list_operations: u64,
     /// Messages that the NIC has matched.
-    pub matched: u64,
+    pub(crate) matched: u64,
     /// Of these, rendezvous that the NIC has read and ended.
-    pub rendezvous: u64,
+    pub(crate) rendezvous: u64,
     /// Bytes of matched messages.
-    pub matched_bytes: u64,
+    pub(crate) matched_bytes: u64,
     /// Messages with a tag that no entry matched.
-    pub unexpected: u64,
+    pub(crate) unexpected: u64,
     /// Bytes of these, headers included.
-    pub unexpected_bytes: u64,
+    pub(crate) unexpected_bytes: u64,
     /// Messages without a tag, ends of rendezvous among them.
-    pub without_tag: u64,
+    pub(crate) without_tag: u64,
     /// Matches whose data never came.
-    pub flushed: u64,
+    pub(crate) flushed: u64,
     /// Completions with an error.
-    pub errors: u64,
+    pub(crate) errors: u64,
     /// Rules of the NIC that the program has broken.
-    pub faults: u64,
+    pub(crate) faults: u64,
 }

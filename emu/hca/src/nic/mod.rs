@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tagmatch_model::{QueuePair, Work};
 
 pub(crate) use adapter::{Adapter, AsyncNotice, Context};
-pub use counts::Counts;
+pub(crate) use counts::Counts;
 pub(crate) use fabric::{Fabric, Inbox, Letter};
 use packet::{Body, Packet};
 use queue_pair::{Qp, Receives, State, TagRequest};
