@@ -70,6 +70,8 @@ mod seccomp;
 mod serve;
 mod settings;
 mod sysfs;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod wqe;
 

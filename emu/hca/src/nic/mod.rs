@@ -85,15 +85,7 @@ impl<M: Memory> Function<M> {
         let start = Instant::now();
         let (mut busy_at, mut turn_at, mut look_at) = (start, start, start);
         loop {
-            let mut has_letters = false;
-            for _ in 0..LETTERS {
-                match self.adapter.inbox.take() {
-                    Some(Letter::End) => return self.end(),
-                    Some(letter) => self.take(letter, answers),
-                    None => break,
-                }
-                has_letters = true;
-            }
+            let Some(has_letters) = self.take_letters(answers) else { return self.end() };
             let now = Instant::now();
             let is_due = has_letters
                 || self.rang()
@@ -121,6 +113,20 @@ impl<M: Memory> Function<M> {
             };
             self.adapter.inbox.sleep(sleep);
         }
+    }
+
+    /// Takes letters, if there are some; whether there were. `None`: the process has ended.
+    pub(crate) fn take_letters(&mut self, answers: &impl Answers) -> Option<bool> {
+        let mut has_letters = false;
+        for _ in 0..LETTERS {
+            match self.adapter.inbox.take() {
+                Some(Letter::End) => return None,
+                Some(letter) => self.take(letter, answers),
+                None => break,
+            }
+            has_letters = true;
+        }
+        Some(has_letters)
     }
 
     /// Whether the program has written to a register.

@@ -1,0 +1,619 @@
+//! The device between programs whose memory is an array: what libmlx5 would write goes in, what it
+//! would read comes out.
+
+mod programs;
+
+use std::sync::Arc;
+
+use tagmatch_device::tm::{Opcode as HeaderOpcode, Rvh, Tmh};
+
+use crate::abi::{self, ModifyQp, event, qp_mask};
+use crate::nic::Fabric;
+use crate::wqe::opcode;
+use programs::{
+    BASE, Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, word,
+    work,
+};
+
+const ALL: u32 = 15;
+const RELIABLE: u32 = 2;
+/// `MLX5_CQE_*` and `MLX5_CQE_SYNDROME_*`, as numbers of libmlx5's header.
+const REQUEST: u8 = 0;
+const RECEIVED: u8 = 2;
+const NO_PACKET: u8 = 6;
+const REQUEST_ERROR: u8 = 13;
+const RECEIVE_ERROR: u8 = 14;
+
+fn two() -> [Program; 2] {
+    let (fabric, settings) = (Arc::new(Fabric::default()), settings());
+    [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX))
+}
+
+/// What each of two programs has: a queue pair that is connected to the other's, and memory.
+struct End {
+    cq: TestCq,
+    qp: TestQp,
+    at: u64,
+    key: u32,
+    handle: u32,
+}
+
+fn end(program: &mut Program, srq: Option<&TestSrq>, cq: TestCq) -> End {
+    let qp = program.create_qp(&cq, srq, RELIABLE).unwrap();
+    let at = program.allocate(0x8_0000);
+    let (handle, key) = program.register(at, 0x8_0000, ALL).unwrap();
+    End { cq, qp, at, key, handle }
+}
+
+/// Two programs with one connection. `rnr`: how often a sender that finds no buffer tries again.
+fn connected(rnr: u8) -> ([Program; 2], [End; 2]) {
+    let mut programs = two();
+    let ends = programs.each_mut().map(|program| {
+        let cq = program.create_cq(64, None).unwrap();
+        end(program, None, cq)
+    });
+    programs[0].connect(&ends[0].qp, ends[1].qp.number, rnr);
+    programs[1].connect(&ends[1].qp, ends[0].qp.number, rnr);
+    (programs, ends)
+}
+
+/// Works until a program has so many completions more, and gives them.
+fn completions(
+    programs: &mut [Program],
+    at: usize,
+    cq: &mut TestCq,
+    count: usize,
+) -> Vec<programs::Completed> {
+    let mut found = Vec::new();
+    work(programs, |programs| {
+        found.extend(programs[at].poll(cq));
+        found.len() >= count
+    });
+    assert_eq!(found.len(), count);
+    found
+}
+
+#[test]
+fn messages_arrive_in_order_with_their_immediate_data() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    // More than the queues have places, so that both wrap.
+    for round in 0..3 * PLACES {
+        let immediate = 7 + round;
+        p[0].put(a.at, &[round as u8; 100]);
+        p[1].post_receive(&mut b.qp, b.at, 200, b.key);
+        p[0].post(&mut a.qp, opcode::SEND_IMM, immediate, &segment(a.at, 100, a.key));
+        let [sent] = completions(&mut p, 0, &mut a.cq, 1)[..] else { panic!() };
+        assert_eq!((sent.opcode(), sent.counter()), (REQUEST, round as u16));
+        assert_eq!(sent.user_index(), 0x91);
+        let [received] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+        assert_eq!((received.opcode(), received.length()), (3, 100));
+        assert_eq!((received.immediate(), received.counter()), (immediate, round as u16));
+        assert_eq!(p[1].get(b.at, 101), [&[round as u8; 100][..], &[0]].concat());
+    }
+}
+
+#[test]
+fn inline_data_and_segments_are_one_message() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    p[0].put(a.at, b"memory");
+    p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    let inline = [&(6 | 1_u32 << 31).to_be_bytes()[..], b"inline", &[0; 6]].concat();
+    let rest = [inline, segment(a.at, 6, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::SEND, 0, &rest);
+    assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].length(), 12);
+    assert_eq!(p[1].get(b.at, 12), b"inlinememory");
+}
+
+#[test]
+fn memory_is_read_written_and_changed() {
+    let (mut p, [mut a, b]) = connected(7);
+    let long = 0x5_0001_usize;
+    let data: Vec<u8> = (0..long).map(|at| (at % 251) as u8).collect();
+    p[0].put(a.at, &data);
+    let write = [remote(b.at, b.key), segment(a.at, long as u32, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::WRITE, 0, &write);
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].opcode(), REQUEST);
+    assert_eq!(p[1].get(b.at, long), data);
+    p[0].put(a.at, &vec![0; long]);
+    let read = [remote(b.at, b.key), segment(a.at, long as u32, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::READ, 0, &read);
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].opcode(), REQUEST);
+    assert_eq!(p[0].get(a.at, long), data);
+    let value = |program: &Program, at| u64::from_ne_bytes(program.get(at, 8).try_into().unwrap());
+    p[1].put(b.at, &40_u64.to_ne_bytes());
+    let words = |first: u64, second: u64| [first.to_be_bytes(), second.to_be_bytes()].concat();
+    let into = segment(a.at, 8, a.key);
+    let add = [remote(b.at, b.key), words(2, 0), into.clone()].concat();
+    p[0].post(&mut a.qp, opcode::FETCH_AND_ADD, 0, &add);
+    completions(&mut p, 0, &mut a.cq, 1);
+    assert_eq!((value(&p[0], a.at), value(&p[1], b.at)), (40, 42));
+    for (compare, expected) in [(7, 42), (42, 9)] {
+        let swap = [remote(b.at, b.key), words(9, compare), into.clone()].concat();
+        p[0].post(&mut a.qp, opcode::COMPARE_AND_SWAP, 0, &swap);
+        completions(&mut p, 0, &mut a.cq, 1);
+        assert_eq!((value(&p[0], a.at), value(&p[1], b.at)), (42, expected));
+    }
+}
+
+#[test]
+fn a_write_with_immediate_data_takes_a_receive() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    p[0].put(a.at, b"bytes");
+    p[1].post_receive(&mut b.qp, b.at + 100, 10, b.key);
+    let write = [remote(b.at, b.key), segment(a.at, 5, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::WRITE_IMM, 99, &write);
+    let [received] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+    assert_eq!((received.opcode(), received.immediate(), received.length()), (1, 99, 5));
+    assert_eq!(p[1].get(b.at, 5), b"bytes");
+}
+
+/// What is not allowed fails at both sides as InfiniBand says, and ends the connection: later
+/// requests and receives are flushed.
+#[test]
+fn what_is_not_allowed_ends_the_connection() {
+    // The request; the error at its sender; whether the receiver gets an event, or a completion.
+    type Case = (u8, fn(&End, &End) -> Vec<u8>, u8, bool);
+    let cases: [Case; 6] = [
+        (
+            opcode::READ,
+            |a, b| [remote(b.at, b.key + 256), segment(a.at, 8, a.key)].concat(),
+            0x13,
+            true,
+        ),
+        (
+            opcode::WRITE,
+            |a, b| [remote(b.at + 0x8_0000, b.key), segment(a.at, 8, a.key)].concat(),
+            0x13,
+            true,
+        ),
+        (
+            opcode::WRITE,
+            |a, b| [remote(b.at - 1, b.key), segment(a.at, 8, a.key)].concat(),
+            0x13,
+            true,
+        ),
+        (opcode::SEND, |a, _| segment(a.at, 8, a.key + 256), 0x04, false),
+        (
+            opcode::READ,
+            |a, b| [remote(b.at, b.key), segment(a.at, 8, a.key + 256)].concat(),
+            0x04,
+            false,
+        ),
+        // Longer than the receive that is posted.
+        (opcode::SEND, |a, _| segment(a.at, 65, a.key), 0x12, false),
+    ];
+    for (number, (request, rest, syndrome, has_event)) in cases.into_iter().enumerate() {
+        let (mut p, [mut a, mut b]) = connected(7);
+        p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+        let rest = rest(&a, &b);
+        p[0].post(&mut a.qp, request, 0, &rest);
+        p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+        let ended = completions(&mut p, 0, &mut a.cq, 2);
+        let all: Vec<_> = ended.iter().map(|one| (one.opcode(), one.syndrome())).collect();
+        assert_eq!(all, [(REQUEST_ERROR, syndrome), (REQUEST_ERROR, 5)], "case {number}");
+        assert_eq!(ended.iter().map(programs::Completed::counter).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(p[1].events() == [event::QP_ACCESS_ERR], has_event, "case {number}");
+        if number == 5 {
+            let [short] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+            assert_eq!((short.opcode(), short.syndrome()), (RECEIVE_ERROR, 1));
+        }
+        if has_event {
+            let [flushed] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+            assert_eq!((flushed.opcode(), flushed.syndrome()), (RECEIVE_ERROR, 5));
+        }
+    }
+}
+
+#[test]
+fn a_sender_waits_for_a_receive_as_often_as_it_says() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    for _ in 0..3 {
+        p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    }
+    turns(&mut p, 50);
+    assert!(p[0].poll(&mut a.cq).is_empty(), "nobody receives");
+    for _ in 0..3 {
+        p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    }
+    assert_eq!(completions(&mut p, 1, &mut b.cq, 3).len(), 3);
+    completions(&mut p, 0, &mut a.cq, 3);
+
+    let (mut p, [mut a, _]) = connected(1);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x16);
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_after_the_retries() {
+    let (mut p, [mut a, b]) = connected(7);
+    let handle = [Given::Number(abi::qp::DESTROY_HANDLE, b.qp.handle.into())];
+    p[1].command(abi::qp::DESTROY, &handle).unwrap();
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
+}
+
+/// Two programs; the second one has a list of tags with 40 receives of 256 bytes.
+fn with_tags() -> ([Program; 2], End, End, TestSrq, TestQp) {
+    let mut p = two();
+    let cq = p[0].create_cq(64, None).unwrap();
+    let a = end(&mut p[0], None, cq);
+    let cq = p[1].create_cq(128, None).unwrap();
+    let mut srq = p[1].create_srq(7, &cq).unwrap();
+    let b = end(&mut p[1], Some(&srq), cq);
+    let commands = p[1].create_qp(&cq, Some(&srq), RELIABLE).unwrap();
+    p[1].connect(&commands, commands.number, 7);
+    for at in 0..40 {
+        p[1].post_srq(&mut srq, b.at + 256 * at, 256, b.key);
+    }
+    p[0].connect(&a.qp, b.qp.number, 7);
+    p[1].connect(&b.qp, a.qp.number, 7);
+    (p, a, b, srq, commands)
+}
+
+/// Appends an entry for a tag. `next`: where the entry after it goes.
+fn append(
+    program: &Program,
+    commands: &mut TestQp,
+    next: u16,
+    tag: u64,
+    buffer: (u64, u32, u32),
+    count: u16,
+) {
+    let tags = [tag.to_be_bytes(), u64::MAX.to_be_bytes()].concat();
+    let head =
+        [&[0x10, 0xc0][..], &next.to_be_bytes(), &[0; 2], &count.to_be_bytes(), &[0; 8]].concat();
+    let rest = [head, tags, segment(buffer.0, buffer.1, buffer.2)].concat();
+    program.post(commands, opcode::TAG_MATCHING, 0, &rest);
+}
+
+fn remove(program: &Program, commands: &mut TestQp, index: u16) {
+    let head = [&[0x20, 0x80][..], &index.to_be_bytes(), &[0; 28]].concat();
+    program.post(commands, opcode::TAG_MATCHING, 0, &head);
+}
+
+fn eager(program: &Program, at: u64, tag: u64, payload: &[u8]) {
+    let header = Tmh { opcode: HeaderOpcode::Eager, app_ctx: 5, tag }.emit();
+    program.put(at, &[&header[..], payload].concat());
+}
+
+#[test]
+fn the_list_matches_what_is_appended_and_not_removed() {
+    let (mut p, mut a, mut b, _, mut commands) = with_tags();
+    let buffer = b.at + 0x4_0000;
+    append(&p[1], &mut commands, 1, 70, (buffer, 100, b.key), 0);
+    append(&p[1], &mut commands, 2, 71, (buffer + 100, 100, b.key), 0);
+    let answers = completions(&mut p, 1, &mut b.cq, 2);
+    for answer in &answers {
+        assert_eq!((answer.opcode(), answer.tag().0, answer.user_index()), (NO_PACKET, 5, 0x51));
+        assert_eq!(answer.0[0], 0x80, "it succeeded");
+    }
+    eager(&p[0], a.at, 71, b"matched");
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 23, a.key));
+    let [matched] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+    assert_eq!((matched.opcode(), matched.tag(), matched.length()), (RECEIVED, (10, 1), 7));
+    assert_eq!(matched.0[..16], p[0].get(a.at, 16), "the header");
+    assert_eq!(p[1].get(buffer + 100, 8), b"matched\0");
+    // The removal of an entry that has matched fails; that of another one succeeds.
+    remove(&p[1], &mut commands, 1);
+    remove(&p[1], &mut commands, 0);
+    let removed = completions(&mut p, 1, &mut b.cq, 2);
+    let told: Vec<_> = removed.iter().map(|one| (one.tag().0, one.0[0])).collect();
+    assert_eq!(told, [(6, 0), (6, 0x80)]);
+    eager(&p[0], a.at, 70, b"unexpected");
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
+    let [unexpected] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+    assert_eq!((unexpected.tag().0, unexpected.counter(), unexpected.length()), (3, 0, 26));
+    assert_eq!(p[1].get(b.at, 26), p[0].get(a.at, 26));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 2).len(), 2);
+    // An entry that is added before the program has seen that message sleeps.
+    append(&p[1], &mut commands, 3, 72, (buffer, 100, b.key), 0);
+    eager(&p[0], a.at, 72, b"too early");
+    let added = completions(&mut p, 1, &mut b.cq, 1)[0];
+    assert_eq!(added.0[4..6], [0, 1], "the device has counted one message");
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 25, a.key));
+    assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 3);
+    append(&p[1], &mut commands, 4, 73, (buffer, 100, b.key), 2);
+    completions(&mut p, 1, &mut b.cq, 1);
+    eager(&p[0], a.at, 73, b"in time");
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 23, a.key));
+    assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag(), (10, 3));
+}
+
+#[test]
+fn a_rendezvous_is_read_and_ended_by_the_device() {
+    let (mut p, mut a, mut b, _, mut commands) = with_tags();
+    let long = 0x3_0000_u32;
+    let buffer = b.at + 0x4_0000;
+    append(&p[1], &mut commands, 1, 70, (buffer, long, b.key), 0);
+    completions(&mut p, 1, &mut b.cq, 1);
+    let data: Vec<u8> = (0..long).map(|at| (at % 253) as u8).collect();
+    p[0].put(a.at + 0x1000, &data);
+    let tmh = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx: 5, tag: 70 };
+    let rvh = Rvh { va: a.at + 0x1000, rkey: a.key, len: long };
+    p[0].put(a.at, &[tmh.emit(), rvh.emit()].concat());
+    p[0].post_receive(&mut a.qp, a.at + 0x7_0000, 64, a.key);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 32, a.key));
+    let matched = completions(&mut p, 1, &mut b.cq, 2);
+    let told: Vec<_> = matched.iter().map(|one| (one.opcode(), one.tag())).collect();
+    assert_eq!(told, [(NO_PACKET, (1, 0)), (RECEIVED, (2, 0))]);
+    assert_eq!(matched[1].length(), long);
+    assert_eq!(p[1].get(buffer, long as usize), data);
+    completions(&mut p, 0, &mut a.cq, 2);
+    let fin = p[0].get(a.at + 0x7_0000, 32);
+    assert_eq!((fin[0], &fin[1..]), (HeaderOpcode::Fin as u8, &p[0].get(a.at, 32)[1..]));
+}
+
+#[test]
+fn a_rendezvous_whose_memory_may_not_be_read_ends_the_connection() {
+    let (mut p, mut a, b, _, mut commands) = with_tags();
+    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
+    let tmh = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx: 5, tag: 70 };
+    let rvh = Rvh { va: a.at, rkey: a.key + 256, len: 64 };
+    p[0].put(a.at, &[tmh.emit(), rvh.emit()].concat());
+    turns(&mut p, 5);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 32, a.key));
+    work(&mut p, |p| p[0].events() == [event::QP_ACCESS_ERR]);
+    turns(&mut p, 20);
+    assert!(p[1].events().contains(&event::QP_FATAL));
+}
+
+#[test]
+fn a_queue_that_is_full_breaks_with_its_queue_pairs() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    let small = p[0].create_cq(2, None).unwrap();
+    let mut qp = p[0].create_qp(&small, None, RELIABLE).unwrap();
+    let other = p[1].create_qp(&b.cq, None, RELIABLE).unwrap();
+    p[0].connect(&qp, other.number, 7);
+    p[1].connect(&other, qp.number, 7);
+    for _ in 0..3 {
+        let write = [remote(b.at, b.key), segment(a.at, 8, a.key)].concat();
+        p[0].post(&mut qp, opcode::WRITE, 0, &write);
+    }
+    let mut events = Vec::new();
+    work(&mut p, |p| {
+        events.extend(p[0].events());
+        events.len() == 2
+    });
+    assert_eq!(events, [event::CQ_ERR, event::QP_FATAL]);
+    // The other connection goes on.
+    p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    completions(&mut p, 0, &mut a.cq, 1);
+    completions(&mut p, 1, &mut b.cq, 1);
+}
+
+/// A program that has armed its queue gets one event for it.
+#[test]
+fn an_armed_queue_gives_one_event() {
+    let mut p = two();
+    let number = abi::write_command::CREATE_COMP_CHANNEL;
+    let channel = p[0].write_command(number, &[0; 8], 4).unwrap();
+    let channel = i32::from_ne_bytes(channel[..4].try_into().unwrap());
+    let cq = p[0].create_cq(64, Some(channel)).unwrap();
+    let mut a = end(&mut p[0], None, cq);
+    p[0].connect(&a.qp, a.qp.number, 7);
+    let waiting = |p: &Program| rustix::io::ioctl_fionread(&p.caller.kept.borrow()[1]).unwrap() / 8;
+    let write = [remote(a.at, a.key), segment(a.at, 8, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::WRITE, 0, &write);
+    completions(&mut p, 0, &mut a.cq, 1);
+    assert_eq!(waiting(&p[0]), 0, "the queue was never armed");
+    // Armed after one completion; the sequence number is 0 at first.
+    p[0].put(a.cq.record + 4, &1_u32.to_be_bytes());
+    turns(&mut p, 5);
+    assert_eq!(waiting(&p[0]), 0, "no completion after those that were seen");
+    for round in 1..3 {
+        for _ in 0..2 {
+            p[0].post(&mut a.qp, opcode::WRITE, 0, &write);
+        }
+        completions(&mut p, 0, &mut a.cq, 2);
+        assert_eq!(waiting(&p[0]), round);
+        let armed = u32::try_from(round).unwrap() << 28 | (1 + 2 * round as u32);
+        p[0].put(a.cq.record + 4, &armed.to_be_bytes());
+    }
+    // Destroying the queue tells how many events were read: none. The others are taken back.
+    let handle = [Given::Number(abi::qp::DESTROY_HANDLE, a.qp.handle.into())];
+    p[0].command(abi::qp::DESTROY, &handle).unwrap();
+    let given = [
+        Given::Number(abi::cq::DESTROY_HANDLE, a.cq.handle.into()),
+        Given::Out(abi::cq::DESTROY_RESP, 8),
+    ];
+    assert_eq!(p[0].command(abi::cq::DESTROY, &given).unwrap()[1], [0; 8]);
+    assert_eq!(waiting(&p[0]), 0);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_refused_with_its_error() {
+    let [mut p, _] = two();
+    let cq = p.create_cq(64, None).unwrap();
+    let at = p.allocate(4096);
+    let refusal = |done: Result<(u32, u32), i32>| done.unwrap_err();
+    assert_eq!(refusal(p.register(8, 4096, ALL)), libc::EFAULT);
+    assert_eq!(refusal(p.register(at, 0, ALL)), libc::EINVAL);
+    assert_eq!(refusal(p.register(at, u64::MAX, ALL)), libc::EINVAL);
+    assert_eq!(refusal(p.register(at, 4096, 2)), libc::EINVAL, "remote write without local");
+    assert_eq!(refusal(p.register(at, 4096, 1 << 6)), libc::EOPNOTSUPP, "on demand");
+    assert_eq!(p.create_srq(8, &cq).err(), Some(libc::EINVAL), "more tags than there are");
+    assert_eq!(p.create_qp(&cq, None, 3).err(), Some(libc::EOPNOTSUPP), "unreliable");
+    let unknown = TestCq { handle: 77, ..cq };
+    assert_eq!(p.create_qp(&unknown, None, RELIABLE).err(), Some(libc::EINVAL));
+    assert_eq!(p.create_cq(64, Some(5)).err(), Some(libc::EBADF), "no channel");
+    let mut port = |number| {
+        let given = [
+            Given::In(abi::device::PORT_NUM, vec![number]),
+            Given::Out(abi::device::PORT_RESP, 48),
+        ];
+        p.command(abi::device::QUERY_PORT, &given).err()
+    };
+    assert_eq!((port(1), port(2)), (None, Some(libc::EINVAL)));
+    assert_eq!(p.command(abi::method(9, 9), &[]).err(), Some(libc::EPROTONOSUPPORT));
+    let rereg = p.write_command(11, &[0; 48], 8);
+    assert_eq!(rereg.err(), Some(libc::EOPNOTSUPP));
+    let no_room = [word(abi::device::WRITE_CMD, abi::write_command::QUERY_DEVICE)];
+    assert_eq!(p.command(abi::device::INVOKE_WRITE, &no_room).err(), Some(libc::ENOSPC));
+}
+
+#[test]
+fn objects_in_use_are_busy() {
+    let (mut p, [a, _]) = connected(7);
+    let busy = |p: &mut Program, method, id, handle: u32| {
+        p.command(method, &[Given::Number(id, handle.into())]).err()
+    };
+    let cq = (abi::cq::DESTROY, abi::cq::DESTROY_HANDLE, a.cq.handle);
+    assert_eq!(busy(&mut p[0], cq.0, cq.1, cq.2), Some(libc::EBUSY));
+    assert_eq!(busy(&mut p[0], abi::pd::DESTROY, abi::pd::HANDLE, 1), Some(libc::EBUSY));
+    let qp = (abi::qp::DESTROY, abi::qp::DESTROY_HANDLE, a.qp.handle);
+    assert_eq!(busy(&mut p[0], qp.0, qp.1, qp.2), None);
+    assert_eq!(busy(&mut p[0], qp.0, qp.1, qp.2), Some(libc::EINVAL), "it is gone");
+    assert_eq!(busy(&mut p[0], cq.0, cq.1, cq.2), None);
+    assert_eq!(busy(&mut p[0], abi::mr::DESTROY, abi::mr::HANDLE, a.handle), None);
+    assert_eq!(busy(&mut p[0], abi::pd::DESTROY, abi::pd::HANDLE, 1), None);
+}
+
+#[test]
+fn states_follow_each_other_as_the_kernel_allows() {
+    use qp_mask::*;
+    let [mut p, _] = two();
+    let cq = p.create_cq(64, None).unwrap();
+    let qp = p.create_qp(&cq, None, RELIABLE).unwrap();
+    let to = |qp_state, attr_mask| ModifyQp {
+        qp_state,
+        attr_mask: STATE | attr_mask,
+        port_num: 1,
+        path_mtu: 3,
+        ..ModifyQp::default()
+    };
+    let init = PKEY_INDEX | PORT | ACCESS_FLAGS;
+    let refused = [
+        to(3, 0),
+        to(1, PKEY_INDEX | PORT),
+        to(1, init | QKEY),
+        to(7, 0),
+        ModifyQp { port_num: 2, ..to(1, init) },
+        to(2, AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER),
+    ];
+    for change in refused {
+        assert_eq!(p.modify(&qp, change), Err(libc::EINVAL), "{change:?}");
+    }
+    p.modify(&qp, to(1, init)).unwrap();
+    p.modify(&qp, to(1, PORT)).unwrap();
+    p.modify(&qp, to(6, 0)).unwrap();
+    p.modify(&qp, to(0, 0)).unwrap();
+    p.connect(&qp, qp.number, 7);
+}
+
+#[test]
+fn memory_is_locked_up_to_the_limit_and_given_back() {
+    let fabric = Arc::new(Fabric::default());
+    let mut p = Program::new(&fabric, &settings(), 3 * 4096);
+    let at = p.allocate(4 * 4096);
+    assert_eq!(p.register(at, 4 * 4096, ALL), Err(libc::ENOMEM));
+    let (handle, _) = p.register(at, 2 * 4096, ALL).unwrap();
+    assert_eq!(p.register(at, 2 * 4096, ALL), Err(libc::ENOMEM));
+    let given = [Given::Number(abi::mr::HANDLE, handle.into())];
+    p.command(abi::mr::DESTROY, &given).unwrap();
+    p.register(at, 3 * 4096, ALL).unwrap();
+}
+
+/// A signal interrupts a call that was carried out: the library repeats it.
+#[test]
+fn an_interrupted_command_is_as_if_it_had_not_been_given() {
+    let fabric = Arc::new(Fabric::default());
+    let mut p = Program::new(&fabric, &settings(), 40 * 4096);
+    let at = p.allocate(4096);
+    p.caller.is_interrupted.set(true);
+    for _ in 0..100 {
+        p.register(at, 4096, ALL).unwrap();
+    }
+    assert_eq!(p.function.objects.locked, 0);
+    p.caller.is_interrupted.set(false);
+    let (handle, key) = p.register(at, 4096, ALL).unwrap();
+    let cq = p.create_cq(64, None).unwrap();
+    let mut qp = p.create_qp(&cq, None, RELIABLE).unwrap();
+    let destroy = |p: &mut Program, method, id, handle: u32| {
+        p.command(method, &[Given::Number(id, handle.into())])
+    };
+    let init = ModifyQp {
+        attr_mask: qp_mask::STATE | qp_mask::PKEY_INDEX | qp_mask::PORT | qp_mask::ACCESS_FLAGS,
+        qp_state: 1,
+        port_num: 1,
+        ..ModifyQp::default()
+    };
+    p.caller.is_interrupted.set(true);
+    for _ in 0..3 {
+        destroy(&mut p, abi::mr::DESTROY, abi::mr::HANDLE, handle).unwrap();
+        destroy(&mut p, abi::qp::DESTROY, abi::qp::DESTROY_HANDLE, qp.handle).unwrap();
+        p.modify(&qp, init).unwrap();
+    }
+    p.caller.is_interrupted.set(false);
+    // The queue pair is where it was, and works; so does the memory.
+    p.connect(&qp, qp.number, 7);
+    let write = [remote(at, key), segment(at, 8, key)].concat();
+    p.post(&mut qp, opcode::WRITE, 0, &write);
+    let mut all = [p];
+    let mut cq = cq;
+    assert_eq!(completions(&mut all, 0, &mut cq, 1)[0].opcode(), REQUEST);
+}
+
+/// A program may write anything anywhere in its memory: its queues, their records, and commands.
+/// The device goes on, and so does another program.
+#[test]
+fn nothing_that_a_program_writes_stops_the_device() {
+    let mut random = 1_u64;
+    let mut draw = move || {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    for _ in 0..40 {
+        let (mut p, a, b, _, mut commands) = with_tags();
+        append(&p[1], &mut commands, 1, 70, (b.at, 100, b.key), 0);
+        turns(&mut p, 3);
+        for _ in 0..60 {
+            for at in [b.qp.sends, b.qp.record, commands.sends, commands.record, b.cq.record] {
+                let bytes: Vec<u8> = (0..16).map(|_| draw() as u8).collect();
+                p[1].put(at + draw() % 64 / 4 * 4, &bytes);
+            }
+            // Plausible requests reach further than noise does.
+            let mut qp = b.qp;
+            qp.posted = draw() as u16 % 4;
+            let opcodes = [8, 9, 10, 11, 16, 17, 18, 0x28, 0];
+            let rest: Vec<u8> = (0..16 * (draw() % 6)).map(|_| draw() as u8).collect();
+            p[1].post(&mut qp, opcodes[draw() as usize % opcodes.len()], 0, &rest);
+            turns(&mut p, 1);
+            let method = abi::method(draw() as u16 % 18, draw() as u16 % 5);
+            let given = [
+                Given::Number(draw() as u16 % 14, draw()),
+                Given::In(draw() as u16 % 14, vec![draw() as u8; draw() as usize % 200]),
+                Given::Out(0x1001, draw() as u16 % 300),
+            ];
+            let _ = p[1].command(method, &given);
+        }
+        // Two queue pairs of the other program.
+        let [mut first, _] = p;
+        let other = first.create_qp(&a.cq, None, RELIABLE).unwrap();
+        let mut own = first.create_qp(&a.cq, None, RELIABLE).unwrap();
+        first.connect(&own, other.number, 7);
+        first.connect(&other, own.number, 7);
+        let _ = first.poll(&mut { a.cq });
+        let write = [remote(a.at, a.key), segment(a.at, 8, a.key)].concat();
+        let mut cq = a.cq;
+        let seen = first.poll(&mut cq).len();
+        first.post(&mut own, opcode::WRITE, 0, &write);
+        let mut all = [first];
+        let more = completions(&mut all, 0, &mut cq, 1);
+        assert_eq!(more[0].opcode(), REQUEST, "after {seen}");
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_of_its_request_alone() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    let bytes = BASE + (4 << 20);
+    // The key covers it, as where a program has unmapped memory that it has registered.
+    let region =
+        crate::nic::region::Region { pd: 1, start: bytes, length: 64, named: bytes, access: ALL };
+    let key = p[0].function.adapter.regions.add(region).unwrap();
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(bytes, 8, key));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 4);
+}
