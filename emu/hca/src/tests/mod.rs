@@ -605,6 +605,35 @@ fn nothing_that_a_program_writes_stops_the_device() {
     }
 }
 
+/// A program whose memory does not come, as behind userfaultfd(2), holds up the thread of the
+/// device that serves it, and nobody else.
+#[test]
+fn a_program_that_withholds_its_memory_holds_up_itself() {
+    let (p, [mut a, mut b]) = connected(7);
+    let [mut first, second] = p;
+    second.post_receive(&mut b.qp, b.at, 64, b.key);
+    let own = first.create_qp(&a.cq, None, RELIABLE).unwrap();
+    let mut other = first.create_qp(&a.cq, None, RELIABLE).unwrap();
+    first.connect(&own, other.number, 7);
+    first.connect(&other, own.number, 7);
+    let lock = second.memory_lock();
+    let withheld = lock.lock().unwrap();
+    let inbox = second.function.adapter.inbox.clone();
+    let thread = std::thread::spawn(move || {
+        let Program { function, caller, .. } = second;
+        function.serve(&caller, |_, _| true)
+    });
+    first.post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    let write = [remote(a.at, a.key), segment(a.at, 8, a.key)].concat();
+    first.post(&mut other, opcode::WRITE, 0, &write);
+    let mut all = [first];
+    assert_eq!(completions(&mut all, 0, &mut a.cq, 1)[0].opcode(), REQUEST, "its own");
+    drop(withheld);
+    completions(&mut all, 0, &mut a.cq, 1);
+    inbox.put(crate::nic::Letter::End);
+    assert_eq!(thread.join().unwrap().completions, 1);
+}
+
 #[test]
 fn memory_that_is_not_there_is_an_error_of_its_request_alone() {
     let (mut p, [mut a, mut b]) = connected(7);

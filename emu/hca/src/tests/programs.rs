@@ -28,6 +28,8 @@ const COMMAND: u64 = BASE + LENGTH as u64 - 0x1_0000;
 pub(super) struct Array {
     bytes: Arc<Mutex<Vec<u8>>>,
     lockable: u64,
+    /// While another lock is held, the program withholds its memory.
+    withheld: Arc<Mutex<()>>,
 }
 
 impl Array {
@@ -40,6 +42,7 @@ impl Array {
 
 impl Memory for Array {
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), MemoryError> {
+        drop(self.withheld.lock().unwrap());
         let range = Self::at(at, into.len())?;
         into.copy_from_slice(&self.bytes.lock().unwrap()[range]);
         Ok(())
@@ -168,7 +171,11 @@ pub(super) fn settings() -> Settings {
 
 impl Program {
     pub(super) fn new(fabric: &Arc<Fabric>, settings: &Settings, lockable: u64) -> Self {
-        let memory = Array { bytes: Arc::new(Mutex::new(vec![0; LENGTH])), lockable };
+        let memory = Array {
+            bytes: Arc::new(Mutex::new(vec![0; LENGTH])),
+            lockable,
+            withheld: Arc::default(),
+        };
         let shared = Arc::new(settings.clone());
         let function = Function::new(memory.clone(), Arc::clone(fabric), Inbox::default(), shared);
         let caller = Caller::default();
@@ -242,6 +249,11 @@ impl Program {
             Some(errno) => Err(errno),
             None => panic!("the call was not answered"),
         }
+    }
+
+    /// Withholds all memory until the lock is given up.
+    pub(super) fn memory_lock(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.memory.withheld)
     }
 
     /// A command of `INVOKE_WRITE`.
