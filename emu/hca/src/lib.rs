@@ -28,12 +28,14 @@
 //! its queues waits, as on a dead card. If the guardian is killed, the device kills the programs.
 //!
 //! # Limits
-//! - x86-64 and AArch64 programs of the machine's word size. Others find no device that answers.
+//! - x86-64, and programs of 64 bits. Others find no device that answers.
 //! - Reliable connections and datagrams, on InfiniBand ports. No XRC, DC, DEVX, memory windows,
 //!   device memory, on-demand paging, resizing, or other link layers.
 //! - RDMA WRITE with immediate data to a queue with a list of tags is refused.
 //! - Programs inside gain nothing by sudo or setuid (`no_new_privs`), and can't start tagmatch-hca
 //!   again.
+//! - Before Linux 5.19, a signal interrupts a command, which is undone and repeated: a timer must
+//!   give it time, some milliseconds.
 //! - A libibverbs that gives commands by write(2) (before version 20) finds nothing.
 //! - A program that becomes another one by execve(2) with an open device should close it before.
 //!

@@ -284,7 +284,7 @@ impl<M: Memory> Function<M> {
             return false;
         }
         let mut was_busy = false;
-        while let Some(receive) = srq.take(memory) {
+        while let Ok(Some(receive)) = srq.take(memory) {
             was_busy = true;
             if let Some(tags) = &mut srq.tags {
                 tags.post(receive);

@@ -2,11 +2,19 @@
 
 use super::receive::Receive;
 use super::tags::TagQueue;
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryError};
 use crate::wqe::receive_segments;
 
 /// Bytes of the longest receive: `max_rq_desc_sz`.
 pub(crate) const RECEIVE_MAX: usize = 512;
+
+/// Reads a receive. In a queue that the program has unmapped it has no room.
+fn read_receive(memory: &impl Memory, at: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
+    match memory.read(at, bytes) {
+        Err(MemoryError::Gone) => Err(MemoryError::Gone),
+        Ok(()) | Err(MemoryError::Fault) => Ok(()),
+    }
+}
 
 /// The receive queue of one queue pair.
 #[derive(Clone, Debug)]
@@ -42,19 +50,18 @@ impl Rq {
         u32::from(self.posted.wrapping_sub(self.taken)).min(self.size)
     }
 
-    /// Takes the next receive.
-    pub(crate) fn take(&mut self, memory: &impl Memory) -> Option<Receive> {
+    /// Takes the next receive. An error: the process has ended.
+    pub(crate) fn take(&mut self, memory: &impl Memory) -> Result<Option<Receive>, MemoryError> {
         if self.available() == 0 {
-            return None;
+            return Ok(None);
         }
         let index = self.taken;
         let mut bytes = [0; RECEIVE_MAX];
-        let bytes = bytes.get_mut(..1 << self.shift)?;
+        let bytes = &mut bytes[..1 << self.shift];
         let place = self.at + (u64::from(u32::from(index) & (self.size - 1)) << self.shift);
-        // A queue that the program has unmapped has receives without room.
-        let _ = memory.read(place, bytes);
+        read_receive(memory, place, bytes)?;
         self.taken = self.taken.wrapping_add(1);
-        Some(Receive { index, segments: receive_segments(bytes) })
+        Ok(Some(Receive { index, segments: receive_segments(bytes) }))
     }
 
     /// The number of the next receive, which is flushed.
@@ -137,22 +144,23 @@ impl Srq {
         u32::from(self.posted.wrapping_sub(self.taken)).min(self.place.size)
     }
 
-    /// Takes the next receive. Each names the place of the one after it.
-    pub(crate) fn take(&mut self, memory: &impl Memory) -> Option<Receive> {
+    /// Takes the next receive. Each names the place of the one after it. An error: the process has
+    /// ended.
+    pub(crate) fn take(&mut self, memory: &impl Memory) -> Result<Option<Receive>, MemoryError> {
         if self.available() == 0 {
-            return None;
+            return Ok(None);
         }
         let SrqPlace { at, size, shift, .. } = self.place;
         let index = self.next;
         let mut bytes = [0; RECEIVE_MAX];
-        let bytes = bytes.get_mut(..1 << shift)?;
-        let _ = memory.read(at + (u64::from(index) << shift), bytes);
+        let bytes = &mut bytes[..1 << shift];
+        read_receive(memory, at + (u64::from(index) << shift), bytes)?;
         let next = u16::from_be_bytes([bytes[2], bytes[3]]);
         self.next = next & (size - 1) as u16;
         self.taken = self.taken.wrapping_add(1);
         let mut segments = receive_segments(&bytes[16..]);
         segments.truncate(self.segments_max as usize);
-        Some(Receive { index, segments })
+        Ok(Some(Receive { index, segments }))
     }
 
     /// Whether the program is to be told that few receives are left; once.

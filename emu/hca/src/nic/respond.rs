@@ -86,6 +86,10 @@ impl Qp {
         }
         let answer = self.carry_out(adapter, psn, request);
         let mut notices = Vec::new();
+        if adapter.is_gone {
+            // The process has ended: the kernel destroys its queue pairs, which answer nothing.
+            return notices;
+        }
         let body = match answer {
             Answer::Silence => return notices,
             Answer::NotReady => {
@@ -198,7 +202,10 @@ impl Qp {
         let found = adapter.regions.find(self.facts.pd, to.rkey, to.at, 8, wanted);
         let at = found.filter(|_| self.may(wanted)).ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = [0; 8];
-        adapter.memory.read(at, &mut bytes).map_err(|_| Syndrome::RemoteAccess)?;
+        adapter.memory.read(at, &mut bytes).map_err(|error| {
+            adapter.note(error);
+            Syndrome::RemoteAccess
+        })?;
         let old = u64::from_ne_bytes(bytes);
         let new = match operation {
             Atomic::CompareAndSwap { compare, swap } if old == compare => swap,
@@ -265,10 +272,14 @@ impl Qp {
     }
 
     fn take_receive<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Option<Receive> {
-        match &mut self.receives {
+        let taken = match &mut self.receives {
             Receives::Own(queue) => queue.take(&adapter.memory),
             Receives::Shared(srq) => adapter.srqs.get_mut(srq)?.take(&adapter.memory),
-        }
+        };
+        taken.unwrap_or_else(|error| {
+            adapter.note(error);
+            None
+        })
     }
 
     /// The completion of a receive.

@@ -4,6 +4,7 @@
 mod programs;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tagmatch_device::tm::{Opcode as HeaderOpcode, Rvh, Tmh};
 
@@ -632,6 +633,15 @@ fn a_program_that_withholds_its_memory_holds_up_itself() {
     completions(&mut all, 0, &mut a.cq, 1);
     inbox.put(crate::nic::Letter::End);
     assert_eq!(thread.join().unwrap().completions, 1);
+}
+
+#[test]
+fn a_process_that_has_ended_answers_nothing() {
+    let (mut p, [mut a, b]) = connected(7);
+    p[1].memory.is_gone.store(true, Ordering::Relaxed);
+    let read = [remote(b.at, b.key), segment(a.at, 8, a.key)].concat();
+    p[0].post(&mut a.qp, opcode::READ, 0, &read);
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
 }
 
 #[test]

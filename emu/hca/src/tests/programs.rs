@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(super) struct Array {
     lockable: u64,
     /// While another lock is held, the program withholds its memory.
     withheld: Arc<Mutex<()>>,
+    /// The process has ended.
+    pub(super) is_gone: Arc<AtomicBool>,
 }
 
 impl Array {
@@ -43,6 +46,9 @@ impl Array {
 impl Memory for Array {
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), MemoryError> {
         drop(self.withheld.lock().unwrap());
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(MemoryError::Gone);
+        }
         let range = Self::at(at, into.len())?;
         into.copy_from_slice(&self.bytes.lock().unwrap()[range]);
         Ok(())
@@ -175,6 +181,7 @@ impl Program {
             bytes: Arc::new(Mutex::new(vec![0; LENGTH])),
             lockable,
             withheld: Arc::default(),
+            is_gone: Arc::default(),
         };
         let shared = Arc::new(settings.clone());
         let function = Function::new(memory.clone(), Arc::clone(fabric), Inbox::default(), shared);
