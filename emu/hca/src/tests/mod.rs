@@ -78,7 +78,7 @@ fn completions(
 fn messages_arrive_in_order_with_their_immediate_data() {
     let (mut p, [mut a, mut b]) = connected(7);
     // More than the queues have places, so that both wrap.
-    for round in 0..3 * PLACES {
+    for round in 0..5 * PLACES {
         let immediate = 7 + round;
         p[0].put(a.at, &[round as u8; 100]);
         p[1].post_receive(&mut b.qp, b.at, 200, b.key);
