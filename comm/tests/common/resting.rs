@@ -210,39 +210,6 @@ pub(crate) fn late(seeds: u64) {
     }
 }
 
-/// A receive outlives its communicator, which all members have freed. It takes no message of a
-/// later communicator: its id is not given out again.
-pub(crate) fn pending(seeds: u64) {
-    let program = |runtime: Sims| async move {
-        let world = runtime.world();
-        let _taken = leave(&runtime, 2);
-        let first = world.dup().await.unwrap();
-        let waits = first.recv(Source::Any, TagChoice::Any, vec![0; 8]);
-        drop(first);
-        let second = world.dup().await.unwrap();
-        // Each process waits, in its own receive only.
-        let third = world.dup().await;
-        assert!(third.is_err(), "an id in which a receive waits is taken");
-        let next = (second.rank() + 1) % second.size();
-        second.send(next, 1, vec![2]).await.unwrap();
-        any(&second, 2).await;
-        drop(waits);
-        let third = loop {
-            match world.dup().await {
-                Ok(third) => break third,
-                Err(error) => {
-                    assert!(matches!(error, Error::Exhausted { .. } | Error::Fragmented { .. }))
-                }
-            }
-        };
-        third.send(next, 1, vec![3]).await.unwrap();
-        any(&third, 3).await;
-    };
-    for seed in 0..seeds {
-        run(3, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
-    }
-}
-
 /// Receives the first message of any sender of an intercommunicator. It belongs to that
 /// intercommunicator.
 async fn any_of(inter: &InterComm<SimNet>, name: u8) {

@@ -7,7 +7,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tagmatch::model::ModelConfig;
 use tagmatch::tcp::TcpConfig;
-use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
@@ -138,8 +137,7 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
 
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
-/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`; with
-/// `verbs+nic` on an RDMA device that matches tags. Between two
+/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`. Between two
 /// machines it is on all networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
     let secret = || Secret::from_bytes(b"the secret of these tests").ok();
@@ -148,11 +146,6 @@ fn worker_config() -> WorkerConfig {
             let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
             let device = DeviceConfig::Tcp(TcpConfig { listen, ..TcpConfig::default() });
             WorkerConfig { device, secret: secret(), ..WorkerConfig::default() }
-        }
-        Ok("verbs+nic") => {
-            let device = DeviceConfig::Verbs(VerbsConfig::default());
-            let hw_tags = HwTags::Auto;
-            WorkerConfig { device, hw_tags, hw_tags_threshold: 0, ..WorkerConfig::default() }
         }
         _ if is_divided() => WorkerConfig { secret: secret(), ..WorkerConfig::default() },
         _ => WorkerConfig::default(),

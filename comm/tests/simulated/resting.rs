@@ -25,11 +25,6 @@ fn an_id_that_another_process_still_uses_is_taken() {
 }
 
 #[test]
-fn an_id_in_which_a_receive_waits_is_taken() {
-    resting::pending(30);
-}
-
-#[test]
 fn messages_are_received_in_the_intercommunicator_that_they_were_sent_in() {
     for sizes in [[1, 1], [2, 1], [2, 3]] {
         resting::groups(sizes, 15);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use tagmatch_model::ModelConfig;
 
-use crate::settings::{DeviceSettings, HcaKnobs, Settings};
+use crate::settings::Settings;
 use crate::sysfs;
 
 /// Runs a program, which sees a ConnectX in software: an mlx5 device that matches tags.
@@ -67,11 +67,7 @@ impl Options {
         let model = ModelConfig { slots: self.tags, seed: self.seed, ..ModelConfig::default() };
         model.check()?;
         let first = sysfs::first_free();
-        let device = |at| {
-            let (numa_node, processors) = (-1, String::new());
-            DeviceSettings { number: first + at, numa_node, processors }
-        };
-        let devices = (0..self.devices).map(device).collect();
-        Ok(Settings { devices, model, knobs: HcaKnobs::default() })
+        let devices = (first..first + self.devices).collect();
+        Ok(Settings { devices, model })
     }
 }

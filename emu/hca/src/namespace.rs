@@ -58,8 +58,8 @@ pub(crate) fn enter(settings: &Settings) -> Result<(), NamespaceError> {
     step("/sys/class", sysfs::make(class, settings))?;
     let dev = Path::new("/dev");
     cover(dev, &["infiniband"])?;
-    for device in &settings.devices {
-        let node = dev.join(format!("infiniband/uverbs{}", device.number));
+    for number in &settings.devices {
+        let node = dev.join(format!("infiniband/uverbs{number}"));
         step("/dev/infiniband", fs::write(&node, ""))?;
         step("binding /dev/zero", mount_bind_recursive("/dev/zero", &node))?;
     }

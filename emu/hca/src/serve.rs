@@ -245,9 +245,8 @@ impl Server {
             return;
         };
         let number = device_behind(process, trapped.fd);
-        let device = number.and_then(|number| {
-            self.settings.devices.iter().position(|device| device.number == number)
-        });
+        let device = number
+            .and_then(|number| self.settings.devices.iter().position(|device| *device == number));
         let Some(device) = device else {
             // A real device, or anything else that knows the call.
             return self.gate.listener.pass(trapped.id);

@@ -6,8 +6,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::calls::gid;
-use crate::settings::{DeviceSettings, Settings};
+use crate::settings::Settings;
 
 /// The kind of each device: ConnectX-5 Ex.
 const VENDOR: &str = "0x15b3";
@@ -39,22 +38,6 @@ fn colons(bytes: &[u8]) -> String {
     words.collect::<Vec<_>>().join(":")
 }
 
-/// A mask of processors, as in `local_cpus`.
-fn mask(list: &str) -> String {
-    let mut words = vec![0_u32];
-    for part in list.split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<usize>().unwrap_or(0);
-        for cpu in number(first)..=number(last).min(8191) {
-            if words.len() <= cpu / 32 {
-                words.resize(cpu / 32 + 1, 0);
-            }
-            words[cpu / 32] |= 1 << (cpu % 32);
-        }
-    }
-    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
-}
-
 /// The first number that no device of this machine has, nor a later one.
 pub(crate) fn first_free() -> u32 {
     let names = [("/sys/class/infiniband", "mlx5_"), ("/sys/class/infiniband_verbs", "uverbs")];
@@ -69,8 +52,8 @@ pub(crate) fn first_free() -> u32 {
 
 /// The counter of messages that found no buffer, of each device, as a process sees them.
 pub(crate) fn counters(process: i32, settings: &Settings) -> Vec<Option<fs::File>> {
-    let open = |device: &DeviceSettings| {
-        let port = format!("infiniband/mlx5_{}/ports/1/hw_counters", device.number);
+    let open = |number: &u32| {
+        let port = format!("infiniband/mlx5_{number}/ports/1/hw_counters");
         let path = format!("/proc/{process}/root/sys/class/{port}/out_of_buffer");
         fs::OpenOptions::new().write(true).open(path).ok()
     };
@@ -83,19 +66,14 @@ pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
     if !class.join("infiniband_verbs/abi_version").exists() {
         verbs.put("abi_version", "6")?;
     }
-    for (at, device) in settings.devices.iter().enumerate() {
-        make_device(class, settings, at, device)?;
+    for (at, number) in settings.devices.iter().enumerate() {
+        make_device(class, at, *number)?;
     }
     Ok(())
 }
 
-fn make_device(
-    class: &Path,
-    settings: &Settings,
-    at: usize,
-    device: &DeviceSettings,
-) -> io::Result<()> {
-    let (name, node) = (format!("mlx5_{}", device.number), format!("uverbs{}", device.number));
+fn make_device(class: &Path, at: usize, number: u32) -> io::Result<()> {
+    let (name, node) = (format!("mlx5_{number}"), format!("uverbs{number}"));
     // The place of a PCI device: UCX and hwloc look at the name.
     let slot = format!("0000:{:02x}:00.0", 3 + at % 200);
     let root = class.join("tagmatch-hca/pci0000:00").join(&slot);
@@ -106,16 +84,14 @@ fn make_device(
     pci.put("subsystem_vendor", VENDOR)?;
     pci.put("subsystem_device", "0x0008")?;
     pci.put("class", "0x020700")?;
-    pci.put("numa_node", &device.numa_node.to_string())?;
-    pci.put("local_cpulist", &device.processors)?;
-    pci.put("local_cpus", &mask(&device.processors))?;
+    pci.put("numa_node", "-1")?;
     for which in ["current", "max"] {
         pci.put(&format!("{which}_link_width"), "16")?;
         pci.put(&format!("{which}_link_speed"), "16.0 GT/s PCIe")?;
     }
     let ib = Folder::new(root.join("infiniband").join(&name))?;
     let lid = Settings::lid(at);
-    let guid = colons(&settings.guid(lid));
+    let guid = colons(&Settings::guid(lid));
     ib.put("node_type", "1: CA")?;
     ib.put("node_guid", &guid)?;
     ib.put("sys_image_guid", &guid)?;
@@ -142,7 +118,7 @@ fn make_device(
     }
     let none = colons(&[0; 16]);
     for index in 0..GIDS {
-        let name = if index == 0 { colons(&gid(settings, at)) } else { none.clone() };
+        let name = if index == 0 { colons(&Settings::gid(at)) } else { none.clone() };
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
     }
     for index in 0..PKEYS {

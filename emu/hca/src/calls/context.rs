@@ -27,14 +27,6 @@ const FIRMWARE: u64 = 16 << 32 | 35 << 16 | 4030;
 /// `PORT_LINK_LAYER`: InfiniBand.
 const INFINIBAND: u8 = 1;
 
-/// The name of a port of a device.
-pub(crate) fn gid(settings: &Settings, device: usize) -> [u8; 16] {
-    let mut gid = [0; 16];
-    gid[..2].copy_from_slice(&[0xfe, 0x80]);
-    gid[8..].copy_from_slice(&settings.guid(Settings::lid(device)));
-    gid
-}
-
 impl<M: Memory> Function<M> {
     pub(super) fn open_context(
         &mut self,
@@ -81,7 +73,7 @@ impl<M: Memory> Function<M> {
         command.answer(abi::device::NUM_COMP_VECTORS, &VECTORS);
         // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
         command.answer(abi::device::CORE_SUPPORT, &1_u64);
-        let number = self.adapter.settings.devices[command.device].number;
+        let number = self.adapter.settings.devices[command.device];
         let doorbells = Doorbells::new(number).map_err(|_| libc::EMFILE)?;
         let replaced = answers.replace(command.call, command.context, doorbells.file());
         replaced.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
@@ -147,7 +139,7 @@ impl<M: Memory> Function<M> {
             return Err(libc::ENOSPC);
         }
         let settings = &self.adapter.settings;
-        let guid = settings.guid(Settings::lid(command.device));
+        let guid = Settings::guid(Settings::lid(command.device));
         let base = DeviceAttributes {
             fw_ver: FIRMWARE,
             node_guid: guid,
@@ -239,7 +231,7 @@ impl<M: Memory> Function<M> {
         if index > 0 {
             return Err(libc::ENODATA);
         }
-        let entry = self.gid_entry(command.device);
+        let entry = Self::gid_entry(command.device);
         command.answer(abi::device::ENTRY_RESP, &entry);
         Ok(Undo::Nothing)
     }
@@ -252,14 +244,14 @@ impl<M: Memory> Function<M> {
         if command.length(abi::device::TABLE_ENTRIES) < size_of::<GidEntry>() {
             return Err(libc::EINVAL);
         }
-        let entry = self.gid_entry(command.device);
+        let entry = Self::gid_entry(command.device);
         command.answer(abi::device::TABLE_ENTRIES, &entry);
         command.answer(abi::device::TABLE_COUNT, &1_u64);
         Ok(Undo::Nothing)
     }
 
-    fn gid_entry(&self, device: usize) -> GidEntry {
-        let gid = gid(&self.adapter.settings, device);
+    fn gid_entry(device: usize) -> GidEntry {
+        let gid = Settings::gid(device);
         GidEntry { gid, port_num: 1, ..GidEntry::default() }
     }
 }

@@ -7,8 +7,6 @@ mod memory_region;
 mod queue_pairs;
 mod queues;
 
-pub(crate) use context::gid;
-
 use std::collections::BTreeMap;
 
 use crate::abi;

@@ -4,6 +4,7 @@ mod adapter;
 pub(crate) mod completion_queue;
 mod counts;
 mod fabric;
+mod finish;
 mod packet;
 pub(crate) mod queue_pair;
 mod receive;

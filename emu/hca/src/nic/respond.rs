@@ -11,14 +11,13 @@ use super::tags::Place;
 use crate::abi::{access, event};
 use crate::cqe::{Cqe, Opcode, Syndrome};
 use crate::memory::Memory;
+use crate::settings::Settings;
 use crate::wqe::{Atomic, Remote};
 
 /// Old values of atomic operations that are kept for a peer that asks again.
 const ATOMICS_KEPT: usize = 16;
 /// Bytes before a datagram's data: its global route, or as many bytes without meaning.
 const ROUTE_BYTES: usize = 40;
-/// The device's name in datagrams' routes: the prefix of all subnets of this device.
-const SUBNET: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
 /// What becomes of a request of the peer.
 enum Answer {
@@ -314,7 +313,6 @@ impl Qp {
         let cqe = cqe.solicited(message.is_solicited);
         let size = adapter.cqs.get(&self.facts.recv_cq).map_or(64, |cq| cq.place.entry_bytes);
         let is_inline = self.facts.scatters_to_cqe
-            && adapter.settings.knobs.inline_scatter
             && Cqe::takes(size, bytes.len())
             && bytes.len() as u64 <= receive.room();
         if is_inline {
@@ -388,13 +386,10 @@ impl Qp {
         let Some(receive) = self.take_receive(adapter) else { return };
         let mut bytes = vec![0; ROUTE_BYTES];
         if has_grh {
-            let guid = adapter.settings.guid(self.facts.lid);
-            let gid: Vec<u8> = SUBNET.into_iter().chain(guid).collect();
-            let from_guid = adapter.settings.guid(from_lid);
+            let gid = |lid: u16| Settings::gid(usize::from(lid).wrapping_sub(1));
             bytes[0] = 0x60;
-            bytes[8..16].copy_from_slice(&SUBNET);
-            bytes[16..24].copy_from_slice(&from_guid);
-            bytes[24..40].copy_from_slice(&gid);
+            bytes[8..24].copy_from_slice(&gid(from_lid));
+            bytes[24..40].copy_from_slice(&gid(self.facts.lid));
         }
         bytes.extend_from_slice(&message.bytes);
         match adapter.scatter(self.facts.pd, &receive.segments, 0, &bytes) {

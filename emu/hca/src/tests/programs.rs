@@ -16,7 +16,7 @@ use crate::boundary::{Answers, Call, Errno, Kept};
 use crate::channel::Channel;
 use crate::memory::{Memory, MemoryError};
 use crate::nic::{Fabric, Function, Inbox};
-use crate::settings::{DeviceSettings, HcaKnobs, Settings};
+use crate::settings::Settings;
 
 /// Where the memory of each program begins, and its length.
 pub(super) const BASE: u64 = 0x10_0000;
@@ -170,9 +170,8 @@ pub(super) struct TestSrq {
 pub(super) const PLACES: u32 = 16;
 
 pub(super) fn settings() -> Settings {
-    let device = DeviceSettings { number: 0, numa_node: -1, processors: String::new() };
     let model = ModelConfig { slots: 7, ..ModelConfig::default() };
-    Settings { devices: vec![device], model, knobs: HcaKnobs::default() }
+    Settings { devices: vec![0], model }
 }
 
 impl Program {
