@@ -1,5 +1,5 @@
-//! How the requests of a queue pair end: in their order, by the peer's answers, or by the end of the
-//! queue pair.
+//! How the requests of a queue pair end: in their order, by the answers of the peer, or because the
+//! queue pair ends.
 
 use std::sync::Arc;
 use std::time::Instant;
