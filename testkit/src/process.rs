@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Write, stderr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, setrlimit};
@@ -84,8 +85,16 @@ impl Descriptors {
     pub fn leave(&self, free: usize) -> Vec<OwnedFd> {
         let any = File::open("/proc/self/exe").expect("a free descriptor");
         let mut open = vec![OwnedFd::from(any)];
-        while let Ok(another) = open[0].as_fd().try_clone_to_owned() {
-            open.push(another);
+        // Descriptors that peers have sent are closed on another thread, which may not be done.
+        loop {
+            let before = open.len();
+            while let Ok(another) = open[0].as_fd().try_clone_to_owned() {
+                open.push(another);
+            }
+            if open.len() == before {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
         let held = open.len().checked_sub(free).expect("so many free descriptors");
         open.truncate(held);

@@ -1,4 +1,4 @@
-//! What the driver's side and the device's share: calls, how they are answered, and objects.
+//! Calls, how they are answered, and objects: the driver's side and the device's side share them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -59,7 +59,7 @@ impl Drop for Kept {
     }
 }
 
-/// What a program has made.
+/// The kind of an object that a program has made.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Pd,

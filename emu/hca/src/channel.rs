@@ -23,7 +23,7 @@ impl Channel {
         Ok(Channel { read, write })
     }
 
-    /// What the program gets.
+    /// The reading end, which the program gets.
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
     }

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
 
-    /// What the device has done for each process, as JSON, to a file, or to standard error (-).
+    /// Write a JSON report of each process to a file, or to standard error (-).
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<String>,
 

@@ -1,5 +1,5 @@
-//! What the device writes into completion queues: `struct mlx5_cqe64` and `mlx5_err_cqe` of
-//! `mlx5dv.h`, and `providers/mlx5/cq.c` of rdma-core, which reads them.
+//! Completions, as the device writes them into the program's queues: `struct mlx5_cqe64` and
+//! `mlx5_err_cqe` of `mlx5dv.h`. `providers/mlx5/cq.c` of rdma-core reads them.
 
 /// A completion of 64 bytes, and what goes before it in one of 128.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ impl Cqe {
         self
     }
 
-    /// What a completion of tag matching is about, and its entry.
+    /// Marks a completion of tag matching: its kind, and its entry.
     pub(crate) fn tag(mut self, opcode: TagOpcode, index: u16) -> Self {
         const APP_TAG_MATCHING: u8 = 1;
         self.bytes[40] = APP_TAG_MATCHING;
@@ -145,7 +145,7 @@ impl Cqe {
 
     /// Puts the data of a short message into the completion of a queue of `size`.
     pub(crate) fn data(mut self, size: u32, data: &[u8]) -> Self {
-        // What the data leaves free holds nothing that a program may rely on.
+        // Bytes beyond the data have no meaning, and are no zeros that a program could rely on.
         if size == 128 {
             let mut before = [0xee; 64];
             before[..data.len()].copy_from_slice(data);

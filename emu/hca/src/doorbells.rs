@@ -31,7 +31,7 @@ pub(crate) struct Doorbells {
     seen: Vec<Option<[u64; REGISTERS.len()]>>,
 }
 
-/// What the name of the file begins with, before the number of the device.
+/// The beginning of the file's name. The number of the device follows.
 pub(crate) const NAME: &str = "tagmatch-hca-uverbs";
 
 impl Doorbells {
@@ -47,7 +47,7 @@ impl Doorbells {
         Ok(Doorbells { file, inode, map, seen: Vec::new() })
     }
 
-    /// What the program gets in place of its descriptor.
+    /// The file, which the program gets in place of its descriptor.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

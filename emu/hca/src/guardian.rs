@@ -30,7 +30,7 @@ pub(crate) fn start(stage: &str, wire: &Wire, arguments: &[OsString]) -> io::Res
     child
 }
 
-/// What the guardian knows of the device.
+/// The facts that the device has told the guardian.
 #[derive(Default)]
 struct Known {
     listener: Option<Listener>,

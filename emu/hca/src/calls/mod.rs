@@ -18,7 +18,7 @@ use crate::nic::region::Region;
 use crate::nic::{Function, completion_queue::Cq};
 use command::Command;
 
-/// What undoes a command whose caller a signal has interrupted: the caller will repeat it.
+/// How a command is undone whose caller was interrupted by a signal. The caller repeats it.
 pub(crate) enum Undo {
     Nothing,
     /// An object was made.
@@ -31,7 +31,7 @@ pub(crate) enum Undo {
     Close(i32),
 }
 
-/// What an object that was destroyed consisted of.
+/// The parts of an object that was destroyed.
 pub(crate) enum Restored {
     Nothing,
     Region(u32, Region),
