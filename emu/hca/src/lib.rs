@@ -12,7 +12,7 @@
 //! # How it works
 //! 1. One system call of the program is trapped, by seccomp user notification:
 //!    `ioctl(RDMA_VERBS_IOCTL)`, by which libibverbs makes all objects. The device answers as the
-//!    kernel's mlx5 driver does, and refuses what that refuses, with the same error number.
+//!    kernel's mlx5 driver does; each refusal in `calls` names the driver's function or its error.
 //! 2. `/sys/class` and `/dev` of the program are covered, in a namespace of its own, by directories
 //!    with the same entries and the devices'. Without root this needs user namespaces.
 //! 3. Queues lie in the program's memory, where libmlx5 puts them. The device reads requests and
@@ -36,7 +36,8 @@
 //!   again.
 //! - Before Linux 5.19, a signal interrupts a command, which is undone and repeated: a timer must
 //!   give it time, some milliseconds.
-//! - A libibverbs that gives commands by write(2) (before version 20) finds nothing.
+//! - A libibverbs that gives commands by write(2) has not been tried: those of rdma-core 20 and
+//!   later give them by ioctl(2).
 //! - A program that becomes another one by execve(2) with an open device should close it before.
 //!
 //! | module | contents |
