@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use zerocopy::IntoBytes;
+
 use super::programs::{Given, Program, TestCq, remote, segment, settings, word};
 use super::{ALL, RELIABLE, REQUEST, completions, connected, two};
 use crate::abi::{self, ModifyQp, qp_mask};
@@ -201,4 +203,271 @@ fn a_device_says_what_it_is() {
     let handle = u64::from_ne_bytes(first[0][..].try_into().unwrap());
     p.command(abi::uar::DESTROY, &[Given::Number(abi::uar::DESTROY_HANDLE, handle)]).unwrap();
     assert_eq!(offset(&uar(&mut p)), 0, "a page is given again");
+}
+
+/// The attributes of a command that makes a queue, of which a test changes one.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: u64,
+    record: u64,
+    flags: u32,
+    entries: u32,
+    entry_bytes: u32,
+    compressed: u8,
+    cq_flags: u32,
+    vector: u32,
+    kind: u64,
+    elements: u32,
+    tags: u32,
+    sends: u32,
+    receives: u32,
+    shift: u32,
+}
+
+fn cq(p: &mut Program, asked: &Asked) -> Result<u32, i32> {
+    let uhw = abi::CreateCq {
+        buf_addr: asked.at,
+        db_addr: asked.record,
+        cqe_size: asked.entry_bytes,
+        cqe_comp_en: asked.compressed,
+        flags: asked.flags as u16,
+        ..abi::CreateCq::default()
+    };
+    let given = [
+        Given::Number(abi::cq::HANDLE, 0),
+        word(abi::cq::CQE, asked.entries),
+        word(abi::cq::VECTOR, asked.vector),
+        word(abi::cq::FLAGS, asked.cq_flags),
+        Given::In(abi::UHW_IN, uhw.as_bytes().to_vec()),
+    ];
+    handle(p.command(abi::cq::CREATE, &given))
+}
+
+fn srq(p: &mut Program, cq: u32, asked: &Asked) -> Result<u32, i32> {
+    let uhw = abi::CreateSrq {
+        buf_addr: asked.at,
+        db_addr: asked.record,
+        flags: asked.flags,
+        ..abi::CreateSrq::default()
+    };
+    let given = [
+        Given::Number(abi::srq::HANDLE, 0),
+        Given::Number(abi::srq::PD, 1),
+        Given::Number(abi::srq::CQ, cq.into()),
+        Given::In(abi::srq::TYPE, asked.kind.to_ne_bytes().to_vec()),
+        word(abi::srq::MAX_WR, asked.entries),
+        word(abi::srq::MAX_SGE, asked.elements),
+        word(abi::srq::MAX_NUM_TAGS, asked.tags),
+        Given::In(abi::UHW_IN, uhw.as_bytes().to_vec()),
+    ];
+    handle(p.command(abi::srq::CREATE, &given))
+}
+
+fn qp(p: &mut Program, cq: u32, asked: &Asked) -> Result<u32, i32> {
+    let uhw = abi::CreateQp {
+        buf_addr: asked.at,
+        db_addr: asked.record,
+        sq_wqe_count: asked.sends,
+        rq_wqe_count: asked.receives,
+        rq_wqe_shift: asked.shift,
+        flags: asked.flags,
+        ..abi::CreateQp::default()
+    };
+    let given = [
+        Given::Number(abi::qp::HANDLE, 0),
+        Given::Number(abi::qp::PD, 1),
+        Given::Number(abi::qp::SEND_CQ, cq.into()),
+        word(abi::qp::TYPE, RELIABLE),
+        word(abi::qp::FLAGS, 1 << 12),
+        Given::In(abi::UHW_IN, uhw.as_bytes().to_vec()),
+    ];
+    handle(p.command(abi::qp::CREATE, &given))
+}
+
+fn handle(answers: Result<Vec<Vec<u8>>, i32>) -> Result<u32, i32> {
+    answers.map(|answers| u32::from_ne_bytes(answers[0][..4].try_into().unwrap()))
+}
+
+/// Makes a queue, and destroys it: the pages that it had locked.
+fn pages(p: &mut Program, made: Result<u32, i32>, destroy: u32, before: u64) -> u64 {
+    let locked = p.function.objects.locked - before;
+    p.command(destroy, &[Given::Number(0, made.unwrap().into())]).unwrap();
+    assert_eq!(p.function.objects.locked, before, "all pages are given back");
+    locked
+}
+
+#[test]
+fn queues_of_wrong_sizes_are_refused_and_others_lock_their_pages() {
+    let [mut p, _] = two();
+    let at = p.allocate(1 << 20);
+    let record = p.allocate(64);
+    let ok = Asked {
+        at,
+        record,
+        flags: 0,
+        entries: 127,
+        entry_bytes: 64,
+        compressed: 0,
+        cq_flags: 0,
+        vector: 0,
+        kind: 0,
+        elements: 3,
+        tags: 0,
+        sends: 64,
+        receives: 128,
+        shift: 6,
+    };
+    let before = p.function.objects.locked;
+    for (asked, expected) in [
+        (ok, 2),
+        (Asked { entry_bytes: 128, ..ok }, 4),
+        (Asked { entries: 1, vector: 1, ..ok }, 1),
+        (Asked { entries: 1023, flags: 2, cq_flags: 3, ..ok }, 16),
+    ] {
+        let made = cq(&mut p, &asked);
+        assert_eq!(pages(&mut p, made, abi::cq::DESTROY, before), expected);
+    }
+    let (invalid, unknown, fault) = (Err(libc::EINVAL), Err(libc::EOPNOTSUPP), Err(libc::EFAULT));
+    for (number, (asked, expected)) in [
+        (Asked { entries: 0, ..ok }, invalid),
+        (Asked { entries: 4_194_304, ..ok }, invalid),
+        (Asked { entries: 4_194_303, ..ok }, fault),
+        (Asked { entry_bytes: 32, ..ok }, invalid),
+        (Asked { vector: 2, ..ok }, invalid),
+        (Asked { cq_flags: 4, ..ok }, unknown),
+        (Asked { compressed: 1, ..ok }, unknown),
+        (Asked { flags: 1, ..ok }, unknown),
+        (Asked { record: record + 4, ..ok }, invalid),
+        (Asked { record: 8, ..ok }, fault),
+        (Asked { at: 4096, ..ok }, fault),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(cq(&mut p, &asked), expected, "completion queue {number}");
+    }
+    let queue = cq(&mut p, &ok).unwrap();
+    let before = p.function.objects.locked;
+    for (asked, expected) in [
+        (ok, 2),
+        (Asked { elements: 4, ..ok }, 4),
+        (Asked { elements: 1, entries: 126, ..ok }, 1),
+        (Asked { elements: 31, entries: 7, ..ok }, 1),
+        (Asked { elements: 1, entries: 32767, ..ok }, 256),
+        (Asked { kind: 2, tags: 7, ..ok }, 2),
+    ] {
+        let made = srq(&mut p, queue, &asked);
+        assert_eq!(pages(&mut p, made, abi::srq::DESTROY, before), expected);
+    }
+    for (number, (asked, expected)) in [
+        (Asked { entries: 0, ..ok }, invalid),
+        (Asked { entries: 32768, ..ok }, invalid),
+        (Asked { elements: 32, ..ok }, invalid),
+        (Asked { flags: 1, ..ok }, invalid),
+        (Asked { tags: 3, ..ok }, invalid),
+        (Asked { kind: 2, ..ok }, invalid),
+        (Asked { kind: 1, ..ok }, unknown),
+        (Asked { record: 8, ..ok }, fault),
+        (Asked { at: 4096, ..ok }, fault),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(srq(&mut p, queue, &asked), expected, "shared receive queue {number}");
+    }
+    for (asked, expected) in [
+        (ok, 3),
+        (Asked { receives: 0, shift: 77, ..ok }, 1),
+        (Asked { sends: 0, shift: 9, ..ok }, 16),
+        (Asked { sends: 0, receives: 0, ..ok }, 0),
+        (Asked { sends: 64, receives: 256, shift: 4, flags: 0x50a, ..ok }, 2),
+    ] {
+        let made = qp(&mut p, queue, &asked);
+        assert_eq!(pages(&mut p, made, abi::qp::DESTROY, before), expected);
+    }
+    for (number, (asked, expected)) in [
+        (Asked { sends: 3, ..ok }, invalid),
+        (Asked { receives: 65536, ..ok }, invalid),
+        (Asked { shift: 3, ..ok }, invalid),
+        (Asked { shift: 10, ..ok }, invalid),
+        (Asked { shift: 36, ..ok }, invalid),
+        (Asked { flags: 1, ..ok }, invalid),
+        (Asked { at: 4096, ..ok }, fault),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(qp(&mut p, queue, &asked), expected, "queue pair {number}");
+        assert_eq!(p.function.objects.locked, before);
+    }
+}
+
+/// A list of tags and a queue pair each keep their completion queue.
+#[test]
+fn a_completion_queue_is_busy_while_anything_reports_to_it() {
+    let [mut p, _] = two();
+    let (sends, receives) = (p.create_cq(64, None).unwrap(), p.create_cq(64, None).unwrap());
+    let destroy = |p: &mut Program, cq: &TestCq| {
+        p.command(abi::cq::DESTROY, &[Given::Number(0, cq.handle.into())]).err()
+    };
+    let list = p.create_srq(3, &receives).unwrap();
+    assert_eq!(destroy(&mut p, &receives), Some(libc::EBUSY));
+    p.command(abi::srq::DESTROY, &[Given::Number(0, list.handle.into())]).unwrap();
+    let pair = p.create_qp(&sends, None, RELIABLE).unwrap();
+    assert_eq!((destroy(&mut p, &sends), destroy(&mut p, &receives)), (Some(libc::EBUSY), None));
+    p.command(abi::qp::DESTROY, &[Given::Number(0, pair.handle.into())]).unwrap();
+    assert_eq!(destroy(&mut p, &sends), None);
+}
+
+#[test]
+fn a_queue_pair_is_put_into_error_and_begins_anew() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    p[0].post_receive(&mut a.qp, a.at, 64, a.key);
+    let to = |qp_state| ModifyQp { attr_mask: qp_mask::STATE, qp_state, ..ModifyQp::default() };
+    p[0].modify(&a.qp, to(6)).unwrap();
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    let flushed = completions(&mut p, 0, &mut a.cq, 2);
+    assert!(flushed.iter().all(|one| one.syndrome() == 5));
+    let query = [&[0; 8][..], &a.qp.handle.to_ne_bytes(), &[0; 4]].concat();
+    let state = |p: &mut Program| {
+        let answer = p.write_command(abi::write_command::QUERY_QP, &query, 128).unwrap();
+        (answer[108], answer[112])
+    };
+    assert_eq!(state(&mut p[0]), (6, 0));
+    // The program begins its queues anew, too.
+    p[0].modify(&a.qp, to(0)).unwrap();
+    p[1].modify(&b.qp, to(0)).unwrap();
+    for (end, program) in [(&mut a, &p[0]), (&mut b, &p[1])] {
+        end.qp.restart();
+        program.put(end.qp.record, &[0; 8]);
+    }
+    assert_eq!(state(&mut p[0]), (0, 0));
+    p[0].connect(&a.qp, b.qp.number, 7);
+    p[1].connect(&b.qp, a.qp.number, 7);
+    p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].opcode(), REQUEST);
+    completions(&mut p, 1, &mut b.cq, 1);
+}
+
+/// An event that the program has not read is taken back with its queue pair; one that it has read
+/// is counted, since the library waits until it is acknowledged.
+#[test]
+fn the_end_of_a_queue_pair_tells_how_many_events_were_read() {
+    for is_read in [false, true] {
+        let (mut p, [mut a, b]) = connected(7);
+        let read = [remote(b.at, b.key + 256), segment(a.at, 8, a.key)].concat();
+        p[0].post(&mut a.qp, opcode::READ, 0, &read);
+        completions(&mut p, 0, &mut a.cq, 1);
+        if is_read {
+            assert_eq!(p[1].events(), [abi::event::QP_ACCESS_ERR]);
+        }
+        let given = [
+            Given::Number(abi::qp::DESTROY_HANDLE, b.qp.handle.into()),
+            Given::Out(abi::qp::DESTROY_RESP, 4),
+        ];
+        let answers = p[1].command(abi::qp::DESTROY, &given).unwrap();
+        assert_eq!(answers[1], u32::from(is_read).to_ne_bytes());
+        assert!(p[1].events().is_empty());
+    }
 }

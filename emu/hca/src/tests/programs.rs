@@ -166,6 +166,13 @@ pub(super) struct TestSrq {
     posted: u16,
 }
 
+impl TestQp {
+    /// The program begins its queues anew.
+    pub(super) fn restart(&mut self) {
+        (self.posted, self.posted_receives) = (0, 0);
+    }
+}
+
 /// Places of each send queue and receive queue.
 pub(super) const PLACES: u32 = 16;
 
