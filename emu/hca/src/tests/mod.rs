@@ -81,7 +81,8 @@ fn messages_arrive_in_order_with_their_immediate_data() {
     for round in 0..5 * PLACES {
         let immediate = 7 + round;
         p[0].put(a.at, &[round as u8; 100]);
-        p[1].post_receive(&mut b.qp, b.at, 200, b.key);
+        let place = b.at + u64::from(round) * 256;
+        p[1].post_receive(&mut b.qp, place, 200, b.key);
         p[0].post(&mut a.qp, opcode::SEND_IMM, immediate, &segment(a.at, 100, a.key));
         let [sent] = completions(&mut p, 0, &mut a.cq, 1)[..] else { panic!() };
         assert_eq!((sent.opcode(), sent.counter()), (REQUEST, round as u16));
@@ -89,7 +90,7 @@ fn messages_arrive_in_order_with_their_immediate_data() {
         let [received] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
         assert_eq!((received.opcode(), received.length()), (3, 100));
         assert_eq!((received.immediate(), received.counter()), (immediate, round as u16));
-        assert_eq!(p[1].get(b.at, 101), [&[round as u8; 100][..], &[0]].concat());
+        assert_eq!(p[1].get(place, 101), [&[round as u8; 100][..], &[0]].concat());
     }
 }
 
@@ -231,6 +232,41 @@ fn a_peer_that_is_gone_is_noticed_after_the_retries() {
     p[1].command(abi::qp::DESTROY, &handle).unwrap();
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
     assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
+}
+
+/// Receives are taken in the order of the queue's links. The program is told once that few are left.
+#[test]
+fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
+    let mut p = two();
+    let cq = p[0].create_cq(64, None).unwrap();
+    let mut a = end(&mut p[0], None, cq);
+    let cq = p[1].create_cq(64, None).unwrap();
+    let mut srq = p[1].create_srq(0, &cq).unwrap();
+    let mut b = end(&mut p[1], Some(&srq), cq);
+    p[0].connect(&a.qp, b.qp.number, 7);
+    p[1].connect(&b.qp, a.qp.number, 7);
+    let limit = abi::ModifySrq { srq_handle: srq.handle, attr_mask: 2, max_wr: 0, srq_limit: 2 };
+    for at in 0..4 {
+        p[1].post_srq(&mut srq, b.at + 256 * at, 256, b.key);
+    }
+    turns(&mut p, 2);
+    let number = abi::write_command::MODIFY_SRQ;
+    p[1].write_command(number, zerocopy::IntoBytes::as_bytes(&limit), 8).unwrap();
+    let mut events = Vec::new();
+    for round in 0..4_u8 {
+        p[0].put(a.at, &[round + 1; 8]);
+        p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+        completions(&mut p, 0, &mut a.cq, 1);
+        let [received] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
+        assert_eq!(received.counter(), u16::from(round));
+        assert_eq!(
+            p[1].get(b.at + 256 * u64::from(round), 9),
+            [&[round + 1; 8][..], &[0]].concat()
+        );
+        turns(&mut p, 2);
+        events.push(p[1].events());
+    }
+    assert_eq!(events, [vec![], vec![], vec![event::SRQ_LIMIT_REACHED], vec![]]);
 }
 
 /// Two programs; the second one has a list of tags with 40 receives of 256 bytes.
