@@ -234,7 +234,7 @@ fn a_peer_that_is_gone_is_noticed_after_the_retries() {
     assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
 }
 
-/// Receives are taken in the order of the queue's links. The program is told once that few are left.
+/// Receives are taken in the order of their links. The program is told once that few are left.
 #[test]
 fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
     let mut p = two();
