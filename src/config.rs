@@ -344,7 +344,6 @@ impl Config {
                 (1..=100).contains(&percent),
                 "from 1 to 100",
             ),
-            ("departed_max", self.departed_max as u64, self.departed_max > 0, "at least 1"),
         ];
         match settings.into_iter().find(|(.., is_right, _)| !is_right) {
             Some((setting, value, _, range)) => {
@@ -432,6 +431,19 @@ mod tests {
         let refused = Worker::new(Config { device, hw_tags: HwTags::Off, ..Config::default() });
         let error = refused.map(drop).unwrap_err().to_string();
         assert!(error.contains("TM_ENABLE") && error.contains("HwTags::Off"), "{error}");
+    }
+
+    #[test]
+    fn a_peer_has_its_share_of_what_may_wait() {
+        let shares = |unexpected_peer_percent, unexpected_bytes| {
+            let config = Config { unexpected_peer_percent, unexpected_bytes, ..Config::default() };
+            let peer_max = config.engine(0).credit.peer_max;
+            (peer_max.messages, peer_max.bytes)
+        };
+        let messages = Config::default().unexpected_messages;
+        assert_eq!(shares(100, 1 << 20), (messages, 1 << 20));
+        assert_eq!(shares(25, 1 << 20), (messages / 4, 1 << 18));
+        assert_eq!(shares(50, u64::MAX), (messages / 2, u64::MAX / 2));
     }
 
     #[test]

@@ -263,4 +263,21 @@ mod tests {
         assert!(opens(Network::Tcp));
         assert_eq!(WorkerDevice::on_auto(auto, &config).is_ok(), opens(Network::Verbs));
     }
+
+    #[cfg(all(feature = "emu", feature = "tcp"))]
+    #[test]
+    fn networks_without_verbs_have_no_nic_in_software() {
+        let secret = tagmatch_secret::Secret::from_bytes(&[7; 16]).unwrap();
+        let config = Config { hw_tags: HwTags::Emu, secret: Some(secret), ..Config::default() };
+        for refused in [
+            WorkerDevice::on_tcp(&TcpConfig::default(), &config),
+            WorkerDevice::on_shm(&ShmConfig::default(), &config.hw_tags),
+        ] {
+            let error = refused.map(drop).unwrap_err();
+            assert!(
+                matches!(error, DeviceError::Unsupported { what: "HwTags::Emu", .. }),
+                "{error}"
+            );
+        }
+    }
 }

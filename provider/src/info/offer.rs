@@ -473,6 +473,52 @@ mod tests {
         assert_eq!(offer.receive.op_flags, sys::FI_MULTI_RECV);
     }
 
+    /// The numbers are written out, so that none changes unnoticed: programs size tables with them.
+    #[test]
+    fn each_attribute_of_the_manual_has_an_answer() {
+        let offer = ask(|_| {}).unwrap();
+        let (domain, endpoint) = (offer.domain, offer.endpoint);
+        assert_eq!((offer.transmit.msg_order, offer.receive.msg_order), (1 << 8, 1 << 8));
+        assert_eq!((offer.transmit.size, offer.receive.size), (65536, 65536));
+        assert_eq!((offer.transmit.inject_size, domain.cq_data_size), (4096, 4));
+        assert_eq!((endpoint.r#type, endpoint.protocol), (sys::FI_EP_RDM, 0x8000_746d));
+        assert_eq!((ADDRESS_FORMAT, endpoint.protocol_version), (0x8000_746d, 1));
+        assert_eq!(endpoint.mem_tag_format, 0x5555_5555_5555_5555);
+        assert_eq!(endpoint.max_msg_size, isize::MAX as usize);
+        assert_eq!((endpoint.tx_ctx_cnt, endpoint.rx_ctx_cnt), (1, 1));
+        assert_eq!((domain.max_ep_tx_ctx, domain.max_ep_rx_ctx), (1, 1));
+        assert_eq!(domain.control_progress, sys::FI_PROGRESS_MANUAL);
+        assert_eq!((domain.resource_mgmt, domain.mr_key_size), (sys::FI_RM_ENABLED, 8));
+        assert_eq!((domain.caps, domain.mr_iov_limit), (DOMAIN_CAPS, 4));
+        let counts = [domain.cq_cnt, domain.ep_cnt, domain.tx_ctx_cnt, domain.rx_ctx_cnt];
+        assert_eq!(counts, [65536; 4]);
+        assert_eq!((domain.cntr_cnt, domain.mr_cnt), (65536, 65536));
+    }
+
+    #[test]
+    fn each_default_flag_that_the_manual_allows_is_taken_alone() {
+        let sends = [
+            sys::FI_COMPLETION,
+            sys::FI_INJECT,
+            sys::FI_INJECT_COMPLETE,
+            sys::FI_DELIVERY_COMPLETE,
+            sys::FI_TRANSMIT_COMPLETE,
+            sys::FI_MATCH_COMPLETE,
+        ];
+        for flag in sends {
+            assert_eq!(
+                ask(|hints| transmit_of(hints).op_flags = flag).unwrap().transmit.op_flags,
+                flag
+            );
+        }
+        for flag in [sys::FI_COMPLETION, sys::FI_MULTI_RECV] {
+            assert_eq!(
+                ask(|hints| receive_of(hints).op_flags = flag).unwrap().receive.op_flags,
+                flag
+            );
+        }
+    }
+
     #[test]
     fn everything_up_to_what_there_is_is_taken() {
         let most = ask(|_| {}).unwrap();
