@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Parser;
-use tagmatch_model::ModelConfig;
+use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
 use crate::settings::Settings;
 use crate::sysfs;
@@ -27,6 +27,11 @@ pub(crate) struct Options {
     /// The seed of all random choices.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+
+    /// How the list behaves where hardware may choose; may be repeated. A tick is a turn of the
+    /// device, 20 us or more. `random` draws all from the seed; names: see `--knob help`.
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub(crate) knobs: Vec<String>,
 
     /// Write a JSON report of each process to a file, or to standard error (-).
     #[arg(long, value_name = "FILE")]
@@ -54,6 +59,12 @@ pub(crate) struct Options {
 pub(crate) enum OptionError {
     #[error("--tags {0}: 1, 3, 7 and so on up to 32767, one less than a power of two")]
     Tags(u32),
+    #[error("--knob {text}: NAME=VALUE or `random`; names: {}", Knobs::NAMES.join(", "))]
+    NoKnob { text: String },
+    #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
+    FirstCount,
+    #[error("--knob: {0}")]
+    Knob(#[from] KnobError),
     #[error("{0}")]
     Model(#[from] tagmatch_device::DeviceError),
 }
@@ -64,10 +75,63 @@ impl Options {
         if !is_size {
             return Err(OptionError::Tags(self.tags));
         }
-        let model = ModelConfig { slots: self.tags, seed: self.seed, ..ModelConfig::default() };
+        let mut knobs = Knobs::default();
+        for knob in &self.knobs {
+            match knob.split_once('=') {
+                Some(("first_count", _)) => return Err(OptionError::FirstCount),
+                Some((name, value)) => knobs.set(name, value)?,
+                None if knob == "random" => {
+                    knobs = Knobs { first_count: 0, ..Knobs::random(self.seed) };
+                }
+                None => return Err(OptionError::NoKnob { text: knob.clone() }),
+            }
+        }
+        let model =
+            ModelConfig { slots: self.tags, seed: self.seed, knobs, ..ModelConfig::default() };
         model.check()?;
         let first = sysfs::first_free();
         let devices = (first..first + self.devices).collect();
         Ok(Settings { devices, model })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tagmatch_model::Wake;
+
+    use super::*;
+
+    fn settings(options: &str) -> Result<Settings, String> {
+        let words = ["tagmatch-hca"].into_iter().chain(options.split(' ')).chain(["--", "true"]);
+        let options = Options::try_parse_from(words).map_err(|error| error.to_string())?;
+        options.settings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_list_behaves_as_its_options_say() {
+        let model = settings("--tags 15 --seed 3 --knob wake=never").unwrap().model;
+        assert_eq!((model.slots, model.seed, model.knobs.wake), (15, 3, Wake::Never));
+        // A later option changes what an earlier one has drawn.
+        let drawn = settings("--seed 9 --knob random --knob wake=never").unwrap().model.knobs;
+        let expected = Knobs { first_count: 0, wake: Wake::Never, ..Knobs::random(9) };
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn options_that_are_wrong_are_named() {
+        for (options, why) in [
+            ("--tags 0", "--tags 0: 1, 3, 7"),
+            ("--tags 16", "--tags 16"),
+            ("--tags 65535", "--tags 65535"),
+            ("--knob help", "--knob help: NAME=VALUE or `random`; names: operation, answer"),
+            ("--knob speed=1", "--knob: there is no speed"),
+            ("--knob wake=1", "--knob: wake is always, never or sometimes"),
+            ("--knob first_count=1", "libmlx5 begins at 0"),
+            ("--knob sync_limit=0", "sync_limit = 0 is out of range"),
+            ("--devices 0", "invalid value '0'"),
+        ] {
+            let error = settings(options).unwrap_err();
+            assert!(error.contains(why), "{options}: {error}");
+        }
     }
 }

@@ -50,9 +50,9 @@ pub(crate) enum TagOpcode {
     Append = 0x5,
     Remove = 0x6,
     Noop = 0x7,
-    ExpectedSoftwareRendezvous = 0x9,
+    ConsumedSoftwareRendezvous = 0x9,
     ConsumedMessage = 0xa,
-    ConsumedSoftwareRendezvous = 0xb,
+    ConsumedMessageSoftwareRendezvous = 0xb,
 }
 
 /// `MLX5_INLINE_SCATTER_32` and `_64`: a short message is in the completion.

@@ -5,6 +5,7 @@ use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
 use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 use crate::fault::Fault;
+use crate::knobs::InTwo;
 use crate::list::ModelEntry;
 use crate::nic::Nic;
 use crate::slots::Handle;
@@ -63,6 +64,16 @@ enum Parsed {
     Malformed(&'static str),
 }
 
+impl Parsed {
+    /// The tag that is compared with those of the entries.
+    fn tag(&self) -> Option<u64> {
+        match self {
+            Parsed::Eager(tmh) | Parsed::Rendezvous(tmh, _) => Some(tmh.tag),
+            Parsed::Ordinary | Parsed::Malformed(_) => None,
+        }
+    }
+}
+
 impl Arrival {
     fn parse(&self) -> Parsed {
         if self.length == 0 {
@@ -102,7 +113,10 @@ impl Nic {
         if self.in_error.contains(&queue_pair) {
             return Verdict::Dropped;
         }
-        if !self.is_ready() {
+        let parsed = message.parse();
+        let matches = parsed.tag().is_some_and(|tag| self.list.matches(tag));
+        let takes_match = matches && self.is_open() && self.knobs.matches_without_buffers;
+        if !(self.is_ready() || takes_match) {
             return Verdict::NotReady;
         }
         let fails = self.knobs.queue_pair_error.draw(&mut self.random);
@@ -110,7 +124,7 @@ impl Nic {
             self.fail(queue_pair, QUEUE_PAIR_FAILED);
             return Verdict::Dropped;
         }
-        let verdict = match message.parse() {
+        let verdict = match parsed {
             Parsed::Ordinary => self.ordinary(message, WcOpcode::TmNoTag),
             Parsed::Malformed(why) => {
                 self.fail(queue_pair, why);
@@ -192,7 +206,12 @@ impl Nic {
             self.overflow(whole, &entry, length);
             return Verdict::Dropped;
         }
-        if message.length <= self.knobs.packet_bytes {
+        let in_two = match self.knobs.eager_in_two {
+            InTwo::BeyondAPacket => message.length > self.knobs.packet_bytes,
+            InTwo::Always => true,
+            InTwo::Never => false,
+        };
+        if !in_two {
             self.push_match(whole);
         } else {
             let (first, second) = split_match(whole);
@@ -217,15 +236,14 @@ impl Nic {
         let (first, second) = split_match(whole);
         let after = self.push_match(first);
         let due = self.after(self.knobs.read);
-        // A rendezvous of length zero is not read.
-        let state =
-            if length == 0 { TransferState::FinDue(due) } else { TransferState::ReadDue(due) };
+        let is_read = length > 0 || self.knobs.reads_nothing;
+        let state = if is_read { TransferState::ReadDue(due) } else { TransferState::FinDue(due) };
         self.transfers.push(Transfer {
             handle: entry.handle,
             queue_pair: message.queue_pair,
             remote: rvh,
             headers: message.head,
-            completion: second,
+            completion: Some(second),
             after,
             state,
         });
@@ -262,7 +280,7 @@ impl Nic {
         });
         let (first, second) = split_match(Completion { status: WcStatus::Success, ..whole });
         let after = self.push_match(first);
-        self.flush(second, after);
+        self.flush(Some(second), after);
         if let Some(queue_pair) = whole.queue_pair {
             self.fail(queue_pair, "more payload than the matched buffer holds");
         }

@@ -9,8 +9,9 @@ use crate::slots::Handle;
 use crate::transfers::{Due, HEADERS_BYTES, READ_FAILED, Transfer, TransferState, Work};
 
 impl Nic {
-    /// Completes a match whose data will never arrive with an error.
-    pub(crate) fn flush(&mut self, completion: Completion, after: u64) {
+    /// Completes a match whose data will never arrive with an error. `None`: it has completed.
+    pub(crate) fn flush(&mut self, completion: Option<Completion>, after: u64) {
+        let Some(completion) = completion else { return };
         let due = self.due_after(self.knobs.data);
         self.queues.push_data(due, completion.flushed(), after, false);
     }
@@ -23,7 +24,11 @@ impl Nic {
         self.end_if_broken(transfer, is_ok, READ_FAILED);
         if is_ok && !self.in_error.contains(&transfer.queue_pair) {
             let due = self.after(self.knobs.fin);
-            self.transfers.push(Transfer { state: TransferState::FinDue(due), ..transfer });
+            let mut transfer = Transfer { state: TransferState::FinDue(due), ..transfer };
+            if self.knobs.data_before_fin {
+                self.give_data(&mut transfer);
+            }
+            self.transfers.push(transfer);
         }
         self.settle();
     }
@@ -31,16 +36,23 @@ impl Nic {
     /// Reports that a [`Work::Fin`] was sent, or could not be sent: then its queue pair is in
     /// error.
     pub fn fin_done(&mut self, handle: Handle, is_ok: bool) {
-        let Some(transfer) = self.transfers.take_finishing(handle) else {
+        let Some(mut transfer) = self.transfers.take_finishing(handle) else {
             return self.faults.record(Fault::NotUnderWay(handle));
         };
         if is_ok {
-            let due = self.due_after(self.knobs.data);
-            self.queues.push_data(due, transfer.completion, transfer.after, false);
+            self.give_data(&mut transfer);
         } else {
             self.end_if_broken(transfer, false, "a FIN could not be sent");
         }
         self.settle();
+    }
+
+    /// Completes a match whose data is there, once.
+    fn give_data(&mut self, transfer: &mut Transfer) {
+        if let Some(completion) = transfer.completion.take() {
+            let due = self.due_after(self.knobs.data);
+            self.queues.push_data(due, completion, transfer.after, false);
+        }
     }
 
     /// Ends a transfer if its queue pair is in error, or now becomes so.

@@ -60,6 +60,18 @@ pub enum Wake {
     Sometimes,
 }
 
+/// Which matched eager messages have two completions: one of the match, and one of the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InTwo {
+    /// Those that are longer than a packet.
+    #[default]
+    BeyondAPacket,
+    /// All.
+    Always,
+    /// None.
+    Never,
+}
+
 /// The behaviour of the NIC where hardware may choose; every choice is drawn from the seed. The
 /// default is the simplest NIC: no delays, no failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +109,21 @@ pub struct Knobs {
     pub spurious_sync_request: Chance,
     /// The probability that a needed `SYNC_REQ` is missing; mlx5 does this as well. Default: never.
     pub missing_sync_request: Chance,
-    /// Bytes in a packet, header included (the path MTU). A matched eager message of one packet has
-    /// one completion, a longer one has two. Default: 4096.
+    /// Bytes in a packet, header included (the path MTU). Default: 4096.
     pub packet_bytes: u64,
+    /// Which matched eager messages have two completions. Default: [`InTwo::BeyondAPacket`].
+    pub eager_in_two: InTwo,
+    /// Whether a message that matches is accepted although there is no ordinary buffer. Default:
+    /// `false`.
+    pub matches_without_buffers: bool,
+    /// Whether the data of a rendezvous completes before its FIN is sent; otherwise, after it.
+    /// Default: `false`.
+    pub data_before_fin: bool,
+    /// Whether `SYNC_REQ` tells how the counts are when the host takes the completion of an add or
+    /// a delete; otherwise, when the NIC executed the operation. Default: `false`.
+    pub counts_at_answer: bool,
+    /// Whether a rendezvous of length zero is READ. Default: `false`.
+    pub reads_nothing: bool,
     /// The probability that an incomplete rendezvous has two completions, not one. Default: never.
     pub incomplete_in_two: Chance,
     /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH.
@@ -134,6 +158,11 @@ impl Default for Knobs {
             spurious_sync_request: Chance::NEVER,
             missing_sync_request: Chance::NEVER,
             packet_bytes: 4096,
+            eager_in_two: InTwo::BeyondAPacket,
+            matches_without_buffers: false,
+            data_before_fin: false,
+            counts_at_answer: false,
+            reads_nothing: false,
             incomplete_in_two: Chance::NEVER,
             short_fin: Chance::NEVER,
             buffers_min: 33,
@@ -157,6 +186,12 @@ impl Knobs {
         let mut chance = || Chance::percent([0, 50, 100][random.below(3) as usize]);
         let (spurious_sync_request, missing_sync_request) = (chance(), chance());
         let (incomplete_in_two, short_fin) = (chance(), chance());
+        let wake = [Wake::Always, Wake::Never, Wake::Sometimes][random.below(3) as usize];
+        let first_count = [0, 1, u16::MAX, u16::MAX - 9][random.below(4) as usize];
+        let packet_bytes = [64, 256, 1024, 4096][random.below(4) as usize];
+        let eager_in_two =
+            [InTwo::BeyondAPacket, InTwo::Always, InTwo::Never][random.below(3) as usize];
+        let mut is_so = || random.below(2) == 1;
         Knobs {
             operation,
             answer,
@@ -168,9 +203,14 @@ impl Knobs {
             missing_sync_request,
             incomplete_in_two,
             short_fin,
-            wake: [Wake::Always, Wake::Never, Wake::Sometimes][random.below(3) as usize],
-            first_count: [0, 1, u16::MAX, u16::MAX - 9][random.below(4) as usize],
-            packet_bytes: [64, 256, 1024, 4096][random.below(4) as usize],
+            wake,
+            first_count,
+            packet_bytes,
+            eager_in_two,
+            matches_without_buffers: is_so(),
+            data_before_fin: is_so(),
+            counts_at_answer: is_so(),
+            reads_nothing: is_so(),
             ..Knobs::default()
         }
     }

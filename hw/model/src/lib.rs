@@ -6,6 +6,7 @@
 //! | `arrive` | how the NIC handles an incoming message |
 //! | `failing` | READs and FINs that end, queue pairs that fail |
 //! | `knobs` | settings: sizes, and the behaviour where hardware may choose |
+//! | `knob_text` | settings as text |
 //! | `operation` | adds, deletes and syncs, and the command queue |
 //! | `slots` | the driver's table of entries |
 //! | `list` | the NIC's list of entries, and the two counts of unexpected messages |
@@ -50,12 +51,14 @@
 //!    later (doc, mlx5).
 //! 8. A message without a match takes an ordinary buffer, header included. NO_TAG messages and FINs
 //!    do so too, as `TM_NO_TAG` (mlx5). While there is no ordinary buffer, the sender is told to
-//!    wait (RNR NAK), even if its message would match (model). No message is accepted before 33
-//!    buffers were posted (UCX).
-//! 9. The NIC READs a matched rendezvous, then sends a FIN, then reports the match (doc). A
-//!    rendezvous that is longer than its buffer is `TM_RNDV_INCOMPLETE`: its TMH and RVH are in the
-//!    buffer (doc), and it has one completion or two (mlx5). A rendezvous of length zero is not
-//!    READ, but gets its FIN (model).
+//!    wait (RNR NAK), even if its message would match (model;
+//!    [`Knobs::matches_without_buffers`]). No message is accepted before 33 buffers were posted
+//!    (UCX).
+//! 9. The NIC READs a matched rendezvous, then sends a FIN, then reports the match (doc;
+//!    [`Knobs::data_before_fin`]). A rendezvous that is longer than its buffer is
+//!    `TM_RNDV_INCOMPLETE`: its TMH and RVH are in the buffer (doc), and it has one completion or
+//!    two (mlx5). A rendezvous of length zero is not READ, but gets its FIN (model;
+//!    [`Knobs::reads_nothing`]).
 //! 10. The delete of a matched entry fails with `TM_ERR` (man), and the completions of the match
 //!     follow. An unsignalled delete of a matched entry is a [`Fault`], since the driver would not
 //!     learn of it.
@@ -84,6 +87,7 @@ mod completion;
 mod device;
 mod failing;
 mod fault;
+mod knob_text;
 mod knobs;
 mod landing;
 mod list;
@@ -103,7 +107,8 @@ pub use arrive::{Arrival, Verdict};
 pub use completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 pub use device::Model;
 pub use fault::Fault;
-pub use knobs::{Chance, Delay, Knobs, ModelConfig, Wake};
+pub use knob_text::KnobError;
+pub use knobs::{Chance, Delay, InTwo, Knobs, ModelConfig, Wake};
 pub use nic::Nic;
 pub use nic_step::NicStep;
 pub use operation::{Operation, OperationKind, PostError};

@@ -117,9 +117,18 @@ impl List {
     /// Takes out the first active entry that matches a tag. The entry's own tag is not masked, as
     /// in `ibv_post_srq_ops(3)`.
     pub(crate) fn take_match(&mut self, tag: u64) -> Option<ModelEntry> {
-        let matches = |entry: &ModelEntry| entry.is_active && tag & entry.mask == entry.tag;
-        let at = self.entries.iter().position(matches)?;
+        let at = self.first_match(tag)?;
         Some(self.remove_at(at))
+    }
+
+    /// Whether an active entry matches a tag.
+    pub(crate) fn matches(&self, tag: u64) -> bool {
+        self.first_match(tag).is_some()
+    }
+
+    fn first_match(&self, tag: u64) -> Option<usize> {
+        let matches = |entry: &ModelEntry| entry.is_active && tag & entry.mask == entry.tag;
+        self.entries.iter().position(matches)
     }
 
     fn remove_at(&mut self, at: usize) -> ModelEntry {

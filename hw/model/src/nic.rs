@@ -173,15 +173,17 @@ impl Nic {
         self.is_open |= self.ordinary.len() >= self.knobs.buffers_min as usize;
     }
 
+    /// Whether [`Knobs::buffers_min`] ordinary buffers were posted at some time.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Sets [`Knobs::packet_bytes`] to the path MTU of the queue pair whose message arrives next.
     pub fn set_packet_bytes(&mut self, bytes: u64) {
         self.knobs.packet_bytes = bytes;
     }
 
-    /// Whether the NIC would accept a message now.
-    ///
-    /// Hardware may accept a message that it matches even when it is out of ordinary buffers. No
-    /// source says so, and the model does not.
+    /// Whether the NIC would accept any message now. See also [`Knobs::matches_without_buffers`].
     pub fn is_ready(&self) -> bool {
         self.is_open && !self.ordinary.is_empty()
     }
@@ -305,6 +307,10 @@ impl Nic {
     /// Takes the next completion. This is also what frees slots and places in the command queue.
     pub fn poll(&mut self) -> Option<Completion> {
         let (mut completion, operation) = self.queues.pop()?;
+        let is_counted = matches!(completion.opcode, WcOpcode::TmAdd | WcOpcode::TmDel);
+        if is_counted && self.knobs.counts_at_answer {
+            completion.flags = self.sync_request(self.list.distance() != 0);
+        }
         if let Some(number) = operation {
             self.commands.free_up_to(number);
         }

@@ -68,8 +68,8 @@ pub(crate) struct Transfer {
     pub(crate) queue_pair: QueuePair,
     pub(crate) remote: Rvh,
     pub(crate) headers: [u8; HEADERS_BYTES],
-    /// The last completion of the match, if the transfer succeeds.
-    pub(crate) completion: Completion,
+    /// The last completion of the match, if the transfer succeeds. `None` once it was given.
+    pub(crate) completion: Option<Completion>,
     /// The number of the receive completion that it must follow.
     pub(crate) after: u64,
     pub(crate) state: TransferState,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tagmatch_model::{ModelConfig, Nic};
+use tagmatch_model::ModelConfig;
 
 use super::context::{MAX_CQE, MAX_SRQ_SGE, MAX_SRQ_WR, VECTORS};
 use super::{Command, Undo};
@@ -144,8 +144,7 @@ impl<M: Memory> Function<M> {
                 let cq = self.objects.cq(command.context, cq)?;
                 let model = &self.adapter.settings.model;
                 let config = ModelConfig { slots: tags, operations: 65536, ..model.clone() };
-                let nic = Nic::new(&config).map_err(|_| libc::EINVAL)?;
-                Some(Box::new(TagQueue::new(nic, cq, tags + 1)))
+                Some(Box::new(TagQueue::new(&config, cq).map_err(|_| libc::EINVAL)?))
             }
             _ => None,
         };

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use tagmatch_device::DeviceError;
 use tagmatch_device::tm::{Opcode as HeaderOpcode, TMH_BYTES, Tmh};
 use tagmatch_model::{
-    Arrival, Completion, HEADERS_BYTES, Handle, Nic, Operation, OperationKind, QueuePair, TmInfo,
-    Verdict, WcFlags, WcOpcode, WcStatus, Work,
+    Arrival, Completion, HEADERS_BYTES, Handle, ModelConfig, Nic, Operation, OperationKind,
+    QueuePair, TmInfo, Verdict, WcFlags, WcOpcode, WcStatus, Work,
 };
 
 use super::counts::Counts;
@@ -41,6 +42,8 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct TagQueue {
     pub(crate) nic: Nic,
+    /// The longest packet, whatever the MTU of a queue pair is.
+    packet_max: u64,
     pub(crate) cq: u32,
     entries: Vec<Entry>,
     /// Where the next entry goes.
@@ -54,10 +57,13 @@ pub(crate) struct TagQueue {
 }
 
 impl TagQueue {
-    pub(crate) fn new(nic: Nic, cq: u32, entries: u32) -> Self {
-        let entries = vec![Entry::default(); entries.next_power_of_two() as usize];
-        TagQueue {
-            nic,
+    /// # Errors
+    /// A setting of the list is out of its range.
+    pub(crate) fn new(config: &ModelConfig, cq: u32) -> Result<Self, DeviceError> {
+        let entries = vec![Entry::default(); config.slots.next_power_of_two() as usize];
+        Ok(TagQueue {
+            nic: Nic::new(config)?,
+            packet_max: config.knobs.packet_bytes,
             cq,
             entries,
             next: 0,
@@ -65,7 +71,7 @@ impl TagQueue {
             receives: HashMap::new(),
             receives_taken: 0,
             denied: Vec::new(),
-        }
+        })
     }
 
     /// Takes a receive that the program has posted.
@@ -131,7 +137,7 @@ impl TagQueue {
         let known = bytes.len().min(HEADERS_BYTES);
         head[..known].copy_from_slice(&bytes[..known]);
         let length = bytes.len() as u64;
-        self.nic.set_packet_bytes(mtu);
+        self.nic.set_packet_bytes(mtu.min(self.packet_max));
         let arrival = Arrival { queue_pair: QueuePair(qpn), length, head, immediate };
         match self.nic.arrive(&arrival) {
             Verdict::NotReady => Place::NotReady,
@@ -246,10 +252,11 @@ impl TagQueue {
         }
         let (opcode, tag) = match (is_match, is_data, is_incomplete) {
             (true, true, false) => (opcode, TagOpcode::ConsumedMessage),
-            (true, true, true) => (opcode, TagOpcode::ConsumedSoftwareRendezvous),
-            (_, false, _) => (Opcode::NoPacket, TagOpcode::Consumed),
-            (false, true, false) => (opcode, TagOpcode::Expected),
-            (false, true, true) => (opcode, TagOpcode::ExpectedSoftwareRendezvous),
+            (true, true, true) => (opcode, TagOpcode::ConsumedMessageSoftwareRendezvous),
+            (_, false, false) => (Opcode::NoPacket, TagOpcode::Consumed),
+            // The first completion says that software reads; libmlx5 expects it with data.
+            (_, false, true) => (opcode, TagOpcode::ConsumedSoftwareRendezvous),
+            (false, true, _) => (opcode, TagOpcode::Expected),
         };
         let cqe = Cqe::new(opcode, user_index).source(peer, lid, false).tag(tag, index);
         Some(finish(if is_match { cqe.header(&header) } else { cqe }))

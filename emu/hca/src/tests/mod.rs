@@ -3,11 +3,10 @@
 
 mod commands;
 mod programs;
+mod tags;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use tagmatch_device::tm::{Opcode as HeaderOpcode, Rvh, Tmh};
 
 use crate::abi::{self, event};
 use crate::nic::Fabric;
@@ -15,6 +14,7 @@ use crate::wqe::opcode;
 use programs::{
     BASE, Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, work,
 };
+use tags::{append, with_tags};
 
 const ALL: u32 = 15;
 const RELIABLE: u32 = 2;
@@ -267,131 +267,6 @@ fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
         events.push(p[1].events());
     }
     assert_eq!(events, [vec![], vec![], vec![event::SRQ_LIMIT_REACHED], vec![]]);
-}
-
-/// Two programs; the second one has a list of tags with 40 receives of 256 bytes.
-fn with_tags() -> ([Program; 2], End, End, TestSrq, TestQp) {
-    let mut p = two();
-    let cq = p[0].create_cq(64, None).unwrap();
-    let a = end(&mut p[0], None, cq);
-    let cq = p[1].create_cq(128, None).unwrap();
-    let mut srq = p[1].create_srq(7, &cq).unwrap();
-    let b = end(&mut p[1], Some(&srq), cq);
-    let commands = p[1].create_qp(&cq, Some(&srq), RELIABLE).unwrap();
-    p[1].connect(&commands, commands.number, 7);
-    for at in 0..40 {
-        p[1].post_srq(&mut srq, b.at + 256 * at, 256, b.key);
-    }
-    p[0].connect(&a.qp, b.qp.number, 7);
-    p[1].connect(&b.qp, a.qp.number, 7);
-    (p, a, b, srq, commands)
-}
-
-/// Appends an entry for a tag. `next`: where the entry after it goes.
-fn append(
-    program: &Program,
-    commands: &mut TestQp,
-    next: u16,
-    tag: u64,
-    buffer: (u64, u32, u32),
-    count: u16,
-) {
-    let tags = [tag.to_be_bytes(), u64::MAX.to_be_bytes()].concat();
-    let head =
-        [&[0x10, 0xc0][..], &next.to_be_bytes(), &[0; 2], &count.to_be_bytes(), &[0; 8]].concat();
-    let rest = [head, tags, segment(buffer.0, buffer.1, buffer.2)].concat();
-    program.post(commands, opcode::TAG_MATCHING, 0, &rest);
-}
-
-fn remove(program: &Program, commands: &mut TestQp, index: u16) {
-    let head = [&[0x20, 0x80][..], &index.to_be_bytes(), &[0; 28]].concat();
-    program.post(commands, opcode::TAG_MATCHING, 0, &head);
-}
-
-fn eager(program: &Program, at: u64, tag: u64, payload: &[u8]) {
-    let header = Tmh { opcode: HeaderOpcode::Eager, app_ctx: 5, tag }.emit();
-    program.put(at, &[&header[..], payload].concat());
-}
-
-#[test]
-fn the_list_matches_what_is_appended_and_not_removed() {
-    let (mut p, mut a, mut b, _, mut commands) = with_tags();
-    let buffer = b.at + 0x4_0000;
-    append(&p[1], &mut commands, 1, 70, (buffer, 100, b.key), 0);
-    append(&p[1], &mut commands, 2, 71, (buffer + 100, 100, b.key), 0);
-    let answers = completions(&mut p, 1, &mut b.cq, 2);
-    for answer in &answers {
-        assert_eq!((answer.opcode(), answer.tag().0, answer.user_index()), (NO_PACKET, 5, 0x51));
-        assert_eq!(answer.0[0], 0x80, "it succeeded");
-    }
-    eager(&p[0], a.at, 71, b"matched");
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 23, a.key));
-    let [matched] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
-    assert_eq!((matched.opcode(), matched.tag(), matched.length()), (RECEIVED, (10, 1), 7));
-    assert_eq!(matched.0[..16], p[0].get(a.at, 16), "the header");
-    assert_eq!(p[1].get(buffer + 100, 8), b"matched\0");
-    // The removal of an entry that has matched fails; that of another one succeeds.
-    remove(&p[1], &mut commands, 1);
-    remove(&p[1], &mut commands, 0);
-    let removed = completions(&mut p, 1, &mut b.cq, 2);
-    let told: Vec<_> = removed.iter().map(|one| (one.tag().0, one.0[0])).collect();
-    assert_eq!(told, [(6, 0), (6, 0x80)]);
-    eager(&p[0], a.at, 70, b"unexpected");
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
-    let [unexpected] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
-    assert_eq!((unexpected.tag().0, unexpected.counter(), unexpected.length()), (3, 0, 26));
-    assert_eq!(p[1].get(b.at, 26), p[0].get(a.at, 26));
-    assert_eq!(completions(&mut p, 0, &mut a.cq, 2).len(), 2);
-    // An entry that is added before the program has seen that message sleeps.
-    append(&p[1], &mut commands, 3, 72, (buffer, 100, b.key), 0);
-    eager(&p[0], a.at, 72, b"too early");
-    let added = completions(&mut p, 1, &mut b.cq, 1)[0];
-    assert_eq!(added.0[4..6], [0, 1], "the device has counted one message");
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 25, a.key));
-    assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 3);
-    append(&p[1], &mut commands, 4, 73, (buffer, 100, b.key), 2);
-    completions(&mut p, 1, &mut b.cq, 1);
-    eager(&p[0], a.at, 73, b"in time");
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 23, a.key));
-    assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag(), (10, 3));
-}
-
-#[test]
-fn a_rendezvous_is_read_and_ended_by_the_device() {
-    let (mut p, mut a, mut b, _, mut commands) = with_tags();
-    let long = 0x3_0000_u32;
-    let buffer = b.at + 0x4_0000;
-    append(&p[1], &mut commands, 1, 70, (buffer, long, b.key), 0);
-    completions(&mut p, 1, &mut b.cq, 1);
-    let data: Vec<u8> = (0..long).map(|at| (at % 253) as u8).collect();
-    p[0].put(a.at + 0x1000, &data);
-    let tmh = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx: 5, tag: 70 };
-    let rvh = Rvh { va: a.at + 0x1000, rkey: a.key, len: long };
-    p[0].put(a.at, &[tmh.emit(), rvh.emit()].concat());
-    p[0].post_receive(&mut a.qp, a.at + 0x7_0000, 64, a.key);
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 32, a.key));
-    let matched = completions(&mut p, 1, &mut b.cq, 2);
-    let told: Vec<_> = matched.iter().map(|one| (one.opcode(), one.tag())).collect();
-    assert_eq!(told, [(NO_PACKET, (1, 0)), (RECEIVED, (2, 0))]);
-    assert_eq!(matched[1].length(), long);
-    assert_eq!(p[1].get(buffer, long as usize), data);
-    completions(&mut p, 0, &mut a.cq, 2);
-    let fin = p[0].get(a.at + 0x7_0000, 32);
-    assert_eq!((fin[0], &fin[1..]), (HeaderOpcode::Fin as u8, &p[0].get(a.at, 32)[1..]));
-}
-
-#[test]
-fn a_rendezvous_whose_memory_may_not_be_read_ends_the_connection() {
-    let (mut p, mut a, b, _, mut commands) = with_tags();
-    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
-    let tmh = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx: 5, tag: 70 };
-    let rvh = Rvh { va: a.at, rkey: a.key + 256, len: 64 };
-    p[0].put(a.at, &[tmh.emit(), rvh.emit()].concat());
-    turns(&mut p, 5);
-    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 32, a.key));
-    work(&mut p, |p| p[0].events() == [event::QP_ACCESS_ERR]);
-    turns(&mut p, 20);
-    assert!(p[1].events().contains(&event::QP_FATAL));
 }
 
 #[test]
