@@ -126,8 +126,12 @@ impl Case {
     }
 
     /// Where the receives of the client, and those of the other side, are matched. A NIC is only
-    /// used on a side where measured messages arrive.
+    /// used on a side where measured messages arrive, except over UCX, which connects a worker that
+    /// matches in the NIC to no other one.
     pub(crate) fn matchers(&self) -> [HwTagsArg; 2] {
+        if matches!(self.device, DeviceArg::Ucx { .. }) {
+            return [self.hw_tags; 2];
+        }
         self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
     }
 
@@ -283,5 +287,15 @@ mod tests {
         let paced = Case { traffic: Traffic::Planned { interval_ps: 1000 }, ..case() };
         assert_eq!(paced.check(), Ok(()));
         assert!(Case { single_buffer: true, ..paced }.check().is_err());
+    }
+
+    #[test]
+    fn a_nic_is_used_where_messages_arrive_and_over_ucx_on_both_sides() {
+        let nic = HwTagsArg::Auto;
+        let one_way = Case { hw_tags: nic, ..case() };
+        assert_eq!(one_way.matchers(), [HwTagsArg::Off, nic]);
+        let device = "ucx:rc_x".parse().unwrap();
+        assert_eq!(Case { device, ..one_way.clone() }.matchers(), [nic, nic]);
+        assert_eq!(Case { traffic: Traffic::PingPong, ..one_way }.matchers(), [nic, nic]);
     }
 }
