@@ -172,6 +172,11 @@ impl Nic {
         Verdict::Ordinary { wr_id }
     }
 
+    fn unexpected(&mut self, message: &Arrival, tmh: Tmh) -> Verdict {
+        self.phase_missed += u64::from(self.list.matches_inactive(tmh.tag));
+        self.ordinary(message, WcOpcode::TmRecv)
+    }
+
     /// The completion of a match whose data is there.
     fn matched(message: &Arrival, tmh: Tmh, entry: &ModelEntry, length: u64) -> Completion {
         Completion {
@@ -198,7 +203,7 @@ impl Nic {
 
     fn eager(&mut self, message: &Arrival, tmh: Tmh) -> Verdict {
         let Some(entry) = self.take_match(tmh.tag) else {
-            return self.ordinary(message, WcOpcode::TmRecv);
+            return self.unexpected(message, tmh);
         };
         let length = message.length - TMH_BYTES as u64;
         let whole = Self::matched(message, tmh, &entry, length);
@@ -224,7 +229,7 @@ impl Nic {
 
     fn rendezvous(&mut self, message: &Arrival, tmh: Tmh, rvh: Rvh) -> Verdict {
         let Some(entry) = self.take_match(tmh.tag) else {
-            return self.ordinary(message, WcOpcode::TmRecv);
+            return self.unexpected(message, tmh);
         };
         let length = u64::from(rvh.len);
         // The NIC drops the immediate data of a rendezvous request.

@@ -126,6 +126,11 @@ impl List {
         self.first_match(tag).is_some()
     }
 
+    /// Whether an entry would match a tag if it had not missed its phase.
+    pub(crate) fn matches_inactive(&self, tag: u64) -> bool {
+        self.entries.iter().any(|entry| !entry.is_active && tag & entry.mask == entry.tag)
+    }
+
     fn first_match(&self, tag: u64) -> Option<usize> {
         let matches = |entry: &ModelEntry| entry.is_active && tag & entry.mask == entry.tag;
         self.entries.iter().position(matches)

@@ -42,6 +42,8 @@ pub struct Nic {
     pub(crate) posted_count: u16,
     pub(crate) in_error: BTreeSet<QueuePair>,
     pub(crate) faults: Faults,
+    /// See [`Nic::phase_missed`].
+    pub(crate) phase_missed: u64,
     /// See [`Nic::set_manual`].
     pub(crate) is_manual: bool,
     /// The driver is elsewhere: see [`Nic::post_at`].
@@ -71,6 +73,7 @@ impl Nic {
             posted_count: knobs.first_count,
             in_error: BTreeSet::new(),
             faults: Faults::default(),
+            phase_missed: 0,
             is_manual: false,
             is_driven_outside: false,
             knobs,
@@ -80,6 +83,12 @@ impl Nic {
     /// The rules that the host has broken: the first 64 different ones.
     pub fn faults(&self) -> &[Fault] {
         self.faults.kept()
+    }
+
+    /// The number of messages so far that took an ordinary buffer although an entry has their tag,
+    /// since it had missed its phase.
+    pub fn phase_missed(&self) -> u64 {
+        self.phase_missed
     }
 
     /// Records a fault that the NIC itself cannot notice.

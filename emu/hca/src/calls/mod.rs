@@ -162,7 +162,10 @@ impl<M: Memory> Function<M> {
                 Restored::Cq(number, Box::new(cq))
             }
             Kind::Srq(number) => {
-                let srq = self.adapter.srqs.remove(&number)?;
+                let mut srq = self.adapter.srqs.remove(&number)?;
+                if let Some(tags) = &mut srq.tags {
+                    tags.count(&mut self.adapter.counts);
+                }
                 self.objects.locked -= srq.pages;
                 Restored::Srq(number, Box::new(srq))
             }

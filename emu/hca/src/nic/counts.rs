@@ -23,6 +23,8 @@ pub(crate) struct Counts {
     pub(crate) unexpected: u64,
     /// Bytes of these, headers included.
     pub(crate) unexpected_bytes: u64,
+    /// Of these, messages whose tag an entry had that had missed its phase.
+    pub(crate) phase_missed: u64,
     /// Messages without a tag, ends of rendezvous among them.
     pub(crate) without_tag: u64,
     /// Matches whose data never came.

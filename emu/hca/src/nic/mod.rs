@@ -153,10 +153,9 @@ impl<M: Memory> Function<M> {
         for number in self.qps.keys() {
             self.adapter.fabric.remove(*number);
         }
-        for srq in self.adapter.srqs.values() {
-            self.adapter.counts.faults +=
-                srq.tags.as_ref().map_or(0, |tags| tags.nic.faults().len() as u64);
-        }
+        let counts = &mut self.adapter.counts;
+        let lists = self.adapter.srqs.values_mut().filter_map(|srq| srq.tags.as_mut());
+        lists.for_each(|tags| tags.count(counts));
         self.adapter.counts
     }
 

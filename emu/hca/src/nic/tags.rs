@@ -54,6 +54,8 @@ pub(crate) struct TagQueue {
     receives_taken: u64,
     /// Receives whose memory could not be written.
     denied: Vec<u64>,
+    /// Faults and messages that have missed a phase, as far as they are counted.
+    counted: (u64, u64),
 }
 
 impl TagQueue {
@@ -71,6 +73,7 @@ impl TagQueue {
             receives: HashMap::new(),
             receives_taken: 0,
             denied: Vec::new(),
+            counted: (0, 0),
         })
     }
 
@@ -281,6 +284,14 @@ impl TagQueue {
         let index = completion.handle.map_or(0, |handle| handle.slot() as u16);
         let cqe = Cqe::new(Opcode::NoPacket, user_index).answer(is_ok, count);
         cqe.tag(tag, index).queue_pair(crate::wqe::opcode::TAG_MATCHING, qpn).counter(counter)
+    }
+
+    /// Counts what has come since the last call.
+    pub(crate) fn count(&mut self, counts: &mut Counts) {
+        let (faults, missed) = (self.nic.faults().len() as u64, self.nic.phase_missed());
+        counts.faults += faults - self.counted.0;
+        counts.phase_missed += missed - self.counted.1;
+        self.counted = (faults, missed);
     }
 
     /// Whether the NIC has something to do, or will have after some time.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tagmatch_device::tm::{Opcode as HeaderOpcode, Rvh, Tmh};
 use tagmatch_model::{Chance, Delay, InTwo, Knobs};
 
-use super::programs::{Program, TestQp, TestSrq, segment, settings, turns, work};
+use super::programs::{Given, Program, TestQp, TestSrq, segment, settings, turns, work};
 use super::{End, NO_PACKET, RECEIVED, RELIABLE, completions, end};
-use crate::abi::event;
+use crate::abi::{self, event};
 use crate::nic::Fabric;
 use crate::wqe::opcode;
 
@@ -193,4 +193,32 @@ fn a_delay_passes_by_the_turns_of_the_device() {
     let (mut p, _, mut b, _, mut commands) = with_knobs(Knobs { operation, ..Knobs::default() });
     append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
     assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 5);
+}
+
+#[test]
+fn what_a_list_has_counted_outlives_it() {
+    let (mut p, mut a, mut b, srq, mut commands) = with_tags();
+    eager(&p[0], a.at, 72, b"unexpected");
+    let mut send = |p: &mut [Program; 2]| {
+        p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
+        assert_eq!(completions(p, 1, &mut b.cq, 1)[0].tag().0, 3);
+    };
+    send(&mut p);
+    // The entry sleeps, since its count is 0. The next one claims more than there was, and the
+    // counts are far apart by it at the next message: two faults.
+    append(&p[1], &mut commands, 1, 72, (b.at, 100, b.key), 0);
+    append(&p[1], &mut commands, 2, 73, (b.at, 100, b.key), 9);
+    turns(&mut p, 5);
+    p[1].poll(&mut b.cq);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
+    turns(&mut p, 5);
+    for (method, name, handle) in [
+        (abi::qp::DESTROY, abi::qp::DESTROY_HANDLE, commands.handle),
+        (abi::qp::DESTROY, abi::qp::DESTROY_HANDLE, b.qp.handle),
+        (abi::srq::DESTROY, abi::srq::DESTROY_HANDLE, srq.handle),
+    ] {
+        p[1].command(method, &[Given::Number(name, handle.into())]).unwrap();
+    }
+    let counts = p[1].function.adapter.counts;
+    assert_eq!((counts.unexpected, counts.phase_missed, counts.faults), (2, 1, 2));
 }
