@@ -40,9 +40,9 @@ pub struct UcxConfig {
     pub own_source: Option<u64>,
     /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up to
     /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
-    /// unless this is `Off`, sends to a peer that dies don't end before the device does, and a peer
-    /// of which it is `Off` can't be reached (`EHOSTUNREACH`): UCX connects only workers with the
-    /// same choice over such a NIC. `Off` is off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch`
+    /// unless this is `Off`, sends to a peer that dies don't end before the device does. A peer of
+    /// which it is `Off` can't be reached then (`EHOSTUNREACH`): UCX connects only workers with the
+    /// same choice. `Off` is off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch`
     /// sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
     /// The addresses on which the device listens for handshakes over TCP, and which it announces to
