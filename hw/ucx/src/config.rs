@@ -42,8 +42,8 @@ pub struct UcxConfig {
     /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
     /// unless this is `Off`, sends to a peer that dies don't end before the device does. A peer of
     /// which it is `Off` can't be reached then (`EHOSTUNREACH`): UCX connects only workers with the
-    /// same choice. `Off` is off whatever the environment says. Default: [`TagMatching::Off`]. A worker of `tagmatch`
-    /// sets it by its own `Config::hw_tags`.
+    /// same choice. `Off` is off whatever the environment says. Default: [`TagMatching::Off`]. A
+    /// worker of `tagmatch` sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
     /// The addresses on which the device listens for handshakes over TCP, and which it announces to
     /// peers. Empty: it listens on all addresses and announces those of this machine's interfaces.
