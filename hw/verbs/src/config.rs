@@ -24,10 +24,14 @@ pub struct VerbsConfig {
     /// `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of `TAGMATCH_SECRET`, or no secret. A
     /// worker of `tagmatch` sets it by its own `Config::secret`. Default: `None`.
     pub secret: Option<Secret>,
-    /// Name of the device, as `ibv_devices` lists it. If `None`, the first device with an active
-    /// port. Default: `None`.
+    /// Name of the device, as `ibv_devices` lists it. If `None`, one with an active port: in the
+    /// InfiniBand subnet with the lowest prefix, so that all ranks of a job meet, or on Ethernet if
+    /// there is no InfiniBand; among the fastest ports there, one whose device is near this
+    /// process' processors. Ranks of one machine take turns at equal ports, by `MPI_LOCALRANKID`,
+    /// `OMPI_COMM_WORLD_LOCAL_RANK` or `SLURM_LOCALID` of the environment. Default: `None`.
     pub device: Option<String>,
-    /// Port of the device, from 1. If `None`, the first active port. Default: `None`.
+    /// Port of the device, from 1. If `None`, an active port, chosen as the device is. Default:
+    /// `None`.
     pub port: Option<u8>,
     /// Row of the port's GID table. If `None`, on RoCE the best row by type and address: version 2
     /// and IPv4 are preferred. Default: `None`.

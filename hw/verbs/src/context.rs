@@ -9,12 +9,18 @@ use tagmatch_device::{DeviceError, InCall};
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 use super::calls::{check, made, set_nonblocking};
+use super::choice::{self, Candidate};
 use super::config::VerbsConfig;
+use super::gid::Gid;
 
 pub(super) struct Context {
     pub(super) verbs: &'static Verbs,
     raw: NonNull<sys::ibv_context>,
     pub(super) name: String,
+    /// The port to use.
+    pub(super) port: u8,
+    /// Why this port, where there were several.
+    pub(super) why: String,
     process: u32,
 }
 
@@ -44,7 +50,7 @@ pub(super) fn library(config: &VerbsConfig) -> Result<&'static Verbs, DeviceErro
 }
 
 impl Context {
-    /// Opens the device that the settings name, or the first one with an active port.
+    /// Opens the device that the settings name, or chooses one with an active port.
     pub(super) fn open(config: &VerbsConfig) -> Result<Self, DeviceError> {
         let name = config.device.as_deref();
         let verbs = library(config)?;
@@ -58,18 +64,23 @@ impl Context {
             };
             DeviceError::System { call: "ibv_get_device_list", source, hint }
         })?;
-        let found = Self::open_one_of(verbs, list, name);
+        let opened = Self::open_all(verbs, list, name);
         // SAFETY: the list was created above and isn't used any more.
         unsafe { (verbs.ibv_free_device_list)(list.as_ptr()) };
-        found
+        Self::choose(opened?, config)
     }
 
-    fn open_one_of(
+    /// Opens the device with this name, or all.
+    ///
+    /// # Errors
+    /// There is none, or none can be opened.
+    fn open_all(
         verbs: &'static Verbs,
         list: NonNull<*mut sys::ibv_device>,
         wanted: Option<&str>,
-    ) -> Result<Self, DeviceError> {
-        let mut last = None;
+    ) -> Result<Vec<Self>, DeviceError> {
+        let mut opened = Vec::new();
+        let mut refused = None;
         for at in 0.. {
             // SAFETY: the list ends in null, where the loop stops.
             let device = unsafe { *list.as_ptr().add(at) };
@@ -83,29 +94,82 @@ impl Context {
                 continue;
             }
             // SAFETY: the device is listed.
-            let raw = made(unsafe { (verbs.ibv_open_device)(device) });
-            let raw = raw.map_err(|source| {
-                let hint = match source.raw_os_error() {
-                    Some(libc::EACCES) => "; /dev/infiniband/uverbs* must be readable and writable",
-                    _ => "",
-                };
-                DeviceError::System { call: "ibv_open_device", source, hint }
-            })?;
-            let context = Context { verbs, raw, name, process: std::process::id() };
-            set_nonblocking(context.async_fd()).in_call("fcntl")?;
-            if wanted.is_some() || context.first_active_port().is_some() {
-                return Ok(context);
+            match made(unsafe { (verbs.ibv_open_device)(device) }) {
+                Ok(raw) => {
+                    let process = std::process::id();
+                    let (port, why) = (0, String::new());
+                    opened.push(Context { verbs, raw, name, port, why, process });
+                }
+                Err(source) => {
+                    let hint = match source.raw_os_error() {
+                        Some(libc::EACCES) => {
+                            "; /dev/infiniband/uverbs* must be readable and writable"
+                        }
+                        _ => "",
+                    };
+                    let error = DeviceError::System { call: "ibv_open_device", source, hint };
+                    refused.get_or_insert(error);
+                }
             }
-            last = Some(context);
         }
-        last.ok_or(DeviceError::System {
-            call: "ibv_get_device_list",
-            source: io::Error::from_raw_os_error(libc::ENODEV),
-            hint: match wanted {
-                Some(_) => "; there is no RDMA device of this name (ibv_devices lists them)",
-                None => "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)",
-            },
-        })
+        match refused {
+            Some(error) if opened.is_empty() => Err(error),
+            _ => Ok(opened),
+        }
+    }
+
+    /// Chooses one of the devices, and its port.
+    fn choose(mut opened: Vec<Self>, config: &VerbsConfig) -> Result<Self, DeviceError> {
+        let mut ports = Vec::new();
+        let mut candidates = Vec::new();
+        for (at, context) in opened.iter().enumerate() {
+            let count = context.attributes().in_call("ibv_query_device")?.phys_port_cnt;
+            for number in (1..=count).filter(|number| config.port.is_none_or(|own| own == *number))
+            {
+                let port = context.port(number);
+                let Some(port) = port.ok().filter(|port| port.state == sys::IBV_PORT_ACTIVE) else {
+                    continue;
+                };
+                ports.push((at, number));
+                candidates.push(context.candidate(number, &port));
+            }
+        }
+        let chosen = choice::choose(&candidates, choice::local_rank());
+        let (at, number, why) = match chosen {
+            Some((chosen, why)) => (ports[chosen].0, ports[chosen].1, why),
+            // What is wrong with the port is told when it is opened.
+            None if !opened.is_empty() => (0, config.port.unwrap_or(0), String::new()),
+            None => {
+                return Err(DeviceError::System {
+                    call: "ibv_get_device_list",
+                    source: io::Error::from_raw_os_error(libc::ENODEV),
+                    hint: match config.device {
+                        Some(_) => {
+                            "; there is no RDMA device of this name (ibv_devices lists them)"
+                        }
+                        None => {
+                            "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)"
+                        }
+                    },
+                });
+            }
+        };
+        let mut context = opened.swap_remove(at);
+        (context.port, context.why) = (number, why);
+        set_nonblocking(context.async_fd()).in_call("fcntl")?;
+        Ok(context)
+    }
+
+    fn candidate(&self, number: u8, port: &sys::ibv_port_attr) -> Candidate {
+        let is_ethernet = port.link_layer == sys::IBV_LINK_LAYER_ETHERNET;
+        let gid = self.gid_entry(number, 0).filter(|_| !is_ethernet);
+        let subnet = gid.map_or(0, |entry| Gid::of(&entry).subnet());
+        Candidate {
+            is_ethernet,
+            subnet,
+            speed: choice::speed(port.active_width, port.active_speed),
+            distance: choice::distance(&self.name),
+        }
     }
 
     /// The context itself: the last step for objects, which find it through their parents.
@@ -143,13 +207,6 @@ impl Context {
         // SAFETY: the context is open.
         check(unsafe { sys::ibv_query_port(self.verbs, self.raw(), port, &raw mut attr) })?;
         Ok(attr)
-    }
-
-    /// The first active port.
-    pub(super) fn first_active_port(&self) -> Option<u8> {
-        let count = self.attributes().ok()?.phys_port_cnt;
-        (1..=count)
-            .find(|port| self.port(*port).is_ok_and(|attr| attr.state == sys::IBV_PORT_ACTIVE))
     }
 
     /// One row of a port's GID table; `None` if it is empty.

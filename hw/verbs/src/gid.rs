@@ -25,6 +25,17 @@ pub(super) struct Chosen {
 }
 
 impl Gid {
+    pub(super) fn of(entry: &sys::ibv_gid_entry) -> Self {
+        // SAFETY: every form of the union is plain bytes.
+        Gid(unsafe { entry.gid.raw })
+    }
+
+    /// The prefix of its subnet.
+    pub(super) fn subnet(self) -> u64 {
+        let [high @ .., _, _, _, _, _, _, _, _] = self.0;
+        u64::from_be_bytes(high)
+    }
+
     pub(super) fn raw(self) -> sys::ibv_gid {
         sys::ibv_gid { raw: self.0 }
     }
@@ -64,8 +75,7 @@ pub(super) fn choose(
     let rows = (0..count).filter(|index| wanted.is_none_or(|wanted| wanted == *index));
     let rows = rows.filter_map(|index| {
         let entry = context.gid_entry(port, u32::from(index))?;
-        // SAFETY: every form of the union is plain bytes.
-        let gid = Gid(unsafe { entry.gid.raw });
+        let gid = Gid::of(&entry);
         (gid.0 != [0; 16]).then_some(Chosen { index, gid, kind: entry.gid_type })
     });
     let is_ethernet = attr.link_layer == sys::IBV_LINK_LAYER_ETHERNET;

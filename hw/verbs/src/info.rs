@@ -50,7 +50,10 @@ impl VerbsInfo {
         match Context::open(config) {
             Err(error) => info.device = finding("RDMA device", Err(error)),
             Ok(context) => {
-                info.device.reason = context.name.clone();
+                info.device.reason = match &*context.why {
+                    "" => context.name.clone(),
+                    why => format!("{}: {why}", context.name),
+                };
                 info.port = Some(finding("port", describe_port(&context, config)));
                 info.tag_matching = Some(judge_tag_matching(context.tag_matching()));
             }

@@ -108,6 +108,7 @@
 mod address;
 mod batch;
 mod calls;
+mod choice;
 mod config;
 mod connect;
 mod context;

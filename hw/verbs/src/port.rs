@@ -35,7 +35,7 @@ fn limited(count: i32, asked: u8) -> u8 {
 }
 
 impl Port {
-    /// The port that the settings name, or the first active one.
+    /// The port that was chosen with the device.
     pub(super) fn open(
         context: &Context,
         attr: &sys::ibv_device_attr,
@@ -50,13 +50,15 @@ impl Port {
                 range: "the number of one of the device's ports",
             });
         }
-        let number = config.port.or_else(|| context.first_active_port());
+        let number = context.port;
         let down = DeviceError::System {
             call: "ibv_query_port",
             source: io::Error::from_raw_os_error(libc::ENETDOWN),
             hint: "; no port of the device is active (ibv_devinfo shows their state)",
         };
-        let Some(number) = number else { return Err(down) };
+        if number == 0 {
+            return Err(down);
+        }
         let port = context.port(number).in_call("ibv_query_port")?;
         if port.state != sys::IBV_PORT_ACTIVE {
             return Err(down);

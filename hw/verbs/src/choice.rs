@@ -1,0 +1,223 @@
+//! Which port a worker uses where several are active.
+//!
+//! All ranks of a job must end up in one subnet, or they can't reach each other: so the kind of
+//! link and the subnet decide first, which are the same on each machine. Among the fastest ports
+//! of that subnet the nearest to this process' processors count, as sysfs tells
+//! (`Documentation/ABI/testing/sysfs-bus-pci`: `local_cpulist`, `numa_node`). The ranks of a machine
+//! take turns at equal ones.
+
+use std::cmp::Reverse;
+use std::env;
+use std::fs;
+use std::path::Path;
+
+/// Where launchers tell a process its number among those of its machine, from 0: ours and MPICH's,
+/// Open MPI's, Slurm's.
+const LOCAL_RANKS: [&str; 3] = ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
+
+/// An active port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) is_ethernet: bool,
+    /// The first half of an InfiniBand port's GID. On Ethernet, where GIDs are addresses, zero.
+    pub(super) subnet: u64,
+    /// In 100 Mb/s.
+    pub(super) speed: u32,
+    /// From this process' processors: 0 if the device is near one of them, or nothing is known;
+    /// otherwise as the system's NUMA distances have it, 10 and more.
+    pub(super) distance: u8,
+}
+
+/// The index of the port to use, and why. `local_rank`: this process' number among those of its
+/// machine. `None` if there is no port.
+pub(super) fn choose(ports: &[Candidate], local_rank: u32) -> Option<(usize, String)> {
+    let key =
+        |port: &Candidate| (port.is_ethernet, port.subnet, Reverse(port.speed), port.distance);
+    let best = ports.iter().map(key).min()?;
+    let equal: Vec<usize> = (0..ports.len()).filter(|&at| key(&ports[at]) == best).collect();
+    let at = equal[local_rank as usize % equal.len()];
+    let count =
+        |is_so: &dyn Fn(&Candidate) -> bool| ports.iter().filter(|port| is_so(port)).count();
+    let (is_ethernet, subnet, speed, distance) = best;
+    let in_subnet = |port: &Candidate| (port.is_ethernet, port.subnet) == (is_ethernet, subnet);
+    let as_fast = |port: &Candidate| in_subnet(port) && Reverse(port.speed) == speed;
+    let mut why = Vec::new();
+    if count(&in_subnet) < ports.len() {
+        why.push(format!("in the first of several subnets, {}", show_subnet(is_ethernet, subnet)));
+    }
+    if count(&as_fast) < count(&in_subnet) {
+        why.push("the fastest there".to_owned());
+    }
+    if equal.len() < count(&as_fast) {
+        let far = if distance > 0 { format!(" (distance {distance})") } else { String::new() };
+        why.push(format!("the nearest to this process' processors{far}"));
+    }
+    if equal.len() > 1 {
+        why.push(format!("one of {} equal ports, by the local rank {local_rank}", equal.len()));
+    }
+    Some((at, why.join("; ")))
+}
+
+fn show_subnet(is_ethernet: bool, subnet: u64) -> String {
+    if is_ethernet { "Ethernet".to_owned() } else { format!("{subnet:#018x}") }
+}
+
+/// This process' number among those of its machine, as its launcher tells; otherwise 0.
+pub(super) fn local_rank() -> u32 {
+    LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// In 100 Mb/s: the codes of `active_width` and `active_speed` of ibv_query_port(3).
+pub(super) fn speed(width: u8, speed: u8) -> u32 {
+    let lanes = match width {
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 1,
+    };
+    let lane = match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => 0,
+    };
+    lanes * lane
+}
+
+/// The distance of a device from this process' processors. See [`Candidate::distance`].
+pub(super) fn distance(device: &str) -> u8 {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let own = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    distance_from(Path::new("/sys"), device, own.unwrap_or_default())
+}
+
+fn distance_from(sys: &Path, device: &str, own: &str) -> u8 {
+    let own = Processors::parse(own);
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let place = sys.join("class/infiniband").join(device).join("device");
+    let near = read(&place.join("local_cpulist")).map(|list| Processors::parse(&list));
+    if near.is_none_or(|near| near.overlap(&own)) {
+        return 0;
+    }
+    // The process is elsewhere: the nearest of its nodes counts.
+    let node = read(&place.join("numa_node")).and_then(|node| node.trim().parse::<u32>().ok());
+    let nodes = sys.join("devices/system/node");
+    let row = node.and_then(|node| read(&nodes.join(format!("node{node}/distance"))));
+    let distances = row.iter().flat_map(|row| row.split_whitespace()).enumerate();
+    let of_own = distances.filter_map(|(at, distance)| {
+        let there = Processors::parse(&read(&nodes.join(format!("node{at}/cpulist")))?);
+        there.overlap(&own).then(|| distance.parse().ok())?
+    });
+    of_own.min().unwrap_or(u8::MAX)
+}
+
+/// Processors as the kernel lists them: `0-3,8`.
+struct Processors(Vec<(u32, u32)>);
+
+impl Processors {
+    fn parse(text: &str) -> Self {
+        let ranges = text.trim().split(',').filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some((first.parse().ok()?, last.parse().ok()?))
+        });
+        Processors(ranges.collect())
+    }
+
+    fn overlap(&self, other: &Self) -> bool {
+        self.0.iter().any(|(a, b)| other.0.iter().any(|(c, d)| a <= d && c <= b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: Candidate = Candidate { is_ethernet: false, subnet: 1, speed: 1000, distance: 0 };
+
+    fn chosen(ports: &[Candidate], local_rank: u32) -> (usize, String) {
+        choose(ports, local_rank).unwrap()
+    }
+
+    #[test]
+    fn the_only_port_needs_no_reason() {
+        assert_eq!(chosen(&[PORT], 5), (0, String::new()));
+        assert_eq!(choose(&[], 0), None);
+    }
+
+    #[test]
+    fn the_subnet_is_the_same_wherever_it_is_seen() {
+        let [first, second] = [1, 2].map(|subnet| Candidate { subnet, ..PORT });
+        let far = Candidate { distance: 30, speed: 500, ..first.clone() };
+        let ethernet = Candidate { is_ethernet: true, subnet: 0, ..PORT };
+        for ports in [
+            [ethernet.clone(), second.clone(), far.clone()],
+            [second.clone(), far.clone(), ethernet.clone()],
+        ] {
+            let (at, why) = chosen(&ports, 1);
+            assert_eq!(ports[at], far);
+            assert_eq!(why, "in the first of several subnets, 0x0000000000000001");
+        }
+        assert_eq!(chosen(&[ethernet, first], 0).0, 1, "InfiniBand comes first");
+    }
+
+    #[test]
+    fn the_fastest_and_among_them_the_nearest_port_is_chosen() {
+        let slow = Candidate { speed: 500, ..PORT };
+        let far = Candidate { distance: 12, ..PORT };
+        let farther = Candidate { distance: 32, ..PORT };
+        let (at, why) = chosen(&[slow.clone(), far.clone(), PORT], 0);
+        assert_eq!((at, &*why), (2, "the fastest there; the nearest to this process' processors"));
+        let (at, why) = chosen(&[farther, far], 3);
+        assert_eq!((at, &*why), (1, "the nearest to this process' processors (distance 12)"));
+        assert_eq!(chosen(&[slow, PORT], 0), (1, "the fastest there".to_owned()));
+    }
+
+    #[test]
+    fn ranks_take_turns_at_equal_ports() {
+        let far = Candidate { distance: 12, ..PORT };
+        let ports = [PORT, far, PORT];
+        let turns: Vec<usize> = (0..4).map(|rank| chosen(&ports, rank).0).collect();
+        assert_eq!(turns, [0, 2, 0, 2]);
+        assert!(chosen(&ports, 3).1.ends_with("; one of 2 equal ports, by the local rank 3"));
+    }
+
+    #[test]
+    fn speeds_are_those_of_the_manual() {
+        // SDR 1x, FDR10 4x, EDR 4x, HDR 2x, NDR 4x.
+        let known = [(1, 1), (2, 8), (2, 32), (16, 64), (2, 128)];
+        assert_eq!(known.map(|(width, code)| speed(width, code)), [25, 400, 1000, 1000, 4000]);
+        assert_eq!([speed(4, 2), speed(8, 4), speed(2, 16), speed(2, 255)], [400, 1200, 560, 0]);
+    }
+
+    #[test]
+    fn a_device_is_near_if_it_shares_a_processor_or_its_place_is_unknown() {
+        let root = tagmatch_testkit::scratch::Scratch::new("verbs-nearest");
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("class/infiniband/mlx5_0/device/local_cpulist", "0-3,8\n");
+        put("class/infiniband/mlx5_0/device/numa_node", "0\n");
+        put("class/infiniband/mlx5_1/device/local_cpulist", "4-7\n");
+        put("class/infiniband/mlx5_1/device/numa_node", "-1\n");
+        for (node, cpus, distance) in [(0, "0-3,8", "10 12 32"), (1, "4-5", ""), (2, "6-7,9", "")] {
+            put(&format!("devices/system/node/node{node}/cpulist"), &format!("{cpus}\n"));
+            put(&format!("devices/system/node/node{node}/distance"), &format!("{distance}\n"));
+        }
+        let distance = |device, own| distance_from(&root, device, own);
+        for own in ["0", "3-4", "\t8-9\n", "0-31"] {
+            assert_eq!(distance("mlx5_0", own), 0, "{own}");
+        }
+        assert_eq!([distance("mlx5_0", "4"), distance("mlx5_0", "6-7")], [12, 32]);
+        assert_eq!(distance("mlx5_0", "5-6"), 12, "the nearest of its nodes");
+        assert_eq!(distance("mlx5_0", "77"), u8::MAX, "on no node");
+        assert_eq!(distance("mlx5_1", "0"), u8::MAX, "on an unknown node");
+        assert_eq!(distance("rxe0", "0"), 0, "software has no place");
+    }
+}
