@@ -128,6 +128,7 @@ fn verbs_entry(
 ) -> String {
     let found = usable(info).map(|(name, port)| format!("{name}, port {port}"));
     let mut lines = first_lines(found, &tried, ["", "verbs"]);
+    lines.extend(info.choice.iter().map(|choice| format!("chosen: {}", one_line(choice))));
     if let Some(tag_matching) = &info.tag_matching {
         lines.extend(matching_by_nic(tag_matching));
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
-use crate::settings::Settings;
+use crate::settings::{Location, Settings};
 use crate::sysfs;
 
 /// Runs a program, which sees a ConnectX in software: an mlx5 device that matches tags.
@@ -19,6 +19,15 @@ pub(crate) struct Options {
     /// The number of devices.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) devices: u32,
+
+    /// The NUMA node of a device and the processors near it, as 1:8-15; for the first device, and
+    /// so on. Without it, all processors are near.
+    #[arg(long = "place", value_name = "NODE:PROCESSORS")]
+    pub(crate) places: Vec<Location>,
+
+    /// The number of subnets. The first device is in the first one, and so on by turns.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) subnets: u32,
 
     /// Entries in the list of tags: one less than a power of two.
     #[arg(long, default_value_t = 127, value_name = "N")]
@@ -61,6 +70,8 @@ pub(crate) enum OptionError {
     Tags(u32),
     #[error("--knob {text}: NAME=VALUE or `random`; names: {}", Knobs::NAMES.join(", "))]
     NoKnob { text: String },
+    #[error("--place was given {0} times, for {1} devices")]
+    Places(usize, u32),
     #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
     FirstCount,
     #[error("--knob: {0}")]
@@ -89,9 +100,13 @@ impl Options {
         let model =
             ModelConfig { slots: self.tags, seed: self.seed, knobs, ..ModelConfig::default() };
         model.check()?;
+        if self.places.len() > self.devices as usize {
+            return Err(OptionError::Places(self.places.len(), self.devices));
+        }
         let first = sysfs::first_free();
         let devices = (first..first + self.devices).collect();
-        Ok(Settings { devices, model })
+        let (places, subnets) = (self.places.clone(), self.subnets);
+        Ok(Settings { devices, places, subnets, model })
     }
 }
 
@@ -118,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn devices_have_the_places_and_subnets_that_are_given() {
+        let settings = settings("--devices 3 --subnets 2 --place 1:8-15,24 --place 0:0").unwrap();
+        let place = |node, processors: &str| Location { node, processors: processors.into() };
+        assert_eq!(settings.places, [place(1, "8-15,24"), place(0, "0")]);
+        let prefixes = [0, 1, 2].map(|at| settings.gid(at)[..8].to_vec());
+        assert_eq!(prefixes[0], [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(prefixes[1], [0xfe, 0xc0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(prefixes[2], prefixes[0]);
+        assert!(settings.are_connected(1, 3) && !settings.are_connected(1, 2));
+    }
+
+    #[test]
     fn options_that_are_wrong_are_named() {
         for (options, why) in [
             ("--tags 0", "--tags 0: 1, 3, 7"),
@@ -128,6 +155,12 @@ mod tests {
             ("--knob wake=1", "--knob: wake is always, never or sometimes"),
             ("--knob first_count=1", "libmlx5 begins at 0"),
             ("--knob sync_limit=0", "sync_limit = 0 is out of range"),
+            ("--place 0:0 --place 0:1", "--place was given 2 times, for 1 devices"),
+            ("--place 0", "NODE:PROCESSORS would be right"),
+            ("--place x:0", "NODE:PROCESSORS"),
+            ("--place 0:", "NODE:PROCESSORS"),
+            ("--place 0:5-3", "NODE:PROCESSORS"),
+            ("--subnets 0", "invalid value '0'"),
             ("--devices 0", "invalid value '0'"),
         ] {
             let error = settings(options).unwrap_err();

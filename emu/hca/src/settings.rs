@@ -1,5 +1,7 @@
 //! What the devices of one command are like.
 
+use std::str::FromStr;
+
 use tagmatch_model::ModelConfig;
 
 /// What the devices of one command are like.
@@ -7,11 +9,46 @@ use tagmatch_model::ModelConfig;
 pub(crate) struct Settings {
     /// The numbers in the devices' names: `mlx5_0`.
     pub(crate) devices: Vec<u32>,
+    /// Where the devices are, as far as it was said.
+    pub(crate) places: Vec<Location>,
+    /// The subnets that the devices' ports are in by turns.
+    pub(crate) subnets: u32,
     /// The list of tags, and its choices. `slots` is one less than a power of two.
     pub(crate) model: ModelConfig,
 }
 
+/// Where a device is: its NUMA node, and the processors near it, as the kernel lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) node: u32,
+    pub(crate) processors: String,
+}
+
+impl FromStr for Location {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const RIGHT: &str = "NODE:PROCESSORS would be right, as 1:8-15,24";
+        let (node, processors) = text.split_once(':').ok_or(RIGHT)?;
+        let is_range = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let numbers = (first.parse::<u32>(), last.parse::<u32>());
+            matches!(numbers, (Ok(first), Ok(last)) if first <= last)
+        };
+        if !processors.split(',').all(is_range) {
+            return Err(RIGHT);
+        }
+        Ok(Location { node: node.parse().map_err(|_| RIGHT)?, processors: processors.to_owned() })
+    }
+}
+
 impl Settings {
+    /// Whether the ports of two devices are in one subnet.
+    pub(crate) fn are_connected(&self, one: u16, other: u16) -> bool {
+        let subnet = |lid: u16| u32::from(lid.wrapping_sub(1)) % self.subnets;
+        subnet(one) == subnet(other)
+    }
+
     /// The number of a device's port in its subnet.
     pub(crate) fn lid(device: usize) -> u16 {
         u16::try_from(device + 1).unwrap_or(u16::MAX)
@@ -23,10 +60,13 @@ impl Settings {
         [0x0c, 0x42, 0xa1, 0x03, 0x00, high, low, 0x33]
     }
 
-    /// The name of a device's port, with the prefix of a subnet that was not configured.
-    pub(crate) fn gid(device: usize) -> [u8; 16] {
+    /// The name of a device's port. The first subnet has the prefix of one that was not configured,
+    /// the others those of sites (InfiniBand 4.1.1).
+    pub(crate) fn gid(&self, device: usize) -> [u8; 16] {
         let mut gid = [0; 16];
-        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        let subnet = (device % self.subnets as usize) as u8;
+        gid[..2].copy_from_slice(if subnet == 0 { &[0xfe, 0x80] } else { &[0xfe, 0xc0] });
+        gid[7] = subnet;
         gid[8..].copy_from_slice(&Self::guid(Self::lid(device)));
         gid
     }

@@ -67,12 +67,12 @@ pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
         verbs.put("abi_version", "6")?;
     }
     for (at, number) in settings.devices.iter().enumerate() {
-        make_device(class, at, *number)?;
+        make_device(class, settings, at, *number)?;
     }
     Ok(())
 }
 
-fn make_device(class: &Path, at: usize, number: u32) -> io::Result<()> {
+fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io::Result<()> {
     let (name, node) = (format!("mlx5_{number}"), format!("uverbs{number}"));
     // The place of a PCI device: UCX and hwloc look at the name.
     let slot = format!("0000:{:02x}:00.0", 3 + at % 200);
@@ -84,7 +84,11 @@ fn make_device(class: &Path, at: usize, number: u32) -> io::Result<()> {
     pci.put("subsystem_vendor", VENDOR)?;
     pci.put("subsystem_device", "0x0008")?;
     pci.put("class", "0x020700")?;
-    pci.put("numa_node", "-1")?;
+    // A device that is on no node is near all processors.
+    let place = settings.places.get(at);
+    pci.put("numa_node", &place.map_or_else(|| "-1".to_owned(), |place| place.node.to_string()))?;
+    let all = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    pci.put("local_cpulist", place.map_or(all.trim(), |place| &place.processors))?;
     for which in ["current", "max"] {
         pci.put(&format!("{which}_link_width"), "16")?;
         pci.put(&format!("{which}_link_speed"), "16.0 GT/s PCIe")?;
@@ -118,7 +122,7 @@ fn make_device(class: &Path, at: usize, number: u32) -> io::Result<()> {
     }
     let none = colons(&[0; 16]);
     for index in 0..GIDS {
-        let name = if index == 0 { colons(&Settings::gid(at)) } else { none.clone() };
+        let name = if index == 0 { colons(&settings.gid(at)) } else { none.clone() };
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
     }
     for index in 0..PKEYS {

@@ -2,14 +2,23 @@
 //!
 //! All ranks of a job must end up in one subnet, or they can't reach each other: so the kind of
 //! link and the subnet decide first, which are the same on each machine. Among the fastest ports
-//! of that subnet the nearest to this process' processors count, as sysfs tells
-//! (`Documentation/ABI/testing/sysfs-bus-pci`: `local_cpulist`, `numa_node`). The ranks of a machine
-//! take turns at equal ones.
+//! of that subnet the nearest to this process' processors count: sysfs tells them (`local_cpulist`
+//! and `numa_node` in the kernel's `Documentation/ABI/testing/sysfs-bus-pci`). The ranks of a
+//! machine take turns at equal ones.
 
 use std::cmp::Reverse;
 use std::env;
 use std::fs;
+use std::io;
 use std::path::Path;
+
+use tagmatch_device::{DeviceError, InCall};
+use tagmatch_rdma_core_sys as sys;
+
+use super::calls::set_nonblocking;
+use super::config::VerbsConfig;
+use super::context::Context;
+use super::gid::Gid;
 
 /// Where launchers tell a process its number among those of its machine, from 0: ours and MPICH's,
 /// Open MPI's, Slurm's.
@@ -17,20 +26,73 @@ const LOCAL_RANKS: [&str; 3] = ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK",
 
 /// An active port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) is_ethernet: bool,
+struct Candidate {
+    is_ethernet: bool,
     /// The first half of an InfiniBand port's GID. On Ethernet, where GIDs are addresses, zero.
-    pub(super) subnet: u64,
+    subnet: u64,
     /// In 100 Mb/s.
-    pub(super) speed: u32,
+    speed: u32,
     /// From this process' processors: 0 if the device is near one of them, or nothing is known;
     /// otherwise as the system's NUMA distances have it, 10 and more.
-    pub(super) distance: u8,
+    distance: u8,
+}
+
+/// Opens the device that the settings name, or chooses one with an active port.
+///
+/// # Errors
+/// There is no device, or none can be opened.
+pub(super) fn open(config: &VerbsConfig) -> Result<Context, DeviceError> {
+    let mut opened = Context::open_all(config)?;
+    let mut ports = Vec::new();
+    let mut candidates = Vec::new();
+    for (at, context) in opened.iter().enumerate() {
+        let count = context.attributes().map_or(0, |attr| attr.phys_port_cnt);
+        for number in (1..=count).filter(|number| config.port.is_none_or(|own| own == *number)) {
+            let port = context.port(number);
+            let Some(port) = port.ok().filter(|port| port.state == sys::IBV_PORT_ACTIVE) else {
+                continue;
+            };
+            ports.push((at, number));
+            candidates.push(candidate(context, number, &port));
+        }
+    }
+    let chosen = choose(&candidates, local_rank());
+    let (at, number, why) = match chosen {
+        Some((chosen, why)) => (ports[chosen].0, ports[chosen].1, why),
+        // What is wrong with the port is told when it is opened.
+        None if !opened.is_empty() => (0, config.port.unwrap_or(0), String::new()),
+        None => {
+            return Err(DeviceError::System {
+                call: "ibv_get_device_list",
+                source: io::Error::from_raw_os_error(libc::ENODEV),
+                hint: match config.device {
+                    Some(_) => "; there is no RDMA device of this name (ibv_devices lists them)",
+                    None => "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)",
+                },
+            });
+        }
+    };
+    let mut context = opened.swap_remove(at);
+    (context.port, context.why) = (number, why);
+    set_nonblocking(context.async_fd()).in_call("fcntl")?;
+    Ok(context)
+}
+
+fn candidate(context: &Context, number: u8, port: &sys::ibv_port_attr) -> Candidate {
+    let is_ethernet = port.link_layer == sys::IBV_LINK_LAYER_ETHERNET;
+    let gid = context.gid_entry(number, 0).filter(|_| !is_ethernet);
+    let subnet = gid.map_or(0, |entry| Gid::of(&entry).subnet());
+    Candidate {
+        is_ethernet,
+        subnet,
+        speed: speed(port.active_width, port.active_speed),
+        distance: distance(&context.name),
+    }
 }
 
 /// The index of the port to use, and why. `local_rank`: this process' number among those of its
 /// machine. `None` if there is no port.
-pub(super) fn choose(ports: &[Candidate], local_rank: u32) -> Option<(usize, String)> {
+fn choose(ports: &[Candidate], local_rank: u32) -> Option<(usize, String)> {
     let key =
         |port: &Candidate| (port.is_ethernet, port.subnet, Reverse(port.speed), port.distance);
     let best = ports.iter().map(key).min()?;
@@ -63,12 +125,12 @@ fn show_subnet(is_ethernet: bool, subnet: u64) -> String {
 }
 
 /// This process' number among those of its machine, as its launcher tells; otherwise 0.
-pub(super) fn local_rank() -> u32 {
+fn local_rank() -> u32 {
     LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// In 100 Mb/s: the codes of `active_width` and `active_speed` of ibv_query_port(3).
-pub(super) fn speed(width: u8, speed: u8) -> u32 {
+fn speed(width: u8, speed: u8) -> u32 {
     let lanes = match width {
         2 => 4,
         4 => 8,
@@ -90,7 +152,7 @@ pub(super) fn speed(width: u8, speed: u8) -> u32 {
 }
 
 /// The distance of a device from this process' processors. See [`Candidate::distance`].
-pub(super) fn distance(device: &str) -> u8 {
+fn distance(device: &str) -> u8 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let own = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     distance_from(Path::new("/sys"), device, own.unwrap_or_default())

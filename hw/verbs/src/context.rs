@@ -5,13 +5,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use tagmatch_device::{DeviceError, InCall};
+use tagmatch_device::DeviceError;
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
-use super::calls::{check, made, set_nonblocking};
-use super::choice::{self, Candidate};
+use super::calls::{check, made};
 use super::config::VerbsConfig;
-use super::gid::Gid;
 
 pub(super) struct Context {
     pub(super) verbs: &'static Verbs,
@@ -50,12 +48,14 @@ pub(super) fn library(config: &VerbsConfig) -> Result<&'static Verbs, DeviceErro
 }
 
 impl Context {
-    /// Opens the device that the settings name, or chooses one with an active port.
-    pub(super) fn open(config: &VerbsConfig) -> Result<Self, DeviceError> {
-        let name = config.device.as_deref();
+    /// Opens the device that the settings name, or all, sorted by name. They may be none.
+    ///
+    /// # Errors
+    /// They can't be listed, or none can be opened.
+    pub(super) fn open_all(config: &VerbsConfig) -> Result<Vec<Self>, DeviceError> {
         let verbs = library(config)?;
         let mut count = 0;
-        // SAFETY: the list is freed below, after the device was opened.
+        // SAFETY: the list is freed below, after the devices were opened.
         let list = made(unsafe { (verbs.ibv_get_device_list)(&raw mut count) });
         let list = list.map_err(|source| {
             let hint = match source.raw_os_error() {
@@ -64,17 +64,13 @@ impl Context {
             };
             DeviceError::System { call: "ibv_get_device_list", source, hint }
         })?;
-        let opened = Self::open_all(verbs, list, name);
+        let opened = Self::open_listed(verbs, list, config.device.as_deref());
         // SAFETY: the list was created above and isn't used any more.
         unsafe { (verbs.ibv_free_device_list)(list.as_ptr()) };
-        Self::choose(opened?, config)
+        opened
     }
 
-    /// Opens the device with this name, or all.
-    ///
-    /// # Errors
-    /// There is none, or none can be opened.
-    fn open_all(
+    fn open_listed(
         verbs: &'static Verbs,
         list: NonNull<*mut sys::ibv_device>,
         wanted: Option<&str>,
@@ -112,63 +108,11 @@ impl Context {
                 }
             }
         }
+        // The list is in the order of a directory.
+        opened.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         match refused {
             Some(error) if opened.is_empty() => Err(error),
             _ => Ok(opened),
-        }
-    }
-
-    /// Chooses one of the devices, and its port.
-    fn choose(mut opened: Vec<Self>, config: &VerbsConfig) -> Result<Self, DeviceError> {
-        let mut ports = Vec::new();
-        let mut candidates = Vec::new();
-        for (at, context) in opened.iter().enumerate() {
-            let count = context.attributes().in_call("ibv_query_device")?.phys_port_cnt;
-            for number in (1..=count).filter(|number| config.port.is_none_or(|own| own == *number))
-            {
-                let port = context.port(number);
-                let Some(port) = port.ok().filter(|port| port.state == sys::IBV_PORT_ACTIVE) else {
-                    continue;
-                };
-                ports.push((at, number));
-                candidates.push(context.candidate(number, &port));
-            }
-        }
-        let chosen = choice::choose(&candidates, choice::local_rank());
-        let (at, number, why) = match chosen {
-            Some((chosen, why)) => (ports[chosen].0, ports[chosen].1, why),
-            // What is wrong with the port is told when it is opened.
-            None if !opened.is_empty() => (0, config.port.unwrap_or(0), String::new()),
-            None => {
-                return Err(DeviceError::System {
-                    call: "ibv_get_device_list",
-                    source: io::Error::from_raw_os_error(libc::ENODEV),
-                    hint: match config.device {
-                        Some(_) => {
-                            "; there is no RDMA device of this name (ibv_devices lists them)"
-                        }
-                        None => {
-                            "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)"
-                        }
-                    },
-                });
-            }
-        };
-        let mut context = opened.swap_remove(at);
-        (context.port, context.why) = (number, why);
-        set_nonblocking(context.async_fd()).in_call("fcntl")?;
-        Ok(context)
-    }
-
-    fn candidate(&self, number: u8, port: &sys::ibv_port_attr) -> Candidate {
-        let is_ethernet = port.link_layer == sys::IBV_LINK_LAYER_ETHERNET;
-        let gid = self.gid_entry(number, 0).filter(|_| !is_ethernet);
-        let subnet = gid.map_or(0, |entry| Gid::of(&entry).subnet());
-        Candidate {
-            is_ethernet,
-            subnet,
-            speed: choice::speed(port.active_width, port.active_speed),
-            distance: choice::distance(&self.name),
         }
     }
 

@@ -6,6 +6,7 @@ use tagmatch_device::{DeviceError, Finding, InCall};
 use tagmatch_os::process;
 use tagmatch_rdma_core_sys as sys;
 
+use super::choice;
 use super::config::VerbsConfig;
 use super::context::{Context, library};
 use super::gid::Chosen;
@@ -18,6 +19,9 @@ pub struct VerbsInfo {
     pub library: Finding,
     /// Whether there is a device with an active port, and which one would be used.
     pub device: Finding,
+    /// Why this device and port, if there were several. See
+    /// [`VerbsConfig::device`](super::VerbsConfig::device).
+    pub choice: Option<String>,
     /// The device's port and its address. None without a device.
     pub port: Option<Finding>,
     /// Whether the NIC can match tags. None without a device.
@@ -43,17 +47,16 @@ impl VerbsInfo {
         let mut info = VerbsInfo {
             library: finding("libibverbs", path),
             device: Finding::yes("RDMA device", ""),
+            choice: None,
             port: None,
             tag_matching: None,
             locked_memory: process::locked_memory_limit(),
         };
-        match Context::open(config) {
+        match choice::open(config) {
             Err(error) => info.device = finding("RDMA device", Err(error)),
             Ok(context) => {
-                info.device.reason = match &*context.why {
-                    "" => context.name.clone(),
-                    why => format!("{}: {why}", context.name),
-                };
+                info.device.reason = context.name.clone();
+                info.choice = Some(context.why.clone()).filter(|why| !why.is_empty());
                 info.port = Some(finding("port", describe_port(&context, config)));
                 info.tag_matching = Some(judge_tag_matching(context.tag_matching()));
             }
@@ -71,6 +74,9 @@ impl fmt::Display for VerbsInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in self.findings() {
             writeln!(f, "{finding}")?;
+        }
+        if let Some(choice) = &self.choice {
+            writeln!(f, "chosen           {choice}")?;
         }
         match self.locked_memory {
             Some(bytes) => write!(f, "locked memory    {} KiB (ulimit -l)", bytes / 1024),

@@ -282,7 +282,7 @@ impl Verbs {
         config.check()?;
         let secret = Secret::or_from_environment(config.secret.as_ref());
         let secret = secret.in_call("reading the job's secret")?;
-        let context = Arc::new(Context::open(&config)?);
+        let context = Arc::new(choice::open(&config)?);
         let attr = context.attributes().in_call("ibv_query_device")?;
         let port = Port::open(&context, &attr, &config)?;
         let list = wanted_list(&context, config.tag_matching)?;

@@ -231,7 +231,7 @@ impl<M: Memory> Function<M> {
         if index > 0 {
             return Err(libc::ENODATA);
         }
-        let entry = Self::gid_entry(command.device);
+        let entry = self.gid_entry(command.device);
         command.answer(abi::device::ENTRY_RESP, &entry);
         Ok(Undo::Nothing)
     }
@@ -244,14 +244,14 @@ impl<M: Memory> Function<M> {
         if command.length(abi::device::TABLE_ENTRIES) < size_of::<GidEntry>() {
             return Err(libc::EINVAL);
         }
-        let entry = Self::gid_entry(command.device);
+        let entry = self.gid_entry(command.device);
         command.answer(abi::device::TABLE_ENTRIES, &entry);
         command.answer(abi::device::TABLE_COUNT, &1_u64);
         Ok(Undo::Nothing)
     }
 
-    fn gid_entry(device: usize) -> GidEntry {
-        let gid = Settings::gid(device);
+    fn gid_entry(&self, device: usize) -> GidEntry {
+        let gid = self.adapter.settings.gid(device);
         GidEntry { gid, port_num: 1, ..GidEntry::default() }
     }
 }

@@ -11,7 +11,6 @@ use super::tags::Place;
 use crate::abi::{access, event};
 use crate::cqe::{Cqe, Opcode, Syndrome};
 use crate::memory::Memory;
-use crate::settings::Settings;
 use crate::wqe::{Atomic, Remote};
 
 /// Old values of atomic operations that are kept for a peer that asks again.
@@ -36,7 +35,8 @@ impl Qp {
         adapter: &mut Adapter<M>,
         packet: Packet,
     ) -> Vec<TagNotice> {
-        let is_here = packet.to_lid == 0 || packet.to_lid == self.facts.lid;
+        let is_here = (packet.to_lid == 0 || packet.to_lid == self.facts.lid)
+            && adapter.settings.are_connected(packet.from_lid, self.facts.lid);
         if !is_here {
             return Vec::new();
         }
@@ -386,7 +386,7 @@ impl Qp {
         let Some(receive) = self.take_receive(adapter) else { return };
         let mut bytes = vec![0; ROUTE_BYTES];
         if has_grh {
-            let gid = |lid: u16| Settings::gid(usize::from(lid).wrapping_sub(1));
+            let gid = |lid: u16| adapter.settings.gid(usize::from(lid).wrapping_sub(1));
             bytes[0] = 0x60;
             bytes[8..24].copy_from_slice(&gid(from_lid));
             bytes[24..40].copy_from_slice(&gid(self.facts.lid));

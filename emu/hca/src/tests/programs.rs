@@ -178,7 +178,7 @@ pub(super) const PLACES: u32 = 16;
 
 pub(super) fn settings() -> Settings {
     let model = ModelConfig { slots: 7, ..ModelConfig::default() };
-    Settings { devices: vec![0], model }
+    Settings { devices: vec![0], places: Vec::new(), subnets: 1, model }
 }
 
 impl Program {
