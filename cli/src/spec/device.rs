@@ -30,7 +30,7 @@ pub(crate) enum DeviceArg {
     Auto,
     /// RDMA.
     Verbs {
-        /// As `ibv_devices` lists it; `None`: the first one with an active port.
+        /// As `ibv_devices` lists it; `None`: one with an active port.
         name: Option<String>,
     },
     /// TCP.

@@ -120,25 +120,32 @@ impl Memory for ProcessMemory {
     }
 
     fn pairs(&self, places: &[u64], into: &mut Vec<Option<[u32; 2]>>) -> Result<(), MemoryError> {
-        let mut bytes = [0; 8 * SPANS_MAX];
-        let mut rest = places;
-        while !rest.is_empty() {
-            let some = &rest[..rest.len().min(SPANS_MAX)];
-            let from: Vec<_> = some.iter().map(|at| remote(*at, 8)).collect();
-            let got = match self.gather(&mut bytes[..8 * some.len()], &from) {
+        // Records lie close together (`mlx5_alloc_dbrec`), and a page costs less than a few spans.
+        let mut pages: Vec<u64> = places.iter().map(|at| at & !(PAGE - 1)).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let mut bytes = vec![0; pages.len() * PAGE as usize];
+        let mut is_read = vec![false; pages.len()];
+        let mut done = 0;
+        while done < pages.len() {
+            let some = &pages[done..pages.len().min(done + SPANS_MAX)];
+            let from: Vec<_> = some.iter().map(|at| remote(*at, PAGE as usize)).collect();
+            let room = done * PAGE as usize..(done + some.len()) * PAGE as usize;
+            let got = match self.gather(&mut bytes[room], &from) {
                 Err(MemoryError::Fault) => 0,
-                other => other?,
-            } / 8;
-            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_be_bytes);
-            into.extend(
-                bytes[..8 * got].chunks(8).map(|two| Some([word(&two[..4]), word(&two[4..])])),
-            );
-            rest = &rest[got..];
-            if got < some.len() {
-                into.push(None);
-                rest = &rest[1..];
-            }
+                other => other? / PAGE as usize,
+            };
+            is_read[done..done + got].fill(true);
+            // The page after the last one that was read can't be read.
+            done += got + usize::from(got < some.len());
         }
+        into.extend(places.iter().map(|at| {
+            let page =
+                pages.binary_search(&(at & !(PAGE - 1))).ok().filter(|page| is_read[*page])?;
+            let at = page * PAGE as usize + (at & (PAGE - 1)) as usize;
+            let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
+            Some([word(at)?, word(at + 4)?])
+        }));
         Ok(())
     }
 

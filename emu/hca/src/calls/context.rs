@@ -1,6 +1,7 @@
 //! Opening a device, and asking what it is.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Command, Undo};
 use crate::abi::{self, ContextRequest, ContextResponse, DeviceAttributes};
@@ -77,7 +78,8 @@ impl<M: Memory> Function<M> {
         let doorbells = Doorbells::new(number).map_err(|_| libc::EMFILE)?;
         let replaced = answers.replace(command.call, command.context, doorbells.file());
         replaced.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-        let context = Context { async_events: None, kept: None, doorbells };
+        let warm_until = Instant::now();
+        let context = Context { async_events: None, kept: None, doorbells, warm_until };
         self.adapter.contexts.insert(command.context, context);
         Ok(Undo::Close(command.context))
     }

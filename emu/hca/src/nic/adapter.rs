@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::completion_queue::Cq;
 use super::counts::Counts;
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) async_events: Option<Arc<Channel>>,
     pub(crate) kept: Option<Kept>,
     pub(crate) doorbells: Doorbells,
+    /// Something has happened in it, and more may follow soon: it is looked at in each turn.
+    pub(crate) warm_until: Instant,
 }
 
 /// An asynchronous event that is about to be said.
@@ -39,6 +42,15 @@ pub(crate) enum ScatterError {
     TooShort,
     /// A key doesn't allow it, or the memory is gone.
     Denied,
+}
+
+/// How long a context is looked at in each turn after something has happened in it.
+const WARM: Duration = Duration::from_millis(1);
+
+impl Context {
+    pub(crate) fn warm(&mut self, now: Instant) {
+        self.warm_until = now + WARM;
+    }
 }
 
 pub(crate) struct Adapter<M> {

@@ -14,7 +14,7 @@ mod respond;
 mod send;
 pub(crate) mod tags;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,8 +43,10 @@ const IDLE_SLEEP: Duration = Duration::from_millis(2);
 /// Nothing to do for so long is some time, and so long is idle.
 const LONG_AFTER: Duration = Duration::from_millis(5);
 const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// How often records are looked at though no register was written to.
+/// How often all records are looked at though no register was written to; less often if that
+/// takes long, so that it takes no more than a part of the time.
 const TURN_EVERY: Duration = Duration::from_millis(1);
+const TURN_PART: u32 = 10;
 /// How often descriptors that a program may have closed are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -57,6 +59,8 @@ pub(crate) struct Function<M> {
     values: Vec<Option<[u32; 2]>>,
     /// The last turn has left something to do.
     has_more: bool,
+    /// When all contexts are looked at next.
+    all_at: Instant,
 }
 
 impl<M: Memory> Function<M> {
@@ -73,6 +77,7 @@ impl<M: Memory> Function<M> {
             records: Vec::new(),
             values: Vec::new(),
             has_more: false,
+            all_at: Instant::now(),
         }
     }
 
@@ -84,17 +89,13 @@ impl<M: Memory> Function<M> {
         is_open: impl Fn(i32, u64) -> bool,
     ) -> Counts {
         let start = Instant::now();
-        let (mut busy_at, mut turn_at, mut look_at) = (start, start, start);
+        let (mut busy_at, mut look_at) = (start, start);
         loop {
             let Some(has_letters) = self.take_letters(answers) else { return self.end() };
             let now = Instant::now();
-            let is_due = has_letters
-                || self.rang()
-                || self.has_more
-                || now.duration_since(turn_at) > TURN_EVERY;
+            let is_due = self.rang(now) || has_letters || self.has_more || now >= self.all_at;
             if is_due {
-                turn_at = now;
-                self.has_more = self.turn();
+                self.has_more = self.turn_at(now);
                 if self.adapter.is_gone {
                     return self.end();
                 }
@@ -131,10 +132,13 @@ impl<M: Memory> Function<M> {
     }
 
     /// Whether the program has written to a register.
-    fn rang(&mut self) -> bool {
+    fn rang(&mut self, now: Instant) -> bool {
         let mut rang = false;
         for context in self.adapter.contexts.values_mut() {
-            rang |= context.doorbells.rang();
+            if context.doorbells.rang() {
+                context.warm(now);
+                rang = true;
+            }
         }
         rang
     }
@@ -165,35 +169,67 @@ impl<M: Memory> Function<M> {
             Letter::Call(call) => {
                 self.adapter.counts.commands += 1;
                 self.call(&call, answers);
+                self.all_at = Instant::now();
             }
             Letter::End => {}
         }
     }
 
     fn hear(&mut self, packet: Packet) {
+        let is_datagram = matches!(packet.body, Body::Datagram { .. });
         if let Body::Datagram { message, .. } = &packet.body {
             self.adapter.inbox.taken(message.bytes.len());
         }
         let to = packet.to;
+        let Some(qp) = self.qps.get(&to) else { return };
+        let of = qp.facts.context;
+        if let Some(context) = self.adapter.contexts.get_mut(&of) {
+            let now = Instant::now();
+            let was_warm = context.warm_until > now;
+            context.warm(now);
+            // The program may have posted the receive that this message needs. A datagram without
+            // one is lost.
+            if is_datagram || !was_warm {
+                self.look(|context| context == of);
+            }
+        }
         let Some(qp) = self.qps.get_mut(&to) else { return };
         let notices = qp.hear(&mut self.adapter, packet);
         self.tell_tags(to, notices);
     }
 
-    /// One look at all queues; whether there was anything to do.
-    pub(crate) fn turn(&mut self) -> bool {
-        if !self.look() {
+    /// A turn of all contexts if it is time for that, and otherwise of the warm ones.
+    fn turn_at(&mut self, now: Instant) -> bool {
+        if now < self.all_at {
+            let warm = self.adapter.contexts.iter().filter(|(_, context)| context.warm_until > now);
+            let warm: BTreeSet<i32> = warm.map(|(fd, _)| *fd).collect();
+            return self.turn(|context| warm.contains(&context));
+        }
+        let was_busy = self.turn(|_| true);
+        self.all_at = now + TURN_EVERY.max(now.elapsed() * TURN_PART);
+        was_busy
+    }
+
+    /// One look at the queues of these contexts; whether there was anything to do.
+    pub(crate) fn turn(&mut self, is_looked_at: impl Fn(i32) -> bool) -> bool {
+        if !self.look(&is_looked_at) {
             return false;
         }
         let mut was_busy = false;
-        let numbers: Vec<u32> = self.qps.keys().copied().collect();
+        let looked_at = self.qps.iter().filter(|(_, qp)| is_looked_at(qp.facts.context));
+        let numbers: Vec<u32> = looked_at.map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(qp) = self.qps.get_mut(&number) else { continue };
             let sent = qp.advance(&mut self.adapter);
-            was_busy |= sent.was_busy;
+            if sent.was_busy {
+                was_busy = true;
+                if let Some(context) = self.adapter.contexts.get_mut(&qp.facts.context) {
+                    context.warm(Instant::now());
+                }
+            }
             self.tell_tags(number, sent.notices);
         }
-        was_busy |= self.advance_lists();
+        was_busy |= self.advance_lists(&is_looked_at);
         self.break_overrun();
         was_busy |= self.adapter.flush();
         let mut said = Vec::new();
@@ -226,35 +262,41 @@ impl<M: Memory> Function<M> {
         }
     }
 
-    /// Reads the program's records: what it has posted, taken and armed. `false`: there are none.
-    fn look(&mut self) -> bool {
+    /// Reads the program's records in these contexts: what it has posted, taken and armed. `false`:
+    /// there are none.
+    fn look(&mut self, is_looked_at: impl Fn(i32) -> bool) -> bool {
         let Function { adapter, qps, records, values, .. } = self;
+        let Adapter { cqs, srqs, memory, .. } = adapter;
+        let mut qps: Vec<_> =
+            qps.values_mut().filter(|qp| is_looked_at(qp.facts.context)).collect();
+        let mut cqs: Vec<_> = cqs.values_mut().filter(|cq| is_looked_at(cq.context)).collect();
+        let mut srqs: Vec<_> = srqs.values_mut().filter(|srq| is_looked_at(srq.context)).collect();
         records.clear();
         values.clear();
-        records.extend(qps.values().map(|qp| qp.facts.record));
-        records.extend(adapter.cqs.values().map(|cq| cq.place.record));
-        records.extend(adapter.srqs.values().map(|srq| srq.place.record));
+        records.extend(qps.iter().map(|qp| qp.facts.record));
+        records.extend(cqs.iter().map(|cq| cq.place.record));
+        records.extend(srqs.iter().map(|srq| srq.place.record));
         if records.is_empty() {
             return false;
         }
-        if let Err(error) = adapter.memory.pairs(records, values) {
+        if let Err(error) = memory.pairs(records, values) {
             adapter.note(error);
             return false;
         }
         let mut values = values.iter().copied();
-        for qp in qps.values_mut() {
+        for qp in &mut qps {
             if let Some(record) = values.next().flatten() {
                 qp.hear_record(record);
             }
         }
-        for cq in adapter.cqs.values_mut() {
+        for cq in &mut cqs {
             match values.next().flatten() {
                 Some(record) => cq.hear(record),
                 // The program has freed its memory, or has become another one by execve(2).
                 None => cq.is_overrun = true,
             }
         }
-        for srq in adapter.srqs.values_mut() {
+        for srq in &mut srqs {
             if let Some([posted, _]) = values.next().flatten() {
                 srq.hear(posted);
             }
@@ -263,8 +305,9 @@ impl<M: Memory> Function<M> {
     }
 
     /// Gives the lists of tags what the program has posted, and carries out what they decide.
-    fn advance_lists(&mut self) -> bool {
-        let numbers: Vec<u32> = self.adapter.srqs.keys().copied().collect();
+    fn advance_lists(&mut self, is_looked_at: impl Fn(i32) -> bool) -> bool {
+        let looked_at = self.adapter.srqs.iter().filter(|(_, srq)| is_looked_at(srq.context));
+        let numbers: Vec<u32> = looked_at.map(|(number, _)| *number).collect();
         let mut was_busy = false;
         for number in numbers {
             was_busy |= self.advance_list(number);

@@ -591,7 +591,7 @@ pub(super) fn turns(programs: &mut [Program], count: usize) {
     for _ in 0..count {
         for program in programs.iter_mut() {
             program.function.take_letters(&program.caller);
-            program.function.turn();
+            program.function.turn(|_| true);
         }
     }
 }
