@@ -14,7 +14,7 @@ pub(crate) struct Common {
     /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
-    /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first active),
+    /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA; the nearest port),
     /// tcp[:INTERFACE|:ADDRESS], auto (all of these), or ucx[:UCX_TLS] [shm; auto for ranks on
     /// several machines]
     #[arg(long, value_name = "DEVICE")]
