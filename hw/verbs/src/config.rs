@@ -40,7 +40,8 @@ pub struct VerbsConfig {
     /// connected peer, even if idle, has one receive buffer of this length posted. Default: 8,208,
     /// which is a payload of 8 KiB with its header.
     pub message_max: u32,
-    /// Receive buffers, beyond one per peer, that busy peers share: 0 to 65,536. Default: 1,024.
+    /// Receive buffers, beyond one per peer, that busy peers share: 0 to 65,536. Default: 896,
+    /// with `peers_max` the most that the queue of 4,096 holds.
     pub receive_buffers: u32,
     /// Messages that a busy peer may have under way to this worker: 1 to 4,096. Default: 64.
     pub window_max: u32,
@@ -49,7 +50,8 @@ pub struct VerbsConfig {
     /// allocated when it is first needed. Default: 256.
     pub send_buffers: u32,
     /// Messages under way from this worker to one peer: 16 to 4,096. A connected peer, even if
-    /// idle, has a send queue of this length, which is the larger part of its memory. Default: 64.
+    /// idle, has a send queue of this length, which is the larger part of its memory. Default: 42,
+    /// with `inline_max` the most that 16 KiB of a ConnectX's queue hold.
     pub queue_depth: u32,
     /// Bytes of a message that a work request should carry inline, 0 to 1,024. The device may allow
     /// fewer. Default: 188.
@@ -108,10 +110,10 @@ impl Default for VerbsConfig {
             port: None,
             gid_index: None,
             message_max: 8208,
-            receive_buffers: 1024,
+            receive_buffers: 896,
             window_max: 64,
             send_buffers: 256,
-            queue_depth: 64,
+            queue_depth: 42,
             inline_max: 188,
             peers_max: 1024,
             reads_max: 16,

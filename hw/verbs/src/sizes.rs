@@ -12,13 +12,13 @@ use super::{datagrams, list};
 /// as many).
 pub(super) const SPARE: usize = 33;
 /// Most rendezvous requests under way over all peers, where a NIC matches tags.
-pub(super) const FINS_MAX: u32 = 4096;
+pub(super) const FINS_MAX: u32 = 960;
 /// Bytes in the longest FIN.
 pub(super) const FIN_BYTES: usize = 64;
 /// Receive buffers that an idle peer may need: for a message, an announcement and its ready signal.
 pub(super) const PER_PEER: u32 = 3;
 /// Most work requests under way over all peers. The completion queue has room for as many.
-const SENDS_MAX: u32 = 8192;
+const SENDS_MAX: u32 = 2048;
 
 /// The lengths of a device's queues.
 pub(super) struct Sizes {

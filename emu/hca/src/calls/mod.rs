@@ -240,6 +240,8 @@ impl<M: Memory> Function<M> {
             }
         }
         self.objects.locked = locked;
+        let most = &mut self.adapter.counts.locked_max;
+        *most = (*most).max(locked * PAGE);
         Ok(pages)
     }
 

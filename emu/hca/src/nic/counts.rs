@@ -7,6 +7,8 @@ use serde::Serialize;
 pub(crate) struct Counts {
     /// Commands to the driver.
     pub(crate) commands: u64,
+    /// The most bytes that were locked at a time: queues and registered memory.
+    pub(crate) locked_max: u64,
     /// Requests of send queues, operations on lists among them.
     pub(crate) requests: u64,
     /// Completions.

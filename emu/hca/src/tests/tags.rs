@@ -220,5 +220,6 @@ fn what_a_list_has_counted_outlives_it() {
         p[1].command(method, &[Given::Number(name, handle.into())]).unwrap();
     }
     let counts = p[1].function.adapter.counts;
+    assert!(counts.locked_max >= 0x8_0000, "the memory of an end");
     assert_eq!((counts.unexpected, counts.phase_missed, counts.faults), (2, 1, 2));
 }
