@@ -173,7 +173,9 @@ impl<N: Net> Receiving<N> {
         });
         let pending = || {
             let error = Error::ProcessFailedPending;
-            let is_news = *is_any && !is_by_value && comm.inner.life.has_news();
+            // A revocation ends the receive, as soon as the transport has answered the cancel.
+            let is_open = *is_any && !is_by_value && !is_revoked;
+            let is_news = is_open && comm.inner.life.has_news();
             is_news.then(|| Err(Failed { error, buffer: Buffer::default() }))
         };
         Some(comm.raise(ended.or_else(pending)?))

@@ -5,8 +5,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use tagmatch::model::ModelConfig;
+use tagmatch::model::{Chance, Delay, Knobs, ModelConfig};
 use tagmatch::tcp::TcpConfig;
+use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
@@ -137,8 +138,9 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
 
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
-/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`. Between two
-/// machines it is on all networks that the default has where there is a secret.
+/// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`; with `verbs`
+/// on RDMA, and with `verbs+nic` the device's NIC matches all receives that it can, as in `ci/test
+/// hca`. Between two machines it is on all networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
     let secret = || Secret::from_bytes(b"the secret of these tests").ok();
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
@@ -147,12 +149,20 @@ fn worker_config() -> WorkerConfig {
             let device = DeviceConfig::Tcp(TcpConfig { listen, ..TcpConfig::default() });
             WorkerConfig { device, secret: secret(), ..WorkerConfig::default() }
         }
+        Ok(verbs @ ("verbs" | "verbs+nic")) => {
+            let hw_tags = if verbs == "verbs" { HwTags::Off } else { HwTags::Auto };
+            let device = DeviceConfig::Verbs(VerbsConfig::default());
+            WorkerConfig { device, hw_tags, hw_tags_threshold: 0, ..WorkerConfig::default() }
+        }
         _ if is_divided() => WorkerConfig { secret: secret(), ..WorkerConfig::default() },
         _ => WorkerConfig::default(),
     };
     match std::env::var(NIC) {
         Ok(_) => {
-            let hw_tags = HwTags::Model(ModelConfig::default());
+            // Like a card, it answers after some time.
+            let answer = Delay { chance: Chance::ALWAYS, ticks_max: 20 };
+            let knobs = Knobs { answer, ..Knobs::default() };
+            let hw_tags = HwTags::Model(ModelConfig { knobs, ..ModelConfig::default() });
             WorkerConfig { hw_tags, hw_tags_threshold: 0, ..default }
         }
         Err(_) => default,

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use tagmatch::model::ModelConfig;
-use tagmatch::{Config as WorkerConfig, HwTags, Shared, SharedWorker};
+use tagmatch::shm::ShmConfig;
+use tagmatch::{Config as WorkerConfig, DeviceConfig, HwTags, Shared, SharedWorker};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime, Source};
@@ -27,8 +28,13 @@ fn run_on_nics(
 ) {
     let model = ModelConfig { slots, ..ModelConfig::default() };
     let hw_tags_threshold = LENGTH as u64;
-    let default = WorkerConfig::default();
-    let config = WorkerConfig { hw_tags: HwTags::Model(model), hw_tags_threshold, ..default };
+    let config = WorkerConfig {
+        // Nothing goes past the model on a machine that has a network, too.
+        device: DeviceConfig::Shm(ShmConfig::default()),
+        hw_tags: HwTags::Model(model),
+        hw_tags_threshold,
+        ..WorkerConfig::default()
+    };
     let workers: Vec<_> = (0..ranks).map(|_| SharedWorker::new(config.clone()).unwrap()).collect();
     let addresses: Vec<_> = workers.iter().map(SharedWorker::address).collect();
     let done = Barrier::new(workers.len());
