@@ -6,11 +6,11 @@
 //! a matched rendezvous is fetched by RDMA READ, and the FIN is sent, by the same rules as hardware
 //! has. Programs need no change.
 //!
-//! - In process: [`verbs`] is the table of libibverbs' functions for devices that are emulated. A
-//!   program that calls through [`tagmatch_rdma_core_sys`] uses this table instead of
-//!   [`Verbs::get`](tagmatch_rdma_core_sys::Verbs::get), and needs no other change. [`enable`]
-//!   emulates one device, with [`Settings`].
-//! - Under a program in C: `LD_PRELOAD=libtagmatch_emu.so`, built from `emu/preload`.
+//! [`verbs`] is the table of libibverbs' functions for devices that are emulated. A program that
+//! calls through [`tagmatch_rdma_core_sys`] uses this table instead of
+//! [`Verbs::get`](tagmatch_rdma_core_sys::Verbs::get), and needs no other change. [`enable`]
+//! emulates one device, with [`Settings`]. For programs in C there is a whole device in software:
+//! `tagmatch-hca` (`emu/hca`).
 //!
 //! # How it works
 //! 1. The program's tag-matching queue is a plain shared receive queue of the device. The emulator
@@ -31,8 +31,7 @@
 //!   used up. (rxe takes a `retry_cnt` of 7 for infinite.)
 //! - rxe reports a message before it acknowledges it: on several processors, a FIN may reach the
 //!   sender before the completion of the request that it ends.
-//! - Memory has to be registered in this process by `ibv_reg_mr(3)` or one of its variants. Device
-//!   memory, dma-buf and imported memory are not known. The memory must stay mapped while it is
+//! - Memory has to be registered in this process by `ibv_reg_mr(3)`. Other memory is not known. The memory must stay mapped while it is
 //!   registered: hardware would pin it.
 //! - The NIC's completions take no room in the completion queue, so they never make it overflow.
 //!   `ibv_poll_cq(3)` doesn't show them; on mlx5 it shows them wrong. A program that asks for
@@ -42,8 +41,7 @@
 //! - A forked child has no thread, and must leave the queues alone.
 //!
 //! When the program breaks a rule, where hardware would silently misbehave, the rule is recorded
-//! for [`faults`]. With [`FAULTS_VARIABLE`] set, the broken rules are written to standard error
-//! when the queue is destroyed.
+//! for [`faults`].
 //!
 //! | module | contents |
 //! |---|---|
@@ -70,7 +68,7 @@ mod engine;
 mod error;
 mod event_trigger;
 mod hidden_cq;
-pub mod library_calls;
+mod library_calls;
 mod polling;
 mod progress_thread;
 mod queue_pairs;
@@ -87,10 +85,10 @@ use tagmatch_rdma_core_sys::{Library, LoadError, Verbs, ibv_srq};
 
 pub use enable::enable;
 pub use error::EnableError;
-pub use settings::{BadSetting, FAULTS_VARIABLE, MESSAGE_MAX_VARIABLE, Settings};
+pub use settings::{BadSetting, Settings};
 
 /// libibverbs' functions with emulated tag matching. A device that is opened through this table is
-/// emulated, with [`Settings::from_environment`]. Calls on contexts and objects that aren't
+/// emulated, with the default [`Settings`]. Calls on contexts and objects that aren't
 /// emulated are passed on.
 ///
 /// # Errors

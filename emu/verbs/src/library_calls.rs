@@ -1,5 +1,4 @@
-//! The functions of libibverbs that a program calls by name: they stand in the table, and in the
-//! preloaded library.
+//! The functions of libibverbs that a program calls by name, as they stand in the table.
 //!
 //! Each has the contract of the manual page of its name, and passes calls on objects that aren't
 //! emulated on.
@@ -10,11 +9,10 @@ use libc::{EBUSY, EOPNOTSUPP};
 use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
 
 use crate::enable::{enable, forget};
-use crate::error::{EnableError, failed};
 use crate::queue_pairs;
 use crate::regions::Region;
 use crate::registry;
-use crate::settings::{FAULTS_VARIABLE, Settings};
+use crate::settings::Settings;
 
 /// The real libibverbs. It has been loaded: the caller has an object of it, or a table that was
 /// made from it.
@@ -28,8 +26,8 @@ fn below() -> &'static Verbs {
     }
 }
 
-/// Emulates a context that was opened, with the settings of the environment. A device that can't be
-/// emulated is left as it is, with a line on standard error.
+/// Emulates a context that was opened. A device that can't be emulated is left as it is, with a
+/// line on standard error.
 ///
 /// # Safety
 /// Null, or a context that was just opened.
@@ -37,10 +35,8 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
     if context.is_null() {
         return context;
     }
-    let enabled = Settings::from_environment()
-        .map_err(EnableError::from)
-        // SAFETY: just opened.
-        .and_then(|settings| unsafe { enable(context, settings) });
+    // SAFETY: just opened.
+    let enabled = unsafe { enable(context, Settings::default()) };
     if let Err(error) = enabled {
         eprintln!("tagmatch-emu: no tag matching on this device: {error}");
     }
@@ -49,24 +45,14 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
 
 /// # Safety
 /// As `ibv_open_device(3)` says.
-pub unsafe extern "C" fn ibv_open_device(device: *mut sys::ibv_device) -> *mut ibv_context {
+unsafe extern "C" fn ibv_open_device(device: *mut sys::ibv_device) -> *mut ibv_context {
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { opened((below().ibv_open_device)(device)) }
 }
 
 /// # Safety
-/// As `ibv_import_device(3)` says.
-pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
-    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
-    unsafe {
-        let Some(import) = below().ibv_import_device else { return failed(EOPNOTSUPP) };
-        opened(import(cmd_fd))
-    }
-}
-
-/// # Safety
 /// As `ibv_close_device(3)` says.
-pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
     forget(context);
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { (below().ibv_close_device)(context) }
@@ -74,7 +60,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
 
 /// # Safety
 /// As `ibv_create_qp(3)` says.
-pub unsafe extern "C" fn ibv_create_qp(
+unsafe extern "C" fn ibv_create_qp(
     pd: *mut sys::ibv_pd,
     attr: *mut sys::ibv_qp_init_attr,
 ) -> *mut sys::ibv_qp {
@@ -90,7 +76,7 @@ pub unsafe extern "C" fn ibv_create_qp(
 
 /// # Safety
 /// As `ibv_modify_qp(3)` says.
-pub unsafe extern "C" fn ibv_modify_qp(
+unsafe extern "C" fn ibv_modify_qp(
     qp: *mut sys::ibv_qp,
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
@@ -106,7 +92,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
 
 /// # Safety
 /// As `ibv_destroy_qp(3)` says.
-pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         match registry::queue_pair(qp) {
@@ -118,7 +104,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
 
 /// # Safety
 /// As `ibv_destroy_cq(3)` says.
-pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
+unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
     let registered = registry::completions(cq);
     if registered.is_some_and(|completions| completions.is_used()) {
         return EBUSY;
@@ -135,7 +121,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
 
 /// # Safety
 /// As `ibv_destroy_srq(3)` says.
-pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
+unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     // Removed first: once it is destroyed, a new object may have the same address.
     let Some(queue) = registry::write().tag_queues.remove(&srq.addr()) else {
         // SAFETY: the caller keeps the contract of this function, which is that of the one called
@@ -149,9 +135,6 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     if let Some(completions) = registry::completions_at(queue.reports_to) {
         completions.detach(&queue);
     }
-    if std::env::var_os(FAULTS_VARIABLE).is_some() {
-        queue.faults().iter().for_each(|fault| eprintln!("tagmatch-emu: {fault}"));
-    }
     0
 }
 
@@ -159,7 +142,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
 ///
 /// # Safety
 /// As `ibv_modify_srq(3)` says.
-pub unsafe extern "C" fn ibv_modify_srq(
+unsafe extern "C" fn ibv_modify_srq(
     srq: *mut sys::ibv_srq,
     attr: *mut sys::ibv_srq_attr,
     mask: i32,
@@ -173,10 +156,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 
 /// # Safety
 /// As `ibv_query_srq(3)` says.
-pub unsafe extern "C" fn ibv_query_srq(
-    srq: *mut sys::ibv_srq,
-    attr: *mut sys::ibv_srq_attr,
-) -> i32 {
+unsafe extern "C" fn ibv_query_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr) -> i32 {
     // SAFETY: there is room for it; the arguments are the caller's, who keeps the contract.
     unsafe {
         let Some(queue) = registry::tag_queue(srq) else {
@@ -190,13 +170,12 @@ pub unsafe extern "C" fn ibv_query_srq(
 /// Records a registration.
 ///
 /// # Safety
-/// Null, or a registration that was just made or changed.
-unsafe fn registered(mr: *mut sys::ibv_mr, start: u64, access: u32) -> *mut sys::ibv_mr {
+/// Null, or a registration that was just made.
+unsafe fn registered(mr: *mut sys::ibv_mr, access: u32) -> *mut sys::ibv_mr {
     // SAFETY: the caller keeps the promise of this function's Safety section.
     let Some(made) = (unsafe { mr.as_ref() }) else { return mr };
     if let Some(device) = registry::device(made.context) {
         let region = Region {
-            start,
             address: made.addr.expose_provenance(),
             length: made.length,
             domain: made.pd.addr(),
@@ -209,7 +188,7 @@ unsafe fn registered(mr: *mut sys::ibv_mr, start: u64, access: u32) -> *mut sys:
 
 /// # Safety
 /// As `ibv_reg_mr(3)` says.
-pub unsafe extern "C" fn ibv_reg_mr(
+unsafe extern "C" fn ibv_reg_mr(
     pd: *mut sys::ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -218,74 +197,13 @@ pub unsafe extern "C" fn ibv_reg_mr(
     // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         let mr = (below().ibv_reg_mr)(pd, addr, length, access);
-        registered(mr, addr.addr() as u64, access.cast_unsigned())
-    }
-}
-
-/// # Safety
-/// As `ibv_reg_mr_iova(3)` says.
-pub unsafe extern "C" fn ibv_reg_mr_iova(
-    pd: *mut sys::ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    iova: u64,
-    access: i32,
-) -> *mut sys::ibv_mr {
-    let Some(register) = below().ibv_reg_mr_iova else { return failed(EOPNOTSUPP) };
-    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
-    unsafe { registered(register(pd, addr, length, iova, access), iova, access.cast_unsigned()) }
-}
-
-/// Called by the header's `ibv_reg_mr` and `ibv_reg_mr_iova`.
-///
-/// # Safety
-/// As `ibv_reg_mr_iova(3)` says.
-pub unsafe extern "C" fn ibv_reg_mr_iova2(
-    pd: *mut sys::ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    iova: u64,
-    access: u32,
-) -> *mut sys::ibv_mr {
-    let Some(register) = below().ibv_reg_mr_iova2 else { return failed(EOPNOTSUPP) };
-    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
-    unsafe { registered(register(pd, addr, length, iova, access), iova, access) }
-}
-
-/// # Safety
-/// As `ibv_rereg_mr(3)` says.
-pub unsafe extern "C" fn ibv_rereg_mr(
-    mr: *mut sys::ibv_mr,
-    flags: i32,
-    pd: *mut sys::ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    access: i32,
-) -> i32 {
-    let Some(change) = below().ibv_rereg_mr else { return EOPNOTSUPP };
-    // SAFETY: the registration is alive; the arguments are the caller's, who keeps the contract.
-    unsafe {
-        let device = registry::device((*mr).context);
-        let before = device.as_ref().and_then(|device| device.regions.remove((*mr).lkey));
-        let answer = change(mr, flags, pd, addr, length, access);
-        let Some((device, region)) = device.zip(before) else { return answer };
-        if answer == 0 {
-            let is_moved = flags & sys::IBV_REREG_MR_CHANGE_TRANSLATION != 0;
-            let is_changed = flags & sys::IBV_REREG_MR_CHANGE_ACCESS != 0;
-            let was_writable = u32::from(region.is_writable) * sys::IBV_ACCESS_LOCAL_WRITE;
-            let start = if is_moved { (*mr).addr.addr() as u64 } else { region.start };
-            let access = if is_changed { access.cast_unsigned() } else { was_writable };
-            registered(mr, start, access);
-        } else {
-            device.regions.insert((*mr).lkey, region);
-        }
-        answer
+        registered(mr, access.cast_unsigned())
     }
 }
 
 /// # Safety
 /// As `ibv_dereg_mr(3)` says.
-pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
     // SAFETY: the registration is alive; the arguments are the caller's, who keeps the contract.
     unsafe {
         let (lkey, device) = ((*mr).lkey, registry::device((*mr).context));
@@ -313,9 +231,5 @@ pub(crate) fn table(below: &Verbs) -> Verbs {
     table.ibv_query_srq = ibv_query_srq;
     table.ibv_reg_mr = ibv_reg_mr;
     table.ibv_dereg_mr = ibv_dereg_mr;
-    table.ibv_import_device = below.ibv_import_device.and(Some(ibv_import_device));
-    table.ibv_rereg_mr = below.ibv_rereg_mr.and(Some(ibv_rereg_mr));
-    table.ibv_reg_mr_iova = below.ibv_reg_mr_iova.and(Some(ibv_reg_mr_iova));
-    table.ibv_reg_mr_iova2 = below.ibv_reg_mr_iova2.and(Some(ibv_reg_mr_iova2));
     table
 }

@@ -8,9 +8,6 @@ use crate::engine::{Denied, Segment};
 /// A registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// The address by which work requests name its start.
-    pub(crate) start: u64,
-    /// The address in this process.
     pub(crate) address: usize,
     pub(crate) length: usize,
     /// Its protection domain.
@@ -23,7 +20,8 @@ impl Region {
     /// The address of a segment in this process, if all of it lies in this region and may be
     /// written.
     fn find(&self, segment: &Segment, domain: usize) -> Option<usize> {
-        let offset = usize::try_from(segment.address.checked_sub(self.start)?).ok()?;
+        let address = usize::try_from(segment.address).ok()?;
+        let offset = address.checked_sub(self.address)?;
         let end = offset.checked_add(segment.length as usize)?;
         let is_allowed = self.is_writable && self.domain == domain && end <= self.length;
         is_allowed.then(|| self.address.wrapping_add(offset))
@@ -100,7 +98,7 @@ mod tests {
         let mut bytes = vec![0; 64];
         let regions = Regions::default();
         let address = bytes.as_mut_ptr().expose_provenance();
-        let region = Region { start: 0x1000, address, length: 64, domain: 7, is_writable: true };
+        let region = Region { address, length: 64, domain: 7, is_writable: true };
         regions.insert(1, region);
         regions.insert(2, Region { is_writable: false, ..region });
         (regions, bytes)
@@ -113,7 +111,8 @@ mod tests {
     #[test]
     fn bytes_go_where_segments_say() {
         let (regions, bytes) = memory();
-        let to = [segment(0x1000, 2, 1), segment(0x1020, 8, 1), segment(0, 100, 9)];
+        let base = bytes.as_ptr().addr() as u64;
+        let to = [segment(base, 2, 1), segment(base + 0x20, 8, 1), segment(0, 100, 9)];
         // SAFETY: the region is `bytes`, which is alive.
         unsafe { regions.scatter(7, &to, b"abcdef") }.unwrap();
         assert_eq!((&bytes[..3], &bytes[32..37]), (&b"ab\0"[..], &b"cdef\0"[..]));
@@ -122,18 +121,19 @@ mod tests {
     #[test]
     fn nothing_is_written_outside_of_what_is_registered() {
         let (regions, bytes) = memory();
+        let base = bytes.as_ptr().addr() as u64;
         for wrong in [
-            segment(0x0fff, 8, 1),
-            segment(0x1039, 8, 1),
+            segment(base - 1, 8, 1),
+            segment(base + 0x39, 8, 1),
             segment(u64::MAX - 2, 8, 1),
-            segment(0x1000, 8, 2),
-            segment(0x1000, 8, 3),
+            segment(base, 8, 2),
+            segment(base, 8, 3),
         ] {
-            let to = [segment(0x1000, 4, 1), wrong];
+            let to = [segment(base, 4, 1), wrong];
             // SAFETY: the region is `bytes`, which is alive.
             assert_eq!(unsafe { regions.scatter(7, &to, b"abcdef") }, Err(Denied), "{wrong:?}");
         }
-        let to = [segment(0x1000, 8, 1)];
+        let to = [segment(base, 8, 1)];
         // SAFETY: the region is `bytes`, which is alive.
         assert_eq!(unsafe { regions.scatter(8, &to, b"abcdef") }, Err(Denied));
         assert_eq!(regions.remove(1).map(|region| region.domain), Some(7));

@@ -2,12 +2,6 @@
 
 use tagmatch_model::{Knobs, ModelConfig};
 
-/// The environment variable for [`Settings::message_max`].
-pub const MESSAGE_MAX_VARIABLE: &str = "TAGMATCH_EMU_MESSAGE_MAX";
-
-/// The environment variable that, if set, makes the emulator write broken rules to standard error.
-pub const FAULTS_VARIABLE: &str = "TAGMATCH_EMU_FAULTS";
-
 /// How devices are emulated. The default is what a ConnectX-6 announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -56,24 +50,6 @@ pub struct BadSetting {
 }
 
 impl Settings {
-    /// The default, changed by the environment's [`MESSAGE_MAX_VARIABLE`].
-    ///
-    /// # Errors
-    /// It isn't a number, or out of its range.
-    pub fn from_environment() -> Result<Self, BadSetting> {
-        let mut settings = Settings::default();
-        if let Some(value) = std::env::var_os(MESSAGE_MAX_VARIABLE) {
-            let value = value.to_string_lossy().into_owned();
-            settings.message_max = value.trim().parse().map_err(|_| BadSetting {
-                setting: MESSAGE_MAX_VARIABLE,
-                value,
-                range: "a number of bytes, 64 to 1073741824",
-            })?;
-        }
-        settings.check()?;
-        Ok(settings)
-    }
-
     /// Checks all ranges.
     ///
     /// # Errors

@@ -90,16 +90,6 @@ functions! {
         ibv_wc_status_str: fn(u32) -> *const c_char,
     }
     optional {
-        ibv_rereg_mr: fn(
-            *mut ibv_mr, i32, *mut ibv_pd, *mut c_void, usize, i32
-        ) -> i32,
-        #[Some("IBVERBS_1.7")] ibv_reg_mr_iova: fn(
-            *mut ibv_pd, *mut c_void, usize, u64, i32
-        ) -> *mut ibv_mr,
-        #[Some("IBVERBS_1.8")] ibv_reg_mr_iova2: fn(
-            *mut ibv_pd, *mut c_void, usize, u64, u32
-        ) -> *mut ibv_mr,
-        #[Some("IBVERBS_1.10")] ibv_import_device: fn(i32) -> *mut ibv_context,
         #[Some("IBVERBS_1.11")] _ibv_query_gid_ex: fn(
             *mut ibv_context, u32, u32, *mut ibv_gid_entry, u32, usize
         ) -> i32,

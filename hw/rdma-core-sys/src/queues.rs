@@ -271,13 +271,6 @@ constants! {
         IBV_ACCESS_REMOTE_READ = 1 << 2,
     }
 
-    /// the properties that `ibv_rereg_mr` changes.
-    ibv_rereg_mr_flags: i32 {
-        IBV_REREG_MR_CHANGE_TRANSLATION = 1,
-        IBV_REREG_MR_CHANGE_PD = 1 << 1,
-        IBV_REREG_MR_CHANGE_ACCESS = 1 << 2,
-    }
-
     /// the kinds of shared receive queues.
     ibv_srq_type: u32 {
         IBV_SRQT_BASIC = 0,
