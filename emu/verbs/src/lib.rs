@@ -31,8 +31,8 @@
 //!   used up. (rxe takes a `retry_cnt` of 7 for infinite.)
 //! - rxe reports a message before it acknowledges it: on several processors, a FIN may reach the
 //!   sender before the completion of the request that it ends.
-//! - Memory has to be registered in this process by `ibv_reg_mr(3)`. Other memory is not known. The memory must stay mapped while it is
-//!   registered: hardware would pin it.
+//! - Memory has to be registered in this process by `ibv_reg_mr(3)`. Other memory is not known. The
+//!   memory must stay mapped while it is registered: hardware would pin it.
 //! - The NIC's completions take no room in the completion queue, so they never make it overflow.
 //!   `ibv_poll_cq(3)` doesn't show them; on mlx5 it shows them wrong. A program that asks for
 //!   events of solicited messages only gets events of other messages, too.
