@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fstat, ftruncate, memfd_create, seek,
+};
 
 /// Bytes of a page of registers.
 pub(crate) const PAGE: usize = 4096;
@@ -40,6 +42,8 @@ impl Doorbells {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(format!("{NAME}{number}"), flags)?;
         ftruncate(&file, (PAGES * PAGE) as u64)?;
+        // A write(2) begins at the end, where the file can't grow: it is refused, never lost.
+        seek(&file, SeekFrom::End(0))?;
         // The program may not take away what the device has mapped.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = MmapOptions::new().len(PAGES * PAGE).map_raw(&file)?;
@@ -99,5 +103,37 @@ impl Doorbells {
             }
         }
         rang
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_by_write_is_refused() {
+        let doorbells = Doorbells::new(0).unwrap();
+        let written = rustix::io::write(doorbells.file(), &[0; 24]);
+        assert_eq!(written, Err(rustix::io::Errno::PERM));
+    }
+
+    #[test]
+    fn a_register_that_is_written_to_rings_once() {
+        let mut doorbells = Doorbells::new(0).unwrap();
+        assert_eq!((doorbells.take_page(), doorbells.take_page()), (Some(0), Some(1)));
+        assert!(!doorbells.rang());
+        for register in REGISTERS {
+            // As the program's own mapping of the file.
+            let map = MmapOptions::new().len(2 * PAGE).map_raw(&doorbells.file()).unwrap();
+            // SAFETY: within the mapping, and aligned.
+            let word = unsafe { &*map.as_ptr().add(PAGE + register).cast::<AtomicU64>() };
+            word.store(register as u64, Ordering::Release);
+            assert!(doorbells.rang(), "{register:#x}");
+            assert!(!doorbells.rang());
+        }
+        // A page that was given back is given again, and what was written before doesn't ring.
+        doorbells.free_page(0);
+        assert_eq!((doorbells.take_page(), doorbells.rang()), (Some(0), false));
+        assert_eq!(doorbells.take_page(), Some(2));
     }
 }

@@ -137,8 +137,8 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
     )?;
     let verbs = Folder::new(root.join("infiniband_verbs").join(&node))?;
     verbs.put("ibdev", &name)?;
-    // /dev/zero: what the library opens is bound to it.
-    verbs.put("dev", "1:5")?;
+    // /dev/full: what the library opens is bound to it.
+    verbs.put("dev", "1:7")?;
     verbs.put("abi_version", "1")?;
     symlink(format!("../../../{slot}"), root.join("infiniband_verbs").join(&node).join("device"))?;
     symlink(
