@@ -38,6 +38,9 @@ pub(crate) struct Cq {
     answered: Option<u32>,
     /// The place after the last solicited completion.
     solicited: Option<u32>,
+    /// The place after the last completion that there was at the last event
+    /// (`last_notified_index` of `mlx5_ifc_cqc_bits`).
+    notified: u32,
     /// Events that the program was given.
     pub(crate) events: u32,
     /// Asynchronous events that the program was given.
@@ -67,6 +70,7 @@ impl Cq {
             armed: NEVER_ARMED,
             answered: None,
             solicited: None,
+            notified: 0,
             events: 0,
             async_events: 0,
             staged: Vec::new(),
@@ -132,26 +136,27 @@ impl Cq {
         true
     }
 
-    /// Gives the program an event if it has armed the queue, and there is a completion that it has
-    /// not seen then.
+    /// Gives the program an event if it has armed the queue, and there is a completion that it had
+    /// not taken then, and that came after the last event: perftest's `ib_send_lat -e` arms before
+    /// it takes the completion of an event, and expects no second one.
     pub(crate) fn fire(&mut self) {
         let Some(channel) = &self.channel else { return };
         let sequence = self.armed >> 28 & 3;
         if self.armed == NEVER_ARMED || self.answered == Some(sequence) {
             return;
         }
-        let seen = self.armed & INDEX;
-        let is_news = if self.armed & SOLICITED_ONLY != 0 {
-            self.solicited.is_some_and(|end| {
-                let ahead = end.wrapping_sub(seen) & INDEX;
-                ahead != 0 && ahead < 1 << 23
-            })
-        } else {
-            self.produced & INDEX != seen
+        let taken = self.armed & INDEX;
+        let is_after = |end: u32, place: u32| {
+            let ahead = end.wrapping_sub(place) & INDEX;
+            ahead != 0 && ahead < 1 << 23
         };
+        let is_solicited = self.armed & SOLICITED_ONLY != 0;
+        let end = if is_solicited { self.solicited } else { Some(self.produced) };
+        let is_news = end.is_some_and(|end| is_after(end, taken) && is_after(end, self.notified));
         if is_news && channel.say_completion(self.user_handle) {
             self.events += 1;
             self.answered = Some(sequence);
+            self.notified = self.produced;
         }
     }
 

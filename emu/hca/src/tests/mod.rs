@@ -322,6 +322,13 @@ fn an_armed_queue_gives_one_event() {
         let armed = u32::try_from(round).unwrap() << 28 | (1 + 2 * round as u32);
         p[0].put(a.cq.record + 4, &armed.to_be_bytes());
     }
+    // Armed before the completions of the last event were taken: that event told of them.
+    p[0].put(a.cq.record + 4, &(3_u32 << 28 | 3).to_be_bytes());
+    turns(&mut p, 5);
+    assert_eq!(waiting(&p[0]), 2);
+    p[0].post(&mut a.qp, opcode::WRITE, 0, &write);
+    completions(&mut p, 0, &mut a.cq, 1);
+    assert_eq!(waiting(&p[0]), 3);
     // Destroying the queue tells how many events were read: none. The others are taken back.
     let handle = [Given::Number(abi::qp::DESTROY_HANDLE, a.qp.handle.into())];
     p[0].command(abi::qp::DESTROY, &handle).unwrap();
