@@ -118,7 +118,7 @@ impl<M: Memory> Function<M> {
         let max_sge = command.word(abi::srq::MAX_SGE).ok_or(libc::EINVAL)?;
         let kind = command.value(abi::srq::TYPE).unwrap_or(0);
         let tags = command.word(abi::srq::MAX_NUM_TAGS).unwrap_or(0);
-        if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SRQ_SGE || request.flags != 0 {
+        if max_wr > MAX_SRQ_WR || max_sge > MAX_SRQ_SGE || request.flags != 0 {
             return Err(libc::EINVAL);
         }
         match kind {
