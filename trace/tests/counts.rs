@@ -16,7 +16,8 @@ fn depths_and_matches_of_each_kind_are_counted() {
          mprobe 5 0 0 2\nmrecv 5 7\n\
          mprobe 6 0 0 9\nprobe 0 0 9\nprobe 0 0 3\n\
          recv 7 0 0 8 0\nrecv 8 0 0 9 0\ncancel 7\ncancel 7\n\
-         msg 9 0 0 9 0\nrecv 10 0 0 7 3\nmsg 11 0 0 7 4\n",
+         msg 9 0 0 9 0\nrecv 10 0 0 7 3\nmsg 11 0 0 7 4\n\
+         msg 12 0 0 6 5\n",
     )
     .unwrap();
     let mut depths = DepthCounter::new(&trace);
@@ -44,6 +45,7 @@ fn depths_and_matches_of_each_kind_are_counted() {
         (0, 1),
         (1, 1),
         (0, 1), // both are met, the second one truncated
+        (0, 2), // one more waits, and fewer bytes than once
     ];
     assert_eq!(seen, expected);
     let matches = depths.matches;
@@ -52,7 +54,7 @@ fn depths_and_matches_of_each_kind_are_counted() {
     assert_eq!((depths.probes, depths.probes_missed), (4, 2));
     assert_eq!(depths.unexpected_bytes_max(), 60);
     let (posted, unexpected) = depths.summaries();
-    assert_eq!((posted.searches, posted.max), (5, 1));
+    assert_eq!((posted.searches, posted.max), (6, 1));
     assert_eq!((unexpected.searches, unexpected.max), (8, 3));
 }
 
@@ -64,12 +66,14 @@ fn recorded(trace: &mut Trace, outcomes: &[Option<u32>]) {
 #[test]
 fn each_outcome_is_compared_with_the_recorded_one() {
     let lines = "msg 1 0 0 1 0\nrecv 2 0 0 1 0\nrecv 3 0 0 2 0\ncancel 3\ncancel 3\n\
-                 msg 4 0 0 5 0\nprobe 0 0 5\nmprobe 5 0 0 5\nmrecv 5 0\n";
+                 msg 4 0 0 5 0\nprobe 0 0 5\nmprobe 5 0 0 5\nmrecv 5 0\n\
+                 recv 6 0 0 8 0\nmsg 7 0 0 8 0\n";
     let mut trace = parse(lines).unwrap();
     assert_eq!(FidelityCounter::new(&trace).fidelity(), None);
     // By position: none; the first message; none; the second receive; too late; none; the second
-    // message, twice; and what is not compared.
-    let right = [None, Some(0), None, Some(2), None, None, Some(3), Some(3), Some(77)];
+    // message, twice; what is not compared; none; the last receive.
+    let right =
+        [None, Some(0), None, Some(2), None, None, Some(3), Some(3), Some(77), None, Some(5)];
     let compare = |outcomes: &[Option<u32>], trace: &mut Trace| {
         recorded(trace, outcomes);
         let mut counter = FidelityCounter::new(trace);
@@ -81,11 +85,11 @@ fn each_outcome_is_compared_with_the_recorded_one() {
         let fidelity = counter.fidelity().unwrap();
         (fidelity.compared, fidelity.differing, fidelity.first)
     };
-    assert_eq!(compare(&right, &mut trace), (8, 0, 0));
-    for at in 0..8 {
+    assert_eq!(compare(&right, &mut trace), (10, 0, 0));
+    for at in [0, 1, 2, 3, 4, 5, 6, 7, 9, 10] {
         let mut wrong = right;
         wrong[at] = Some(78);
-        assert_eq!(compare(&wrong, &mut trace), (8, 1, at as u64 + 1), "operation {at}");
+        assert_eq!(compare(&wrong, &mut trace), (10, 1, at as u64 + 1), "operation {at}");
     }
     assert_eq!(compare(&[Some(78); 8], &mut trace), (8, 8, 1));
 }
