@@ -39,7 +39,7 @@ const LETTERS: usize = 64;
 /// to do.
 const SHORT_SLEEP: Duration = Duration::from_micros(20);
 const LONG_SLEEP: Duration = Duration::from_micros(50);
-const IDLE_SLEEP: Duration = Duration::from_millis(2);
+const IDLE_SLEEP: Duration = Duration::from_millis(4);
 /// Nothing to do for so long is some time, and so long is idle.
 const LONG_AFTER: Duration = Duration::from_millis(5);
 const IDLE_AFTER: Duration = Duration::from_millis(500);
