@@ -520,6 +520,18 @@ mod tests {
     }
 
     #[test]
+    fn the_format_of_tags_matters_to_those_who_use_tags() {
+        let ask_with = |caps| {
+            ask(|hints| {
+                hints.caps = caps;
+                endpoint_of(hints).mem_tag_format = 1 << 63;
+            })
+        };
+        assert!(ask_with(sys::FI_MSG).is_ok());
+        assert!(ask_with(sys::FI_MSG | sys::FI_TAGGED).is_err());
+    }
+
+    #[test]
     fn everything_up_to_what_there_is_is_taken() {
         let most = ask(|_| {}).unwrap();
         assert_eq!(
