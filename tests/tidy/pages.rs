@@ -100,6 +100,35 @@ fn a_path_that_leads_nowhere_is_found() {
     assert_eq!(find("README.md", "`docs/NAME/x.md`\n"), 0);
 }
 
+/// The parts of `ci/test` that a text names and that there are not, as in the reason of an ignored
+/// test.
+fn missing_parts(path: &str, text: &str, files: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for (at, before) in line.match_indices("ci/test ") {
+            let part = line[at + before.len()..].split(|c: char| !c.is_ascii_lowercase()).next();
+            let part = part.filter(|part| !part.is_empty());
+            let is_there = |part: &str| files.contains(&&*format!("ci/parts/{part}"));
+            if let Some(part) = part.filter(|part| !is_there(part)) {
+                found.push(format!("{path}:{}: ci/test has no part {part}", number + 1));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn parts_of_the_checks_that_are_named_exist() {
+    let files = super::files();
+    let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    let rules = files.iter().filter(|(path, _)| path != "tests/tidy/pages.rs");
+    let found: Vec<String> =
+        rules.flat_map(|(path, text)| missing_parts(path, text, &paths)).collect();
+    super::assert_none(&found);
+    let wrong = missing_parts("a.rs", "`ci/test --all`, ci/test tcp\n\"ci/test gone\"", &paths);
+    assert_eq!(wrong, ["a.rs:2: ci/test has no part gone"]);
+}
+
 /// Links to headings of pages, in the same page or another one, that there are not.
 fn missing_headings(page: &str, text: &str, pages: &BTreeMap<&str, &str>) -> Vec<String> {
     let links = text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split(')').next());

@@ -1,4 +1,4 @@
-//! What rdma-core's own tests leave out, on a real device: `ci/test emu` runs these on soft-RoCE.
+//! What rdma-core's own tests leave out, on a real device: `ci/test roce` runs these on soft-RoCE.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -36,7 +36,7 @@ fn expect_ordinary(receiver: &Receiver, opcode: u32, message: &[u8]) -> Found {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_message_of_one_packet_has_one_completion_and_a_longer_one_two() {
     let (receiver, sender) = pair();
     let whole = bytes(1024 - 16, 1);
@@ -60,7 +60,7 @@ fn a_message_of_one_packet_has_one_completion_and_a_longer_one_two() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn the_first_entry_that_matches_is_taken() {
     let (receiver, sender) = pair();
     receiver.add(1, 0, 64);
@@ -76,7 +76,7 @@ fn the_first_entry_that_matches_is_taken() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn immediate_data_and_short_messages_come_through() {
     let (receiver, sender) = pair();
     receiver.add(3, 0, 64);
@@ -93,7 +93,7 @@ fn immediate_data_and_short_messages_come_through() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn what_is_deleted_does_not_match_and_what_has_matched_is_not_deleted() {
     let (receiver, sender) = pair();
     let (gone, taken) = (receiver.add(1, 0, 64), receiver.add(2, 64, 64));
@@ -108,7 +108,7 @@ fn what_is_deleted_does_not_match_and_what_has_matched_is_not_deleted() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_delete_that_comes_too_late_fails_and_the_match_stands() {
     let (receiver, sender) = pair();
     let handle = receiver.add(1, 0, 64);
@@ -123,7 +123,7 @@ fn a_delete_that_comes_too_late_fails_and_the_match_stands() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_payload_too_long_for_its_entry_ends_that_queue_pair_alone() {
     let mut receiver = Receiver::ready();
     let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
@@ -145,7 +145,7 @@ fn a_payload_too_long_for_its_entry_ends_that_queue_pair_alone() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn without_ordinary_buffers_senders_wait() {
     let mut receiver = Receiver::new(Settings::default(), Shape::default());
     let patient = receiver.connect(Path::default());
@@ -176,7 +176,7 @@ fn without_ordinary_buffers_senders_wait() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn more_ordinary_buffers_than_there_may_be_are_refused() {
     let receiver = Receiver::new(Settings::default(), Shape { receives: 2, ..Shape::default() });
     receiver.post_ordinary(2);
@@ -188,7 +188,7 @@ fn more_ordinary_buffers_than_there_may_be_are_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn counts_wrap_at_sixteen_bits() {
     let first_count = u16::MAX - 1;
     let knobs = Knobs { first_count, ..Knobs::default() };
@@ -218,7 +218,7 @@ fn counts_wrap_at_sixteen_bits() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_full_list_and_a_full_command_queue_refuse() {
     let (receiver, sender) = pair();
     let shape = Shape { operations: 3, ..Shape::default() };
@@ -249,7 +249,7 @@ fn a_full_list_and_a_full_command_queue_refuse() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn requests_that_are_none_are_refused() {
     let (receiver, _sender) = pair();
     let mut sge = [receiver.memory().sge(0, 64), receiver.memory().sge(64, 64)];
@@ -266,7 +266,7 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn memory_that_is_not_registered_is_not_written() {
     let mut receiver = Receiver::ready();
     let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
@@ -301,7 +301,7 @@ fn memory_that_is_not_registered_is_not_written() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_message_longer_than_may_arrive_ends_its_queue_pair_alone() {
     let settings = Settings { message_max: 256, memory_max: 1 << 14, ..Settings::default() };
     let mut receiver = Receiver::new(settings, Shape::default());

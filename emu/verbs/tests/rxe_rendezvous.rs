@@ -1,4 +1,4 @@
-//! Rendezvous, events and ends on a real device: `ci/test emu` runs these on soft-RoCE.
+//! Rendezvous, events and ends on a real device: `ci/test roce` runs these on soft-RoCE.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -28,7 +28,7 @@ fn request(sender: &Sender, tag: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_rendezvous_is_read_and_finished_though_nobody_polls() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
@@ -53,7 +53,7 @@ fn a_rendezvous_is_read_and_finished_though_nobody_polls() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_rendezvous_too_long_for_its_entry_is_left_to_software() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
@@ -68,7 +68,7 @@ fn a_rendezvous_too_long_for_its_entry_is_left_to_software() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn many_rendezvous_at_once_and_messages_between_them() {
     let mut receiver = Receiver::ready();
     let senders: Vec<Sender> = (0..3).map(|_| receiver.connect(Path::default())).collect();
@@ -111,7 +111,7 @@ fn many_rendezvous_at_once_and_messages_between_them() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_key_that_is_none_ends_the_queue_pair() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
@@ -129,7 +129,7 @@ fn a_key_that_is_none_ends_the_queue_pair() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn queue_pairs_that_cannot_read_by_themselves_fail_at_a_rendezvous() {
     let mut receiver = Receiver::ready();
     let never = receiver.connect(Path { max_rd_atomic: 0, ..Path::default() });
@@ -154,7 +154,7 @@ fn post_send(qp: *mut sys::ibv_qp) -> i32 {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn the_send_queue_of_a_pair_without_one_is_not_the_programs() {
     let mut receiver = Receiver::ready();
     let first = receiver.connect(Path::default());
@@ -167,7 +167,7 @@ fn the_send_queue_of_a_pair_without_one_is_not_the_programs() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_channel_tells_of_messages_and_of_operations() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
@@ -203,7 +203,7 @@ fn a_channel_tells_of_messages_and_of_operations() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn queue_pairs_come_and_go() {
     let mut receiver = Receiver::ready();
     for round in 0..40 {
@@ -230,7 +230,7 @@ fn queue_pairs_come_and_go() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_nic_of_its_own_mind_loses_nothing() {
     let sometimes = Delay { chance: Chance::percent(50), ticks_max: 20 };
     let knobs = Knobs {
@@ -271,7 +271,7 @@ fn a_nic_of_its_own_mind_loses_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn what_hardware_would_not_make_is_refused() {
     let receiver = Receiver::ready();
     let verbs = receiver.verbs;
@@ -324,7 +324,7 @@ fn what_hardware_would_not_make_is_refused() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn devices_opened_through_the_table_match_tags_and_others_do_not() {
     let (table, below) = (tagmatch_emu::verbs().unwrap(), Verbs::get().unwrap());
     for (verbs, tags) in [(table, 127), (below, 0)] {
@@ -377,7 +377,7 @@ fn poll_all(receiver: &Receiver, count: u64) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn one_thread_adds_while_another_polls() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
@@ -412,7 +412,7 @@ fn one_thread_adds_while_another_polls() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: ci/test emu"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_device_that_is_closed_with_everything_on_it_does_no_harm() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
