@@ -1,4 +1,4 @@
-//! What the observers of a run count, and what an error says of the line that is wrong.
+//! The counts of a run's observers, and the texts of errors.
 
 use tagmatch_trace::{
     DepthCounter, FidelityCounter, Id, IndexedLists, OpResult, Trace, TraceOp, run,

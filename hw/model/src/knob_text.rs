@@ -18,14 +18,14 @@ pub enum KnobError {
         name: String,
         /// The value that was given.
         value: String,
-        /// What it may be.
+        /// The values that are right.
         right: &'static str,
     },
 }
 
 /// A value that can be read from text.
 trait KnobValue: Sized {
-    /// What is right.
+    /// The values that are right, for an error.
     const RIGHT: &'static str;
 
     fn read(text: &str) -> Option<Self>;

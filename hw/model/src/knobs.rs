@@ -63,12 +63,12 @@ pub enum Wake {
 /// Which matched eager messages have two completions: one of the match, and one of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InTwo {
-    /// Those that are longer than a packet.
+    /// Messages that are longer than a packet.
     #[default]
     BeyondAPacket,
-    /// All.
+    /// All messages.
     Always,
-    /// None.
+    /// No message.
     Never,
 }
 

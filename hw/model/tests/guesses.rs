@@ -69,7 +69,7 @@ fn the_data_of_a_rendezvous_completes_before_its_fin_as_set() {
         };
         assert_eq!(data(&mut host), usize::from(data_before_fin));
         assert!(matches!(host.nic.next_work(), Some(Work::Fin { .. })));
-        // The sender may be gone: what is there stays there.
+        // A FIN that can't be sent takes no data back.
         host.nic.fin_done(handle, !data_before_fin);
         assert_eq!(data(&mut host), usize::from(!data_before_fin));
         host.assert_no_faults();

@@ -30,10 +30,10 @@ struct Candidate {
     is_ethernet: bool,
     /// The first half of an InfiniBand port's GID. On Ethernet, where GIDs are addresses, zero.
     subnet: u64,
-    /// In 100 Mb/s.
+    /// The speed of the link, in 100 Mb/s.
     speed: u32,
-    /// From this process' processors: 0 if the device is near one of them, or nothing is known;
-    /// otherwise as the system's NUMA distances have it, 10 and more.
+    /// The distance of the device from this process' processors: 0 if the device is near one of
+    /// them, or nothing is known; otherwise the system's NUMA distance, 10 and more.
     distance: u8,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn open(config: &VerbsConfig) -> Result<Context, DeviceError> {
     let chosen = choose(&candidates, local_rank());
     let (at, number, why) = match chosen {
         Some((chosen, why)) => (ports[chosen].0, ports[chosen].1, why),
-        // What is wrong with the port is told when it is opened.
+        // No port is active: `Port::open` says so.
         None if !opened.is_empty() => (0, config.port.unwrap_or(0), String::new()),
         None => {
             return Err(DeviceError::System {
@@ -129,7 +129,7 @@ fn local_rank() -> u32 {
     LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// In 100 Mb/s: the codes of `active_width` and `active_speed` of ibv_query_port(3).
+/// The speed of a link in 100 Mb/s, from `active_width` and `active_speed` of ibv_query_port(3).
 fn speed(width: u8, speed: u8) -> u32 {
     let lanes = match width {
         2 => 4,

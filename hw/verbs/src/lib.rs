@@ -72,9 +72,9 @@
 //!   of the device, beside the credits of the protocol. An idle peer has one buffer, a busy one's
 //!   window doubles, and unused buffers are given back. So "receiver not ready" (RNR) is the
 //!   exception. A buffer holds a payload of 8 KiB, since a queue's buffers are used in order,
-//!   whatever a message's length: short and long ones can't be mixed. A send queue of 64 requests
-//!   instead of 128 pays for that (a request with 188 bytes inline takes 256 bytes of the queue or
-//!   more): on soft-RoCE an idle peer takes 60 to 80 KiB, and took 140 with buffers of 4 KiB. On
+//!   whatever a message's length: short and long ones can't be mixed. A send queue of fewer
+//!   requests pays for that: it has 42, which with 188 bytes inline fill 16 KiB on a ConnectX. With
+//!   64, an idle peer took 60 to 80 KiB on soft-RoCE; with 128 and buffers of 4 KiB it took 140. On
 //!   soft-RoCE a message of 4 KiB takes 6.1 packets and 1.1 system calls (acknowledgements and
 //!   announced credits included); by rendezvous it took 9.1 and 3.1. FINs of a peer's NIC arrive
 //!   without a credit; each has a buffer of 64 bytes that was posted before the request that it

@@ -25,7 +25,7 @@ pub(crate) struct Counts {
     pub(crate) unexpected: u64,
     /// Bytes of these, headers included.
     pub(crate) unexpected_bytes: u64,
-    /// Of these, messages whose tag an entry had that had missed its phase.
+    /// Unexpected messages that an entry would have matched if it had not missed its phase.
     pub(crate) phase_missed: u64,
     /// Messages without a tag, ends of rendezvous among them.
     pub(crate) without_tag: u64,

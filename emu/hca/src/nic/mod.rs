@@ -175,6 +175,17 @@ impl<M: Memory> Function<M> {
         }
     }
 
+    /// Something has happened in a context. Whether something had a short time ago.
+    fn warm(&mut self, context: i32) -> bool {
+        let now = Instant::now();
+        let context = self.adapter.contexts.get_mut(&context);
+        context.is_some_and(|context| {
+            let was_warm = context.warm_until > now;
+            context.warm(now);
+            was_warm
+        })
+    }
+
     fn hear(&mut self, packet: Packet) {
         let is_datagram = matches!(packet.body, Body::Datagram { .. });
         if let Body::Datagram { message, .. } = &packet.body {
@@ -183,15 +194,11 @@ impl<M: Memory> Function<M> {
         let to = packet.to;
         let Some(qp) = self.qps.get(&to) else { return };
         let of = qp.facts.context;
-        if let Some(context) = self.adapter.contexts.get_mut(&of) {
-            let now = Instant::now();
-            let was_warm = context.warm_until > now;
-            context.warm(now);
-            // The program may have posted the receive that this message needs. A datagram without
-            // one is lost.
-            if is_datagram || !was_warm {
-                self.look(|context| context == of);
-            }
+        let was_warm = self.warm(of);
+        // The program may have posted the receive that this message needs. A datagram without one
+        // is lost.
+        if is_datagram || !was_warm {
+            self.look(|context| context == of);
         }
         let Some(qp) = self.qps.get_mut(&to) else { return };
         let notices = qp.hear(&mut self.adapter, packet);
@@ -223,9 +230,8 @@ impl<M: Memory> Function<M> {
             let sent = qp.advance(&mut self.adapter);
             if sent.was_busy {
                 was_busy = true;
-                if let Some(context) = self.adapter.contexts.get_mut(&qp.facts.context) {
-                    context.warm(Instant::now());
-                }
+                let of = qp.facts.context;
+                self.warm(of);
             }
             self.tell_tags(number, sent.notices);
         }
@@ -310,7 +316,12 @@ impl<M: Memory> Function<M> {
         let numbers: Vec<u32> = looked_at.map(|(number, _)| *number).collect();
         let mut was_busy = false;
         for number in numbers {
-            was_busy |= self.advance_list(number);
+            let is_busy = self.advance_list(number);
+            was_busy |= is_busy;
+            let of = self.adapter.srqs.get(&number).filter(|_| is_busy).map(|srq| srq.context);
+            if let Some(of) = of {
+                self.warm(of);
+            }
         }
         was_busy
     }

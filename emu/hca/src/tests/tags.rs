@@ -142,8 +142,8 @@ fn a_rendezvous_whose_memory_may_not_be_read_ends_the_connection() {
     assert!(p[1].events().contains(&event::QP_FATAL));
 }
 
-/// What libmlx5 takes for a first completion and a second one: `CONSUMED` and `EXPECTED`, or
-/// `CONSUMED_SW_RDNV` and `EXPECTED` if software is to read the data.
+/// libmlx5 knows two pairs of completions of a match: `CONSUMED` and `EXPECTED`; and
+/// `CONSUMED_SW_RDNV` and `EXPECTED`, if software is to read the data.
 #[test]
 fn a_match_has_one_completion_or_two_as_set() {
     let one = [vec![(RECEIVED, (10, 0))], vec![(RECEIVED, (11, 1))]];
