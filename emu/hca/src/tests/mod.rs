@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::abi::{self, event};
 use crate::nic::Fabric;
+use crate::settings::Settings;
 use crate::wqe::opcode;
 use programs::{
     BASE, Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, work,
@@ -134,6 +135,34 @@ fn memory_is_read_written_and_changed() {
         p[0].post(&mut a.qp, opcode::COMPARE_AND_SWAP, 0, &swap);
         completions(&mut p, 0, &mut a.cq, 1);
         assert_eq!((value(&p[0], a.at), value(&p[1], b.at)), (42, expected));
+    }
+}
+
+/// The receive is posted after the device has looked at the program's records.
+#[test]
+fn a_datagram_finds_a_receive_that_was_just_posted_and_stays_in_its_subnet() {
+    for (subnets, arrives) in [(1, true), (2, false)] {
+        let fabric = Arc::new(Fabric::default());
+        let settings = Settings { devices: vec![0, 1], subnets, ..settings() };
+        let mut p = [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX));
+        p[1].device = 1;
+        let cqs = p.each_mut().map(|program| program.create_cq(64, None).unwrap());
+        let [mut from, mut to] = [0, 1].map(|at| p[at].create_datagram_qp(&cqs[at], 7));
+        let at = p.each_mut().map(|program| program.allocate(4096));
+        let keys = [0, 1].map(|n| p[n].register(at[n], 4096, ALL).unwrap().1);
+        turns(&mut p, 5);
+        p[1].post_receive(&mut to, at[1], 256, keys[1]);
+        p[0].put(at[0], b"datagram");
+        let (qkey, number) = (7_u32.to_be_bytes(), to.number.to_be_bytes());
+        let address = [&qkey[..], &[0; 4], &number, &[0, 0, 0, 2]].concat();
+        p[0].post(&mut from, opcode::SEND, 0, &[address, segment(at[0], 8, keys[0])].concat());
+        p[0].function.turn(|_| true);
+        p[1].function.take_letters(&p[1].caller);
+        turns(&mut p, 2);
+        let received = p[1].poll(&mut { cqs[1] });
+        assert_eq!(received.len(), usize::from(arrives));
+        let expected: &[u8] = if arrives { b"datagram" } else { &[0; 8] };
+        assert_eq!(p[1].get(at[1] + 40, 8), expected);
     }
 }
 

@@ -131,6 +131,8 @@ pub(super) struct Program {
     pub(super) function: Function<Array>,
     pub(super) memory: Array,
     pub(super) caller: Caller,
+    /// The device that commands are given to.
+    pub(super) device: usize,
     free: u64,
     pd: u32,
 }
@@ -192,7 +194,7 @@ impl Program {
         let shared = Arc::new(settings.clone());
         let function = Function::new(memory.clone(), Arc::clone(fabric), Inbox::default(), shared);
         let caller = Caller::default();
-        let mut program = Program { function, memory, caller, free: BASE, pd: 0 };
+        let mut program = Program { function, memory, caller, device: 0, free: BASE, pd: 0 };
         program.open().unwrap();
         program.pd = program.allocate_pd().unwrap();
         program
@@ -255,7 +257,7 @@ impl Program {
         header.resize(24, 0);
         self.put(COMMAND, &header);
         self.put(COMMAND + 24, &attributes);
-        let call = Call { id: 1, fd: 3, device: 0, at: COMMAND };
+        let call = Call { id: 1, fd: 3, device: self.device, at: COMMAND };
         self.function.call(&call, &self.caller);
         match self.caller.errno.take() {
             Some(0) => Ok(outs.into_iter().map(|(at, length)| self.get(at, length)).collect()),
@@ -474,6 +476,18 @@ impl Program {
             ..ModifyQp::default()
         };
         self.modify(qp, send).unwrap();
+    }
+
+    /// Makes a queue pair for datagrams with this key.
+    pub(super) fn create_datagram_qp(&mut self, cq: &TestCq, qkey: u32) -> TestQp {
+        use abi::qp_mask::*;
+        let qp = self.create_qp(cq, None, 4).unwrap();
+        let change = |attr_mask, qp_state| ModifyQp { attr_mask, qp_state, ..ModifyQp::default() };
+        let init = change(STATE | PKEY_INDEX | PORT | QKEY, 1);
+        self.modify(&qp, ModifyQp { port_num: 1, qkey, ..init }).unwrap();
+        self.modify(&qp, change(STATE, 2)).unwrap();
+        self.modify(&qp, change(STATE | SQ_PSN, 3)).unwrap();
+        qp
     }
 
     /// Posts a request: its segments behind the control segment.
