@@ -211,3 +211,37 @@ impl Memory for ProcessMemory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memmap2::MmapMut;
+
+    use super::*;
+
+    /// The records lie in more pages than one call may name, and some pages are not there.
+    #[test]
+    fn records_are_read_by_pages_and_those_that_are_not_there_are_told() {
+        const PAGES: usize = 2 * SPANS_MAX;
+        let page = PAGE as usize;
+        let mut map = MmapMut::map_anon(PAGES * page).unwrap();
+        let base = map.as_ptr().addr() as u64;
+        let place = |at: usize| at * page + at % 500 * 8;
+        for at in 0..PAGES {
+            let words = [at as u32, !(at as u32)].map(u32::to_be_bytes).concat();
+            map[place(at)..place(at) + 8].copy_from_slice(&words);
+        }
+        // Nothing is ever mapped in the first page.
+        let absent = [0, 7, PAGES];
+        let mut places: Vec<u64> = (0..PAGES).map(|at| base + place(at) as u64).collect();
+        for at in absent {
+            places.insert(at, 64);
+        }
+        let mut found = Vec::new();
+        ProcessMemory::new(std::process::id() as i32).pairs(&places, &mut found).unwrap();
+        for at in absent {
+            assert_eq!(found[at], None);
+        }
+        let there: Vec<[u32; 2]> = found.into_iter().flatten().collect();
+        assert_eq!(there, (0..PAGES as u32).map(|at| [at, !at]).collect::<Vec<_>>());
+    }
+}

@@ -8,7 +8,7 @@ mod tags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::abi::{self, event};
+use crate::abi::{self, ModifyQp, event};
 use crate::nic::Fabric;
 use crate::settings::Settings;
 use crate::wqe::opcode;
@@ -138,6 +138,18 @@ fn memory_is_read_written_and_changed() {
     }
 }
 
+/// A queue pair for datagrams with the key 7.
+fn datagrams(program: &mut Program, cq: &TestCq) -> TestQp {
+    use abi::qp_mask::*;
+    let qp = program.create_qp(cq, None, 4).unwrap();
+    let change = |attr_mask, qp_state| ModifyQp { attr_mask, qp_state, ..ModifyQp::default() };
+    let init = change(STATE | PKEY_INDEX | PORT | QKEY, 1);
+    program.modify(&qp, ModifyQp { port_num: 1, qkey: 7, ..init }).unwrap();
+    program.modify(&qp, change(STATE, 2)).unwrap();
+    program.modify(&qp, change(STATE | SQ_PSN, 3)).unwrap();
+    qp
+}
+
 /// The receive is posted after the device has looked at the program's records.
 #[test]
 fn a_datagram_finds_a_receive_that_was_just_posted_and_stays_in_its_subnet() {
@@ -147,7 +159,7 @@ fn a_datagram_finds_a_receive_that_was_just_posted_and_stays_in_its_subnet() {
         let mut p = [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX));
         p[1].device = 1;
         let cqs = p.each_mut().map(|program| program.create_cq(64, None).unwrap());
-        let [mut from, mut to] = [0, 1].map(|at| p[at].create_datagram_qp(&cqs[at], 7));
+        let [mut from, mut to] = [0, 1].map(|at| datagrams(&mut p[at], &cqs[at]));
         let at = p.each_mut().map(|program| program.allocate(4096));
         let keys = [0, 1].map(|n| p[n].register(at[n], 4096, ALL).unwrap().1);
         turns(&mut p, 5);

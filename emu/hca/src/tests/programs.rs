@@ -478,18 +478,6 @@ impl Program {
         self.modify(qp, send).unwrap();
     }
 
-    /// Makes a queue pair for datagrams with this key.
-    pub(super) fn create_datagram_qp(&mut self, cq: &TestCq, qkey: u32) -> TestQp {
-        use abi::qp_mask::*;
-        let qp = self.create_qp(cq, None, 4).unwrap();
-        let change = |attr_mask, qp_state| ModifyQp { attr_mask, qp_state, ..ModifyQp::default() };
-        let init = change(STATE | PKEY_INDEX | PORT | QKEY, 1);
-        self.modify(&qp, ModifyQp { port_num: 1, qkey, ..init }).unwrap();
-        self.modify(&qp, change(STATE, 2)).unwrap();
-        self.modify(&qp, change(STATE | SQ_PSN, 3)).unwrap();
-        qp
-    }
-
     /// Posts a request: its segments behind the control segment.
     pub(super) fn post(&self, qp: &mut TestQp, opcode: u8, immediate: u32, rest: &[u8]) {
         let units = (16 + rest.len()).div_ceil(16) as u32;
