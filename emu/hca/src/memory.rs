@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::Once;
 
 /// Why bytes of a program could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +42,21 @@ pub(crate) struct ProcessMemory {
 const SPANS_MAX: usize = 1024;
 const PAGE: u64 = 4096;
 
+/// The error of the last call. That the system forbids all such calls is told once.
 fn error() -> MemoryError {
+    static TOLD: Once = Once::new();
     match io::Error::last_os_error().raw_os_error() {
         Some(libc::EFAULT) => MemoryError::Fault,
+        Some(libc::EPERM) => {
+            TOLD.call_once(|| {
+                eprintln!(
+                    "tagmatch-hca: this system forbids to read and write the memory of the \
+                     program: a container must allow process_vm_readv(2) and \
+                     process_vm_writev(2), and kernel.yama.ptrace_scope must be 0 or 1"
+                );
+            });
+            MemoryError::Gone
+        }
         _ => MemoryError::Gone,
     }
 }
