@@ -15,6 +15,8 @@ pub(crate) type Errno = i32;
 pub(crate) struct Call {
     /// The number of the call.
     pub(crate) id: u64,
+    /// The thread that made it.
+    pub(crate) thread: i32,
     /// The descriptor that it was made on.
     pub(crate) fd: i32,
     /// The device behind the descriptor, from 0.

@@ -106,8 +106,18 @@ impl Options {
         let first = sysfs::first_free();
         let devices = (first..first + self.devices).collect();
         let (places, subnets) = (self.places.clone(), self.subnets);
-        Ok(Settings { devices, places, subnets, model })
+        let is_interruptible = self.interruptible || !waits_are_killable();
+        Ok(Settings { devices, places, subnets, is_interruptible, model })
     }
+}
+
+/// Whether a command that waits for its answer is interrupted by deadly signals alone: since Linux
+/// 5.19.
+fn waits_are_killable() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(19))
 }
 
 #[cfg(test)]

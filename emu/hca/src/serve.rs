@@ -251,7 +251,8 @@ impl Server {
             // A real device, or anything else that knows the call.
             return self.gate.listener.pass(trapped.id);
         };
-        let call = Call { id: trapped.id, fd: trapped.fd, device, at: trapped.argument };
+        let Trapped { id, thread, fd, argument } = trapped;
+        let call = Call { id, thread, fd, device, at: argument };
         if !self.gate.listener.is_waiting(trapped.id) {
             return;
         }

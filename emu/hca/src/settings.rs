@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) places: Vec<Location>,
     /// The subnets that the devices' ports are in by turns.
     pub(crate) subnets: u32,
+    /// A signal that is not deadly may interrupt a command.
+    pub(crate) is_interruptible: bool,
     /// The list of tags, and its choices. `slots` is one less than a power of two.
     pub(crate) model: ModelConfig,
 }

@@ -46,6 +46,18 @@ impl Command {
         })
     }
 
+    /// All that the program's memory holds of this command, and of what it has answered.
+    pub(super) fn image(&self, memory: &impl Memory) -> Option<Vec<u8>> {
+        let mut image = vec![0; size_of_val(&self.attributes[..])];
+        memory.read(self.at.wrapping_add(HEADER_BYTES), &mut image).ok()?;
+        for attribute in self.attributes.iter().filter(|attribute| attribute.length > 8) {
+            let mut data = vec![0; attribute.length.into()];
+            memory.read(attribute.data, &mut data).ok()?;
+            image.extend(data);
+        }
+        Some(image)
+    }
+
     fn find(&self, id: u16) -> Option<(u64, &Attribute)> {
         let at = self.attributes.iter().position(|attribute| attribute.id == id)?;
         let place = self.at + HEADER_BYTES + at as u64 * ATTRIBUTE_BYTES;

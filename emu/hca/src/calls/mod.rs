@@ -18,6 +18,9 @@ use crate::nic::region::Region;
 use crate::nic::{Function, completion_queue::Cq};
 use command::Command;
 
+/// Threads of a program whose last command is known.
+const THREADS_MAX: usize = 16;
+
 /// How a command is undone whose caller was interrupted by a signal. The caller repeats it.
 pub(crate) enum Undo {
     Nothing,
@@ -48,19 +51,42 @@ impl<M: Memory> Function<M> {
             Ok(undo) => (0, undo),
             Err(errno) => (errno, Undo::Nothing),
         };
-        if !answers.answer(call.id, errno) {
+        if !answers.answer(call.id, errno) && !matches!(undo, Undo::Nothing) {
+            self.answered.retain(|(thread, _)| *thread != call.thread);
             self.undo(undo);
         }
     }
 
     fn execute(&mut self, call: &Call, answers: &impl Answers) -> Result<Undo, Errno> {
         let mut command = Command::read(&self.adapter.memory, call)?;
+        if self.is_repeated(&command, call.thread) {
+            return Ok(Undo::Nothing);
+        }
         let undo = self.dispatch(&mut command, answers)?;
         if command.write(&self.adapter.memory).is_err() {
             self.undo(undo);
             return Err(libc::EFAULT);
         }
+        if self.adapter.settings.is_interruptible
+            && !matches!(undo, Undo::Nothing)
+            && let Some(image) = command.image(&self.adapter.memory)
+        {
+            self.answered.truncate(THREADS_MAX - 1);
+            self.answered.push_front((call.thread, image));
+        }
         Ok(undo)
+    }
+
+    /// Whether a command was carried out and answered, and its caller does not know. Any other one
+    /// ends what is known of the thread.
+    fn is_repeated(&mut self, command: &Command, thread: i32) -> bool {
+        let before = self.answered.iter().position(|(of, _)| *of == thread);
+        let Some(before) = before.and_then(|at| self.answered.remove(at)) else { return false };
+        let is_it = command.image(&self.adapter.memory).as_ref() == Some(&before.1);
+        if is_it {
+            self.answered.push_front(before);
+        }
+        is_it
     }
 
     fn dispatch(&mut self, command: &mut Command, answers: &impl Answers) -> Result<Undo, Errno> {

@@ -14,7 +14,7 @@ mod respond;
 mod send;
 pub(crate) mod tags;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,11 @@ pub(crate) struct Function<M> {
     pub(crate) adapter: Adapter<M>,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) objects: Objects,
+    /// By thread, where signals interrupt commands: what the program's memory held of its last
+    /// command when that was answered. A signal may interrupt a caller that has been answered, just
+    /// before it takes the answer (`seccomp_do_user_notification`). It then gives the command again
+    /// as it stands in memory, answers included; a new command has none.
+    pub(crate) answered: VecDeque<(i32, Vec<u8>)>,
     records: Vec<u64>,
     values: Vec<Option<[u32; 2]>>,
     /// The last turn has left something to do.
@@ -74,6 +79,7 @@ impl<M: Memory> Function<M> {
             adapter: Adapter::new(memory, fabric, inbox, settings),
             qps: BTreeMap::new(),
             objects: Objects::default(),
+            answered: VecDeque::new(),
             records: Vec::new(),
             values: Vec::new(),
             has_more: false,

@@ -8,6 +8,7 @@ use super::programs::{Given, Program, TestCq, remote, segment, settings, word};
 use super::{ALL, RELIABLE, REQUEST, completions, connected, two};
 use crate::abi::{self, ModifyQp, qp_mask};
 use crate::nic::Fabric;
+use crate::settings::Settings;
 use crate::wqe::opcode;
 
 #[test]
@@ -39,6 +40,28 @@ fn what_the_kernel_refuses_is_refused_with_its_error() {
     assert_eq!(rereg.err(), Some(libc::EOPNOTSUPP));
     let no_room = [word(abi::device::WRITE_CMD, abi::write_command::QUERY_DEVICE)];
     assert_eq!(p.command(abi::device::INVOKE_WRITE, &no_room).err(), Some(libc::ENOSPC));
+}
+
+/// A signal that comes just before a caller takes its answer: the device does not learn of it.
+#[test]
+fn a_command_whose_answer_is_lost_is_not_carried_out_twice() {
+    for is_interruptible in [true, false] {
+        let fabric = Arc::new(Fabric::default());
+        let settings = Settings { is_interruptible, ..settings() };
+        let mut p = Program::new(&fabric, &settings, u64::MAX);
+        let at = p.allocate(4096);
+        let before = p.function.objects.all.len();
+        let (handle, _) = p.register(at, 4096, ALL).unwrap();
+        assert_eq!(p.repeat(), 0);
+        let made = p.function.objects.all.len() - before;
+        assert_eq!(made, if is_interruptible { 1 } else { 2 });
+        let given = [Given::Number(abi::mr::HANDLE, handle.into())];
+        p.command(abi::mr::DESTROY, &given).unwrap();
+        assert_eq!(p.repeat(), if is_interruptible { 0 } else { libc::EINVAL });
+        // A new command of the thread: the old one would be a mistake.
+        p.allocate_pd().unwrap();
+        assert_eq!(p.command(abi::mr::DESTROY, &given).err(), Some(libc::EINVAL));
+    }
 }
 
 #[test]

@@ -180,7 +180,7 @@ pub(super) const PLACES: u32 = 16;
 
 pub(super) fn settings() -> Settings {
     let model = ModelConfig { slots: 7, ..ModelConfig::default() };
-    Settings { devices: vec![0], places: Vec::new(), subnets: 1, model }
+    Settings { devices: vec![0], places: Vec::new(), subnets: 1, is_interruptible: false, model }
 }
 
 impl Program {
@@ -257,13 +257,17 @@ impl Program {
         header.resize(24, 0);
         self.put(COMMAND, &header);
         self.put(COMMAND + 24, &attributes);
-        let call = Call { id: 1, fd: 3, device: self.device, at: COMMAND };
-        self.function.call(&call, &self.caller);
-        match self.caller.errno.take() {
-            Some(0) => Ok(outs.into_iter().map(|(at, length)| self.get(at, length)).collect()),
-            Some(errno) => Err(errno),
-            None => panic!("the call was not answered"),
+        match self.repeat() {
+            0 => Ok(outs.into_iter().map(|(at, length)| self.get(at, length)).collect()),
+            errno => Err(errno),
         }
+    }
+
+    /// Gives the command that stands in memory, as a caller does again that was interrupted.
+    pub(super) fn repeat(&mut self) -> Errno {
+        let call = Call { id: 1, thread: 1, fd: 3, device: self.device, at: COMMAND };
+        self.function.call(&call, &self.caller);
+        self.caller.errno.take().expect("the call is answered")
     }
 
     /// Withholds all memory until the lock is given up.
