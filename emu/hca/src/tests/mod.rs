@@ -1,6 +1,7 @@
 //! The device between programs whose memory is an array: what libmlx5 would write goes in, what it
 //! would read comes out.
 
+mod array;
 mod commands;
 mod programs;
 mod tags;
@@ -12,8 +13,9 @@ use crate::abi::{self, ModifyQp, event};
 use crate::nic::Fabric;
 use crate::settings::Settings;
 use crate::wqe::opcode;
+use array::BASE;
 use programs::{
-    BASE, Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, work,
+    Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, work,
 };
 use tags::{append, with_tags};
 
