@@ -91,3 +91,59 @@ pub(super) fn neighbours(registry: &Registry, group: &Group, everywhere: bool) -
     to.dedup();
     to.iter().filter(|rank| is_alive(rank)).filter_map(|rank| group.process(*rank)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ranks that a member of a group of 11 tells while some ranks are down.
+    fn told(own: u32, down: &[u32], everywhere: bool) -> Vec<u32> {
+        let process = |rank: u32| ProcessId(100 + rank);
+        let group = Group::new((0..11).map(process));
+        let mut registry = Registry::new(process(own));
+        for rank in down {
+            registry.learn(process(*rank));
+        }
+        let to = neighbours(&registry, &group, everywhere);
+        to.iter().map(|process| group.rank(*process).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_nearest_living_member_on_each_side() {
+        for (own, down, to) in [
+            (0, &[][..], [1, 10]),
+            (5, &[], [4, 6]),
+            (10, &[], [0, 9]),
+            (0, &[1, 2, 10], [3, 9]),
+            (9, &[0, 10, 8, 7, 6], [1, 5]),
+            (1, &[0, 10, 2], [3, 9]),
+            (6, &[7, 8, 9, 10, 0], [1, 5]),
+        ] {
+            assert_eq!(told(own, down, false), to, "rank {own} without {down:?}");
+        }
+        // Both sides meet at the only other member that lives.
+        assert_eq!(told(4, &[0, 1, 2, 3, 5, 6, 7, 8, 10], false), [9]);
+        assert_eq!(told(4, &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10], false), []);
+    }
+
+    #[test]
+    fn a_new_revocation_goes_to_living_members_at_powers_of_two_and_to_the_nearest_ones() {
+        for (own, down, to) in [
+            (0, &[][..], &[1, 2, 3, 4, 7, 8, 9, 10][..]),
+            (4, &[], &[0, 1, 2, 3, 5, 6, 7, 8]),
+            (9, &[], &[0, 1, 2, 5, 6, 7, 8, 10]),
+            (3, &[2, 4, 1, 5, 10, 7], &[0, 6]),
+            (9, &[10, 8, 0, 2], &[1, 5, 6, 7]),
+            // The members at the distances of powers of two are all down.
+            (4, &[0, 1, 2, 3, 5, 6, 7, 8], &[9, 10]),
+        ] {
+            assert_eq!(told(own, down, true), to, "rank {own} without {down:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_no_member_tells_nobody() {
+        let group = Group::new([1, 2].map(ProcessId));
+        assert_eq!(neighbours(&Registry::new(ProcessId(7)), &group, true), []);
+    }
+}
