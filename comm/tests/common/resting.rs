@@ -210,6 +210,26 @@ pub(crate) fn late(seeds: u64) {
     }
 }
 
+/// Some processes free a communicator while their operations in it are under way. The operations
+/// go on, and the other processes get their results.
+pub(crate) fn under_way(processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let (world, own) = (runtime.world(), runtime.world().rank());
+        let comm = world.dup().await.unwrap();
+        let barrier = comm.barrier().start();
+        let all = comm.allgather(vec![u8::try_from(own).unwrap()]).start();
+        drop(comm);
+        if own % 2 == 1 {
+            barrier.await.unwrap();
+            assert_eq!(all.await.unwrap().len(), processes as usize);
+        }
+    };
+    for seed in 0..seeds {
+        let ran = run(processes, seed, &[], program).1;
+        ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
+
 /// Receives the first message of any sender of an intercommunicator. It belongs to that
 /// intercommunicator.
 async fn any_of(inter: &InterComm<SimNet>, name: u8) {

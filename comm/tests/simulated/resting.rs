@@ -25,6 +25,11 @@ fn an_id_that_another_process_still_uses_is_taken() {
 }
 
 #[test]
+fn operations_go_on_in_a_communicator_that_some_members_have_freed() {
+    resting::under_way(5, 30);
+}
+
+#[test]
 fn messages_are_received_in_the_intercommunicator_that_they_were_sent_in() {
     for sizes in [[1, 1], [2, 1], [2, 3]] {
         resting::groups(sizes, 15);
