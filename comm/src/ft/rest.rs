@@ -284,9 +284,9 @@ impl RestingIds {
     /// Frees the ids with which all processes are done, and discards messages that no receive
     /// takes.
     fn discard<N: Net>(&mut self, net: &mut N) {
-        let is_done = |resting: &RestingId| {
-            resting.senders.is_empty() && !(resting.is_in_use || resting.is_lost)
-        };
+        // While an operation of this process is under way in the id, this process is a sender: it
+        // has answered its own question.
+        let is_done = |resting: &RestingId| resting.senders.is_empty() && !resting.is_lost;
         let done = self.resting.iter().filter(|(_, resting)| is_done(resting));
         for prefix in done.map(|(prefix, _)| *prefix).take(SWEEP_AT).collect::<Vec<_>>() {
             if self.id_pattern(prefix).is_none_or(|pattern| discard_all(net, pattern)) {
@@ -318,3 +318,6 @@ impl RestingIds {
 fn discard_all<N: Net>(net: &mut N, pattern: Pattern) -> bool {
     (0..DISCARD_MAX).any(|_| net.matched_probe(pattern).is_none())
 }
+
+#[cfg(test)]
+mod tests;

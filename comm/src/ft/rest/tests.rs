@@ -1,0 +1,68 @@
+//! An id rests while a communicator or an operation has it, here or in another process.
+
+use std::sync::Arc;
+
+use tagmatch::Worker;
+
+use crate::alloc::{OwnedId, Progress, Role};
+use crate::ft::Life;
+use crate::net::ProcessId;
+use crate::net::worker::WorkerNet;
+use crate::runtime::{Config, Runtime};
+
+type Process = Runtime<WorkerNet>;
+
+/// A job of two processes.
+fn job() -> [Process; 2] {
+    let workers = [(); 2].map(|()| Worker::new(tagmatch::Config::default()).unwrap());
+    let addresses = workers.each_ref().map(Worker::address).to_vec();
+    let mut ranks = 0..;
+    workers.map(|worker| {
+        let net = WorkerNet::new(worker, addresses.clone(), ranks.next().unwrap()).unwrap();
+        Runtime::new(net, Config::default()).unwrap()
+    })
+}
+
+/// An id for a communicator of both processes.
+fn allocate(process: &Process) -> OwnedId {
+    let world = process.world();
+    let allocation = process.driver().allocator.begin(world.id(), 0, Role::Member);
+    let mut allocation = allocation.for_members(7, &world.inner.info.group);
+    let offered = allocation.offer();
+    match allocation.conclude(&offered) {
+        Ok(Progress::Done(Some(id))) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether an id of the first process rests after all processes have answered its questions.
+fn rests(job: &[Process; 2]) -> bool {
+    let allocator = &job[0].driver().allocator;
+    let sweep = allocator.with_rest(|rest| rest.want());
+    loop {
+        job.iter().for_each(Process::progress);
+        let state = allocator.with_rest(|rest| (rest.is_settled(Some(sweep)), rest.count()));
+        if let (true, count) = state {
+            return count > 0;
+        }
+    }
+}
+
+/// An operation keeps a communicator's life when the communicator has given up its id.
+#[test]
+fn an_id_rests_while_a_process_has_an_operation_in_it() {
+    for whose in [0, 1] {
+        let job = job();
+        let ids = job.each_ref().map(allocate);
+        let (id, group) = (ids[0].id(), job[0].world().inner.info.group.clone());
+        let rank = group.rank(ProcessId(whose)).unwrap();
+        let life = Arc::new(Life::new(id, 7, &group, rank));
+        job[whose as usize].driver().register(&life);
+        drop(ids);
+        for _ in 0..3 {
+            assert!(rests(&job), "process {whose} has an operation in it");
+        }
+        drop(life);
+        assert!(!rests(&job));
+    }
+}
