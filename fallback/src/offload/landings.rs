@@ -57,10 +57,9 @@ impl Landing {
 pub(super) struct Landings(Slab<Landing>);
 
 impl Landings {
-    /// The senders of the matched messages, and those that receives name.
+    /// The senders that receives name.
     pub(super) fn named(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let of = |landing: &Landing| [Some(landing.status.source), landing.named];
-        self.0.iter().flat_map(of).flatten()
+        self.0.iter().filter_map(|landing| landing.named)
     }
 
     pub(super) fn insert(&mut self, landing: Landing) -> Option<Key> {

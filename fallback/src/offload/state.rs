@@ -185,9 +185,10 @@ impl Offload {
         self.due(state);
     }
 
-    /// The peers of which something is left here.
+    /// The peers that receives in the NIC name, and those that it has matched. The sender of a
+    /// matched message is in its receive's request, that of a message that waits in the message.
     pub(crate) fn named(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.entries.named().chain(self.landings.named()).chain(self.waiting.senders())
+        self.entries.named().chain(self.landings.named())
     }
 
     /// The worker closes: receives that come back from the NIC end with [`Fault::Closed`].

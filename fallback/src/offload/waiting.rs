@@ -30,11 +30,6 @@ impl Waiting {
         self.behind.contains_key(&peer)
     }
 
-    /// The senders of messages that wait.
-    pub(super) fn senders(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.behind.keys().copied()
-    }
-
     /// Has a message wait until it is known whether the NIC matched the receive with this index.
     pub(super) fn wait_for(&mut self, index: u32, peer: PeerId, message: WaitingMessage) {
         self.for_receive.entry(index).or_default().push_back(message);
