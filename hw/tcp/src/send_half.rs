@@ -424,6 +424,29 @@ mod tests {
     }
 
     #[test]
+    fn there_is_something_to_send_while_a_message_a_read_or_a_piece_is_left() {
+        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut exposures = Exposures::default();
+        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+        assert!(!out.has_to_send());
+        out.take_request(1, long.span).unwrap();
+        assert!(out.has_to_send(), "a read alone");
+        while out.begun.is_none() {
+            out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap();
+        }
+        out.requested.clear();
+        assert!(out.outbox.is_empty() && out.has_to_send(), "a piece alone");
+        pass(&mut out, &mut sockets, exposures.readable_by(READER));
+        assert!(!out.has_to_send());
+        while out.outbox.is_empty() {
+            assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
+        }
+        assert!(out.begun.is_none() && out.has_to_send(), "a message alone");
+        pass(&mut out, &mut sockets, exposures.readable_by(READER));
+        assert!(!out.has_to_send());
+    }
+
+    #[test]
     fn a_peer_requests_64_reads_at_a_time_and_no_more() {
         let mut out = SendHalf::default();
         let span = RemoteSpan { address: 1, key: 2, length: 3 };
