@@ -21,6 +21,7 @@ pub(crate) fn play(role: &str) {
     match role {
         "scribbled" => scribbled(&join::<Local>()),
         "scribbled by machine" => scribbled(&by_machine()),
+        "put back" => put_back(&join::<Local>()),
         "leaders" => leaders(&by_machine()),
         "left behind" => left_behind(&join::<Local>(), false),
         "left behind by machine" => left_behind(&by_machine(), false),
@@ -127,6 +128,54 @@ fn garbage_in_the_segment_harms_no_process() {
         job.kill(3);
         job.finish(&[3]);
     }
+}
+
+/// The memory is put back as it was while two ranks are in an operation, as another process that
+/// has mapped it could do. Neither rank sees any more what the other one has published.
+fn put_back(runtime: &Process) {
+    let world = runtime.world();
+    // Each slot is used several times: the contents of its last use are like those of the next.
+    (0..20).for_each(|_| assert_eq!(sum(&world), Ok(2)));
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+    say("met", "");
+    told();
+    let read = |place: Range<u64>| {
+        let mut bytes = vec![0; usize::try_from(place.end - place.start).unwrap()];
+        memory.read_exact_at(&mut bytes, place.start).unwrap();
+        (place.start, bytes)
+    };
+    let before: Vec<_> = segments().into_iter().map(read).collect();
+    let undo = || before.iter().for_each(|(at, bytes)| memory.write_all_at(bytes, *at).unwrap());
+    let mut request = world.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).start();
+    if world.rank() == 0 {
+        undo();
+    }
+    say("begun", "");
+    told();
+    if world.rank() == 0 {
+        undo();
+        say("undone", "");
+    }
+    let start = Instant::now();
+    while request.test().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the ranks wait for each other");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn ranks_do_not_wait_for_each_other_for_ever_after_their_words_were_overwritten() {
+    let mut job = Job::start("segments: put back", 2);
+    (0..2).for_each(|rank| drop(job.hear(rank, "met")));
+    // Rank 1 begins after what rank 0 has published is gone.
+    for rank in [0, 1] {
+        job.tell(rank, "go");
+        job.hear(rank, "begun");
+    }
+    job.tell(0, "go");
+    job.hear(0, "undone");
+    job.tell(1, "go");
+    job.finish(&[]);
 }
 
 /// Operations between ranks that count as being on several machines.
