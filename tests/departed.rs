@@ -87,7 +87,7 @@ fn config(device: DeviceConfig) -> Config {
 #[test]
 fn a_server_over_shared_memory_meets_any_number_of_clients() {
     // Small rings, since each client makes its own.
-    let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
+    let shm = ShmConfig { ring_bytes: 64 << 10, ..ShmConfig::default() };
     let config = config(DeviceConfig::Shm(shm));
     serve(&config, std::slice::from_ref(&config), 4400);
 }
@@ -105,7 +105,7 @@ fn a_server_over_tcp_meets_any_number_of_clients() {
 #[test]
 fn a_server_on_several_networks_meets_any_number_of_clients() {
     use tagmatch::AutoConfig;
-    let shm = ShmConfig { ring_slots: 64, ring_bytes: 64 << 10, ..ShmConfig::default() };
+    let shm = ShmConfig { ring_bytes: 64 << 10, ..ShmConfig::default() };
     let auto = AutoConfig { shm: shm.clone(), tcp: tcp(), ..AutoConfig::default() };
     let [shm, tcp] = [DeviceConfig::Shm(shm), DeviceConfig::Tcp(tcp())].map(config);
     serve(&config(DeviceConfig::Auto(auto)), &[shm.clone(), tcp.clone(), tcp, shm], 1000);

@@ -30,19 +30,17 @@ pub enum ReadPolicy {
 /// ```
 /// # mod tagmatch { pub use tagmatch_shm as shm; }
 /// use tagmatch::shm::{Shm, ShmConfig};
-/// let shm = Shm::new(ShmConfig { ring_slots: 1024, ..ShmConfig::default() });
+/// let shm = Shm::new(ShmConfig { ring_bytes: 1 << 20, ..ShmConfig::default() });
 /// assert!(shm.is_ok());
 /// ```
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
-    /// Messages that a peer can have under way to us: a power of two, 8 to 65,536. 64 bytes each.
-    /// Default: 256.
-    pub ring_slots: u32,
-    /// Bytes for what does not fit into slots, per peer: a power of two, 4 KiB to 256 MiB. Only
-    /// what is used takes memory. Default: 256 KiB.
+    /// Bytes for messages that a peer has under way to us: a power of two, 4 KiB to 256 MiB. A
+    /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. Only what is used
+    /// takes memory: a page where we keep up with the peer. Default: 256 KiB.
     pub ring_bytes: u32,
-    /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`. Default:
-    /// 16 KiB + 64.
+    /// Longest message that we receive, header included: 64 bytes to 128 less than half of
+    /// `ring_bytes`. Default: 16 KiB + 64.
     pub message_max: u32,
     /// Whether peers should send messages that are somewhat longer than `message_max` in fragments,
     /// through the ring. Without it, this worker reads them out of the memory of the peers. Off for
@@ -89,7 +87,6 @@ pub struct ShmConfig {
 impl Default for ShmConfig {
     fn default() -> Self {
         ShmConfig {
-            ring_slots: 256,
             ring_bytes: 256 << 10,
             message_max: (16 << 10) + 64,
             fragments: true,
@@ -109,16 +106,12 @@ impl ShmConfig {
     /// Checks all ranges, and returns the size of this worker's rings.
     pub(crate) fn check(&self) -> Result<Geometry, DeviceError> {
         let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
-        if !self.ring_slots.is_power_of_two() || !Geometry::SLOTS.contains(&self.ring_slots) {
-            let range = "a power of two from 8 to 65536";
-            return Err(bad("ring_slots", self.ring_slots.into(), range));
-        }
-        let Some(geometry) = Geometry::new(self.ring_slots, self.ring_bytes) else {
+        let Some(geometry) = Geometry::new(self.ring_bytes) else {
             let range = "a power of two from 4096 to 268435456";
             return Err(bad("ring_bytes", self.ring_bytes.into(), range));
         };
         if !geometry.allows_messages_of(self.message_max) {
-            let range = "from 64 to half of ring_bytes";
+            let range = "from 64 to 128 less than half of ring_bytes";
             return Err(bad("message_max", self.message_max.into(), range));
         }
         // One bit of the doorbell is for messages to oneself.
@@ -160,7 +153,6 @@ mod tests {
         };
         let good = ShmConfig::default;
         assert!(good().check().is_ok());
-        assert_eq!(wrong(ShmConfig { ring_slots: 100, ..good() }), "ring_slots");
         assert_eq!(wrong(ShmConfig { ring_bytes: 0, ..good() }), "ring_bytes");
         assert_eq!(wrong(ShmConfig { message_max: 63, ..good() }), "message_max");
         let too_long = ShmConfig { message_max: (128 << 10) + 1, ..good() };

@@ -24,7 +24,7 @@ use super::handshake::connect;
 use super::handshake::local::LocalEnd;
 use super::info::ShmInfo;
 use super::peers::PeerState;
-use super::ring::{Consumer, Producer, PushError, Ring};
+use super::ring::{Consumer, Piggyback, Producer, PushError, Ring};
 use super::watcher::Watched;
 
 /// The shared-memory device. See the [crate](crate) for how it works.
@@ -105,10 +105,12 @@ impl Shm {
             return Err(none_left);
         };
         let ring = Arc::new(ring);
-        let consumer = Consumer::new(ring.clone(), local.config.message_max);
+        let piggyback = Arc::<Piggyback>::default();
+        let consumer =
+            Consumer::new(ring.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
-            producer: Producer::new(ring),
+            producer: Producer::new(ring, piggyback),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),

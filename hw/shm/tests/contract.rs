@@ -30,7 +30,7 @@ impl Fixture for OnShm {
 }
 
 fn narrow() -> ShmConfig {
-    ShmConfig { ring_slots: 8, ring_bytes: 8192, ..ShmConfig::default() }
+    ShmConfig { ring_bytes: 16 << 10, ..ShmConfig::default() }
 }
 
 device_contract! { OnShm:
@@ -172,8 +172,8 @@ fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
     a.read(ReadRequest { peer: to_b, remote, into: Buffer::zeroed(10_000), token: 5 }).unwrap();
     let mut under_way = 0;
     let is_done = (0..100_000).any(|_| {
-        // Messages always take five of the eight slots.
-        while under_way < 5 && b.send(to_a, message(b"flood")).is_ok() {
+        // Messages always take 40 of the 64 lines.
+        while under_way < 40 && b.send(to_a, message(b"flood")).is_ok() {
             under_way += 1;
         }
         assert!(poll(&mut b).is_none());

@@ -148,7 +148,7 @@ pub fn worker(machine: u8) -> Worker {
 /// A worker on a machine with TCP, which has little room.
 pub fn narrow_worker(machine: u8, message_max: u32) -> Worker {
     share_descriptors();
-    let config = ShmConfig { ring_slots: 8, ring_bytes: 8192, message_max, ..ShmConfig::default() };
+    let config = ShmConfig { ring_bytes: 16 << 10, message_max, ..ShmConfig::default() };
     let local = OnMachine { shm: Shm::new(config).unwrap(), machine };
     let tcp = Tcp::new(TcpConfig { outbox_bytes: 4096, message_max, ..tcp_config() }).unwrap();
     up(Routed::new(local, vec![Box::new(tcp)]).unwrap())

@@ -22,7 +22,7 @@ use crate::name::ShmName;
 use crate::peer_memory::PeerMemory;
 use crate::peers::{Attempt, PeerState};
 use crate::processes::{PeerProcess, ProcessId};
-use crate::ring::{Consumer, Producer, Ring};
+use crate::ring::{Consumer, Piggyback, Producer, Ring};
 use crate::streaming;
 use crate::watcher::Watched;
 
@@ -235,12 +235,13 @@ pub(super) fn establish(
     if let Some(process) = &hello.process {
         let _ = connections.watcher.watch(process.pidfd.as_fd(), Watched::Process(peer));
     }
-    let consumer = Consumer::new(offer.ring, local.config.message_max);
+    let piggyback = Arc::<Piggyback>::default();
+    let consumer = Consumer::new(offer.ring, local.config.message_max, Arc::clone(&piggyback));
     connections.inboxes.insert(offer.bit, consumer, peer);
     let limits =
         Limits { message_max: hello.message_max as usize, fragmented_max: hello.fragmented_max };
     let connection = Connection {
-        producer: Producer::new(hello.ring),
+        producer: Producer::new(hello.ring, piggyback),
         message_max: hello.message_max,
         is_fenced: !(local.hears_barriers && hello.makes_barriers),
         doorbell: hello.doorbell,

@@ -107,8 +107,7 @@ impl Hello {
             VERSION,
             hears | makes | takes,
             self.message_max,
-            self.geometry.slots(),
-            self.geometry.spill_bytes(),
+            self.geometry.bytes(),
             u32::try_from(self.doorbell_bit.index()).unwrap_or(u32::MAX),
         ] {
             out.extend_from_slice(&word.to_le_bytes());
@@ -134,18 +133,18 @@ impl Hello {
         if flags & !FLAGS != 0 {
             return Err("a hello with unknown flags");
         }
-        let geometry = Geometry::new(u32_at(bytes, 20), u32_at(bytes, 24))
-            .ok_or("a hello with an impossible ring size")?;
+        let geometry =
+            Geometry::new(u32_at(bytes, 20)).ok_or("a hello with an impossible ring size")?;
         let message_max = u32_at(bytes, 16);
         if !geometry.allows_messages_of(message_max) {
             return Err("a hello with an impossible message length");
         }
         let doorbell_bit =
-            DoorbellBit::new(u32_at(bytes, 28)).ok_or("a hello with an impossible doorbell bit")?;
-        let address = usize::try_from(u64_at(bytes, 56))
+            DoorbellBit::new(u32_at(bytes, 24)).ok_or("a hello with an impossible doorbell bit")?;
+        let address = usize::try_from(u64_at(bytes, 52))
             .ok()
             .filter(|length| *length <= Address::MAX)
-            .and_then(|length| Address::from_bytes(&bytes[64..64 + length]).ok())
+            .and_then(|length| Address::from_bytes(&bytes[60..60 + length]).ok())
             .ok_or("a hello without an address")?;
         let [start, length, generation] =
             [0, 8, 16].map(|offset| u64_at(bytes, MEMORY_AT + offset));
@@ -164,8 +163,8 @@ impl Hello {
             doorbell_bit,
             hears_barriers: flags & HEARS_BARRIERS != 0,
             makes_barriers: flags & MAKES_BARRIERS != 0,
-            nonce_address: u64_at(bytes, 32),
-            nonce: Nonce(array_at(bytes, 40)),
+            nonce_address: u64_at(bytes, 28),
+            nonce: Nonce(array_at(bytes, 36)),
             memory,
         })
     }
@@ -213,7 +212,7 @@ mod tests {
             address: Address::from_bytes(&[7; 48]).unwrap(),
             message_max: 16448,
             takes_fragments: true,
-            geometry: Geometry::new(256, 1 << 18).unwrap(),
+            geometry: Geometry::new(1 << 18).unwrap(),
             doorbell_bit: DoorbellBit::new(17).unwrap(),
             hears_barriers: true,
             makes_barriers: false,

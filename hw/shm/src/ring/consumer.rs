@@ -6,31 +6,36 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use tagmatch_device::Bytes;
 
-use super::geometry::Progress;
+use super::geometry::lines_of;
 use super::memory::Ring;
+use super::piggyback::Piggyback;
 use super::slot::{self, Bounds, INLINE_BYTES, MessageShape, Meta, Slot};
 use crate::sync::fence;
 
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
     ring: Arc<Ring>,
+    piggyback: Arc<Piggyback>,
     bounds: Bounds,
-    /// The messages and bytes that were taken.
-    taken: Progress,
-    /// The part of `taken` that the writer was told.
-    published: Progress,
-    /// So much was taken that the writer should be told.
-    is_publish_due: bool,
+    /// The position of the next slot.
+    taken: u32,
+    /// The flags of its lap.
+    lap: Meta,
+    /// The part of `taken` that was published in the header.
+    published: u32,
+    /// Lines that were taken since then.
+    unpublished: u32,
     /// A copy of the first bytes of the last message that was taken.
     head: [u8; Bytes::HEAD_MAX],
 }
 
-/// The slot of the next message and its sequence number, for a quick look whether it is there.
+/// The slot of the next message, for a quick look whether it is there.
 pub(crate) struct Watch {
     /// Keeps the slot mapped.
     _ring: Arc<Ring>,
     slot: NonNull<Slot>,
-    sequence: u32,
+    /// The flags of its lap.
+    lap: Meta,
 }
 
 // SAFETY: a slot is made of atomics, and the ring that keeps it mapped is `Send`.
@@ -39,20 +44,18 @@ unsafe impl Send for Watch {}
 impl Watch {
     /// Whether the message is there.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "takes half of the word")]
     pub(crate) fn is_there(&self) -> bool {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
         let slot = unsafe { self.slot.as_ref() };
         // Before the message is read, the word is loaded again, with `Acquire`.
-        slot.word.load(Relaxed) as u32 == self.sequence
+        Meta::of_word(slot.word.load(Relaxed), self.lap).is_some()
     }
 
-    /// Moves on to the slot after the message that the consumer is about to take.
-    #[inline]
-    pub(crate) fn advance(&mut self, consumer: &Consumer) {
-        let position = consumer.taken.messages.wrapping_add(1);
-        self.slot = NonNull::from(consumer.ring.slot(position));
-        self.sequence = position.wrapping_add(1);
+    /// Moves on to the consumer's next message.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, consumer: &Consumer) {
+        self.slot = NonNull::from(consumer.ring.slot(consumer.taken));
+        self.lap = consumer.lap;
     }
 }
 
@@ -76,58 +79,94 @@ fn immediate_in(slot: &[u8; Bytes::HEAD_MAX]) -> Option<u32> {
 }
 
 impl Consumer {
-    /// The reading end of a new ring.
-    pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
-        Self::starting_at(ring, message_bytes_max, Progress::default())
+    /// The reading end of a new ring. `piggyback`: shared with the writing end of the ring of the
+    /// other direction.
+    pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32, piggyback: Arc<Piggyback>) -> Self {
+        Self::starting_at(ring, message_bytes_max, piggyback, 0)
     }
 
-    /// The reading end of a ring at this progress. Both ends must start at the same progress.
-    pub(crate) fn starting_at(ring: Arc<Ring>, message_bytes_max: u32, start: Progress) -> Self {
+    /// The reading end of a ring at this position. Both ends must start at the same position.
+    pub(crate) fn starting_at(
+        ring: Arc<Ring>,
+        message_bytes_max: u32,
+        piggyback: Arc<Piggyback>,
+        start: u32,
+    ) -> Self {
         let bounds = Bounds {
             message_bytes_max,
             internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
-        let head = [0; Bytes::HEAD_MAX];
-        Consumer { ring, bounds, taken: start, published: start, is_publish_due: false, head }
+        let lap = Meta::of_lap(ring.geometry().is_in_odd_lap(start));
+        let (taken, published, unpublished) = (start, start, 0);
+        Consumer { ring, piggyback, bounds, taken, lap, published, unpublished, head: [0; _] }
     }
 
     /// A watch on the next message.
     pub(crate) fn watch(&self) -> Watch {
-        Watch {
-            _ring: self.ring.clone(),
-            slot: NonNull::from(self.ring.slot(self.taken.messages)),
-            sequence: self.taken.messages.wrapping_add(1),
-        }
+        let slot = NonNull::from(self.ring.slot(self.taken));
+        Watch { _ring: self.ring.clone(), slot, lap: self.lap }
     }
 
     /// The meta data of the next message, if there is one.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) fn peek(&self) -> Option<Meta> {
-        let word = self.ring.slot(self.taken.messages).word.load(Acquire);
-        let is_next = word as u32 == self.taken.messages.wrapping_add(1);
-        is_next.then_some(Meta((word >> 32) as u32))
+        let word = self.ring.slot(self.taken).word.load(Acquire);
+        Meta::of_word(word, self.lap).map(|(meta, _)| meta)
+    }
+
+    /// Goes on to the next lap if the writer has skipped the end of this one, as
+    /// [`Consumer::peek`] has said.
+    pub(crate) fn skip(&mut self, meta: Meta) -> bool {
+        // A writer that keeps the rules skips nothing at the beginning of a lap. So a reader skips
+        // once at a time.
+        let skips = meta == Meta::SKIP && self.ring.geometry().line(self.taken) != 0;
+        if skips {
+            self.advance(1, true, self.piggyback.heard());
+        }
+        skips
     }
 
     /// Checks the meta data that [`Consumer::peek`] has returned.
+    ///
+    /// # Errors
+    /// The rule that the writer broke.
     #[inline]
     pub(crate) fn parse(&self, meta: Meta) -> Result<MessageShape, &'static str> {
-        slot::parse(meta, self.bounds)
+        if meta == Meta::SKIP {
+            return Err("a whole lap is skipped");
+        }
+        let shape = slot::parse(meta, self.bounds)?;
+        let geometry = self.ring.geometry();
+        let filled = geometry.line(self.taken) + lines_of(shape.outside());
+        if filled > geometry.lines() {
+            return Err("a message goes beyond the end of the ring");
+        }
+        if filled == geometry.lines() && !shape.is_last {
+            return Err("the last message of a lap doesn't say so");
+        }
+        Ok(shape)
     }
 
-    /// Takes the message that was parsed. Its spilled bytes stay where they are until the next
-    /// [`Consumer::publish`].
+    /// Takes the message that was parsed, after which `watch` follows. The bytes that are not in
+    /// its slot stay where they are until the next [`Consumer::publish`] or message to the writer.
     #[inline(always)]
-    pub(crate) fn take(&mut self, shape: MessageShape) -> Taken<'_> {
-        self.take_slot();
+    pub(crate) fn take(&mut self, shape: MessageShape, watch: Option<&mut Watch>) -> Taken<'_> {
+        let slot = self.ring.slot(self.taken);
+        let heard = Meta::of_word(slot.word.load(Relaxed), self.lap).map_or(0, |(_, heard)| heard);
+        slot.copy_body(&mut self.head);
         let immediate = immediate_of(&self.head, shape);
         let (mut inline, mut tail) = (shape.inline, (ptr::null(), 0));
-        if shape.spilled() > 0 {
-            (inline, tail) = self.spilled(shape.inline, shape.spilled());
+        if shape.outside() > 0 {
+            (inline, tail) = self.rest(shape.inline, shape.outside());
+        }
+        let lines = lines_of(shape.outside());
+        self.advance(lines, shape.is_last, heard);
+        if let Some(watch) = watch {
+            watch.follow(self);
         }
         let head = &self.head[..inline as usize];
-        // SAFETY: `spilled` has checked that the tail is inside the ring. The ring stays mapped,
-        // and the bytes stay where they are, while `self` is borrowed.
+        // SAFETY: `rest` has checked that the tail is inside the ring. The ring stays mapped, and
+        // the bytes stay where they are, while `self` is borrowed.
         Taken { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
     }
 
@@ -136,33 +175,29 @@ impl Consumer {
     ///
     /// # Safety
     /// The message's bytes are not read after the next call of a method that takes or publishes,
-    /// nor after `self` was dropped or moved.
+    /// after the next message to the writer, nor after `self` was dropped or moved.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<Taken<'a>> {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
         let slot = unsafe { watch.slot.as_ref() };
-        let word = slot.word.load(Acquire);
-        let meta = Meta((word >> 32) as u32);
-        if word as u32 != watch.sequence || self.is_publish_due {
+        let (meta, heard) = Meta::of_word(slot.word.load(Acquire), watch.lap)?;
+        let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
+        let geometry = self.ring.geometry();
+        let lines = lines_of(length.saturating_sub(slot::room(has_immediate)));
+        if self.is_publish_due() || geometry.line(self.taken) + lines >= geometry.lines() {
             return None;
         }
-        let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
         slot.copy_body(&mut self.head);
-        let position = watch.sequence;
-        self.taken.messages = position;
-        self.is_publish_due = position & (self.ring.geometry().slots() / 8 - 1) == 0;
-        let next = self.ring.slot(position);
-        watch.slot = NonNull::from(next);
-        watch.sequence = position.wrapping_add(1);
         let immediate = if has_immediate { immediate_in(&self.head) } else { None };
         let room = slot::room(has_immediate);
         let (mut inline, mut tail) = (length, (ptr::null(), 0));
         if length > room {
-            (inline, tail) = self.spilled(room, length - room);
+            (inline, tail) = self.rest(room, length - room);
         }
-        // SAFETY: by the caller's promise, for the copy in `self.head` and for the tail. `spilled`
-        // has checked that the tail is inside the ring. `inline` is at most HEAD_MAX.
+        self.advance(lines, false, heard);
+        watch.follow(self);
+        // SAFETY: by the caller's promise, for the copy in `self.head` and for the tail. `rest` has
+        // checked that the tail is inside the ring. `inline` is at most HEAD_MAX.
         let bytes = unsafe {
             let head = std::slice::from_raw_parts(self.head.as_ptr(), inline as usize);
             Bytes::from_parts(head, tail.0, tail.1)
@@ -170,36 +205,36 @@ impl Consumer {
         Some(Taken { bytes, immediate })
     }
 
+    /// Goes on to the next slot, which is at the beginning of a lap if this message `is_last`.
+    /// `heard`: how far the writer has read, as the message said.
     #[inline(always)]
-    fn take_slot(&mut self) {
-        let slot = self.ring.slot(self.taken.messages);
-        self.taken.messages = self.taken.messages.wrapping_add(1);
-        let eighth = self.ring.geometry().slots() / 8;
-        self.is_publish_due |= self.taken.messages & (eighth - 1) == 0;
-        slot.copy_body(&mut self.head);
+    fn advance(&mut self, lines: u32, is_last: bool, heard: u32) {
+        self.taken = self.taken.wrapping_add(lines);
+        if is_last {
+            let geometry = self.ring.geometry();
+            self.taken = geometry.next_lap(self.taken.wrapping_sub(1));
+            self.lap = Meta::of_lap(geometry.is_in_odd_lap(self.taken));
+        }
+        self.unpublished += lines;
+        self.piggyback.take(self.taken, heard);
     }
 
     /// Completes the head of a message that is longer than its slot: the head has the first
-    /// `inline` bytes, and `spilled` bytes follow. Returns the length of the head, and where the
+    /// `inline` bytes, and `outside` bytes follow. Returns the length of the head, and where the
     /// rest of the bytes lies.
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, reason = "at most HEAD_MAX")]
-    fn spilled(&mut self, inline: u32, spilled: u32) -> (u32, (*const u8, usize)) {
-        let geometry = self.ring.geometry();
-        let (offset, after) = geometry.place(self.taken.spill_bytes, spilled);
-        self.taken.spill_bytes = after;
-        let unknown = after.wrapping_sub(self.published.spill_bytes);
-        self.is_publish_due |= unknown >= geometry.spill_bytes() / 8;
-        let run = self.ring.spill(offset, spilled);
+    fn rest(&mut self, inline: u32, outside: u32) -> (u32, (*const u8, usize)) {
+        let run = self.ring.run(self.taken.wrapping_add(1), outside);
         // The head is filled up, so that a header is always a copy, even if it is longer than a
         // slot.
-        let more = (Bytes::HEAD_MAX as u32 - inline).min(spilled);
-        // SAFETY: `spill` has checked that the run is inside the ring; `inline + more` is at most
+        let more = (Bytes::HEAD_MAX as u32 - inline).min(outside);
+        // SAFETY: `run` has checked that the run is inside the ring; `inline + more` is at most
         // HEAD_MAX.
         unsafe {
             let head = self.head.as_mut_ptr().add(inline as usize);
             ptr::copy_nonoverlapping(run, head, more as usize);
-            (inline + more, (run.add(more as usize), (spilled - more) as usize))
+            (inline + more, (run.add(more as usize), (outside - more) as usize))
         }
     }
 
@@ -211,7 +246,7 @@ impl Consumer {
     /// Whether so much was taken that the writer should be told.
     #[inline]
     pub(crate) fn is_publish_due(&self) -> bool {
-        self.is_publish_due
+        self.unpublished >= self.ring.geometry().lines() / 8
     }
 
     /// Gives the room of the messages that were taken back to the writer. Returns whether the
@@ -221,9 +256,9 @@ impl Consumer {
             return false;
         }
         let header = self.ring.header();
-        header.consumed.0.store(self.taken.pack(), Release);
+        header.consumed.0.store(self.taken, Release);
         self.published = self.taken;
-        self.is_publish_due = false;
+        self.unpublished = 0;
         fence(SeqCst);
         header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
     }
@@ -234,13 +269,13 @@ impl Consumer {
         self.ring.header().doorbell_wanted.0.store(u32::from(wanted), Relaxed);
     }
 
-    /// How many messages were taken, modulo 2^32.
+    /// The position of the next message.
     pub(crate) fn taken(&self) -> u32 {
-        self.taken.messages
+        self.taken
     }
 
-    /// How many messages the ring can hold.
+    /// The lines of the ring.
     pub(crate) fn capacity(&self) -> u32 {
-        self.ring.geometry().slots()
+        self.ring.geometry().lines()
     }
 }

@@ -1,82 +1,52 @@
-//! The size of a ring, and where its parts lie.
+//! The size of a ring, and how its lines are counted.
 
 use std::ops::RangeInclusive;
 
 use tagmatch_device::Outgoing;
 
-use super::slot::Slot;
+use super::slot::{BODY_BYTES, IMMEDIATE_BYTES};
 
-/// The size of a ring: the number of slots and the number of spill bytes. Both are powers of two.
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: u32 = 64;
+
+/// The size of a ring: the number of its cache lines, a power of two.
+///
+/// Lines are counted by a *position*, modulo 2^32. A lap through the ring has as many positions as
+/// there are lines, also if a writer begins the next lap early: then it skips the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    slots: u32,
-    spill_bytes: u32,
-}
-
-/// How far a ring was written or read. Both numbers count up, modulo 2^32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Messages.
-    pub messages: u32,
-    /// Bytes of spill, including those skipped at the end of the spill.
-    pub spill_bytes: u32,
-}
-
-impl Progress {
-    /// Both numbers in one word, which is read and written at once.
-    pub fn pack(self) -> u64 {
-        u64::from(self.messages) | u64::from(self.spill_bytes) << 32
-    }
-
-    /// The inverse of [`Progress::pack`].
-    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
-    pub fn unpack(word: u64) -> Self {
-        Progress { messages: word as u32, spill_bytes: (word >> 32) as u32 }
-    }
-
-    /// The progress made since `earlier`.
-    pub fn since(self, earlier: Progress) -> Progress {
-        Progress {
-            messages: self.messages.wrapping_sub(earlier.messages),
-            spill_bytes: self.spill_bytes.wrapping_sub(earlier.spill_bytes),
-        }
-    }
+    lines: u32,
 }
 
 impl Geometry {
-    /// Numbers of slots that a ring can have.
-    pub const SLOTS: RangeInclusive<u32> = 8..=1 << 16;
-    /// Bytes of spill that a ring can have.
-    pub const SPILL_BYTES: RangeInclusive<u32> = 4096..=1 << 28;
+    /// Bytes that a ring can have.
+    pub const BYTES: RangeInclusive<u32> = 4096..=1 << 28;
 
-    /// Spilled runs begin at cache lines.
-    const ALIGNMENT_BYTES: u32 = 64;
-    /// The slots follow the header, on a page of their own.
-    pub(crate) const SLOTS_OFFSET_BYTES: usize = 4096;
+    /// The lines follow the header, on a page of their own.
+    pub(crate) const LINES_OFFSET_BYTES: usize = 4096;
 
-    /// A geometry; `None` unless both numbers are powers of two in their ranges.
-    pub fn new(slots: u32, spill_bytes: u32) -> Option<Self> {
-        let fits = slots.is_power_of_two()
-            && spill_bytes.is_power_of_two()
-            && Self::SLOTS.contains(&slots)
-            && Self::SPILL_BYTES.contains(&spill_bytes);
-        fits.then_some(Geometry { slots, spill_bytes })
+    /// A geometry; `None` unless the number of bytes is a power of two in its range.
+    pub fn new(bytes: u32) -> Option<Self> {
+        let fits = bytes.is_power_of_two() && Self::BYTES.contains(&bytes);
+        fits.then_some(Geometry { lines: bytes / LINE_BYTES })
     }
 
-    /// Most messages that the ring holds.
-    pub fn slots(self) -> u32 {
-        self.slots
+    /// The number of lines.
+    #[inline]
+    pub fn lines(self) -> u32 {
+        self.lines
     }
 
-    /// The bytes of spill.
-    pub fn spill_bytes(self) -> u32 {
-        self.spill_bytes
+    /// The bytes of all lines.
+    pub fn bytes(self) -> u32 {
+        self.lines * LINE_BYTES
     }
 
-    /// The longest message that can always be sent through an empty ring. A run may have to skip
-    /// the end of the spill, so only half of the spill is certain to be usable.
+    /// The longest message that can always be sent through an empty ring. All lines of a message
+    /// lie one behind the other, so up to half of the ring may have to be skipped before it. One
+    /// more line is cleared for the next message.
     pub fn message_max(self) -> u32 {
-        self.spill_bytes / 2
+        self.bytes() / 2 - 2 * LINE_BYTES
     }
 
     /// Whether a worker may announce this length as its longest message. A header has to fit.
@@ -86,34 +56,47 @@ impl Geometry {
 
     /// The longest fragment of a copied read, without its header.
     pub(crate) fn fragment_max(self) -> u32 {
-        (self.spill_bytes / 8).min(32 << 10)
-    }
-
-    /// Where the spill begins in the memory.
-    pub(crate) fn spill_offset(self) -> usize {
-        Self::SLOTS_OFFSET_BYTES + self.slots as usize * size_of::<Slot>()
+        (self.bytes() / 8).min(32 << 10)
     }
 
     /// How much memory the ring takes.
     pub(crate) fn length_bytes(self) -> usize {
-        // Whole pages: both parts are at least a cache line times a power of two.
-        (self.spill_offset() + self.spill_bytes as usize).next_multiple_of(4096)
+        Self::LINES_OFFSET_BYTES + self.bytes() as usize
     }
 
-    /// The offset in the spill of a run of `length` bytes that is written at `position`, and the
-    /// position after it. `length` is at most [`Geometry::message_max`].
-    #[inline]
-    pub fn place(self, position: u32, length: u32) -> (u32, u32) {
-        let length = length.next_multiple_of(Self::ALIGNMENT_BYTES);
-        let offset = position & (self.spill_bytes - 1);
-        if length <= self.spill_bytes - offset {
-            (offset, position.wrapping_add(length))
-        } else {
-            let skipped = self.spill_bytes - offset;
-            (0, position.wrapping_add(skipped).wrapping_add(length))
-        }
+    /// Which line a position counts.
+    #[inline(always)]
+    pub fn line(self, position: u32) -> u32 {
+        position & (self.lines - 1)
+    }
+
+    /// Whether a position is in a lap with an odd number.
+    #[inline(always)]
+    pub(crate) fn is_in_odd_lap(self, position: u32) -> bool {
+        position & self.lines != 0
+    }
+
+    /// The position of the first line in the lap after this position's.
+    #[inline(always)]
+    pub fn next_lap(self, position: u32) -> u32 {
+        (position | (self.lines - 1)).wrapping_add(1)
     }
 }
+
+/// How many lines a message takes of which `outside` bytes don't fit into its slot.
+#[inline(always)]
+pub(crate) fn lines_of(outside: u32) -> u32 {
+    1 + outside.div_ceil(LINE_BYTES)
+}
+
+const _: () = {
+    assert!(IMMEDIATE_BYTES == 4);
+    // The longest message, with its slot and with the line behind it, takes at most half of a ring.
+    let room = BODY_BYTES - 4;
+    let longest = Geometry { lines: *Geometry::BYTES.start() / LINE_BYTES };
+    let outside = longest.lines * LINE_BYTES / 2 - 2 * LINE_BYTES - room;
+    assert!(1 + outside.div_ceil(LINE_BYTES) < longest.lines / 2);
+};
 
 #[cfg(test)]
 mod tests {
@@ -122,36 +105,30 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_or_not_a_power_of_two_are_refused() {
-        assert!(Geometry::new(256, 1 << 18).is_some());
-        assert!(Geometry::new(255, 1 << 18).is_none());
-        assert!(Geometry::new(256, (1 << 18) + 64).is_none());
-        assert!(Geometry::new(0, 1 << 18).is_none() && Geometry::new(4, 1 << 18).is_none());
-        assert!(Geometry::new(256, 0).is_none() && Geometry::new(1 << 17, 4096).is_none());
-        assert!(Geometry::new(256, 1 << 31).is_none());
+        assert!(Geometry::new(1 << 18).is_some() && Geometry::new(4096).is_some());
+        assert!(Geometry::new((1 << 18) + 64).is_none());
+        assert!(Geometry::new(0).is_none() && Geometry::new(2048).is_none());
+        assert!(Geometry::new(1 << 29).is_none());
     }
 
     proptest! {
         #[test]
-        fn runs_lie_inside_and_never_take_more_than_the_ring(
-            slots in 3u32..=16, bytes in 12u32..=28, position: u32, part in 0u32..=1000,
-        ) {
-            let geometry = Geometry::new(1 << slots, 1 << bytes).unwrap();
-            let length = u32::try_from(u64::from(geometry.message_max()) * u64::from(part) / 1000)
-                .unwrap();
-            // Positions are multiples of a line, as `place` keeps them.
-            let position = position & !63;
-            let (offset, after) = geometry.place(position, length);
-            prop_assert!(offset + length <= geometry.spill_bytes());
-            prop_assert_eq!(offset % 64, 0);
-            prop_assert_eq!(after % 64, 0);
-            prop_assert!(after.wrapping_sub(position) <= geometry.spill_bytes());
-            prop_assert!(after.wrapping_sub(position) >= length);
+        fn a_lap_begins_at_the_first_line(bytes in 12u32..=28, position: u32) {
+            let geometry = Geometry::new(1 << bytes).unwrap();
+            let next = geometry.next_lap(position);
+            prop_assert_eq!(geometry.line(next), 0);
+            let left = next.wrapping_sub(position);
+            prop_assert_eq!(left + geometry.line(position), geometry.lines());
         }
 
         #[test]
-        fn progress_packs(messages: u32, spill_bytes: u32) {
-            let progress = Progress { messages, spill_bytes };
-            prop_assert_eq!(Progress::unpack(progress.pack()), progress);
+        fn the_longest_message_fits_behind_a_skipped_end(bytes in 12u32..=28, line: u32) {
+            let geometry = Geometry::new(1 << bytes).unwrap();
+            let line = geometry.line(line);
+            let outside = geometry.message_max() - (BODY_BYTES - 4);
+            let lines = lines_of(outside);
+            // It fits behind the line of its slot, or else in front of it.
+            prop_assert!(line + lines <= geometry.lines() || lines < line);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a ring: its header words, slots and spill.
+//! The memory of a ring: its header words and its lines.
 
 #![cfg_attr(all(loom, test), allow(unused_imports, reason = "the model brings its own memory"))]
 
@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 
 use tagmatch_os::memory::Mapping;
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, LINE_BYTES};
 use super::slot::Slot;
 #[cfg(not(all(loom, test)))]
 use crate::hints;
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::AtomicU32;
 
 #[cfg(all(loom, test))]
 pub(crate) use super::model::Ring;
@@ -19,10 +19,10 @@ pub(crate) use super::model::Ring;
 /// in pairs.
 #[repr(C, align(128))]
 pub(crate) struct Header {
-    /// [`Progress`](super::geometry::Progress) of the reader. Only the reader stores it, with
-    /// `Release`: it has read the slots before the writer may reuse them. The writer loads it with
-    /// `Acquire` when the ring seems full.
-    pub(crate) consumed: Padded<AtomicU64>,
+    /// The position up to which the reader has read. Only the reader stores it, with `Release`: it
+    /// has read the lines before the writer may use them again. The writer loads it with `Acquire`
+    /// when the ring seems full.
+    pub(crate) consumed: Padded<AtomicU32>,
     /// 1 while the reader looks at this ring only after the doorbell was rung. The reader stores
     /// it.
     ///
@@ -44,7 +44,7 @@ pub(crate) struct Padded<T>(pub(crate) T);
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() == 384);
 #[cfg(not(all(loom, test)))]
-const _: () = assert!(size_of::<Header>() <= Geometry::SLOTS_OFFSET_BYTES);
+const _: () = assert!(size_of::<Header>() <= Geometry::LINES_OFFSET_BYTES);
 
 /// The mapped memory of a ring, of the length that its geometry needs.
 ///
@@ -88,64 +88,62 @@ impl Ring {
         unsafe { self.start.cast::<Header>().as_ref() }
     }
 
-    /// The slot of the message at a position.
-    #[inline]
+    /// The line at a position, as the slot of a message.
+    #[inline(always)]
     pub(crate) fn slot(&self, position: u32) -> &Slot {
-        let index = (position & (self.geometry.slots() - 1)) as usize;
-        // SAFETY: the masked index is below the number of slots, which the length that `new`
-        // checked accounts for; the offset is a multiple of 64 from a page; slots are made of
-        // atomics.
+        let line = self.geometry.line(position) as usize;
+        // SAFETY: the line is below the number of lines, which the length that `new` checked
+        // accounts for; the offset is a multiple of 64 from a page; slots are made of atomics.
         unsafe {
-            let slots = self.start.add(Geometry::SLOTS_OFFSET_BYTES);
-            slots.cast::<Slot>().add(index).as_ref()
+            let lines = self.start.add(Geometry::LINES_OFFSET_BYTES);
+            lines.cast::<Slot>().add(line).as_ref()
         }
     }
 
-    /// For reading `length` bytes at `offset` of the spill.
+    /// For reading a run of `length` bytes, which begins with the line at `position`.
     ///
     /// # Panics
-    /// If they are not inside the spill. [`Geometry::place`] makes sure that they are, on both
-    /// sides.
+    /// If the run isn't inside the ring. Writer and reader have checked that it is.
     #[inline]
-    pub(crate) fn spill(&self, offset: u32, length: u32) -> *const u8 {
-        self.writable_spill(offset, length)
+    pub(crate) fn run(&self, position: u32, length: u32) -> *const u8 {
+        self.writable_run(position, length)
     }
 
-    /// For writing `length` bytes at `offset` of the spill. Panics as [`Ring::spill`] does.
+    /// For writing a run. Panics as [`Ring::run`] does.
     #[inline]
-    pub(crate) fn writable_spill(&self, offset: u32, length: u32) -> *mut u8 {
-        let end = u64::from(offset) + u64::from(length);
-        assert!(end <= u64::from(self.geometry.spill_bytes()));
+    pub(crate) fn writable_run(&self, position: u32, length: u32) -> *mut u8 {
+        let offset = self.geometry.line(position) * LINE_BYTES;
+        assert!(u64::from(offset) + u64::from(length) <= u64::from(self.geometry.bytes()));
         // SAFETY: inside the mapping, by the check above and the length that `new` checked.
         unsafe {
-            let spill = self.start.add(self.geometry.spill_offset());
-            spill.add(offset as usize).as_ptr()
+            let lines = self.start.add(Geometry::LINES_OFFSET_BYTES);
+            lines.add(offset as usize).as_ptr()
         }
     }
 
-    /// Makes the processor fetch these bytes of the spill for writing. Has no other effect. Panics
-    /// as [`Ring::spill`] does.
+    /// Makes the processor fetch the lines of a run for writing. Has no other effect. Panics as
+    /// [`Ring::run`] does.
     #[inline]
-    pub(crate) fn prefetch_spill_to_write(&self, offset: u32, length: u32) {
-        let run = self.writable_spill(offset, length);
+    pub(crate) fn prefetch_run_to_write(&self, position: u32, length: u32) {
+        let run = self.writable_run(position, length);
         for at in (0..length as usize).step_by(hints::LINE_BYTES) {
             hints::prefetch_to_write(run.wrapping_add(at));
         }
     }
 
-    /// Makes the processor fetch the slot at a position for writing. Has no other effect.
+    /// Makes the processor move the lines of a run to the cache that the cores share. Has no other
+    /// effect. Panics as [`Ring::run`] does.
     #[inline]
-    pub(crate) fn prefetch_slot_to_write(&self, position: u32) {
-        hints::prefetch_to_write(self.slot(position).body.writable());
-    }
-
-    /// Makes the processor move these bytes of the spill to the cache that the cores share. Has no
-    /// other effect. Panics as [`Ring::spill`] does.
-    #[inline]
-    pub(crate) fn demote_spill(&self, offset: u32, length: u32) {
-        let run = self.writable_spill(offset, length);
+    pub(crate) fn demote_run(&self, position: u32, length: u32) {
+        let run = self.writable_run(position, length);
         for at in (0..length as usize).step_by(hints::LINE_BYTES) {
             hints::demote(run.wrapping_add(at));
         }
+    }
+
+    /// Makes the processor fetch the line at a position for writing. Has no other effect.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot_to_write(&self, position: u32) {
+        hints::prefetch_to_write(self.slot(position).body.writable());
     }
 }

@@ -1,36 +1,52 @@
 //! One direction of a connection: a ring of messages with one writer and one reader.
 //!
-//! A ring lies in memory that its *reader* made and its writer mapped. It has three parts:
+//! A ring lies in memory that its *reader* made and its writer mapped. It has a header, with two
+//! cache lines per word (see [`memory`]), and lines.
 //!
-//! * The header, with two cache lines per word, see [`memory`].
-//! * The slots, one cache line each. A slot begins with one 64-bit word: the sequence number of the
-//!   message in the low half, its length and flags in the high half. The writer stores this word
-//!   last. Payload never overlaps it, so a stale line can't be taken for a message. A short message
-//!   lies in its slot and costs one line.
-//! * The spill, a ring of bytes. It holds the bytes of a message that don't fit into its slot, in
-//!   one run. The start of that run follows from the lengths of the messages alone
-//!   ([`Geometry::place`]): writer and reader compute it, so no offset is sent that could be wrong.
+//! A message begins in a line, its *slot*, with one 64-bit word. Up to 56 bytes follow in the same
+//! line, and the rest in the lines behind it, in one run. So a short message costs one line, and a
+//! longer one lies where the processors' prefetchers expect it. The word has the length and the
+//! flags in its high half, and is stored last.
+//!
+//! **A message is there if its word has the flags of the lap**, which are those of every second
+//! lap. The word of the lap before, and zero, say that there is none. A line that was in a run, or
+//! was left out in the lap before, has other bytes there. So the writer, which knows what it has
+//! left in each line ([`lap`]), clears such a word before it publishes the message before. To clear
+//! each word would cost a transfer of its line for each message of a batch.
+//!
+//! **Laps are as short as the reader allows.** The lines of a lap that was not long ago are in the
+//! caches of both cores. So a writer whose reader keeps up returns to the first line after a page,
+//! and says so by a flag of the message before. Half a round trip of 1 KiB went from 1,086 to 766
+//! ns between cores without a common cache, and from 330 to 245 ns between others, when laps of 256
+//! KiB became laps of 4 KiB. A writer that has to wait for room makes its laps longer. Runs that
+//! are written past the cache don't end a lap: they are faster into lines that no cache has. A ring
+//! takes no more memory than its laps.
+//!
+//! **What was read is said on the way.** The low half of a message's word says how far its sender
+//! has read the ring of the other direction ([`piggyback`]). Where nothing is sent back, the reader
+//! publishes its progress in a word of the header, now and then. The writer reads that word only
+//! when the ring seems full.
 //!
 //! Moving a cache line from one core to another takes most of the time of a message. So the writer
-//! asks the processor for all lines of a spilled run at once before it writes them, and for the
-//! lines of the next run after it has sent a message (`hints`). A message that is not one of a
-//! batch is moved to the cache that the cores share, where its reader finds it sooner. On
-//! processors of AMD, long runs are written past the cache instead (`streaming`).
-//!
-//! Now and then the reader publishes its progress in one word. The writer reads that word only when
-//! the ring seems full.
+//! asks the processor for all lines of a run at once before it writes them, and for those of the
+//! next message after it has sent one (`hints`). A message that is not one of a batch is moved to
+//! the cache that the cores share, where its reader finds it sooner. On processors of AMD, long
+//! runs are written past the cache instead (`streaming`).
 
 pub(crate) mod consumer;
 pub(crate) mod geometry;
+mod lap;
 pub(crate) mod memory;
 #[cfg(all(loom, test))]
 pub(crate) mod model;
+pub(crate) mod piggyback;
 pub(crate) mod producer;
 pub(crate) mod slot;
 
 pub(crate) use consumer::Consumer;
 pub(crate) use geometry::Geometry;
 pub(crate) use memory::Ring;
+pub(crate) use piggyback::Piggyback;
 pub(crate) use producer::{Producer, PushError};
 
 #[cfg(all(test, not(loom)))]

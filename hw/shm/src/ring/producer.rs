@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
 
-use super::geometry::{Geometry, Progress};
+use super::geometry::{Geometry, lines_of};
+use super::lap::Lap;
 use super::memory::Ring;
+use super::piggyback::Piggyback;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
 use crate::doorbell::SleepAnnounced;
 use crate::streaming::{self, Way, Writing};
@@ -19,45 +21,77 @@ use crate::sync::{fence, light_fence};
 pub(crate) enum PushError {
     /// No room now.
     Full,
-    /// The reader has published progress that is impossible: the rule that it broke.
+    /// The reader has claimed progress that is impossible: the rule that it broke.
     Broken(&'static str),
 }
 
-/// A longer spilled run is written without hints to the processor.
+/// A longer run is written without hints to the processor.
 const HINTED_BYTES_MAX: u32 = 8 << 10;
 
-/// A spilled message that follows the one before it after fewer polls is one of a batch.
+/// A message with a run that follows the one before it after fewer polls is one of a batch.
 const POLLS_BETWEEN_BATCHES: u32 = 8;
 
 /// The writing end of a ring: one per ring.
 pub(crate) struct Producer {
     ring: Arc<Ring>,
-    /// The messages and bytes that were written.
-    produced: Progress,
-    /// The progress of the reader when it was last loaded and checked.
-    consumed: Progress,
+    piggyback: Arc<Piggyback>,
+    /// The position of the next slot. Its word is clear.
+    produced: u32,
+    /// Up to this position, each line is free and the lap goes on.
+    unlooked: u32,
+    /// Up to this position, also the words of slots are clear.
+    unchecked: u32,
+    /// How far the reader is known to have read.
+    consumed: u32,
+    /// How far the reader has read, as its last message said that was looked at.
+    heard: u32,
+    /// How far the reader has read, as it had published when that was last looked at.
+    published: u32,
+    lap: Lap,
+    /// The slots before this position are marked in the lap.
+    marked: u32,
     /// The value of `consumed` when a message of the engine was last refused.
-    refused_at: Progress,
-    /// The polls of this worker when a message was last spilled.
-    polls_at_spill: u32,
-    /// How the runs of spilled messages are written.
+    refused_at: u32,
+    /// The polls of this worker when a message with a run was last written.
+    polls_at_run: u32,
+    /// How runs are written.
     writing: Writing,
 }
 
+/// Where a message goes.
+#[derive(Clone, Copy)]
+struct SlotPlace {
+    lines: u32,
+    /// The position of the next slot.
+    next: u32,
+    /// The lap ends: the next slot is the first line.
+    is_last: bool,
+}
+
 impl Producer {
-    /// The writing end of a new ring.
-    pub(crate) fn new(ring: Arc<Ring>) -> Self {
-        Self::starting_at(ring, Progress::default())
+    /// The writing end of a new ring. `piggyback`: shared with the reading end of the ring of the
+    /// other direction.
+    pub(crate) fn new(ring: Arc<Ring>, piggyback: Arc<Piggyback>) -> Self {
+        Self::starting_at(ring, piggyback, 0)
     }
 
-    /// The writing end of a ring at this progress. Both ends must start at the same progress.
-    pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
+    /// The writing end of a ring at this position. Both ends must start at the same position, and
+    /// all words must be zero.
+    pub(crate) fn starting_at(ring: Arc<Ring>, piggyback: Arc<Piggyback>, start: u32) -> Self {
+        let lap = Lap::first(ring.geometry(), start);
         Producer {
             ring,
+            piggyback,
             produced: start,
+            unlooked: start,
+            unchecked: start,
             consumed: start,
+            heard: start,
+            published: start,
+            lap,
+            marked: start,
             refused_at: start,
-            polls_at_spill: 0,
+            polls_at_run: 0,
             writing: Writing::new(streaming::is_faster_here()),
         }
     }
@@ -88,7 +122,7 @@ impl Producer {
 
     /// Writes one message; without `polls`, an internal one.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
+    #[allow(clippy::cast_possible_truncation, reason = "below 2^27, as the caller has checked")]
     fn write(
         &mut self,
         first: &[u8],
@@ -101,50 +135,162 @@ impl Producer {
             None => INLINE_BYTES,
             Some(_) => INLINE_BYTES - IMMEDIATE_BYTES,
         };
-        let unread = self.produced.messages.wrapping_sub(self.consumed.messages);
-        if unread >= self.ring.geometry().slots() {
-            self.refresh(polls.is_none())?;
-        }
         if length > room {
             // A copy of the header is passed, so that the address of a header that was made in
             // registers isn't taken.
             let mut header = [0; Outgoing::HEADER_MAX];
             let copy = &mut header[..first.len()];
             copy.copy_from_slice(first);
-            return self.push_spilled(copy, second, immediate, polls, room);
+            return self.push_long(copy, second, immediate, polls, room);
         }
-        let slot = self.ring.slot(self.produced.messages);
-        let body = body(slot);
-        // SAFETY: the slot is free (`refresh`), so a reader that keeps the rules does not read its
+        let mut place = self.straight(1);
+        if !is_before(self.produced, self.unchecked) {
+            place = self.place(1, Way::Ordinary, polls.is_none())?;
+        }
+        let body = body(self.ring.slot(self.produced));
+        // SAFETY: the slot is free (`place`), so a reader that keeps the rules does not read its
         // body, and another reader harms only itself. `length` <= `room` <= INLINE_BYTES.
         unsafe {
             copy_small(first, body);
             copy_small(second, body.add(first.len()));
         }
         // No message is longer than INLINE_BYTES here.
-        self.publish(length as u32, immediate, polls.is_none());
+        self.publish(place, length as u32, immediate, polls.is_none());
         Ok(())
+    }
+
+    /// Finds the place of a message of so many lines, and clears the word of the next slot.
+    #[inline(always)]
+    fn place(&mut self, lines: u32, way: Way, internal: bool) -> Result<SlotPlace, PushError> {
+        let mut place = self.straight(lines);
+        if is_before(self.unlooked, place.next) {
+            place = self.place_after_a_look(lines, way, internal)?;
+        }
+        self.prepare(place);
+        Ok(place)
+    }
+
+    /// The place of a message after which the lap goes on.
+    #[inline(always)]
+    fn straight(&self, lines: u32) -> SlotPlace {
+        SlotPlace { lines, next: self.produced.wrapping_add(lines), is_last: false }
+    }
+
+    /// Prepares the slot that follows a message at this place: clears its word if there could be
+    /// anything but a word of the lap before.
+    fn prepare(&mut self, SlotPlace { next, .. }: SlotPlace) {
+        let geometry = self.ring.geometry();
+        // The slot of this message, and messages of one line that were written before it.
+        self.lap.mark(geometry.line(self.marked), geometry.line(self.produced));
+        self.marked = next;
+        let clear = self.lap.clear_lines(geometry.line(next));
+        if clear == 0 {
+            self.ring.slot(next).word.store(0, Relaxed);
+        }
+        let clear = next.wrapping_add(clear.saturating_sub(1));
+        self.unchecked = if is_before(clear, self.unlooked) { clear } else { self.unlooked };
+    }
+
+    /// Looks what the reader has said, and finds the place of a message of so many lines.
+    #[inline(never)]
+    fn place_after_a_look(
+        &mut self,
+        lines: u32,
+        way: Way,
+        internal: bool,
+    ) -> Result<SlotPlace, PushError> {
+        self.heard = heard_after(self.heard, self.piggyback.heard(), self.produced)
+            .map_err(PushError::Broken)?;
+        self.consumed = later(self.consumed, self.heard);
+        let known = self.known_place(lines, way);
+        let place = known.map_or_else(|| self.make_place(lines, way, internal), Ok)?;
+        self.unlooked = place.next;
+        if !place.is_last {
+            let geometry = self.ring.geometry();
+            // The line behind a message has to be free, too.
+            let free = geometry.lines() - 1 - place.next.wrapping_sub(self.consumed);
+            let line = geometry.line(place.next);
+            let until_end = self.lap.until_end(line).min(geometry.lines() - 1 - line);
+            self.unlooked = place.next.wrapping_add(free.min(until_end));
+        }
+        Ok(place)
+    }
+
+    /// The place of a message of so many lines, if it is known to be free. The line behind it has
+    /// to be free, too: its word is cleared.
+    fn known_place(&self, lines: u32, way: Way) -> Option<SlotPlace> {
+        let geometry = self.ring.geometry();
+        let is_free = |next: u32| next.wrapping_sub(self.consumed) < geometry.lines();
+        let filled = geometry.line(self.produced) + lines;
+        let unread = self.lap.unread(self.consumed, self.produced);
+        if way != Way::Streaming && self.lap.can_end(filled, lines, unread) {
+            let next = geometry.next_lap(self.produced);
+            if is_free(next) && filled <= geometry.lines() {
+                return Some(SlotPlace { lines, next, is_last: true });
+            }
+        }
+        let place = self.straight(lines);
+        let fits = filled <= geometry.lines() && is_free(place.next);
+        fits.then_some(SlotPlace { is_last: filled == geometry.lines(), ..place })
+    }
+
+    /// Finds the place of a message of so many lines by what the reader has published. Skips the
+    /// end of the ring if the message is too long for it.
+    #[cold]
+    #[inline(never)]
+    fn make_place(&mut self, lines: u32, way: Way, internal: bool) -> Result<SlotPlace, PushError> {
+        self.load_published()?;
+        let geometry = self.ring.geometry();
+        if geometry.line(self.produced) + lines > geometry.lines() {
+            let next = geometry.next_lap(self.produced);
+            let end = next.wrapping_add(lines);
+            if end.wrapping_sub(self.consumed) < geometry.lines() {
+                let place = SlotPlace { lines: 1, next, is_last: true };
+                self.prepare(place);
+                self.store(place, Meta::SKIP);
+            }
+        }
+        if let Some(place) = self.known_place(lines, way) {
+            return Ok(place);
+        }
+        self.lap.grow(geometry);
+        // Internal messages are not counted, since they wait for half of the ring. The engine tries
+        // again when there is more room than now.
+        if !internal {
+            self.refused_at = self.consumed;
+        }
+        Err(PushError::Full)
     }
 
     /// Completes a slot whose body was written: stores the immediate data, and the word last.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
-    fn publish(&mut self, length: u32, immediate: Option<u32>, internal: bool) {
-        let slot = self.ring.slot(self.produced.messages);
+    fn publish(&mut self, place: SlotPlace, length: u32, immediate: Option<u32>, internal: bool) {
         if let Some(value) = immediate {
             let at = INLINE_BYTES - IMMEDIATE_BYTES;
+            let slot = self.ring.slot(self.produced);
             // SAFETY: these are the last bytes of a free slot's body; the message's bytes end
             // before them.
             unsafe { body(slot).add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
         }
-        self.produced.messages = self.produced.messages.wrapping_add(1);
-        let meta = Meta::new(length, immediate.is_some(), internal);
-        slot.word.store(meta.word(self.produced.messages), Release);
+        self.store(place, Meta::new(length, immediate.is_some(), internal, place.is_last));
+    }
+
+    /// Stores the word of a message, and goes on to the next slot.
+    #[inline(always)]
+    fn store(&mut self, place: SlotPlace, meta: Meta) {
+        let word = meta.word(self.lap.flags, self.piggyback.taken());
+        self.ring.slot(self.produced).word.store(word, Release);
+        if place.is_last {
+            let skipped = place.next.wrapping_sub(self.produced) - place.lines;
+            self.lap.end(self.ring.geometry(), skipped, place.next);
+        }
+        self.produced = place.next;
     }
 
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, reason = "at most the geometry's message_max")]
-    fn push_spilled(
+    fn push_long(
         &mut self,
         first: &[u8],
         second: &[u8],
@@ -153,124 +299,87 @@ impl Producer {
         room: usize,
     ) -> Result<(), PushError> {
         let length = first.len() + second.len();
-        let geometry = self.ring.geometry();
-        debug_assert!(length <= geometry.message_max() as usize + INLINE_BYTES);
-        let spilled = (length - room) as u32;
-        let (offset, after) = geometry.place(self.produced.spill_bytes, spilled);
-        let fits =
-            |consumed: Progress| after.wrapping_sub(consumed.spill_bytes) <= geometry.spill_bytes();
-        if !fits(self.consumed) {
-            self.load_consumed()?;
-            if !fits(self.consumed) {
-                self.note_refused(polls.is_none());
-                return Err(PushError::Full);
-            }
-        }
-        let way = self.writing.way(spilled as usize);
+        let outside = (length - room) as u32;
+        let lines = lines_of(outside);
+        let way = self.writing.way(outside as usize);
+        let place = self.place(lines, way, polls.is_none())?;
+        let at = self.produced.wrapping_add(1);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
-        let is_hinted = spilled <= HINTED_BYTES_MAX && way != Way::Streaming;
+        let is_hinted = outside <= HINTED_BYTES_MAX && way != Way::Streaming;
         if is_hinted {
-            self.ring.prefetch_spill_to_write(offset, spilled);
+            self.ring.prefetch_run_to_write(at, outside);
         }
-        let body = body(self.ring.slot(self.produced.messages));
-        let spill = self.ring.writable_spill(offset, spilled);
-        // SAFETY: slot and run are free, by the checks against `consumed`. The first `room` bytes
-        // go to the body, which has as many; the other `spilled` bytes go to the run, which has
-        // whole lines to itself.
+        let body = body(self.ring.slot(self.produced));
+        let run = self.ring.writable_run(at, outside);
+        // SAFETY: slot and run are free, by `place`. The first `room` bytes go to the body, which
+        // has as many; the other `outside` bytes go to the run, which has whole lines to itself.
         unsafe {
             if first.len() >= room {
                 ptr::copy_nonoverlapping(first.as_ptr(), body, room);
                 let rest = &first[room..];
-                ptr::copy_nonoverlapping(rest.as_ptr(), spill, rest.len());
-                ptr::copy_nonoverlapping(second.as_ptr(), spill.add(rest.len()), second.len());
+                ptr::copy_nonoverlapping(rest.as_ptr(), run, rest.len());
+                ptr::copy_nonoverlapping(second.as_ptr(), run.add(rest.len()), second.len());
             } else {
                 let (inline, rest) = second.split_at(room - first.len());
                 // The run comes first: streaming waits for stores before it, and the slot's line
                 // has to come from the reader, which looks at it all the time.
-                self.writing.write(way, rest, spill);
+                self.writing.write(way, rest, run);
                 ptr::copy_nonoverlapping(first.as_ptr(), body, first.len());
                 ptr::copy_nonoverlapping(inline.as_ptr(), body.add(first.len()), inline.len());
             }
         }
-        self.produced.spill_bytes = after;
-        self.publish(length as u32, immediate, polls.is_none());
+        self.publish(place, length as u32, immediate, polls.is_none());
         let is_alone = polls.is_some_and(|polls| self.is_alone(*polls));
         if is_hinted {
-            self.hint(offset, spilled, is_alone);
+            self.hint(at, outside, is_alone);
         } else {
-            self.ring.prefetch_slot_to_write(self.produced.messages);
+            self.ring.prefetch_slot_to_write(self.produced);
         }
         Ok(())
     }
 
-    /// Whether the message that is spilled now is not one of a batch. `polls` counts the polls of
-    /// this worker.
+    /// Whether the message with a run that is written now is not one of a batch. `polls` counts the
+    /// polls of this worker.
     pub(super) fn is_alone(&mut self, polls: u32) -> bool {
-        let between = polls.wrapping_sub(self.polls_at_spill);
-        self.polls_at_spill = polls;
+        let between = polls.wrapping_sub(self.polls_at_run);
+        self.polls_at_run = polls;
         between >= POLLS_BETWEEN_BATCHES
     }
 
     /// After a message was published: hints for the processor about the run that was written, and
-    /// the run that a next message of the same length takes.
-    fn hint(&self, offset: u32, spilled: u32, is_alone: bool) {
+    /// the lines that a next message of the same length takes.
+    fn hint(&self, run: u32, outside: u32, is_alone: bool) {
         // The reader of a single message waits for it, and finds it sooner in the cache that both
         // cores share than in the cache of this core. In a batch, the time that the demotion takes
         // here would count.
         if is_alone {
-            self.ring.demote_spill(offset, spilled);
+            self.ring.demote_run(run, outside);
         }
-        let geometry = self.ring.geometry();
-        let (next, after) = geometry.place(self.produced.spill_bytes, spilled);
-        // The reader may still read a run that is not known to be free.
-        if after.wrapping_sub(self.consumed.spill_bytes) <= geometry.spill_bytes() {
-            self.ring.prefetch_spill_to_write(next, spilled);
+        // The reader may still read lines that are not known to be free.
+        if !is_before(self.unlooked, self.straight(lines_of(outside)).next) {
+            self.ring.prefetch_run_to_write(self.produced.wrapping_add(1), outside);
         }
-        self.ring.prefetch_slot_to_write(self.produced.messages);
-    }
-
-    /// Loads the reader's progress; `Full` if still no slot is free.
-    #[cold]
-    fn refresh(&mut self, internal: bool) -> Result<(), PushError> {
-        self.load_consumed()?;
-        let unread = self.produced.since(self.consumed).messages;
-        if unread >= self.ring.geometry().slots() {
-            self.note_refused(internal);
-            return Err(PushError::Full);
-        }
-        Ok(())
-    }
-
-    /// Notes the room at which a message was refused: the engine tries again when there is more.
-    /// Internal messages are not counted, since they wait for half of the ring.
-    fn note_refused(&mut self, internal: bool) {
-        if !internal {
-            self.refused_at = self.consumed;
-        }
+        self.ring.prefetch_slot_to_write(self.produced);
     }
 
     /// Loads the reader's progress and checks it.
-    fn load_consumed(&mut self) -> Result<(), PushError> {
-        let told = Progress::unpack(self.ring.header().consumed.0.load(Acquire));
-        self.consumed =
-            check_progress(self.consumed, told, self.produced).map_err(PushError::Broken)?;
+    fn load_published(&mut self) -> Result<(), PushError> {
+        let told = self.ring.header().consumed.0.load(Acquire);
+        self.published =
+            heard_after(self.published, told, self.produced).map_err(PushError::Broken)?;
+        self.consumed = later(self.consumed, told);
         Ok(())
     }
 
     /// Whether less than half of the ring is in use. Internal messages leave the other half to the
     /// engine.
     pub(crate) fn has_half_free(&mut self) -> Result<bool, PushError> {
-        let geometry = self.ring.geometry();
-        let half_free = |unread: Progress| {
-            unread.messages < geometry.slots() / 2
-                && unread.spill_bytes < geometry.spill_bytes() / 2
-        };
-        if half_free(self.produced.since(self.consumed)) {
-            return Ok(true);
+        let half = self.ring.geometry().lines() / 2;
+        if self.lap.unread(self.consumed, self.produced) >= half {
+            self.load_published()?;
         }
-        self.load_consumed()?;
-        Ok(half_free(self.produced.since(self.consumed)))
+        Ok(self.lap.unread(self.consumed, self.produced) < half)
     }
 
     /// Whether the reader wants the doorbell for the message that was just written. `fenced` is
@@ -295,25 +404,31 @@ impl Producer {
     pub(crate) fn want_space(&mut self, _: &SleepAnnounced) -> Result<bool, PushError> {
         self.ring.header().space_wanted.0.store(1, Relaxed);
         fence(SeqCst);
-        self.load_consumed()?;
+        self.load_published()?;
         Ok(self.consumed != self.refused_at)
     }
 }
 
-/// Checks the progress that a reader has published: it lies between the progress that it published
-/// before and what was produced.
+/// Whether a position is before another one. Both are close together, modulo 2^32.
+#[inline(always)]
+fn is_before(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other) >= 1 << 31
+}
+
+/// The later one of two positions.
+fn later(one: u32, other: u32) -> u32 {
+    if is_before(one, other) { other } else { one }
+}
+
+/// Checks what a reader claims to have read: it lies between what it has claimed before and what
+/// was produced.
 ///
 /// # Errors
 /// The rule that the reader broke.
-pub fn check_progress(
-    before: Progress,
-    told: Progress,
-    produced: Progress,
-) -> Result<Progress, &'static str> {
-    let possible = produced.since(before);
-    let claimed = told.since(before);
-    if claimed.messages > possible.messages || claimed.spill_bytes > possible.spill_bytes {
-        return Err("a reader claims more messages or bytes than were written");
+#[inline]
+pub fn heard_after(before: u32, told: u32, produced: u32) -> Result<u32, &'static str> {
+    if told.wrapping_sub(before) > produced.wrapping_sub(before) {
+        return Err("a reader claims more than was written");
     }
     Ok(told)
 }

@@ -12,13 +12,15 @@ pub(crate) const BODY_BYTES: u32 = 56;
 /// Bytes of immediate data, at the end of the slot.
 pub(crate) const IMMEDIATE_BYTES: usize = 4;
 
-/// A slot: one cache line.
+/// A slot: the cache line in which a message begins.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// Low half: sequence number, the position of the message + 1. High half: [`Meta`].
+    /// High half: [`Meta`], which says in which lap the message was written. Low half: how far the
+    /// writer has read the ring of the other direction.
     ///
     /// The writer stores it last, with `Release`, and the reader loads it with `Acquire`: a reader
-    /// that sees the sequence number sees the body and the spilled bytes.
+    /// that sees the message's word sees the body, the bytes behind it, and that there is nothing
+    /// in the next slot which it could take for a message.
     pub(crate) word: AtomicU64,
     /// The first bytes of the message, then its immediate data if it has any. Accesses are
     /// `Relaxed`, since `word` orders them.
@@ -71,37 +73,75 @@ impl Slot {
     }
 }
 
-/// The high half of a slot's first word: length and flags.
+/// The high half of a slot's word: length and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta(pub u32);
 
 impl Meta {
-    const IMMEDIATE: u32 = 1 << 31;
-    const INTERNAL: u32 = 1 << 30;
-    const LENGTH: u32 = (1 << 28) - 1;
+    /// There is a message.
+    const PRESENT: u32 = 1 << 31;
+    /// It was written in a lap with an odd number.
+    const ODD_LAP: u32 = 1 << 30;
+    const IMMEDIATE: u32 = 1 << 29;
+    const INTERNAL: u32 = 1 << 28;
+    /// The next message begins at the first line.
+    const LAST: u32 = 1 << 27;
+    const LENGTH: u32 = (1 << 27) - 1;
 
-    /// The meta data of a message of `length` bytes, which must be below 2^28.
-    #[inline]
-    pub(crate) fn new(length: u32, immediate: bool, internal: bool) -> Self {
-        let immediate = if immediate { Self::IMMEDIATE } else { 0 };
-        let internal = if internal { Self::INTERNAL } else { 0 };
-        Meta(length & Self::LENGTH | immediate | internal)
+    /// No message: the next one begins at the first line.
+    pub(crate) const SKIP: Meta = Meta(Self::INTERNAL | Self::LAST);
+
+    /// The flags of each message of a lap.
+    #[inline(always)]
+    pub(crate) fn of_lap(is_odd: bool) -> Self {
+        Meta(if is_odd { Self::PRESENT | Self::ODD_LAP } else { Self::PRESENT })
     }
 
-    /// Length, and whether there is immediate data, of a message to the engine. `None` for all
-    /// other messages, including malformed ones.
+    /// The meta data of a message of `length` bytes, which must be below 2^27.
+    #[inline]
+    pub(crate) fn new(length: u32, immediate: bool, internal: bool, is_last: bool) -> Self {
+        let flag = |flag: u32, is_set: bool| if is_set { flag } else { 0 };
+        let flags = flag(Self::IMMEDIATE, immediate)
+            | flag(Self::INTERNAL, internal)
+            | flag(Self::LAST, is_last);
+        Meta(length & Self::LENGTH | flags)
+    }
+
+    /// Length, and whether there is immediate data, of a message to the engine after which the lap
+    /// goes on. `None` for all other messages, including malformed ones.
     #[inline(always)]
     pub(crate) fn common(self, message_bytes_max: u32) -> Option<(u32, bool)> {
-        let immediate = self.0 & Self::IMMEDIATE != 0;
         // Any other flag makes it too long.
         let length = self.0 & !Self::IMMEDIATE;
-        (length <= message_bytes_max).then_some((length, immediate))
+        (length <= message_bytes_max).then_some((length, self.0 & Self::IMMEDIATE != 0))
     }
 
-    /// The slot's first word.
+    #[inline(always)]
+    fn shape(self, length: u32) -> MessageShape {
+        let immediate = self.0 & Self::IMMEDIATE != 0;
+        MessageShape {
+            length,
+            inline: length.min(room(immediate)),
+            immediate,
+            internal: self.0 & Self::INTERNAL != 0,
+            is_last: self.0 & Self::LAST != 0,
+        }
+    }
+
+    /// The word of a slot. `lap`: the flags of the lap. `taken`: how far the writer has read the
+    /// ring of the other direction.
     #[inline]
-    pub(crate) fn word(self, sequence: u32) -> u64 {
-        u64::from(sequence) | u64::from(self.0) << 32
+    pub(crate) fn word(self, lap: Meta, taken: u32) -> u64 {
+        u64::from(taken) | u64::from(self.0 | lap.0) << 32
+    }
+
+    /// What a slot's word says: the meta data without the flags of the lap, and how far the writer
+    /// has read. `None`: there is no message of this lap.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
+    pub(crate) fn of_word(word: u64, lap: Meta) -> Option<(Self, u32)> {
+        let meta = (word >> 32) as u32 ^ lap.0;
+        (meta < Self::ODD_LAP).then_some((Meta(meta), word as u32))
     }
 }
 
@@ -125,18 +165,20 @@ pub struct Bounds {
 pub struct MessageShape {
     /// Bytes of the message.
     pub length: u32,
-    /// Bytes of it that lie in the slot; the rest is spilled.
+    /// Bytes of it that lie in the slot; the rest lies in the lines behind it.
     pub inline: u32,
     /// Whether there is immediate data at the end of the slot.
     pub immediate: bool,
     /// Whether this is an internal message, which the engine doesn't get.
     pub internal: bool,
+    /// Whether the next message begins at the first line.
+    pub is_last: bool,
 }
 
 impl MessageShape {
     /// Bytes of the message that are not in the slot.
     #[inline]
-    pub fn spilled(self) -> u32 {
+    pub fn outside(self) -> u32 {
         self.length - self.inline
     }
 }
@@ -147,18 +189,16 @@ impl MessageShape {
 /// The rule that the writer broke.
 #[inline]
 pub fn parse(meta: Meta, bounds: Bounds) -> Result<MessageShape, &'static str> {
-    let length = meta.0 & Meta::LENGTH;
-    if meta.0 & !(Meta::IMMEDIATE | Meta::INTERNAL | Meta::LENGTH) != 0 {
-        return Err("a message has unknown flags");
+    if meta.0 >= Meta::ODD_LAP {
+        return Err("a message has the flags of a lap");
     }
-    let immediate = meta.0 & Meta::IMMEDIATE != 0;
-    let internal = meta.0 & Meta::INTERNAL != 0;
-    let length_max = if internal { bounds.internal_bytes_max } else { bounds.message_bytes_max };
-    if length > length_max {
+    let shape = meta.shape(meta.0 & Meta::LENGTH);
+    let length_max =
+        if shape.internal { bounds.internal_bytes_max } else { bounds.message_bytes_max };
+    if shape.length > length_max {
         return Err("a message is longer than allowed");
     }
-    let room = room(immediate);
-    Ok(MessageShape { length, inline: length.min(room), immediate, internal })
+    Ok(shape)
 }
 
 #[cfg(test)]
@@ -177,32 +217,43 @@ mod tests {
                 let tail = if shape.immediate { IMMEDIATE_BYTES } else { 0 };
                 prop_assert!(shape.inline as usize + tail <= INLINE_BYTES);
                 prop_assert!(shape.inline <= shape.length);
-                let again = Meta::new(shape.length, shape.immediate, shape.internal);
+                let MessageShape { length, immediate, internal, is_last, .. } = shape;
+                let again = Meta::new(length, immediate, internal, is_last);
                 prop_assert_eq!(again, Meta(word));
             }
         }
 
         #[test]
         fn the_common_kind_is_what_the_rules_accept(word: u32, flags in 0u32..16) {
-            for word in [word, word & 0x7fff | flags << 28] {
-                let shape = parse(Meta(word), BOUNDS).ok().filter(|shape| !shape.internal);
+            for word in [word, word & 0x7fff | flags << 27] {
+                let shape = parse(Meta(word), BOUNDS).ok();
+                let shape = shape.filter(|shape| !shape.internal && !shape.is_last);
                 let expected = shape.map(|shape| (shape.length, shape.immediate));
                 prop_assert_eq!(Meta(word).common(BOUNDS.message_bytes_max), expected);
             }
         }
 
         #[test]
-        fn what_a_writer_writes_is_accepted(length in 0u32..=16448, immediate: bool) {
-            let shape = parse(Meta::new(length, immediate, false), BOUNDS).unwrap();
-            prop_assert_eq!((shape.length, shape.immediate), (length, immediate));
-            prop_assert_eq!(shape.inline + shape.spilled(), length);
+        fn what_a_writer_writes_is_accepted(
+            length in 0u32..=16448, immediate: bool, is_last: bool, taken: u32, is_odd: bool,
+        ) {
+            let meta = Meta::new(length, immediate, false, is_last);
+            let [lap, other] = [is_odd, !is_odd].map(Meta::of_lap);
+            prop_assert_eq!(Meta::of_word(meta.word(lap, taken), lap), Some((meta, taken)));
+            prop_assert_eq!(Meta::of_word(meta.word(other, taken), lap), None);
+            let shape = parse(meta, BOUNDS).unwrap();
+            let MessageShape { immediate: has, is_last: last, .. } = shape;
+            prop_assert_eq!((shape.length, has, last), (length, immediate, is_last));
+            prop_assert_eq!(shape.inline + shape.outside(), length);
         }
     }
 
     #[test]
-    fn too_long_messages_and_unknown_flags_are_refused() {
-        assert!(parse(Meta::new(16449, false, false), BOUNDS).is_err());
-        assert!(parse(Meta::new(16449, false, true), BOUNDS).is_ok());
-        assert!(parse(Meta(1 << 29), BOUNDS).is_err());
+    fn too_long_messages_and_what_is_no_message_are_refused() {
+        let parse = |meta| parse(meta, BOUNDS);
+        assert!(parse(Meta::new(16449, false, false, false)).is_err());
+        assert!(parse(Meta::new(16449, false, true, false)).is_ok());
+        assert!(parse(Meta(Meta::PRESENT | 5)).is_err());
+        assert_eq!([false, true].map(|is_odd| Meta::of_word(0, Meta::of_lap(is_odd))), [None; 2]);
     }
 }

@@ -7,22 +7,54 @@ use std::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 use tagmatch_os::memory::Mapping;
 
-use super::geometry::Progress;
-use super::producer::check_progress;
-use super::{Consumer, Geometry, Producer, PushError, Ring};
+use super::producer::heard_after;
+use super::slot::Meta;
+use super::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 
-const MESSAGE_MAX: u32 = 2048;
+const MESSAGE_MAX: u32 = 1920;
 
-fn ring() -> Arc<Ring> {
-    let geometry = Geometry::new(8, 4096).unwrap();
+fn ring_of(bytes: u32) -> Arc<Ring> {
+    let geometry = Geometry::new(bytes).unwrap();
     let mapping = Mapping::private(geometry.length_bytes()).unwrap();
     Arc::new(Ring::new(mapping, geometry).unwrap())
+}
+
+fn ring() -> Arc<Ring> {
+    ring_of(4096)
+}
+
+/// The ends of a ring at a position, in two processes.
+struct Ends {
+    producer: Producer,
+    consumer: Consumer,
+    /// Of the process that writes, and of the one that reads.
+    piggybacks: [Arc<Piggyback>; 2],
+}
+
+impl Ends {
+    fn new(ring: &Arc<Ring>, start: u32) -> Self {
+        ring.header().consumed.0.store(start, Relaxed);
+        let piggybacks = [(); 2].map(|()| Arc::new(Piggyback::starting_at(start)));
+        let [writers, readers] = &piggybacks;
+        let producer = Producer::starting_at(ring.clone(), writers.clone(), start);
+        let consumer = Consumer::starting_at(ring.clone(), MESSAGE_MAX, readers.clone(), start);
+        Ends { producer, consumer, piggybacks }
+    }
+
+    /// The reader sends a message to the writer.
+    fn reply(&self) {
+        let [writers, readers] = &self.piggybacks;
+        readers.tell(writers);
+    }
 }
 
 type Popped = Result<(Option<u32>, Vec<u8>), &'static str>;
 
 fn pop(consumer: &mut Consumer) -> Option<Popped> {
-    let meta = consumer.peek()?;
+    let mut meta = consumer.peek()?;
+    if consumer.skip(meta) {
+        meta = consumer.peek()?;
+    }
     if consumer.is_publish_due() {
         consumer.publish();
     }
@@ -30,7 +62,7 @@ fn pop(consumer: &mut Consumer) -> Option<Popped> {
         Ok(shape) => shape,
         Err(what) => return Some(Err(what)),
     };
-    let taken = consumer.take(shape);
+    let taken = consumer.take(shape, None);
     Some(Ok((taken.immediate, taken.bytes.to_vec(0))))
 }
 
@@ -39,27 +71,30 @@ enum Step {
     Push { header: usize, payload: usize, immediate: Option<u32> },
     Pop,
     Publish,
+    Reply,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let payload = prop_oneof![0usize..80, 0usize..=1984, Just(1984)];
+    let payload = prop_oneof![4 => 0usize..80, 1 => 0usize..=1856, 1 => Just(1856)];
     let push = (0usize..=64, payload, any::<Option<u32>>())
         .prop_map(|(header, payload, immediate)| Step::Push { header, payload, immediate });
     prop::collection::vec(
-        prop_oneof![4 => push, 4 => Just(Step::Pop), 1 => Just(Step::Publish)],
+        prop_oneof![
+            4 => push,
+            4 => Just(Step::Pop),
+            1 => Just(Step::Publish),
+            2 => Just(Step::Reply),
+        ],
         1..300,
     )
 }
 
 proptest! {
     #[test]
-    fn behaves_like_a_queue(steps in steps(), start: u32) {
-        let ring = ring();
-        // Starts as if the ring had been in use for long, so that the counters wrap.
-        let start = Progress { messages: start, spill_bytes: start & !63 };
-        ring.header().consumed.0.store(start.pack(), Relaxed);
-        let mut producer = Producer::starting_at(ring.clone(), start);
-        let mut consumer = Consumer::starting_at(ring, MESSAGE_MAX, start);
+    fn behaves_like_a_queue(steps in steps(), start: u32, bytes in 12u32..=15) {
+        // Starts as if the ring had been in use for long, so that the positions wrap.
+        let ring = ring_of(1 << bytes);
+        let mut ends = Ends::new(&ring, start);
         let mut oracle = VecDeque::new();
         let mut number = 0u8;
         for step in steps {
@@ -69,26 +104,29 @@ proptest! {
                     let byte = |at: usize| at.to_le_bytes()[0] ^ number;
                     let all: Vec<u8> = (0..header + payload).map(byte).collect();
                     let (first, second) = all.split_at(header);
-                    match producer.push(first, second, immediate, &0) {
+                    match ends.producer.push(first, second, immediate, &0) {
                         Ok(()) => oracle.push_back((immediate, all)),
                         Err(PushError::Full) => {
                             // A ring is never full after everything was taken and published.
-                            prop_assert!(!oracle.is_empty() || consumer.has_unpublished());
+                            prop_assert!(!oracle.is_empty() || ends.consumer.has_unpublished());
                         }
                         Err(PushError::Broken(what)) => panic!("{what}"),
                     }
-                    prop_assert!(oracle.len() <= 8);
+                    prop_assert!(oracle.len() < ring.geometry().lines() as usize);
                 }
-                Step::Pop => prop_assert_eq!(pop(&mut consumer), oracle.pop_front().map(Ok)),
+                Step::Pop => {
+                    prop_assert_eq!(pop(&mut ends.consumer), oracle.pop_front().map(Ok));
+                }
                 Step::Publish => {
-                    consumer.publish();
+                    ends.consumer.publish();
                 }
+                Step::Reply => ends.reply(),
             }
         }
         while let Some(expected) = oracle.pop_front() {
-            prop_assert_eq!(pop(&mut consumer), Some(Ok(expected)));
+            prop_assert_eq!(pop(&mut ends.consumer), Some(Ok(expected)));
         }
-        prop_assert_eq!(pop(&mut consumer), None);
+        prop_assert_eq!(pop(&mut ends.consumer), None);
     }
 
     #[test]
@@ -96,16 +134,17 @@ proptest! {
         words in prop::collection::vec((0u32..64, any::<u64>(), any::<bool>()), 1..200),
     ) {
         let ring = ring();
-        let mut consumer = Consumer::new(ring.clone(), MESSAGE_MAX);
+        let mut consumer = Ends::new(&ring, 0).consumer;
         for (at, word, fits) in words {
-            let slot = ring.slot(at / 8);
-            let next = u64::from(consumer.taken().wrapping_add(1));
-            // Half of the words have the right sequence number, so that the reader parses them.
-            let word = if fits { word & !u64::from(u32::MAX) | next } else { word };
+            // Half of the words are where the reader looks next, and say that there is a message.
+            let next = consumer.taken();
+            let lap = u64::from(Meta::of_lap(ring.geometry().is_in_odd_lap(next)).0) << 32;
+            let (at, word) = if fits { (next, word & !(3 << 62) | lap) } else { (at, word) };
+            let slot = ring.slot(at);
             slot.word.store(word, Relaxed);
             slot.body.0[at as usize % 7].store(word.rotate_left(7), Relaxed);
             match pop(&mut consumer) {
-                Some(Ok((_, bytes))) => prop_assert!(bytes.len() <= 2048),
+                Some(Ok((_, bytes))) => prop_assert!(bytes.len() <= MESSAGE_MAX as usize),
                 Some(Err(_)) => break,
                 None => {}
             }
@@ -113,11 +152,15 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_of_nonsense_is_caught_or_harmless(told: Vec<u64>) {
+    fn a_reader_of_nonsense_is_caught_or_harmless(told: Vec<(u32, bool)>) {
         let ring = ring();
-        let mut producer = Producer::new(ring.clone());
-        'rounds: for word in told {
-            ring.header().consumed.0.store(word, Relaxed);
+        let Ends { mut producer, piggybacks: [piggyback, _], .. } = Ends::new(&ring, 0);
+        'rounds: for (position, is_published) in told {
+            if is_published {
+                ring.header().consumed.0.store(position, Relaxed);
+            } else {
+                piggyback.take(0, position);
+            }
             for _ in 0..20 {
                 match producer.push(&[1; 64], &[2; 1000], None, &0) {
                     Ok(()) => {}
@@ -129,50 +172,100 @@ proptest! {
     }
 
     #[test]
-    fn progress_never_goes_back_nor_ahead(
-        before: u64, made in (0u32..=8, 0u32..=4096), told: u64,
-    ) {
-        let before = Progress::unpack(before);
-        let produced = Progress {
-            messages: before.messages.wrapping_add(made.0),
-            spill_bytes: before.spill_bytes.wrapping_add(made.1),
-        };
-        let told = Progress::unpack(told);
-        let is_possible = told.since(before).messages <= made.0
-            && told.since(before).spill_bytes <= made.1;
-        prop_assert_eq!(check_progress(before, told, produced).is_ok(), is_possible);
-        prop_assert!(check_progress(before, produced, produced).is_ok());
+    fn a_reader_never_goes_back_nor_ahead(before: u32, made in 0u32..=4096, told: u32) {
+        let produced = before.wrapping_add(made);
+        for told in [told, before.wrapping_add(told % 8192)] {
+            let is_possible = told.wrapping_sub(before) <= made;
+            let heard = heard_after(before, told, produced);
+            prop_assert_eq!(heard.ok(), is_possible.then_some(told));
+        }
+        prop_assert!(heard_after(before, produced, produced).is_ok());
     }
 }
 
 #[test]
-fn a_line_left_from_the_last_round_is_no_message() {
+fn a_line_left_from_the_last_lap_is_no_message() {
     let ring = ring();
-    let mut producer = Producer::new(ring.clone());
-    let mut consumer = Consumer::new(ring, MESSAGE_MAX);
-    for round in 0..100u8 {
-        assert_eq!(producer.push(&[round], &[], None, &0), Ok(()));
-        assert_eq!(pop(&mut consumer), Some(Ok((None, vec![round]))));
-        assert_eq!(pop(&mut consumer), None);
+    let mut ends = Ends::new(&ring, 0);
+    // Every byte of a run could be that of a word that says: a message of this lap.
+    for round in 0..400usize {
+        let payload = [[0x80, 0xc0][round % 2]; 200];
+        let length = if round % 100 < 50 { 0 } else { round * 37 % 200 };
+        assert_eq!(ends.producer.push(&[1; 8], &payload[..length], None, &0), Ok(()));
+        assert!(matches!(pop(&mut ends.consumer), Some(Ok(_))));
+        assert_eq!(pop(&mut ends.consumer), None);
+        ends.reply();
     }
 }
 
 #[test]
-fn a_reader_cannot_claim_spill_that_was_not_written() {
-    let before = Progress { messages: u32::MAX, spill_bytes: u32::MAX - 63 };
-    let produced = Progress { messages: 3, spill_bytes: 128 };
-    let told = |messages, spill_bytes| {
-        check_progress(before, Progress { messages, spill_bytes }, produced).is_ok()
+fn a_lap_is_a_page_while_the_reader_keeps_up_and_longer_when_it_does_not() {
+    let ring = ring_of(1 << 16);
+    let mut ends = Ends::new(&ring, 0);
+    let line_of = |consumer: &Consumer| ring.geometry().line(consumer.taken());
+    let exchange = |ends: &mut Ends, length: usize| {
+        ends.producer.push(&[1; 8], &vec![2; length], None, &0).unwrap();
+        pop(&mut ends.consumer).unwrap().unwrap();
+        ends.reply();
     };
-    // Each of the two may be right where the other is wrong.
-    assert!(told(3, 128) && told(0, 0) && told(u32::MAX, u32::MAX - 63));
-    assert!(!told(3, 192) && !told(0, u32::MAX - 127));
-    assert!(!told(4, 128) && !told(u32::MAX - 1, 128));
+    for length in [8, 300, 1000] {
+        for _ in 0..500 {
+            exchange(&mut ends, length);
+            assert!(line_of(&ends.consumer) < 64, "{length}");
+        }
+    }
+    // No message is read until there is no room any more.
+    let mut sent = 0;
+    while ends.producer.push(&[1; 8], &[2; 300], None, &0).is_ok() {
+        sent += 1;
+    }
+    assert!(sent > 1024 / 6 - 20, "{sent}");
+    // The same reader, and nobody says what it has read before the writer asks for room.
+    let mut farthest = 0;
+    for _ in 0..2000 {
+        while ends.producer.push(&[1; 8], &[2; 300], None, &0).is_err() {
+            while let Some(message) = pop(&mut ends.consumer) {
+                message.unwrap();
+                farthest = farthest.max(line_of(&ends.consumer));
+            }
+            ends.consumer.publish();
+        }
+    }
+    assert!(farthest > 900, "{farthest}");
+    // With a reader that keeps up, laps become short again.
+    while pop(&mut ends.consumer).is_some() {}
+    (0..50_000).for_each(|_| exchange(&mut ends, 300));
+    for _ in 0..500 {
+        exchange(&mut ends, 300);
+        assert!(line_of(&ends.consumer) < 64);
+    }
+}
+
+#[test]
+fn what_no_writer_skips_or_overruns_is_refused() {
+    let ring = ring();
+    let end = |line: u32, meta: Meta| {
+        ring.slot(line).word.store(meta.word(Meta::of_lap(false), 0), Relaxed);
+        pop(&mut Ends::new(&ring, line).consumer)
+    };
+    assert_eq!(end(0, Meta::SKIP), Some(Err("a whole lap is skipped")));
+    let long = |line, is_last| end(line, Meta::new(500, false, false, is_last));
+    assert_eq!(long(57, true), Some(Err("a message goes beyond the end of the ring")));
+    assert_eq!(long(56, false), Some(Err("the last message of a lap doesn't say so")));
+    assert!(matches!(long(56, true), Some(Ok((None, bytes))) if bytes.len() == 500));
+}
+
+#[test]
+fn a_reader_cannot_claim_what_was_not_written() {
+    let (before, produced) = (u32::MAX - 1, 3);
+    let told = |told| heard_after(before, told, produced).is_ok();
+    assert!(told(before) && told(u32::MAX) && told(3));
+    assert!(!told(4) && !told(before - 1));
 }
 
 #[test]
 fn a_message_is_alone_if_its_worker_has_polled_for_a_while() {
-    let mut producer = Producer::new(ring());
+    let mut producer = Ends::new(&ring(), 0).producer;
     // The polls are counted modulo 2^32.
     let polls = [u32::MAX, 6, 7, 14, 22, 22, 23, 31];
     let alone = polls.map(|polls| producer.is_alone(polls));

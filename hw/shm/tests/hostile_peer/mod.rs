@@ -162,7 +162,7 @@ pub fn memfd(length: usize, seals: i32) -> OwnedFd {
 pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 pub fn ring_bytes(geometry: Geometry) -> usize {
-    4096 + 64 * geometry.slots() as usize + geometry.spill_bytes() as usize
+    4096 + geometry.bytes() as usize
 }
 
 /// An address that could be of this process, made from another one.
@@ -179,7 +179,7 @@ pub fn hello(address: Address) -> Hello {
         address,
         message_max: 1024,
         takes_fragments: true,
-        geometry: Geometry::new(256, 1 << 18).unwrap(),
+        geometry: Geometry::new(1 << 18).unwrap(),
         doorbell_bit: DoorbellBit::new(0).unwrap(),
         hears_barriers: true,
         makes_barriers: true,
@@ -251,6 +251,8 @@ pub struct HostilePeer {
     pub doorbell: MmapRaw,
     pub bit: usize,
     pub sent: u32,
+    /// How far it says that it has read.
+    pub read: u32,
 }
 
 impl HostilePeer {
@@ -289,6 +291,7 @@ impl HostilePeer {
             doorbell: map(&fds[1], DOORBELL_BYTES),
             bit: theirs.doorbell_bit.index(),
             sent: 0,
+            read: 0,
         }
     }
 
@@ -298,7 +301,7 @@ impl HostilePeer {
         unsafe { &*map.as_mut_ptr().add(at_bytes).cast::<AtomicU64>() }
     }
 
-    /// Writes a slot with the right sequence number, and rings the doorbell.
+    /// Writes a message of one line, and rings the doorbell.
     pub fn write_slot(&mut self, meta: u32, body: &[u8]) {
         self.write_quietly(meta, body);
         Self::word(&self.doorbell, 256 + self.bit / 64 * 8)
@@ -306,17 +309,20 @@ impl HostilePeer {
         Self::word(&self.doorbell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
     }
 
-    /// Writes a slot without ringing, as if another peer had cleared the doorbell bit at once.
+    /// Writes a message without ringing, as if another peer had cleared the doorbell bit at once.
     pub fn write_quietly(&mut self, meta: u32, body: &[u8]) {
-        let slot = 4096 + 64 * (self.sent as usize % 256);
+        let slot = 4096 + 64 * (self.sent as usize % 4096);
+        let lap = 2 | (self.sent / 4096 % 2);
         self.sent += 1;
+        // The last message of a lap says so.
+        let meta = if self.sent.is_multiple_of(4096) { meta | 1 << 27 } else { meta };
         for (at, chunk) in body.chunks(8).take(7).enumerate() {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
             let word = u64::from_le_bytes(bytes);
             Self::word(&self.outgoing, slot + 8 + at * 8).store(word, Ordering::Relaxed);
         }
-        let word = u64::from(self.sent) | u64::from(meta) << 32;
+        let word = u64::from(self.read) | u64::from(meta | lap << 30) << 32;
         Self::word(&self.outgoing, slot).store(word, Ordering::Release);
     }
 }
