@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Address;
 use tagmatch_shm::fuzzing::{
-    Bounds, DoorbellBit, HandshakePacket, Meta, ReadMessage, ShmName,
-    heard_after, parse_read_message, parse_slot,
+    Bounds, DoorbellBit, HandshakePacket, Meta, ReadMessage, ShmName, heard_after,
+    parse_read_message, parse_slot,
 };
 
 fuzz_target!(|data: &[u8]| {
