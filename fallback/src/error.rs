@@ -167,7 +167,8 @@ pub enum Fault {
     /// The device failed to move the message; the contents of a receive's buffer are unspecified.
     #[error("the device failed to move the message (status {status} of its own)")]
     DeviceFailed {
-        /// The device's own number for why: over UCX a `ucs_status_t`.
+        /// The device's own number for why: over UCX a `ucs_status_t`. 0: a NIC didn't give the
+        /// buffer of a receive back, though by its rules it can't have matched it.
         status: i32,
     },
     /// There is no memory for the bytes of several slices in one run, which the device needs. See

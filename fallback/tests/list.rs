@@ -143,7 +143,8 @@ fn a_message_whose_receive_the_nic_does_not_give_back_is_received_by_the_next_on
         let next = has_next.then(|| engine.receive(&named, Buffer::zeroed(8)).unwrap());
         report(&mut engine, Report::Unmatched(peer, eager(5)));
         assert_eq!(engine.counters().list_faults, 1);
-        assert!(!engine.requests().is_over(first));
+        let failed = engine.requests_mut().take(first).unwrap();
+        assert_eq!(failed.result, Err(Fault::DeviceFailed { status: 0 }));
         let next = next.unwrap_or_else(|| {
             assert_eq!(engine.probe(&any(5)).unwrap().unwrap().source, peer);
             engine.receive(&any(5), Buffer::zeroed(8)).unwrap()

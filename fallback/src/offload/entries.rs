@@ -106,6 +106,11 @@ impl Entries {
         Some(entry.request)
     }
 
+    /// Forgets an entry whose buffer doesn't come back; gives its receive.
+    pub(super) fn forget(&mut self, slot: u32) -> Option<RequestId> {
+        Some(self.slots.get_mut(slot as usize)?.take()?.request)
+    }
+
     /// Feeds the entries to a hasher; `landing` adds what is known of a match.
     pub(super) fn hash_state<H: Hasher>(
         &self,

@@ -317,7 +317,8 @@ impl Offload {
         }
     }
 
-    /// The NIC gave a buffer back, or has broken its rules: then its match stands.
+    /// The NIC gave a buffer back, or has broken its rules: then the receive fails, its buffer
+    /// stays with the device, and the message is for the next receive.
     pub(super) fn reclaimed(
         &mut self,
         state: &mut ProtocolState,
@@ -335,6 +336,9 @@ impl Offload {
                 state.counters.list_faults += 1;
                 // The match that an observer was told of doesn't stand.
                 state.observer.0 = None;
+                if let Some(request) = self.entries.forget(reclaim.slot) {
+                    state.requests.fail(request, Fault::DeviceFailed { status: 0 });
+                }
                 let message = reclaim.message;
                 self.resume(state, WaitingMessage { message, through_list: false });
             }

@@ -195,7 +195,7 @@ pub trait TagList {
     }
 
     /// Takes back the buffer of an entry of which the caller knows, by the rule of phases, that it
-    /// has not matched and can't match. `None` if the entry has matched: the NIC has broken its
-    /// rules.
+    /// has not matched and can't match. `None` if the entry has matched, since the NIC has broken
+    /// its rules, or if there is no memory for a buffer in its place: then its receive fails.
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer>;
 }
