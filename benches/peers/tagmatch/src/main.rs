@@ -22,7 +22,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tagmatch::{Address, Config, Worker};
+use tagmatch::tcp::TcpConfig;
+use tagmatch::{Address, Config, DeviceConfig, Worker};
 
 use crate::case::{Case, Kind, Outcome};
 use crate::collective::{Pair, run_ranks};
@@ -31,6 +32,10 @@ use crate::work::Side;
 /// Environment variable with the address of the first process's worker; set for the second process
 /// only.
 const FIRST: &str = "TAGMATCH_PEERS_FIRST";
+
+/// Environment variable with the address of this machine at which workers listen for TCP. Without
+/// it they use shared memory.
+const LISTEN: &str = "TAGMATCH_PEERS_LISTEN";
 
 fn main() -> ExitCode {
     match run() {
@@ -59,14 +64,14 @@ fn run() -> Outcome<()> {
     match env::var(FIRST) {
         Ok(first) => {
             pin(cores[1])?;
-            let worker = Worker::new(Config::default())?;
+            let worker = Worker::new(config()?)?;
             println!("{}", worker.address());
             work(worker, first.parse()?, false, &cases, milliseconds)
         }
         Err(_) => {
             pin(cores[0])?;
             println!("version tagmatch {}", env!("CARGO_PKG_VERSION"));
-            let worker = Worker::new(Config::default())?;
+            let worker = Worker::new(config()?)?;
             let mut second = Command::new(env::current_exe()?)
                 .args(&arguments)
                 .env(FIRST, worker.address().to_string())
@@ -84,6 +89,12 @@ fn run() -> Outcome<()> {
             }
         }
     }
+}
+
+fn config() -> Outcome<Config> {
+    let Ok(address) = env::var(LISTEN) else { return Ok(Config::default()) };
+    let tcp = TcpConfig { listen: vec![address.parse()?], ..TcpConfig::default() };
+    Ok(Config { device: DeviceConfig::Tcp(tcp), ..Config::default() })
 }
 
 /// Collective cases use a communicator, which owns the worker; all others use the worker directly.

@@ -23,8 +23,9 @@ pub(crate) struct Consumer {
     lap: Meta,
     /// The part of `taken` that was published in the header.
     published: u32,
-    /// Lines that were taken since then.
+    /// Lines that were taken since then, and at how many the writer should be told.
     unpublished: u32,
+    publish_at: u32,
     /// A copy of the first bytes of the last message that was taken.
     head: [u8; Bytes::HEAD_MAX],
 }
@@ -97,8 +98,18 @@ impl Consumer {
             internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
         let lap = Meta::of_lap(ring.geometry().is_in_odd_lap(start));
-        let (taken, published, unpublished) = (start, start, 0);
-        Consumer { ring, piggyback, bounds, taken, lap, published, unpublished, head: [0; _] }
+        let publish_at = ring.geometry().lines() / 8;
+        Consumer {
+            ring,
+            piggyback,
+            bounds,
+            taken: start,
+            lap,
+            published: start,
+            unpublished: 0,
+            publish_at,
+            head: [0; Bytes::HEAD_MAX],
+        }
     }
 
     /// A watch on the next message.
@@ -182,16 +193,18 @@ impl Consumer {
         let slot = unsafe { watch.slot.as_ref() };
         let (meta, heard) = Meta::of_word(slot.word.load(Acquire), watch.lap)?;
         let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
-        let geometry = self.ring.geometry();
-        let lines = lines_of(length.saturating_sub(slot::room(has_immediate)));
-        if self.is_publish_due() || geometry.line(self.taken) + lines >= geometry.lines() {
+        if self.is_publish_due() {
             return None;
         }
         slot.copy_body(&mut self.head);
         let immediate = if has_immediate { immediate_in(&self.head) } else { None };
         let room = slot::room(has_immediate);
-        let (mut inline, mut tail) = (length, (ptr::null(), 0));
+        let (mut inline, mut tail, mut lines) = (length, (ptr::null(), 0), 1);
         if length > room {
+            lines = lines_of(length - room);
+            if self.goes_beyond(lines) {
+                return None;
+            }
             (inline, tail) = self.rest(room, length - room);
         }
         self.advance(lines, false, heard);
@@ -203,6 +216,14 @@ impl Consumer {
             Bytes::from_parts(head, tail.0, tail.1)
         };
         Some(Taken { bytes, immediate })
+    }
+
+    /// Whether a message of so many lines, which is not the last one of its lap, needs more lines
+    /// than there are.
+    #[inline]
+    fn goes_beyond(&self, lines: u32) -> bool {
+        let geometry = self.ring.geometry();
+        geometry.line(self.taken) + lines >= geometry.lines()
     }
 
     /// Goes on to the next slot, which is at the beginning of a lap if this message `is_last`.
@@ -246,7 +267,7 @@ impl Consumer {
     /// Whether so much was taken that the writer should be told.
     #[inline]
     pub(crate) fn is_publish_due(&self) -> bool {
-        self.unpublished >= self.ring.geometry().lines() / 8
+        self.unpublished >= self.publish_at
     }
 
     /// Gives the room of the messages that were taken back to the writer. Returns whether the

@@ -139,6 +139,7 @@ fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
     let by_distance = |near: f64, apart: f64| if is_near { near } else { apart };
     let to_best = |at_most: f64| Some((at_most, By::BestPeer));
     match row.case.kind {
+        _ if row.group == "tcp" => to_best(0.9),
         Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
         Kind::Latency { .. } if row.group == "depth" => None,
         Kind::Latency { size, .. } => to_best(match size {
