@@ -125,16 +125,28 @@ impl Consumer {
         Meta::of_word(word, self.lap).map(|(meta, _)| meta)
     }
 
-    /// Goes on to the next lap if the writer has skipped the end of this one, as
-    /// [`Consumer::peek`] has said.
+    /// Goes on to where the writer has gone on, if [`Consumer::peek`] has said that it has skipped
+    /// lines.
     pub(crate) fn skip(&mut self, meta: Meta) -> bool {
-        // A writer that keeps the rules skips nothing at the beginning of a lap. So a reader skips
-        // once at a time.
-        let skips = meta == Meta::SKIP && self.ring.geometry().line(self.taken) != 0;
-        if skips {
-            self.advance(1, true, self.piggyback.heard());
+        let geometry = self.ring.geometry();
+        let line = geometry.line(self.taken);
+        let heard = self.piggyback.heard();
+        // A writer that keeps the rules skips nothing at the beginning of a lap, and jumps ahead.
+        // So a reader skips less often than there are lines.
+        if meta == Meta::SKIP && line != 0 {
+            self.advance(1, true, heard);
+            return true;
         }
-        skips
+        if meta != Meta::JUMP {
+            return false;
+        }
+        self.ring.slot(self.taken).copy_body(&mut self.head);
+        let to = u32::from_le_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]);
+        let is_ahead = line < to && to < geometry.lines();
+        if is_ahead {
+            self.advance(to - line, false, heard);
+        }
+        is_ahead
     }
 
     /// Checks the meta data that [`Consumer::peek`] has returned.
@@ -143,8 +155,8 @@ impl Consumer {
     /// The rule that the writer broke.
     #[inline]
     pub(crate) fn parse(&self, meta: Meta) -> Result<MessageShape, &'static str> {
-        if meta == Meta::SKIP {
-            return Err("a whole lap is skipped");
+        if meta == Meta::SKIP || meta == Meta::JUMP {
+            return Err("lines are skipped where a message has to be");
         }
         let shape = slot::parse(meta, self.bounds)?;
         let geometry = self.ring.geometry();
@@ -295,8 +307,9 @@ impl Consumer {
         self.taken
     }
 
-    /// The lines of the ring.
+    /// Messages that are in the ring lie in two laps: before this position after
+    /// [`Consumer::taken`].
     pub(crate) fn capacity(&self) -> u32 {
-        self.ring.geometry().lines()
+        2 * self.ring.geometry().lines()
     }
 }

@@ -83,6 +83,12 @@ impl Geometry {
     }
 }
 
+/// Whether a position is before another one. Both are close together, modulo 2^32.
+#[inline(always)]
+pub(super) fn is_before(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other) >= 1 << 31
+}
+
 /// How many lines a message takes of which `outside` bytes don't fit into its slot.
 #[inline(always)]
 pub(crate) fn lines_of(outside: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! The laps of a writer: how long they are, and what they leave in the words of slots.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, is_before};
 use super::slot::Meta;
 
 /// The lines of the shortest laps: a page.
@@ -13,9 +13,11 @@ const LAPS_OF_ONE_LENGTH: u32 = 64;
 /// The lap in which a writer is.
 pub(super) struct Lap {
     /// The position of its first line.
-    start: u32,
-    /// LineSet that were skipped before it.
-    skipped: u32,
+    pub(super) start: u32,
+    /// How many lines of the lap before were used. The others are free.
+    pub(super) filled_before: u32,
+    /// Lines of this lap that were left out, since the reader had not read those of the lap before.
+    jumped: u32,
     /// The flags of its messages.
     pub(super) flags: Meta,
     /// A lap has at least so many lines.
@@ -41,13 +43,14 @@ fn bit(line: u32) -> (usize, u32) {
 }
 
 impl Lap {
-    /// The first lap, which begins at this position of a ring whose words are zero.
-    pub(super) fn first(geometry: Geometry, start: u32) -> Self {
+    /// The lap of this position, in a ring whose words are zero.
+    pub(super) fn first(geometry: Geometry, position: u32) -> Self {
         let words = geometry.lines().div_ceil(u64::BITS) as usize;
         Lap {
-            start,
-            skipped: 0,
-            flags: Meta::of_lap(geometry.is_in_odd_lap(start)),
+            start: position - geometry.line(position),
+            filled_before: geometry.lines(),
+            jumped: 0,
+            flags: Meta::of_lap(geometry.is_in_odd_lap(position)),
             lines_min: LINES_MIN,
             count: 0,
             before: LineSet { words: vec![u64::MAX; words].into(), used: words },
@@ -55,11 +58,30 @@ impl Lap {
         }
     }
 
-    /// Of the lines up to `produced` that the reader isn't known to have read: those that were not
-    /// skipped. `consumed`: how far it has read.
-    pub(super) fn unread(&self, consumed: u32, produced: u32) -> u32 {
-        let all = produced.wrapping_sub(consumed);
-        if all > produced.wrapping_sub(self.start) { all - self.skipped } else { all }
+    /// How many lines up to `produced` the reader isn't known to have read, at most. `consumed`:
+    /// how far it has read.
+    pub(super) fn unread(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
+        let here = produced.wrapping_sub(self.start) - self.jumped;
+        if is_before(consumed, self.start) {
+            here + self.filled_before - geometry.line(consumed)
+        } else {
+            produced.wrapping_sub(consumed).min(here)
+        }
+    }
+
+    /// The position that a next slot has to be before, if this lap goes on behind `produced`.
+    pub(super) fn limit(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
+        let line = geometry.line(consumed);
+        if is_before(consumed, self.start) && geometry.line(produced) < line {
+            self.start.wrapping_add(line)
+        } else {
+            self.start.wrapping_add(geometry.lines())
+        }
+    }
+
+    /// From `produced` on, this lap goes on at `next`.
+    pub(super) fn jump(&mut self, produced: u32, next: u32) {
+        self.jumped = next.wrapping_sub(produced) - 1;
     }
 
     /// Whether the lap can end after `filled` lines, with a message of `lines`, if the reader has
@@ -92,9 +114,9 @@ impl Lap {
         self.before.words.get(word).map_or(0, |word| (word >> bit).trailing_ones())
     }
 
-    /// Another lap begins at `start`, after so many lines of this one were skipped.
-    pub(super) fn end(&mut self, geometry: Geometry, skipped: u32, start: u32) {
-        (self.skipped, self.start) = (skipped, start);
+    /// Another lap begins at `start`, after so many lines of this one.
+    pub(super) fn end(&mut self, geometry: Geometry, filled: u32, start: u32) {
+        (self.start, self.filled_before, self.jumped) = (start, filled, 0);
         self.flags = Meta::of_lap(geometry.is_in_odd_lap(start));
         std::mem::swap(&mut self.before, &mut self.now);
         self.now.words[..self.now.used].fill(0);

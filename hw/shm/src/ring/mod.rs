@@ -18,9 +18,10 @@
 //! caches of both cores. So a writer whose reader keeps up returns to the first line after a page,
 //! and says so by a flag of the message before. Half a round trip of 1 KiB went from 1,086 to 766
 //! ns between cores without a common cache, and from 330 to 245 ns between others, when laps of 256
-//! KiB became laps of 4 KiB. A writer that has to wait for room makes its laps longer. Runs that
-//! are written past the cache don't end a lap: they are faster into lines that no cache has. A ring
-//! takes no more memory than its laps.
+//! KiB became laps of 4 KiB. A writer that has to wait for room makes its laps longer, and jumps
+//! over what its reader has not read of a short lap: the whole ring can be in use at any time. Runs
+//! that are written past the cache don't end a lap: they are faster into lines that no cache has. A
+//! ring takes no more memory than its laps.
 //!
 //! **What was read is said on the way.** The low half of a message's word says how far its sender
 //! has read the ring of the other direction ([`piggyback`]). Where nothing is sent back, the reader

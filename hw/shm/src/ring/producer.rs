@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
 
-use super::geometry::{Geometry, lines_of};
+use super::geometry::{Geometry, is_before, lines_of};
 use super::lap::Lap;
 use super::memory::Ring;
 use super::piggyback::Piggyback;
@@ -208,9 +208,9 @@ impl Producer {
         if !place.is_last {
             let geometry = self.ring.geometry();
             // The line behind a message has to be free, too.
-            let free = geometry.lines() - 1 - place.next.wrapping_sub(self.consumed);
-            let line = geometry.line(place.next);
-            let until_end = self.lap.until_end(line).min(geometry.lines() - 1 - line);
+            let limit = self.lap.limit(geometry, self.consumed, place.next);
+            let free = limit.wrapping_sub(place.next) - 1;
+            let until_end = self.lap.until_end(geometry.line(place.next));
             self.unlooked = place.next.wrapping_add(free.min(until_end));
         }
         Ok(place)
@@ -220,46 +220,74 @@ impl Producer {
     /// to be free, too: its word is cleared.
     fn known_place(&self, lines: u32, way: Way) -> Option<SlotPlace> {
         let geometry = self.ring.geometry();
-        let is_free = |next: u32| next.wrapping_sub(self.consumed) < geometry.lines();
         let filled = geometry.line(self.produced) + lines;
-        let unread = self.lap.unread(self.consumed, self.produced);
-        if way != Way::Streaming && self.lap.can_end(filled, lines, unread) {
+        let unread = self.lap.unread(geometry, self.consumed, self.produced);
+        let ends_early = way != Way::Streaming && self.lap.can_end(filled, lines, unread);
+        // The first line was read.
+        let is_behind = is_before(self.lap.start, self.consumed);
+        if is_behind && (ends_early || filled == geometry.lines()) && filled <= geometry.lines() {
             let next = geometry.next_lap(self.produced);
-            if is_free(next) && filled <= geometry.lines() {
-                return Some(SlotPlace { lines, next, is_last: true });
-            }
+            return Some(SlotPlace { lines, next, is_last: true });
         }
         let place = self.straight(lines);
-        let fits = filled <= geometry.lines() && is_free(place.next);
-        fits.then_some(SlotPlace { is_last: filled == geometry.lines(), ..place })
+        let limit = self.lap.limit(geometry, self.consumed, self.produced);
+        (filled < geometry.lines() && is_before(place.next, limit)).then_some(place)
     }
 
     /// Finds the place of a message of so many lines by what the reader has published. Skips the
-    /// end of the ring if the message is too long for it.
+    /// end of the ring if the message is too long for it, and what the reader has not read of a
+    /// short lap.
     #[cold]
     #[inline(never)]
     fn make_place(&mut self, lines: u32, way: Way, internal: bool) -> Result<SlotPlace, PushError> {
         self.load_published()?;
-        let geometry = self.ring.geometry();
-        if geometry.line(self.produced) + lines > geometry.lines() {
-            let next = geometry.next_lap(self.produced);
-            let end = next.wrapping_add(lines);
-            if end.wrapping_sub(self.consumed) < geometry.lines() {
-                let place = SlotPlace { lines: 1, next, is_last: true };
-                self.prepare(place);
-                self.store(place, Meta::SKIP);
-            }
+        if self.known_place(lines, way).is_none() {
+            self.skip(lines);
         }
         if let Some(place) = self.known_place(lines, way) {
             return Ok(place);
         }
-        self.lap.grow(geometry);
+        self.lap.grow(self.ring.geometry());
         // Internal messages are not counted, since they wait for half of the ring. The engine tries
         // again when there is more room than now.
         if !internal {
             self.refused_at = self.consumed;
         }
         Err(PushError::Full)
+    }
+
+    /// Goes on to where a message of so many lines fits, if it doesn't here: to the next lap, or
+    /// behind the lines of a short lap.
+    fn skip(&mut self, lines: u32) {
+        let geometry = self.ring.geometry();
+        let next = geometry.next_lap(self.produced);
+        if geometry.line(self.produced) + lines > geometry.lines() {
+            // The reader is behind the line that the word of the next slot would be in.
+            let is_behind = is_before(self.lap.start.wrapping_add(lines), self.consumed);
+            if is_behind {
+                let place = SlotPlace { lines: 1, next, is_last: true };
+                self.prepare(place);
+                self.store(place, Meta::SKIP);
+            }
+            return;
+        }
+        let behind = self.lap.start.wrapping_add(self.lap.filled_before);
+        let is_in_the_way = is_before(self.consumed, self.lap.start);
+        if is_in_the_way
+            && is_before(self.produced, behind)
+            && self.lap.filled_before + lines < geometry.lines()
+        {
+            let line = geometry.line(behind);
+            // SAFETY: the slot is free, as for a message; the body has 56 bytes.
+            unsafe {
+                body(self.ring.slot(self.produced)).cast::<[u8; 4]>().write(line.to_le_bytes());
+            }
+            let place = SlotPlace { lines: 1, next: behind, is_last: false };
+            self.prepare(place);
+            self.lap.jump(self.produced, behind);
+            self.store(place, Meta::JUMP);
+            self.unchecked = self.produced;
+        }
     }
 
     /// Completes a slot whose body was written: stores the immediate data, and the word last.
@@ -282,8 +310,9 @@ impl Producer {
         let word = meta.word(self.lap.flags, self.piggyback.taken());
         self.ring.slot(self.produced).word.store(word, Release);
         if place.is_last {
-            let skipped = place.next.wrapping_sub(self.produced) - place.lines;
-            self.lap.end(self.ring.geometry(), skipped, place.next);
+            let geometry = self.ring.geometry();
+            let filled = geometry.line(self.produced) + place.lines;
+            self.lap.end(geometry, filled, place.next);
         }
         self.produced = place.next;
     }
@@ -375,11 +404,15 @@ impl Producer {
     /// Whether less than half of the ring is in use. Internal messages leave the other half to the
     /// engine.
     pub(crate) fn has_half_free(&mut self) -> Result<bool, PushError> {
-        let half = self.ring.geometry().lines() / 2;
-        if self.lap.unread(self.consumed, self.produced) >= half {
+        let geometry = self.ring.geometry();
+        let has_half_free = |producer: &Self| {
+            let unread = producer.lap.unread(geometry, producer.consumed, producer.produced);
+            unread < geometry.lines() / 2
+        };
+        if !has_half_free(self) {
             self.load_published()?;
         }
-        Ok(self.lap.unread(self.consumed, self.produced) < half)
+        Ok(has_half_free(self))
     }
 
     /// Whether the reader wants the doorbell for the message that was just written. `fenced` is
@@ -407,12 +440,6 @@ impl Producer {
         self.load_published()?;
         Ok(self.consumed != self.refused_at)
     }
-}
-
-/// Whether a position is before another one. Both are close together, modulo 2^32.
-#[inline(always)]
-fn is_before(one: u32, other: u32) -> bool {
-    one.wrapping_sub(other) >= 1 << 31
 }
 
 /// The later one of two positions.

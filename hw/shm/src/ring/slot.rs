@@ -90,6 +90,9 @@ impl Meta {
 
     /// No message: the next one begins at the first line.
     pub(crate) const SKIP: Meta = Meta(Self::INTERNAL | Self::LAST);
+    /// No message: the next one begins at the line, further on in this lap, whose number is at the
+    /// beginning of the body.
+    pub(crate) const JUMP: Meta = Meta(Self::INTERNAL);
 
     /// The flags of each message of a lap.
     #[inline(always)]

@@ -242,13 +242,44 @@ fn a_lap_is_a_page_while_the_reader_keeps_up_and_longer_when_it_does_not() {
 }
 
 #[test]
+fn a_ring_holds_as_much_after_a_short_lap_as_before() {
+    for (length, lines_of_one) in [(8, 1), (300, 5)] {
+        let ring = ring_of(1 << 16);
+        let mut ends = Ends::new(&ring, 0);
+        // The short laps end anywhere in a page.
+        for round in 0..200 {
+            for _ in 0..round {
+                ends.producer.push(&[1; 8], &[2; 8], None, &0).unwrap();
+                pop(&mut ends.consumer).unwrap().unwrap();
+                ends.reply();
+            }
+            let mut sent = 0u32;
+            while ends.producer.push(&sent.to_le_bytes(), &vec![3; length], None, &0).is_ok() {
+                sent += 1;
+            }
+            let lines = ring.geometry().lines();
+            assert!(sent * lines_of_one > lines - 140, "{sent}");
+            for number in 0..sent {
+                let (_, bytes) = pop(&mut ends.consumer).unwrap().unwrap();
+                assert_eq!(bytes[..4], number.to_le_bytes());
+            }
+            ends.consumer.publish();
+        }
+    }
+}
+
+#[test]
 fn what_no_writer_skips_or_overruns_is_refused() {
     let ring = ring();
     let end = |line: u32, meta: Meta| {
         ring.slot(line).word.store(meta.word(Meta::of_lap(false), 0), Relaxed);
         pop(&mut Ends::new(&ring, line).consumer)
     };
-    assert_eq!(end(0, Meta::SKIP), Some(Err("a whole lap is skipped")));
+    for meta in [Meta::SKIP, Meta::JUMP] {
+        assert_eq!(end(0, meta), Some(Err("lines are skipped where a message has to be")));
+    }
+    ring.slot(5).body.0[0].store(5, Relaxed);
+    assert_eq!(end(5, Meta::JUMP), Some(Err("lines are skipped where a message has to be")));
     let long = |line, is_last| end(line, Meta::new(500, false, false, is_last));
     assert_eq!(long(57, true), Some(Err("a message goes beyond the end of the ring")));
     assert_eq!(long(56, false), Some(Err("the last message of a lap doesn't say so")));
