@@ -243,27 +243,26 @@ fn a_lap_is_a_page_while_the_reader_keeps_up_and_longer_when_it_does_not() {
 
 #[test]
 fn a_ring_holds_as_much_after_a_short_lap_as_before() {
-    for (length, lines_of_one) in [(8, 1), (300, 5)] {
+    // The short laps end anywhere in a page.
+    for (length, lines_of_one, exchanges) in
+        (0..150).flat_map(|exchanges| [(8, 1, exchanges), (300, 5, exchanges)])
+    {
         let ring = ring_of(1 << 16);
         let mut ends = Ends::new(&ring, 0);
-        // The short laps end anywhere in a page.
-        for round in 0..200 {
-            for _ in 0..round {
-                ends.producer.push(&[1; 8], &[2; 8], None, &0).unwrap();
-                pop(&mut ends.consumer).unwrap().unwrap();
-                ends.reply();
-            }
-            let mut sent = 0u32;
-            while ends.producer.push(&sent.to_le_bytes(), &vec![3; length], None, &0).is_ok() {
-                sent += 1;
-            }
-            let lines = ring.geometry().lines();
-            assert!(sent * lines_of_one > lines - 140, "{sent}");
-            for number in 0..sent {
-                let (_, bytes) = pop(&mut ends.consumer).unwrap().unwrap();
-                assert_eq!(bytes[..4], number.to_le_bytes());
-            }
-            ends.consumer.publish();
+        for _ in 0..exchanges {
+            ends.producer.push(&[1; 8], &[2; 8], None, &0).unwrap();
+            pop(&mut ends.consumer).unwrap().unwrap();
+            ends.reply();
+        }
+        let mut sent = 0u32;
+        while ends.producer.push(&sent.to_le_bytes(), &vec![3; length], None, &0).is_ok() {
+            sent += 1;
+        }
+        let lines = ring.geometry().lines();
+        assert!(sent * lines_of_one > lines - 140, "{sent} after {exchanges}");
+        for number in 0..sent {
+            let (_, bytes) = pop(&mut ends.consumer).unwrap().unwrap();
+            assert_eq!(bytes[..4], number.to_le_bytes());
         }
     }
 }
