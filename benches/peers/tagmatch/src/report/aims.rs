@@ -87,6 +87,7 @@ fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
 /// The aims of programs over the provider for libfabric.
 fn provider_aims(row: &Row<'_>) -> Vec<(&'static str, f64, By)> {
     match &row.case.kind {
+        _ if row.group == "tcp" => Vec::new(),
         Kind::Latency { size: 8, depth: 0, .. } if row.group == "latency" => {
             vec![(OURS_BY_LIBFABRIC, 1.2, By::Crate), (OURS_BY_OPENMPI, 1.1, By::BestOpenMpi)]
         }
