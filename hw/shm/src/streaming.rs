@@ -29,7 +29,7 @@ const BYTES_MIN: usize = 2 << 10;
 /// Longer runs are always streamed.
 const BYTES_TIMED_MAX: usize = 4 << 10;
 /// Runs between are streamed if an ordinary write takes longer for each KiB.
-const ORDINARY_NS_PER_KIB_MAX: u32 = 90;
+const ORDINARY_NS_PER_KIB_MAX: u32 = 130;
 /// Of the runs whose length leaves the choice, one in so many is written in the ordinary way, and
 /// timed.
 const TIMED_EVERY: u32 = 32;
