@@ -46,8 +46,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     if let (Some(a), Some(b), Some(c)) = (word(0), word(1), word(2)) {
-        // What a reader claims, and is believed, lies between what it has claimed before and what
-        // was produced.
+        // A claim that is believed lies between the claim before it and what was produced.
         let produced = a.wrapping_add(b % (1 << 28));
         if let Ok(believed) = heard_after(a, c, produced) {
             assert!(believed.wrapping_sub(a) <= produced.wrapping_sub(a));

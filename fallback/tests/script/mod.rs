@@ -17,7 +17,7 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 pub const REMEMBERED: usize = 4;
 const LIMITS: Limits = Limits { message_max: 4096, fragmented_max: 0 };
 
-/// What a device is to report.
+/// An event that the scripted device reports at its next poll.
 pub enum Report {
     Up(PeerId),
     Message(PeerId, Vec<u8>),

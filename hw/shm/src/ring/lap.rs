@@ -63,7 +63,8 @@ impl Lap {
     pub(super) fn unread(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
         let here = produced.wrapping_sub(self.start) - self.jumped;
         if is_before(consumed, self.start) {
-            here + self.filled_before - geometry.line(consumed)
+            // A reader may claim to have read lines that were skipped.
+            here + self.filled_before.saturating_sub(geometry.line(consumed))
         } else {
             produced.wrapping_sub(consumed).min(here)
         }

@@ -1,5 +1,5 @@
-//! What the two ends of a connection in one process tell each other: each message says how far its
-//! sender has read the ring of the other direction.
+//! The two ends of a connection in one process share how far each of its two rings was read.
+//! Each message says it to the peer.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
