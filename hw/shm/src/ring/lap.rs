@@ -16,8 +16,6 @@ pub(super) struct Lap {
     pub(super) start: u32,
     /// How many lines of the lap before were used. The others are free.
     pub(super) filled_before: u32,
-    /// Lines of this lap that were left out, since the reader had not read those of the lap before.
-    jumped: u32,
     /// The flags of its messages.
     pub(super) flags: Meta,
     /// A lap has at least so many lines.
@@ -49,7 +47,6 @@ impl Lap {
         Lap {
             start: position - geometry.line(position),
             filled_before: geometry.lines(),
-            jumped: 0,
             flags: Meta::of_lap(geometry.is_in_odd_lap(position)),
             lines_min: LINES_MIN,
             count: 0,
@@ -61,12 +58,12 @@ impl Lap {
     /// How many lines up to `produced` the reader isn't known to have read, at most. `consumed`:
     /// how far it has read.
     pub(super) fn unread(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
-        let here = produced.wrapping_sub(self.start) - self.jumped;
         if is_before(consumed, self.start) {
             // A reader may claim to have read lines that were skipped.
-            here + self.filled_before.saturating_sub(geometry.line(consumed))
+            let before = self.filled_before.saturating_sub(geometry.line(consumed));
+            produced.wrapping_sub(self.start) + before
         } else {
-            produced.wrapping_sub(consumed).min(here)
+            produced.wrapping_sub(consumed)
         }
     }
 
@@ -78,11 +75,6 @@ impl Lap {
         } else {
             self.start.wrapping_add(geometry.lines())
         }
-    }
-
-    /// From `produced` on, this lap goes on at `next`.
-    pub(super) fn jump(&mut self, produced: u32, next: u32) {
-        self.jumped = next.wrapping_sub(produced) - 1;
     }
 
     /// Whether the lap can end after `filled` lines, with a message of `lines`, if the reader has
@@ -117,7 +109,7 @@ impl Lap {
 
     /// Another lap begins at `start`, after so many lines of this one.
     pub(super) fn end(&mut self, geometry: Geometry, filled: u32, start: u32) {
-        (self.start, self.filled_before, self.jumped) = (start, filled, 0);
+        (self.start, self.filled_before) = (start, filled);
         self.flags = Meta::of_lap(geometry.is_in_odd_lap(start));
         std::mem::swap(&mut self.before, &mut self.now);
         self.now.words[..self.now.used].fill(0);

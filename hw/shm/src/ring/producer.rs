@@ -284,7 +284,6 @@ impl Producer {
             }
             let place = SlotPlace { lines: 1, next: behind, is_last: false };
             self.prepare(place);
-            self.lap.jump(self.produced, behind);
             self.store(place, Meta::JUMP);
             self.unchecked = self.produced;
         }

@@ -138,8 +138,8 @@ impl Meta {
         u64::from(taken) | u64::from(self.0 | lap.0) << 32
     }
 
-    /// Splits the word of a slot: the meta data without the flags of the lap, and the position up to
-    /// which the writer has read. `None`: there is no message of this lap.
+    /// Splits the word of a slot: the meta data without the flags of the lap, and the position up
+    /// to which the writer has read. `None`: there is no message of this lap.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) fn of_word(word: u64, lap: Meta) -> Option<(Self, u32)> {

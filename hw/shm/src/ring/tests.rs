@@ -248,6 +248,25 @@ fn a_lap_is_a_page_while_the_reader_keeps_up_and_longer_when_it_does_not() {
 }
 
 #[test]
+fn messages_say_how_far_the_ring_of_the_other_direction_was_read() {
+    let rings = [ring_of(1 << 16), ring_of(1 << 16)];
+    let piggybacks: [Arc<Piggyback>; 2] = Default::default();
+    // Each process writes to one ring and reads the other one.
+    let mut processes = [0, 1].map(|own| {
+        let producer = Producer::new(rings[own].clone(), piggybacks[own].clone());
+        let consumer = Consumer::new(rings[1 - own].clone(), MESSAGE_MAX, piggybacks[own].clone());
+        (producer, consumer)
+    });
+    for turn in 0..1000 {
+        let from = turn % 2;
+        processes[from].0.push(&[1; 8], &[2; 300], None, &0).unwrap();
+        let consumer = &mut processes[1 - from].1;
+        pop(consumer).unwrap().unwrap();
+        assert!(rings[from].geometry().line(consumer.taken()) < 64, "{turn}");
+    }
+}
+
+#[test]
 fn a_ring_holds_as_much_after_a_short_lap_as_before() {
     // The short laps end anywhere in a page.
     for (length, lines_of_one, exchanges) in
