@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tagmatch::model::ModelConfig;
-use tagmatch::shm::ShmConfig;
+use tagmatch::shm::{SenderWrites, ShmConfig};
 use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, TagLayout};
@@ -24,6 +24,8 @@ const UNEXPECTED_BYTES: &str = "TAGMATCH_FI_UNEXPECTED_BYTES";
 const UNEXPECTED_MESSAGES: &str = "TAGMATCH_FI_UNEXPECTED_MESSAGES";
 /// How long closing an endpoint waits for its peers, in seconds.
 const DRAIN_SECONDS: &str = "TAGMATCH_FI_DRAIN_SECONDS";
+/// Whether senders on this machine may write a part of a long message into the program's memory.
+const SENDER_WRITES: &str = "TAGMATCH_FI_SENDER_WRITES";
 /// Where the report goes.
 const REPORT: &str = "TAGMATCH_FI_REPORT";
 /// The folder for traces.
@@ -121,11 +123,17 @@ impl Settings {
         let most = (unexpected_bytes / MESSAGE_BYTES_MIN).min(UNEXPECTED_MESSAGES_MAX);
         let messages = parsed(UNEXPECTED_MESSAGES, text(UNEXPECTED_MESSAGES), unexpected_messages)?;
         let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
+        let is_written = parsed(SENDER_WRITES, text(SENDER_WRITES), on_or_off)?.unwrap_or(false);
+        let mut device =
+            device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?;
+        if is_written && let Some(shm) = shared_memory(&mut device) {
+            shm.sender_writes = SenderWrites::AllBuffers;
+        }
         Ok(Settings {
             unexpected_bytes,
             unexpected_messages: messages.unwrap_or(most),
             drain_timeout: drain.unwrap_or(defaults.drain_timeout),
-            device: device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?,
+            device,
             device_name,
             hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
             tag_source: parsed(TAG_SOURCE, text(TAG_SOURCE), tag_source)?.flatten(),
@@ -192,6 +200,23 @@ fn device(text: &str) -> Result<DeviceConfig, &'static str> {
         ("ucx", _) => Err("UCX's tags have no room for MPI's tags, senders and immediate data; \
              auto, shm, verbs or tcp"),
         _ => Err("auto, shm, verbs, verbs:NAME, tcp or tcp:PLACE"),
+    }
+}
+
+/// The settings of shared memory, if the device is or has that.
+fn shared_memory(device: &mut DeviceConfig) -> Option<&mut ShmConfig> {
+    match device {
+        DeviceConfig::Shm(shm) => Some(shm),
+        DeviceConfig::Auto(auto) => Some(&mut auto.shm),
+        _ => None,
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off"),
     }
 }
 
@@ -278,6 +303,21 @@ mod tests {
             assert_eq!(config.layout.source_mask().0, 0);
             assert!(!config.peer_events);
         }
+    }
+
+    #[test]
+    fn senders_write_into_the_programs_memory_only_if_that_is_on() {
+        for (device, value, writes) in [
+            ("shm", "", SenderWrites::OwnedBuffers),
+            ("shm", "off", SenderWrites::OwnedBuffers),
+            ("shm", "on", SenderWrites::AllBuffers),
+            ("auto", "on", SenderWrites::AllBuffers),
+        ] {
+            let settings = read(&[(DEVICE, device), (SENDER_WRITES, value)]).unwrap();
+            let mut device = settings.config().device;
+            assert_eq!(shared_memory(&mut device).unwrap().sender_writes, writes);
+        }
+        assert!(read(&[(DEVICE, "tcp"), (SENDER_WRITES, "on")]).is_ok());
     }
 
     #[test]
@@ -378,6 +418,7 @@ mod tests {
             (UNEXPECTED_MESSAGES, "0", "1 to 1073741824"),
             (UNEXPECTED_MESSAGES, "1073741825", "1 to 1073741824"),
             (DRAIN_SECONDS, "-1", "a number of seconds"),
+            (SENDER_WRITES, "yes", "on or off"),
         ];
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();

@@ -244,6 +244,11 @@ impl Buffer {
         self.is_writable().then(|| Room::new(room()))
     }
 
+    /// Whether the buffer was made from a vector, so that it owns its memory. For devices.
+    pub fn is_vec(&self) -> bool {
+        self.owner.vec_capacity().is_some()
+    }
+
     /// Whether the bytes can be written. Shared and read-only bytes can be sent, but not received
     /// into.
     #[inline]

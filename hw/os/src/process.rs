@@ -114,6 +114,25 @@ pub fn read_memory_to(pid: Pid, address: u64, into: &mut [MaybeUninit<u8>]) -> i
     })
 }
 
+/// Writes `from` into another process' memory by process_vm_writev(2), and returns how many bytes
+/// were written, which may be fewer than `from` has.
+///
+/// The call blocks as [`read_memory`] does. `pid` may have come to mean another process: the caller
+/// checks before that it doesn't.
+pub fn write_memory(pid: Pid, address: u64, from: &[u8]) -> io::Result<usize> {
+    let Ok(remote) = usize::try_from(address) else {
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    };
+    let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    let remote =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: from.len() };
+    // SAFETY: the kernel reads the local part, which is a slice, and checks the remote part against
+    // the other process' memory.
+    check_count(unsafe {
+        libc::process_vm_writev(pid.0, &raw const local, 1, &raw const remote, 1, 0)
+    })
+}
+
 /// Lets any process of this user read this process' memory (`PR_SET_PTRACER_ANY`) where Yama's
 /// scope 1 would allow that to its ancestors only. Fails where there is no Yama.
 pub fn allow_readers() -> io::Result<()> {

@@ -104,6 +104,11 @@ impl AsFd for Arena {
     }
 }
 
+/// Whether a buffer is memory of a device.
+pub(crate) fn is_of_device(buffer: &Buffer) -> bool {
+    buffer.lent_memory().is_some_and(<dyn Any>::is::<Lent>)
+}
+
 /// A part of the memory that a buffer uses.
 struct Lent {
     arena: Arc<Shared>,

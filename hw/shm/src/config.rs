@@ -23,6 +23,25 @@ pub enum ReadPolicy {
     Copied,
 }
 
+/// Into which buffers the senders of long messages may write, while they are received into. These
+/// settings bind honest peers: where the kernel lets a process of the same user read this process'
+/// memory, it lets it write there, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SenderWrites {
+    /// Into none: this worker copies all bytes that it receives.
+    Nowhere,
+    /// Into those that own their memory: vectors, and buffers of `Worker::buffer`.
+    #[default]
+    OwnedBuffers,
+    /// Also into memory that a caller has lent for a call. The call returns only once no sender is
+    /// writing there: a sender that is stopped in the middle of a piece, for at most 128 KiB, holds
+    /// it up until it goes on or ends, and so does a sender that never releases its piece. A worker
+    /// that is dropped waits as well. All of the memory must be initialised: a sender that lies
+    /// about what it has written leaves there what was there before.
+    AllBuffers,
+}
+
 /// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
 ///
 /// Fields may be added: end the expression with `..ShmConfig::default()`.
@@ -48,6 +67,14 @@ pub struct ShmConfig {
     pub fragments: bool,
     /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
     pub read: ReadPolicy,
+    /// Whether this worker copies a part of the long messages (64 KiB or more) that it sends into
+    /// the receiver's memory, while it polls. So both processors copy. A receiver that withholds
+    /// its memory (userfaultfd(2), FUSE) can make this process wait inside the kernel. Not where
+    /// the kernel forbids it, nor with [`ReadPolicy::Copied`]. Default: `true`.
+    pub sender_copies: bool,
+    /// Into which buffers of this worker senders may copy a part of the long messages that it
+    /// receives. Default: [`SenderWrites::OwnedBuffers`].
+    pub sender_writes: SenderWrites,
     /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
     /// Yama's scope 1, reads are done by copying. Default: `true`.
@@ -91,6 +118,8 @@ impl Default for ShmConfig {
             message_max: (16 << 10) + 64,
             fragments: true,
             read: ReadPolicy::Auto,
+            sender_copies: true,
+            sender_writes: SenderWrites::OwnedBuffers,
             allow_readers: true,
             connect_timeout: Duration::from_secs(10),
             peers_max: 4095,

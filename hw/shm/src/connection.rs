@@ -1,17 +1,19 @@
 //! An established connection to a peer.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tagmatch_device::ReadMode;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::sleep::EventFd;
-use tagmatch_os::socket;
+use tagmatch_os::{process, socket};
 
+use super::cooperative::Claims;
 use super::copied_reads::CopiedReads;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::peer_memory::PeerMemory;
 use super::processes::{PeerProcess, ProcessId};
-use super::ring::{Producer, PushError};
+use super::ring::{Producer, PushError, Ring};
 
 /// An established connection. Its receiving end is in [`Inboxes`](super::inboxes::Inboxes).
 pub(crate) struct Connection {
@@ -39,9 +41,28 @@ pub(crate) struct Connection {
     pub(crate) memory: Option<PeerMemory>,
     /// The reads through the rings, in both directions.
     pub(crate) copied: CopiedReads,
+    /// The ring that this worker reads from the peer.
+    pub(crate) inbound: Arc<Ring>,
+    /// Whether the peer copies a part of the long messages that it sends.
+    pub(crate) takes_offers: bool,
+    /// Offers that the peer was made. The last one has this number.
+    pub(crate) offers: u16,
+    /// Whether the last offer is under way.
+    pub(crate) is_offering: bool,
 }
 
 impl Connection {
+    /// The words by which pieces of messages from the peer are claimed.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.inbound.header().claims.0
+    }
+
+    /// Whether the peer's process has ended, or its worker has hung up.
+    pub(crate) fn has_ended_or_hung_up(&self) -> bool {
+        let (Some(process), Some(socket)) = (&self.process, &self.socket) else { return true };
+        process::has_ended_or_hung_up(process.pidfd.as_fd(), socket.as_fd())
+    }
+
     /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The
     /// caller has checked the length. `polls` counts the polls of this worker.
     #[inline(always)]

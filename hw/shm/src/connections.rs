@@ -27,6 +27,8 @@ pub(crate) struct Connections {
     pub(crate) events: VecDeque<Event<'static>>,
     /// Peers in the state `Draining`, each with the count of messages taken from its ring before.
     draining: Vec<(PeerId, u32)>,
+    /// Peers that this worker has disconnected from, and that may still be writing into a buffer.
+    parting: Vec<(PeerId, Box<Connection>)>,
     /// The next poll has more to do than to look at rings.
     pub(crate) needs_attention: bool,
 }
@@ -44,9 +46,10 @@ impl Connections {
             quota: ProcessQuota::new(config.process_peers_max),
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
-            reads: Reads::default(),
+            reads: Reads::new(config),
             events: VecDeque::new(),
             draining: Vec::new(),
+            parting: Vec::new(),
             needs_attention: true,
         })
     }
@@ -59,7 +62,7 @@ impl Connections {
 
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
-        !self.draining.is_empty()
+        !self.draining.is_empty() || !self.parting.is_empty()
     }
 
     /// Takes back an attempt to connect: its socket and its ring.
@@ -88,7 +91,10 @@ impl Connections {
 
     /// Brings the reads forward that are under way.
     pub(crate) fn push_reads(&mut self) {
-        self.reads.push_direct(&self.peers, &mut self.events);
+        if let Some((peer, what)) = self.reads.push_direct(&mut self.peers, &mut self.events) {
+            self.finish(peer, DownReason::Misbehaved { what });
+        }
+        self.reads.push_offered(&mut self.peers);
         let mut at = 0;
         while let Some((peer, what)) = self.reads.push_copied(&mut self.peers, &mut at) {
             // Takes the peer out of the list that `at` is an index of.
@@ -123,6 +129,7 @@ impl Connections {
 
     /// Reports the draining peers whose rings are empty now.
     pub(crate) fn finish_drained(&mut self) {
+        self.finish_parting();
         let mut at = 0;
         while at < self.draining.len() {
             let (peer, taken_before) = self.draining[at];
@@ -146,6 +153,19 @@ impl Connections {
         }
     }
 
+    /// Reports the peers that were disconnected from and no longer write into any buffer.
+    fn finish_parting(&mut self) {
+        for (peer, mut connection) in std::mem::take(&mut self.parting) {
+            if self.reads.take_back(peer, &connection) {
+                self.parting.push((peer, connection));
+            } else {
+                self.reads.end_all(peer, &mut connection, &mut self.events);
+                let reason = DownReason::Disconnected;
+                self.events.push_back(Event::PeerDown { peer, reason });
+            }
+        }
+    }
+
     /// Ends a connection, or the attempts to connect, now: ends its reads, frees its resources, and
     /// reports the peer as down. A draining peer is reported with the reason that was found first.
     pub(crate) fn finish(&mut self, peer: PeerId, reason: DownReason) {
@@ -162,12 +182,18 @@ impl Connections {
                 if let (DownReason::Disconnected, Some(socket)) = (reason, &connection.socket) {
                     // After all messages: the peer delivers what is in its ring by now.
                     socket::send_bye(socket);
+                    if self.reads.take_back(peer, &connection) {
+                        self.release(&connection);
+                        self.parting.push((peer, connection));
+                        self.needs_attention = true;
+                        return;
+                    }
                 }
-                self.release(peer, *connection);
+                self.end(peer, *connection);
                 reason
             }
             Some(PeerState::Draining(connection, first_reason)) => {
-                self.release(peer, *connection);
+                self.end(peer, *connection);
                 self.draining.retain(|(other, _)| *other != peer);
                 first_reason
             }
@@ -185,11 +211,26 @@ impl Connections {
         }
     }
 
-    fn release(&mut self, peer: PeerId, mut connection: Connection) {
+    fn end(&mut self, peer: PeerId, mut connection: Connection) {
+        self.release(&connection);
+        self.reads.end_all(peer, &mut connection, &mut self.events);
+    }
+
+    /// Gives back what a connection takes of this worker, except its reads.
+    fn release(&mut self, connection: &Connection) {
         self.inboxes.remove(connection.inbox);
         if let Some(process) = connection.counted_for {
             self.quota.remove(process);
         }
-        self.reads.end_all(peer, &mut connection, &mut self.events);
+    }
+
+    /// Drops all reads, before the worker is dropped. Peers may be writing into their buffers.
+    pub(crate) fn abandon_reads(&mut self) {
+        let states = self.peers.states();
+        let up = states.filter_map(|(peer, state)| Some((peer, state.connection()?)));
+        let parting = self.parting.iter().map(|(peer, connection)| (*peer, &**connection));
+        for (peer, connection) in up.chain(parting) {
+            self.reads.abandon(peer, connection);
+        }
     }
 }

@@ -84,6 +84,8 @@ impl CopiedReads {
                 self.peer_reads.push_back(PeerRead { id, span, sent: 0 });
                 Ok(None)
             }
+            // The caller takes offers.
+            ReadMessage::Offer { .. } => Ok(None),
             ReadMessage::Fragment { id, offset } => {
                 let read = self.current(id)?;
                 let count = bytes.len() - ReadMessage::HEADER_BYTES;

@@ -110,7 +110,7 @@ impl Shm {
             Consumer::new(ring.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
-            producer: Producer::new(ring, piggyback),
+            producer: Producer::new(Arc::clone(&ring), piggyback),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),
@@ -123,6 +123,10 @@ impl Shm {
             read_mode: ReadMode::Direct,
             memory: None,
             copied: CopiedReads::default(),
+            inbound: ring,
+            takes_offers: false,
+            offers: 0,
+            is_offering: false,
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
         connections.events.push_back(Event::PeerUp { peer, limits: local.limits() });
@@ -147,6 +151,7 @@ impl Drop for Shm {
         // All sockets are shut down before any buffer is dropped, and all generations end: a peer
         // that has read a buffer checks afterwards that the one or the other has not happened.
         self.acceptor.shut_down();
+        self.connections.abandon_reads();
         let states = self.connections.peers.states();
         for connection in states.filter_map(|(_, state)| state.connection()) {
             self.connections.reads.end_generation(connection);

@@ -7,7 +7,8 @@
 //! | `connections` | all connections of a worker, and how they end |
 //! | `handshake` | from an address, or a pending connection, to an established connection |
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
-//! | `reads`, `copied_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
+//! | `reads`, `direct_reads`, `copied_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
+//! | `cooperative` | long messages that receiver and sender copy together |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
@@ -53,12 +54,14 @@
 //!
 //! With direct reads, a peer can block this process. The kernel reads the peer's memory in a system
 //! call of this thread, in the handshake and for each large message, and waits for a page that the
-//! peer withholds (userfaultfd(2), a mapped file of FUSE). Only a signal that kills the process
-//! ends the wait. With [`ReadPolicy::Copied`] the kernel reads no peer's memory, and no peer can
-//! block this process. Memory of a peer's device is read from a mapping of this process, whatever
-//! the policy is: the peer can't withhold a page of another process' mapping.
+//! peer withholds (userfaultfd(2), a mapped file of FUSE). So does the write by which a sender
+//! copies a part of a long message ([`ShmConfig::sender_copies`]). Only a signal that kills the
+//! process ends the wait. With [`ReadPolicy::Copied`] the kernel reads and writes no peer's memory,
+//! and no peer can block this process. Memory of a peer's device is read from a mapping of this
+//! process, whatever the policy is: the peer can't withhold a page of another process' mapping.
 //!
-//! Where the kernel lets peers read this process's memory, no key protects it. A copied read takes
+//! Where the kernel lets peers read this process's memory, it lets them write it, too: it has one
+//! permission for both. No key protects the memory then. A copied read takes
 //! the bytes of a buffer only for the peer that the buffer was exposed to; a peer that asks for
 //! another peer's buffer goes down. All connected peers can read all memory of this device at any
 //! time, also what earlier buffers have left there. A page that a peer has offered and never
@@ -101,8 +104,10 @@ mod arena;
 mod config;
 mod connection;
 mod connections;
+mod cooperative;
 mod copied_reads;
 mod device;
+mod direct_reads;
 mod doorbell;
 #[cfg(all(loom, test))]
 mod doorbell_model;
@@ -131,6 +136,6 @@ mod streaming;
 mod sync;
 mod watcher;
 
-pub use config::{ReadPolicy, ShmConfig};
+pub use config::{ReadPolicy, SenderWrites, ShmConfig};
 pub use device::Shm;
 pub use info::ShmInfo;

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use loom::cell::UnsafeCell;
 use loom::thread;
 use tagmatch_device::{PeerId, ReadMode};
 use tagmatch_os::memory::Mapping;
 
 use super::connection::Connection;
+use super::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
 use super::copied_reads::CopiedReads;
 use super::doorbell::{self, Doorbell, DoorbellBit};
 use super::generation;
@@ -68,6 +70,10 @@ fn connection(ring: &Arc<Ring>, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> C
         read_mode: ReadMode::Copied,
         memory: None,
         copied: CopiedReads::default(),
+        inbound: ring.clone(),
+        takes_offers: false,
+        offers: 0,
+        is_offering: false,
     }
 }
 
@@ -336,4 +342,68 @@ fn a_mapped_read_that_succeeds_has_no_byte_of_a_later_use() {
         owner.join().unwrap();
         assert!(!generation::is_current(&word, 0));
     });
+}
+
+#[test]
+fn each_piece_of_a_message_has_one_owner_and_is_seen_whole() {
+    check(3, || {
+        let claims = Arc::new(Claims::default());
+        let pieces: Arc<[UnsafeCell<u8>; 3]> = Arc::new([(); 3].map(|()| UnsafeCell::new(0)));
+        // SAFETY: loom reports accesses at the same time.
+        let copy = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
+        let mut receiver = ReceiverSide::begin(&claims, 1, 3, 0).unwrap();
+        let (senders_claims, senders_pieces) = (claims.clone(), pieces.clone());
+        let sender = thread::spawn(move || {
+            let mut side = SenderSide::new(1, 3);
+            while let Some(piece) = side.claim(&senders_claims) {
+                copy(&senders_pieces[piece as usize]);
+                side.release(&senders_claims, true);
+            }
+        });
+        while let Some(piece) = receiver.claim(&claims).unwrap() {
+            copy(&pieces[piece as usize]);
+        }
+        while receiver.sender_pieces(&claims).unwrap() == SenderPieces::Claimed {
+            thread::yield_now();
+        }
+        for piece in &*pieces {
+            // SAFETY: as above.
+            assert_eq!(piece.with(|byte| unsafe { *byte }), 1);
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_release_that_is_waited_for_is_not_slept_through() {
+    for has_barriers in [true, false] {
+        check_with(has_barriers, 3, move || {
+            let (ring, doorbell) = (ring(), doorbell());
+            let mut reader = Reader::new(&doorbell);
+            reader.insert(bit(1), &ring);
+            let mut connection = connection(&ring, &doorbell, bit(1));
+            connection.is_fenced = !has_barriers;
+            let claims = &ring.header().claims.0;
+            let mut receiver = ReceiverSide::begin(claims, 1, 1, 0).unwrap();
+            let mut side = SenderSide::new(1, 1);
+            assert_eq!(side.claim(claims), Some(0));
+            receiver.claim_rest(claims).unwrap();
+            let sender = thread::spawn(move || {
+                side.release(&connection.producer.ring().header().claims.0, true);
+                connection.notify();
+            });
+            let is_there = || receiver.sender_pieces(claims).unwrap() == SenderPieces::Copied;
+            while !is_there() {
+                assert!(reader.poll().is_none());
+                let announced = reader.inboxes.announce_sleep();
+                if reader.inboxes.fall_asleep(&announced) {
+                    if !is_there() {
+                        reader.doorbell.wakes.wait();
+                    }
+                    reader.inboxes.wake_up();
+                }
+            }
+            sender.join().unwrap();
+        });
+    }
 }

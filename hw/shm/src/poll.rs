@@ -130,8 +130,10 @@ impl Shm {
         connections.finish_drained();
         // A peer that doesn't answer a hello must not keep polls from the short way; so attempts
         // under way don't count here.
-        connections.needs_attention =
-            connections.has_work() || self.has_retries || connections.is_draining();
+        connections.needs_attention = connections.has_work()
+            || connections.reads.is_waiting()
+            || self.has_retries
+            || connections.is_draining();
     }
 
     /// Asks the kernel for ready descriptors, and does what is due by the clock.

@@ -21,6 +21,14 @@ pub enum ReadMessage {
         /// Offset of the first of them in the read.
         offset: u64,
     },
+    /// Offers the owner of the memory to copy a part of it. The address to copy to follows the
+    /// header.
+    Offer {
+        /// Number of the offer, as in the words by which pieces are claimed.
+        number: u16,
+        /// What is read.
+        span: RemoteSpan,
+    },
     /// All bytes were sent, or none will be.
     End {
         /// Number of the read.
@@ -33,15 +41,21 @@ pub enum ReadMessage {
 const REQUEST: u32 = 1;
 const FRAGMENT: u32 = 2;
 const END: u32 = 3;
+const OFFER: u32 = 4;
 
 impl ReadMessage {
     pub(crate) const HEADER_BYTES: usize = 32;
+    /// Length of an offer: header and address.
+    const OFFER_BYTES: usize = Self::HEADER_BYTES + 8;
 
     /// The header of the message. The bytes of a fragment follow it.
     pub fn emit(self) -> [u8; Self::HEADER_BYTES] {
         let (kind, id, small, first, second) = match self {
             ReadMessage::Request { id, span } => (REQUEST, id, span.key, span.address, span.length),
             ReadMessage::Fragment { id, offset } => (FRAGMENT, id, 0, offset, 0),
+            ReadMessage::Offer { number, span } => {
+                (OFFER, number.into(), span.key, span.address, span.length)
+            }
             ReadMessage::End { id, is_good } => (END, id, u32::from(is_good), 0, 0),
         };
         let mut out = [0; Self::HEADER_BYTES];
@@ -64,11 +78,13 @@ impl ReadMessage {
         let id = u32_at(&header, 4);
         let first = u64_at(&header, 16);
         let has_bytes = bytes.len() > Self::HEADER_BYTES;
+        let span = RemoteSpan { address: first, key: small, length: u64_at(&header, 24) };
         match u32_at(&header, 0) {
-            REQUEST if !has_bytes => Ok(ReadMessage::Request {
-                id,
-                span: RemoteSpan { address: first, key: small, length: u64_at(&header, 24) },
-            }),
+            REQUEST if !has_bytes => Ok(ReadMessage::Request { id, span }),
+            OFFER if bytes.len() == Self::OFFER_BYTES => {
+                let number = u16::try_from(id).map_err(|_| "an offer with an impossible number")?;
+                Ok(ReadMessage::Offer { number, span })
+            }
             FRAGMENT if has_bytes => Ok(ReadMessage::Fragment { id, offset: first }),
             END if !has_bytes && small <= 1 => Ok(ReadMessage::End { id, is_good: small == 1 }),
             _ => Err("an internal message is of no known kind"),

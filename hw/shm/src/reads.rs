@@ -1,42 +1,23 @@
 //! Reads of peers' memory: from a mapping, directly by the kernel, or copied through the rings.
-//!
-//! **A read is verified afterwards.** `process_vm_readv` takes a pid, which may have come to mean
-//! another process, and an address, which may hold something else once its worker has closed. So
-//! after each read one poll(2) looks at the pidfd and the socket: the process must still live, and
-//! its worker, which hangs up before it lets go of buffers, must not have hung up.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::AsFd;
 
-use tagmatch_device::{
-    Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
-};
-use tagmatch_os::process;
+use tagmatch_device::{Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMode, ReadRequest};
 
 use super::arena::Arena;
+use super::config::{SenderWrites, ShmConfig};
 use super::connection::Connection;
+use super::cooperative::Copying;
+use super::direct_reads::{DirectRead, ReadProgress};
 use super::peers::{PeerState, Peers};
+use super::read_message::ReadMessage;
 use super::ring::PushError;
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
 /// a tenth of a millisecond.
 const BYTES_PER_POLL: usize = 1 << 20;
 
-/// A read under way that this worker does alone: from a mapping, or by the kernel.
-struct DirectRead {
-    peer: PeerId,
-    remote: RemoteSpan,
-    /// Where the bytes lie in the mapped memory of the peer's device, if they do.
-    mapped_at: Option<usize>,
-    into: Buffer,
-    length: usize,
-    done: usize,
-    token: u64,
-}
-
 /// The reads of this worker and of its peers.
-#[derive(Default)]
 pub(crate) struct Reads {
     /// The buffers that peers may read.
     pub(crate) exposures: Exposures,
@@ -45,9 +26,26 @@ pub(crate) struct Reads {
     direct: VecDeque<DirectRead>,
     /// Peers to which messages of copied reads are to be sent.
     copying: Vec<PeerId>,
+    /// The messages of which peers have offered this worker a part. A peer has one at a time.
+    offered: VecDeque<(PeerId, Copying)>,
+    sender_copies: bool,
+    sender_writes: SenderWrites,
 }
 
 impl Reads {
+    /// No reads yet.
+    pub(crate) fn new(config: &ShmConfig) -> Self {
+        Reads {
+            exposures: Exposures::default(),
+            arena: None,
+            direct: VecDeque::new(),
+            copying: Vec::new(),
+            offered: VecDeque::new(),
+            sender_copies: config.sender_copies,
+            sender_writes: config.sender_writes,
+        }
+    }
+
     /// See [`Device::read`](tagmatch_device::Device::read).
     pub(crate) fn start(
         &mut self,
@@ -76,8 +74,7 @@ impl Reads {
         };
         let mapped_at = connection.memory.as_ref().and_then(|memory| memory.find(remote));
         if mapped_at.is_some() || connection.read_mode == ReadMode::Direct {
-            let read = DirectRead { peer, remote, mapped_at, into, length, done: 0, token };
-            self.direct.push_back(read);
+            self.direct.push_back(DirectRead::new(peer, remote, mapped_at, (into, length), token));
         } else {
             connection.copied.start(remote, into, token);
             self.note_copying(peer);
@@ -87,11 +84,25 @@ impl Reads {
 
     /// Whether a poll can bring a read forward.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_direct() || !self.copying.is_empty()
+        self.can_copy() || !self.copying.is_empty()
     }
 
-    pub(crate) fn has_direct(&self) -> bool {
-        !self.direct.is_empty()
+    /// Whether a poll can copy bytes to or from a peer's memory.
+    pub(crate) fn can_copy(&self) -> bool {
+        !self.offered.is_empty() || self.direct.iter().any(|read| !read.waits())
+    }
+
+    /// Whether a poll has to look whether a sender has released a piece.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.direct.iter().any(DirectRead::waits)
+    }
+
+    /// Whether a sender has released a piece that was waited for.
+    pub(crate) fn is_answered(&self, peers: &Peers) -> bool {
+        self.direct.iter().any(|read| {
+            let connection = peers.state(read.peer).and_then(PeerState::connection);
+            connection.is_some_and(|connection| read.is_answered(connection))
+        })
     }
 
     /// The peers to which messages of copied reads are to be sent.
@@ -105,93 +116,65 @@ impl Reads {
         }
     }
 
-    /// Continues direct reads, one after the other, as far as one poll may.
-    pub(crate) fn push_direct(&mut self, peers: &Peers, events: &mut VecDeque<Event<'static>>) {
+    /// Continues direct reads, one after the other, as far as one poll may. Stops at a peer that
+    /// broke a rule, and returns that peer and the rule; the caller ends its connection.
+    pub(crate) fn push_direct(
+        &mut self,
+        peers: &mut Peers,
+        events: &mut VecDeque<Event<'static>>,
+    ) -> Option<(PeerId, &'static str)> {
         let mut budget = BYTES_PER_POLL;
-        while budget > 0
-            && let Some(mut read) = self.direct.pop_front()
-        {
-            match self.push_direct_read(peers, &mut read, &mut budget) {
-                Ok(false) => self.direct.push_back(read),
-                ended => {
-                    let (DirectRead { token, into, .. }, result) = (read, ended.map(drop));
+        for _ in 0..self.direct.len() {
+            let Some(mut read) = self.direct.pop_front() else { break };
+            let progress = match peers.state_mut(read.peer) {
+                Some(PeerState::Up(_)) if read.peer == PeerId::ONESELF => {
+                    Ok(ReadProgress::Ended(self.read_own(&mut read)))
+                }
+                Some(PeerState::Up(connection)) => {
+                    read.step(connection, self.sender_writes, &mut budget)
+                }
+                // This worker has disconnected, and the sender may be writing.
+                Some(PeerState::Down) => Ok(ReadProgress::Waiting),
+                _ => Ok(ReadProgress::Ended(Err(ReadError::PeerDown))),
+            };
+            match progress {
+                Ok(ReadProgress::Ended(result)) => {
+                    let DirectRead { token, into, .. } = read;
                     events.push_back(Event::ReadDone { token, into, result });
                     // A poll reports one event. The next read is for the next poll.
-                    return;
+                    return None;
+                }
+                Ok(ReadProgress::Going | ReadProgress::Waiting) => self.direct.push_back(read),
+                Err(what) => {
+                    let peer = read.peer;
+                    self.direct.push_back(read);
+                    return Some((peer, what));
                 }
             }
+            if budget == 0 {
+                break;
+            }
         }
+        None
     }
 
-    /// Continues one read. Returns whether all its bytes are there.
-    fn push_direct_read(
-        &self,
-        peers: &Peers,
-        read: &mut DirectRead,
-        budget: &mut usize,
-    ) -> Result<bool, ReadError> {
-        let Some(PeerState::Up(connection)) = peers.state(read.peer) else {
-            return Err(ReadError::PeerDown);
-        };
-        let Some(into) = read.into.room() else {
-            return Err(ReadError::Failed { errno: libc::EINVAL });
-        };
-        if let (Some(at), Some(memory)) = (read.mapped_at, &connection.memory) {
-            // SAFETY: the bytes of a mapping are initialised.
-            let into = unsafe { into.into_uninit() };
-            let end = read.done + (read.length - read.done).min(*budget);
-            memory.copy(at + read.done, &mut into[read.done..end]);
-            *budget -= end - read.done;
-            read.done = end;
-            let is_done = end == read.length;
-            // The peer's process may have ended meanwhile: that does not matter as long as the peer
-            // has not let go of the buffer.
-            if is_done && !memory.is_current() {
-                return Err(ReadError::PeerDown);
-            }
-            return Ok(is_done);
+    /// Reads a buffer of this worker itself, which is in the table of exposed buffers.
+    fn read_own(&self, read: &mut DirectRead) -> Result<(), ReadError> {
+        let readable = self.exposures.readable_by(read.peer);
+        let Some(bytes) = readable.bytes(read.remote()) else { return Err(ReadError::BadSpan) };
+        let into = read.into.room().ok_or(ReadError::Failed { errno: libc::EINVAL })?;
+        into.fill(bytes);
+        Ok(())
+    }
+
+    /// Copies one piece for a peer that reads and has offered it.
+    pub(crate) fn push_offered(&mut self, peers: &mut Peers) {
+        if let Some((peer, mut copying)) = self.offered.pop_front()
+            && let Some(connection) = peers.connection_mut(peer)
+            && copying.step(connection, self.exposures.readable_by(peer))
+        {
+            self.offered.push_back((peer, copying));
         }
-        let Some(process) = &connection.process else {
-            // The peer is this worker itself: the buffer is in the table of exposed buffers.
-            let Some(bytes) = self.exposures.readable_by(read.peer).bytes(read.remote) else {
-                return Err(ReadError::BadSpan);
-            };
-            into.fill(bytes);
-            return Ok(true);
-        };
-        // SAFETY: the kernel writes initialised bytes.
-        let into = unsafe { into.into_uninit() };
-        let end = read.done + (read.length - read.done).min(*budget);
-        while read.done < end {
-            let address = read.remote.address + read.done as u64;
-            match process::read_memory_to(process.pid, address, &mut into[read.done..end]) {
-                // No bytes and no error: the memory ends here.
-                Ok(0) => return Err(ReadError::BadSpan),
-                Ok(count) => {
-                    read.done += count;
-                    *budget = budget.saturating_sub(count);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if process.has_ended() => return Err(ReadError::PeerDown),
-                Err(error) => {
-                    return Err(match error.raw_os_error() {
-                        Some(libc::EFAULT) => ReadError::BadSpan,
-                        Some(libc::ESRCH) => ReadError::PeerDown,
-                        errno => ReadError::Failed { errno: errno.unwrap_or(0) },
-                    });
-                }
-            }
-        }
-        if read.done < read.length {
-            return Ok(false);
-        }
-        // If the process and the socket are still there after the read, the process number has
-        // meant this process all the time, and its worker still had the buffer: a worker shuts its
-        // sockets down before it drops its buffers.
-        let is_gone = connection.socket.as_ref().is_none_or(|socket| {
-            process::has_ended_or_hung_up(process.pidfd.as_fd(), socket.as_fd())
-        });
-        if is_gone { Err(ReadError::PeerDown) } else { Ok(true) }
     }
 
     /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list
@@ -234,6 +217,14 @@ impl Reads {
         events: &mut VecDeque<Event<'static>>,
     ) -> Result<(), &'static str> {
         let readable = self.exposures.readable_by(peer);
+        if let ReadMessage::Offer { number, span } = ReadMessage::parse(bytes)? {
+            readable.check(span)?;
+            let target = bytes.array(ReadMessage::HEADER_BYTES).map_or(0, u64::from_le_bytes);
+            self.offered.retain(|(other, _)| *other != peer);
+            let copying = Copying::new(number, span, target).filter(|_| self.sender_copies);
+            self.offered.extend(copying.map(|copying| (peer, copying)));
+            return Ok(());
+        }
         if let Some((token, into, result)) = connection.copied.receive(bytes, readable)? {
             events.push_back(Event::ReadDone { token, into, result });
         }
@@ -247,6 +238,24 @@ impl Reads {
     pub(crate) fn end_generation(&self, connection: &Connection) {
         if let Some(arena) = &self.arena {
             arena.end_generation(connection.inbox);
+        }
+    }
+
+    /// Claims what is left of the reads from a peer. Returns whether the peer may still be writing
+    /// into one of their buffers.
+    pub(crate) fn take_back(&mut self, peer: PeerId, connection: &Connection) -> bool {
+        let reads = self.direct.iter_mut().filter(|read| read.peer == peer);
+        reads.fold(false, |may_write, read| read.take_back(connection) | may_write)
+    }
+
+    /// Drops the reads from a peer, which may still be writing into one of their buffers.
+    pub(crate) fn abandon(&mut self, peer: PeerId, connection: &Connection) {
+        for read in std::mem::take(&mut self.direct) {
+            if read.peer == peer {
+                read.abandon(connection);
+            } else {
+                self.direct.push_back(read);
+            }
         }
     }
 
@@ -269,6 +278,7 @@ impl Reads {
             }
         }
         self.copying.retain(|other| *other != peer);
+        self.offered.retain(|(other, _)| *other != peer);
         for (token, into) in connection.copied.take_reads() {
             end(token, into);
         }

@@ -19,7 +19,7 @@ impl Shm {
         connections.finish_drained();
         connections.needs_attention = true;
         let has_events = !connections.events.is_empty();
-        if has_events || connections.reads.has_direct() || connections.is_draining() {
+        if has_events || connections.reads.can_copy() || connections.is_draining() {
             return false;
         }
         let announced = connections.inboxes.announce_sleep();
@@ -34,6 +34,11 @@ impl Shm {
         let sleeps = connections.inboxes.fall_asleep(&announced);
         connections.wake_writers();
         if !sleeps {
+            return false;
+        }
+        // From now on a sender that releases a piece rings the doorbell.
+        if connections.reads.is_answered(&connections.peers) {
+            connections.inboxes.wake_up();
             return false;
         }
         // Counted from the last sweep: a sleep that ends early doesn't put the next sweep off. The

@@ -78,6 +78,7 @@ mod model {
     /// other exchanges, are exchanges here.
     macro_rules! atomic {
         ($name:ident, $of:ty) => {
+            #[derive(Default)]
             pub(crate) struct $name(atomic::$name);
 
             impl $name {
@@ -103,6 +104,17 @@ mod model {
                     let before = self.0.swap(value, if order == SeqCst { AcqRel } else { order });
                     after(order);
                     before
+                }
+
+                #[allow(dead_code, reason = "not of both sizes")]
+                pub(crate) fn compare_exchange(
+                    &self,
+                    before: $of,
+                    after: $of,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$of, $of> {
+                    self.0.compare_exchange(before, after, success, failure)
                 }
 
                 #[allow(dead_code, reason = "not of both sizes")]

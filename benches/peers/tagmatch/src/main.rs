@@ -22,6 +22,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tagmatch::shm::{SenderWrites, ShmConfig};
 use tagmatch::tcp::TcpConfig;
 use tagmatch::{Address, Config, DeviceConfig, Worker};
 
@@ -92,7 +93,11 @@ fn run() -> Outcome<()> {
 }
 
 fn config() -> Outcome<Config> {
-    let Ok(address) = env::var(LISTEN) else { return Ok(Config::default()) };
+    let Ok(address) = env::var(LISTEN) else {
+        // All buffers are lent, as those of the peers are.
+        let shm = ShmConfig { sender_writes: SenderWrites::AllBuffers, ..ShmConfig::default() };
+        return Ok(Config { device: DeviceConfig::Shm(shm), ..Config::default() });
+    };
     let tcp = TcpConfig { listen: vec![address.parse()?], ..TcpConfig::default() };
     Ok(Config { device: DeviceConfig::Tcp(tcp), ..Config::default() })
 }

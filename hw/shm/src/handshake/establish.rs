@@ -75,6 +75,7 @@ pub(super) struct VerifiedHello {
     message_max: u32,
     fragmented_max: usize,
     doorbell_bit: DoorbellBit,
+    takes_offers: bool,
     makes_barriers: bool,
     process: Option<PeerProcess>,
     /// The process to count the connection for; `None` if the connection is not to be counted.
@@ -166,6 +167,7 @@ pub(super) fn verify(
         message_max: hello.message_max,
         fragmented_max: if hello.takes_fragments { fragmented_max } else { 0 },
         doorbell_bit: hello.doorbell_bit,
+        takes_offers: hello.takes_offers,
         makes_barriers: hello.makes_barriers,
         counted_for: ProcessId::of(pid, process.as_ref()),
         process,
@@ -236,6 +238,7 @@ pub(super) fn establish(
         let _ = connections.watcher.watch(process.pidfd.as_fd(), Watched::Process(peer));
     }
     let piggyback = Arc::<Piggyback>::default();
+    let inbound = Arc::clone(&offer.ring);
     let consumer = Consumer::new(offer.ring, local.config.message_max, Arc::clone(&piggyback));
     connections.inboxes.insert(offer.bit, consumer, peer);
     let limits =
@@ -254,6 +257,10 @@ pub(super) fn establish(
         read_mode: hello.read_mode,
         memory: hello.memory,
         copied: CopiedReads::default(),
+        inbound,
+        takes_offers: hello.takes_offers,
+        offers: 0,
+        is_offering: false,
     };
     connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
     connections.events.push_back(Event::PeerUp { peer, limits });

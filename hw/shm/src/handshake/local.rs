@@ -100,6 +100,7 @@ impl LocalEnd {
             address: self.address,
             message_max: self.config.message_max,
             takes_fragments: self.config.fragments,
+            takes_offers: self.config.sender_copies,
             geometry: self.geometry,
             doorbell_bit: offer.bit,
             hears_barriers: self.hears_barriers,

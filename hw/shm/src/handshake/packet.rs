@@ -36,6 +36,8 @@ pub struct Hello {
     pub message_max: u32,
     /// Whether the sender takes messages in fragments.
     pub takes_fragments: bool,
+    /// Whether the sender copies a part of the long messages that it sends.
+    pub takes_offers: bool,
     /// Size of the ring that the sender reads from.
     pub geometry: Geometry,
     /// The bit of the sender's doorbell for this ring.
@@ -89,7 +91,8 @@ const REFUSAL_LENGTH: usize = 16;
 const HEARS_BARRIERS: u32 = 1;
 const MAKES_BARRIERS: u32 = 2;
 const TAKES_FRAGMENTS: u32 = 4;
-const FLAGS: u32 = HEARS_BARRIERS | MAKES_BARRIERS | TAKES_FRAGMENTS;
+const TAKES_OFFERS: u32 = 8;
+const FLAGS: u32 = HEARS_BARRIERS | MAKES_BARRIERS | TAKES_FRAGMENTS | TAKES_OFFERS;
 
 /// Length of a buffer for any valid packet, and one byte more, so that a longer packet is noticed.
 pub(crate) const PACKET_MAX: usize = HELLO_LENGTH + 1;
@@ -101,11 +104,12 @@ impl Hello {
         let hears = if self.hears_barriers { HEARS_BARRIERS } else { 0 };
         let makes = if self.makes_barriers { MAKES_BARRIERS } else { 0 };
         let takes = if self.takes_fragments { TAKES_FRAGMENTS } else { 0 };
+        let offers = if self.takes_offers { TAKES_OFFERS } else { 0 };
         let address = self.address.as_bytes();
         out.extend_from_slice(&MAGIC_HELLO);
         for word in [
             VERSION,
-            hears | makes | takes,
+            hears | makes | takes | offers,
             self.message_max,
             self.geometry.bytes(),
             u32::try_from(self.doorbell_bit.index()).unwrap_or(u32::MAX),
@@ -159,6 +163,7 @@ impl Hello {
             address,
             message_max,
             takes_fragments: flags & TAKES_FRAGMENTS != 0,
+            takes_offers: flags & TAKES_OFFERS != 0,
             geometry,
             doorbell_bit,
             hears_barriers: flags & HEARS_BARRIERS != 0,
@@ -212,6 +217,7 @@ mod tests {
             address: Address::from_bytes(&[7; 48]).unwrap(),
             message_max: 16448,
             takes_fragments: true,
+            takes_offers: true,
             geometry: Geometry::new(1 << 18).unwrap(),
             doorbell_bit: DoorbellBit::new(17).unwrap(),
             hears_barriers: true,

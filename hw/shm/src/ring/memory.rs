@@ -8,6 +8,7 @@ use tagmatch_os::memory::Mapping;
 
 use super::geometry::{Geometry, LINE_BYTES};
 use super::slot::Slot;
+use crate::cooperative::Claims;
 #[cfg(not(all(loom, test)))]
 use crate::hints;
 use crate::sync::AtomicU32;
@@ -35,6 +36,8 @@ pub(crate) struct Header {
     /// stores `consumed`, fences, exchanges this for 0, and wakes the writer if the writer's
     /// doorbell says that it sleeps.
     pub(crate) space_wanted: Padded<AtomicU32>,
+    /// The pieces of a long message from the writer, which both copy.
+    pub(crate) claims: Padded<Claims>,
 }
 
 /// A word with two cache lines of its own.
@@ -42,7 +45,7 @@ pub(crate) struct Header {
 pub(crate) struct Padded<T>(pub(crate) T);
 
 #[cfg(not(all(loom, test)))]
-const _: () = assert!(size_of::<Header>() == 384);
+const _: () = assert!(size_of::<Header>() == 512);
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() <= Geometry::LINES_OFFSET_BYTES);
 

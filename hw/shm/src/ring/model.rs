@@ -9,6 +9,7 @@ use tagmatch_os::memory::Mapping;
 use super::geometry::{Geometry, LINE_BYTES};
 use super::memory::{Header, Padded};
 use super::slot::{Meta, Slot};
+use crate::cooperative::Claims;
 use crate::sync::{AtomicU32, AtomicU64, Body};
 
 /// Stands for mapped memory. A line is a slot and bytes, which don't overlap here: a run that
@@ -34,6 +35,7 @@ impl Ring {
             consumed: Padded(AtomicU32::new(0)),
             doorbell_wanted: Padded(AtomicU32::new(0)),
             space_wanted: Padded(AtomicU32::new(0)),
+            claims: Padded(Claims::default()),
         };
         let slot = |_| Slot { word: AtomicU64::new(0), body: Body::new() };
         let bytes = geometry.bytes() as usize;

@@ -96,6 +96,11 @@ impl Producer {
         }
     }
 
+    /// The ring that this end writes.
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.ring.geometry()
     }

@@ -178,6 +178,7 @@ pub fn hello(address: Address) -> Hello {
     Hello {
         address,
         message_max: 1024,
+        takes_offers: true,
         takes_fragments: true,
         geometry: Geometry::new(1 << 18).unwrap(),
         doorbell_bit: DoorbellBit::new(0).unwrap(),

@@ -1,0 +1,282 @@
+//! Reads that this worker does itself: from a mapping, or by the kernel. The sender may copy a part
+//! of the bytes ([`cooperative`](super::cooperative)).
+//!
+//! **A read is verified afterwards.** `process_vm_readv` takes a pid, which may have come to mean
+//! another process, and an address, which may hold something else once its worker has closed. So
+//! after each read one poll(2) looks at the pidfd and the socket: the process must still live, and
+//! its worker, which hangs up before it lets go of buffers, must not have hung up.
+
+use std::io;
+use std::ops::Range;
+
+use tagmatch_device::{Buffer, PeerId, ReadError, ReadMode, RemoteSpan};
+use tagmatch_os::process;
+
+use super::arena;
+use super::config::SenderWrites;
+use super::connection::Connection;
+use super::cooperative::{MessagePieces, OFFERED_MIN, ReceiverSide, SenderPieces};
+use super::read_message::ReadMessage;
+use super::ring::PushError;
+
+/// A read under way.
+pub(crate) struct DirectRead {
+    pub(crate) peer: PeerId,
+    remote: RemoteSpan,
+    /// Where the bytes lie in the mapped memory of the peer's device, if they do.
+    mapped_at: Option<usize>,
+    pub(crate) into: Buffer,
+    length: usize,
+    pieces: MessagePieces,
+    /// Bytes that were read from the front, before a part was offered to the sender.
+    done: usize,
+    /// Which pieces are whose, since a part was offered to the sender.
+    side: Option<ReceiverSide>,
+    /// Why the read ends without its bytes, once the sender has released its piece.
+    error: Option<ReadError>,
+    /// Whether only the sender can bring the read forward.
+    waits: bool,
+    pub(crate) token: u64,
+}
+
+/// What a step has left to do.
+pub(crate) enum ReadProgress {
+    /// Bytes are left to read.
+    Going,
+    /// The sender has to release a piece.
+    Waiting,
+    /// The read has ended.
+    Ended(Result<(), ReadError>),
+}
+
+impl DirectRead {
+    pub(crate) fn new(
+        peer: PeerId,
+        remote: RemoteSpan,
+        mapped_at: Option<usize>,
+        (into, length): (Buffer, usize),
+        token: u64,
+    ) -> Self {
+        let (pieces, done, side) = (MessagePieces::of(length), 0, None);
+        DirectRead {
+            peer,
+            remote,
+            mapped_at,
+            into,
+            length,
+            pieces,
+            done,
+            side,
+            error: None,
+            waits: false,
+            token,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> RemoteSpan {
+        self.remote
+    }
+
+    /// Whether the sender has to release a piece before anything else.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Reads as many bytes as the budget allows.
+    ///
+    /// # Errors
+    /// The rule that the sender broke.
+    pub(crate) fn step(
+        &mut self,
+        connection: &mut Connection,
+        allowed: SenderWrites,
+        budget: &mut usize,
+    ) -> Result<ReadProgress, &'static str> {
+        self.waits = false;
+        self.offer(connection, allowed)?;
+        while self.error.is_none() {
+            if *budget == 0 {
+                return Ok(ReadProgress::Going);
+            }
+            let Some(range) = self.claim(connection, *budget)? else { break };
+            *budget = budget.saturating_sub(range.len());
+            self.copy(connection, range);
+        }
+        if let Some(side) = &mut self.side {
+            let claims = connection.claims();
+            side.claim_rest(claims)?;
+            match side.sender_pieces(claims)? {
+                SenderPieces::Claimed => {
+                    self.waits = true;
+                    return Ok(ReadProgress::Waiting);
+                }
+                SenderPieces::Failed(piece) => self.copy(connection, self.pieces.bytes(piece)),
+                SenderPieces::Copied => {}
+            }
+            self.side = None;
+            connection.is_offering = false;
+        }
+        let result = self.error.map_or_else(|| self.verify(connection), Err);
+        Ok(ReadProgress::Ended(result))
+    }
+
+    /// Offers the sender to copy a part, if it takes offers and this is worth it. A connection has
+    /// one offer at a time.
+    fn offer(
+        &mut self,
+        connection: &mut Connection,
+        allowed: SenderWrites,
+    ) -> Result<(), &'static str> {
+        let is_possible = connection.takes_offers
+            && !connection.is_offering
+            && connection.read_mode == ReadMode::Direct
+            && self.mapped_at.is_none()
+            && self.side.is_none()
+            && self.error.is_none()
+            && self.length - self.done >= OFFERED_MIN
+            && self.may_be_written(allowed);
+        let Some(front) = self.pieces.beginning_with(self.done).filter(|_| is_possible) else {
+            return Ok(());
+        };
+        connection.offers = connection.offers.wrapping_add(1);
+        let number = connection.offers;
+        let begun = ReceiverSide::begin(connection.claims(), number, self.pieces.count(), front);
+        let Some(side) = begun else { return Ok(()) };
+        let offer = ReadMessage::Offer { number, span: self.remote }.emit();
+        let target = self.into.as_ptr().expose_provenance() as u64;
+        match connection.producer.push_internal(&offer, &target.to_le_bytes()) {
+            Ok(()) => {
+                connection.notify();
+                connection.is_offering = true;
+                self.side = Some(side);
+                Ok(())
+            }
+            // This worker reads alone, or offers the rest later.
+            Err(PushError::Full) => Ok(()),
+            Err(PushError::Broken(what)) => Err(what),
+        }
+    }
+
+    /// Whether a sender may write into the buffer.
+    fn may_be_written(&self, allowed: SenderWrites) -> bool {
+        match allowed {
+            SenderWrites::Nowhere => false,
+            SenderWrites::OwnedBuffers => self.is_owned(),
+            SenderWrites::AllBuffers => true,
+        }
+    }
+
+    /// Whether the memory is the buffer's own. Such memory is initialised, and stays allocated if
+    /// the buffer is leaked.
+    fn is_owned(&self) -> bool {
+        self.into.is_vec() || arena::is_of_device(&self.into)
+    }
+
+    /// The next bytes that this worker reads; `None` if there are none for it.
+    fn claim(
+        &mut self,
+        connection: &Connection,
+        budget: usize,
+    ) -> Result<Option<Range<usize>>, &'static str> {
+        if let Some(side) = &mut self.side {
+            let piece = side.claim(connection.claims())?;
+            return Ok(piece.map(|piece| self.pieces.bytes(piece)));
+        }
+        let start = self.done;
+        // Whole pieces, so that the rest can be offered to the sender.
+        self.done = self.pieces.end_after(start, budget);
+        Ok((start < self.done).then_some(start..self.done))
+    }
+
+    /// Copies some of the bytes. Notes why they can't be copied.
+    fn copy(&mut self, connection: &Connection, range: Range<usize>) {
+        if let Err(error) = self.try_to_copy(connection, range) {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn try_to_copy(
+        &mut self,
+        connection: &Connection,
+        range: Range<usize>,
+    ) -> Result<(), ReadError> {
+        let mut start = range.start;
+        let Some(into) = self.into.room().and_then(|room| room.part(range)) else {
+            return Err(ReadError::Failed { errno: libc::EINVAL });
+        };
+        // SAFETY: the bytes of a mapping are initialised, and so are those that the kernel writes.
+        let mut into = unsafe { into.into_uninit() };
+        if let (Some(at), Some(memory)) = (self.mapped_at, &connection.memory) {
+            memory.copy(at + start, into);
+            return Ok(());
+        }
+        let Some(process) = &connection.process else {
+            return Err(ReadError::Failed { errno: libc::EINVAL });
+        };
+        while !into.is_empty() {
+            let address = self.remote.address + start as u64;
+            match process::read_memory_to(process.pid, address, into) {
+                // No bytes and no error: the memory ends here.
+                Ok(0) => return Err(ReadError::BadSpan),
+                Ok(count) => {
+                    start += count;
+                    into = &mut into[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if process.has_ended() => return Err(ReadError::PeerDown),
+                Err(error) => {
+                    return Err(match error.raw_os_error() {
+                        Some(libc::EFAULT) => ReadError::BadSpan,
+                        Some(libc::ESRCH) => ReadError::PeerDown,
+                        errno => ReadError::Failed { errno: errno.unwrap_or(0) },
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that what was read are the bytes of the peer.
+    fn verify(&self, connection: &Connection) -> Result<(), ReadError> {
+        let is_current = match (self.mapped_at, &connection.memory) {
+            // The peer's process may have ended meanwhile: that does not matter as long as the peer
+            // has not let go of the buffer.
+            (Some(_), Some(memory)) => memory.is_current(),
+            // If the process and the socket are still there after the read, the process number has
+            // meant this process all the time, and its worker still had the buffer: a worker shuts
+            // its sockets down before it drops its buffers.
+            _ => !connection.has_ended_or_hung_up(),
+        };
+        if is_current { Ok(()) } else { Err(ReadError::PeerDown) }
+    }
+
+    /// Claims what is left, so that the sender begins no other piece. Returns whether it may still
+    /// be writing one.
+    pub(crate) fn take_back(&mut self, connection: &Connection) -> bool {
+        let Some(side) = &mut self.side else { return false };
+        let claims = connection.claims();
+        // A sender that breaks rules is not waited for: it can write at any time.
+        let pieces = side.claim_rest(claims).and_then(|()| side.sender_pieces(claims));
+        pieces == Ok(SenderPieces::Claimed) && !connection.has_ended_or_hung_up()
+    }
+
+    /// Whether the sender has released the piece that this read waits for, or has broken a rule.
+    pub(crate) fn is_answered(&self, connection: &Connection) -> bool {
+        let side = self.side.as_ref().filter(|_| self.waits);
+        side.is_some_and(|side| {
+            side.sender_pieces(connection.claims()) != Ok(SenderPieces::Claimed)
+        })
+    }
+
+    /// Drops a read whose sender may still be writing into the buffer.
+    pub(crate) fn abandon(mut self, connection: &Connection) {
+        if !self.is_owned() {
+            // The caller may use its memory for something else afterwards.
+            while self.take_back(connection) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        } else if self.take_back(connection) {
+            std::mem::forget(self.into);
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Long messages that receiver and sender copy together: who copies what, and what a sender that
+//! stops, dies, lies or breaks rules can do.
+
+mod common;
+#[allow(dead_code, reason = "a part of it")]
+mod hostile_peer;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
+use tagmatch_os::process::{self, Pid};
+use tagmatch_shm::fuzzing::{Hello, Nonce};
+use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig};
+
+use common::{
+    Other, Owned, READER, connect, fall_asleep, pattern, poll, role, say, shm, sleep, wait_for,
+};
+use hostile_peer::{Bystanders, HostilePeer, hello, invented};
+
+/// A message of 24 pieces, of which one poll of the receiver reads the first 8.
+const LENGTH: usize = 3 << 20;
+const PIECE: usize = 128 << 10;
+
+/// Two workers, and a buffer of the second one that the first may read.
+struct Pair {
+    reader: Shm,
+    sender: Shm,
+    to_sender: PeerId,
+    remote: RemoteSpan,
+}
+
+impl Pair {
+    fn new(reader: ShmConfig, sender: ShmConfig) -> Self {
+        let (mut reader, mut sender) = (shm(reader), shm(sender));
+        let (to_sender, to_reader) = connect(&mut reader, &mut sender);
+        let remote = sender.expose(to_reader, Buffer::from(pattern(1, LENGTH))).unwrap().span;
+        Pair { reader, sender, to_sender, remote }
+    }
+
+    /// Begins to read, and polls the sender until it has nothing left to do. Returns the bytes that
+    /// lie at the end of the buffer then, which the receiver has not come to.
+    fn begin(&mut self, into: Buffer) -> Vec<u8> {
+        let end = into.as_ptr().addr() + LENGTH - PIECE;
+        let (peer, remote) = (self.to_sender, self.remote);
+        self.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
+        assert!(self.reader.poll().is_none());
+        for _ in 0..100 {
+            assert!(self.sender.poll().is_none());
+        }
+        let mut bytes = vec![0; PIECE];
+        // By the kernel, since the buffer is the device's.
+        assert_eq!(process::read_memory(Pid::own(), end as u64, &mut bytes).unwrap(), PIECE);
+        bytes
+    }
+
+    fn end(&mut self) -> (Buffer, Result<(), ReadError>) {
+        wait_for(&mut [&mut self.reader], "the bytes", |_, event| match event {
+            Owned::ReadDone(1, into, result) => Some((into, result)),
+            other => panic!("{other:?}"),
+        })
+    }
+}
+
+#[test]
+fn a_sender_that_polls_copies_from_the_end() {
+    let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
+    assert_eq!(pair.begin(Buffer::zeroed(LENGTH)), pattern(1, LENGTH)[LENGTH - PIECE..]);
+    // What is left of this message is the end of another one's offer: it is forgotten.
+    let (into, result) = pair.end();
+    assert_eq!(result, Ok(()));
+    assert_eq!(into[..], pattern(1, LENGTH));
+    // Also the next one, into memory of the device.
+    let buffer = pair.reader.allocate(LENGTH).unwrap();
+    assert_eq!(pair.begin(buffer), pattern(1, LENGTH)[LENGTH - PIECE..]);
+    assert_eq!(pair.end().0[..], pattern(1, LENGTH));
+}
+
+#[test]
+fn a_sender_that_does_not_poll_costs_nothing() {
+    let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
+    let (peer, remote) = (pair.to_sender, pair.remote);
+    for length in [1, 65_535, 65_536, 65_537, 100_000, 262_144, LENGTH] {
+        let remote = RemoteSpan { length: length as u64, ..remote };
+        let into = Buffer::zeroed(length);
+        pair.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
+        let (into, result) = pair.end();
+        assert_eq!(result, Ok(()));
+        assert_eq!(into[..], pattern(1, LENGTH)[..length]);
+    }
+}
+
+#[test]
+fn reads_of_all_lengths_are_whole_while_both_copy() {
+    let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
+    let (peer, whole) = (pair.to_sender, pair.remote);
+    // Several at a time: one of them is offered.
+    for lengths in [[65_536, 65_537, 1 << 20], [LENGTH, 3, 200_000], [131_071, LENGTH, LENGTH]] {
+        for (token, length) in (0..).zip(lengths) {
+            let remote = RemoteSpan { length: length as u64, ..whole };
+            let into = Buffer::zeroed(length);
+            pair.reader.read(ReadRequest { peer, remote, into, token }).unwrap();
+        }
+        let mut left = lengths.len();
+        let Pair { reader, sender, .. } = &mut pair;
+        wait_for(&mut [reader, sender], "all bytes", |_, event| match event {
+            Owned::ReadDone(_, into, result) => {
+                assert_eq!(result, Ok(()));
+                assert_eq!(into[..], pattern(1, LENGTH)[..into.len()]);
+                left -= 1;
+                (left == 0).then_some(())
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+}
+
+#[test]
+fn each_side_can_refuse() {
+    let good = ShmConfig::default;
+    let untouched = vec![0; PIECE];
+    for (reader, sender) in [
+        (good(), ShmConfig { sender_copies: false, ..good() }),
+        (good(), ShmConfig { read: ReadPolicy::Copied, ..good() }),
+        (ShmConfig { sender_writes: SenderWrites::Nowhere, ..good() }, good()),
+    ] {
+        let mut pair = Pair::new(reader, sender);
+        assert_eq!(pair.begin(Buffer::zeroed(LENGTH)), untouched);
+        let (into, result) = pair.end();
+        assert_eq!((into[..] == pattern(1, LENGTH), result), (true, Ok(())));
+    }
+}
+
+#[test]
+fn memory_of_a_caller_is_written_only_where_that_is_allowed() {
+    for (sender_writes, is_written) in
+        [(SenderWrites::OwnedBuffers, false), (SenderWrites::AllBuffers, true)]
+    {
+        let reader = ShmConfig { sender_writes, ..ShmConfig::default() };
+        let mut pair = Pair::new(reader, ShmConfig::default());
+        let mut memory = vec![0u8; LENGTH];
+        let start = std::ptr::NonNull::from(&mut memory[..]).cast();
+        // SAFETY: `memory` lives until the buffer is back, and nothing else uses it meanwhile.
+        let buffer = unsafe { Buffer::from_raw(start, LENGTH, true) };
+        let end = pair.begin(buffer);
+        assert_eq!(end == pattern(1, LENGTH)[LENGTH - PIECE..], is_written);
+        let (into, result) = pair.end();
+        assert_eq!(result, Ok(()));
+        drop(into);
+        assert_eq!(memory, pattern(1, LENGTH));
+    }
+}
+
+/// What the receiver has withdrawn is not read: the sender's offer ends with the exposure.
+#[test]
+fn a_sender_copies_nothing_that_is_no_longer_exposed() {
+    let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
+    let (reader, other) = (READER, pattern(2, LENGTH));
+    let (peer, remote) = (pair.to_sender, pair.remote);
+    let into = Buffer::zeroed(LENGTH);
+    let end = into.as_ptr().addr() + LENGTH - PIECE;
+    pair.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
+    assert!(pair.reader.poll().is_none());
+    // The offer is in the ring. The buffer goes, and another one comes to its place.
+    let id = tagmatch_device::ExposureId(remote.key);
+    let mut buffer = pair.sender.withdraw(reader, id).unwrap();
+    buffer.as_mut_slice().unwrap().copy_from_slice(&other);
+    let again = pair.sender.expose(reader, buffer).unwrap();
+    assert_ne!(again.span.key, remote.key);
+    for _ in 0..100 {
+        assert!(pair.sender.poll().is_none());
+    }
+    let mut bytes = vec![1; PIECE];
+    process::read_memory(Pid::own(), end as u64, &mut bytes).unwrap();
+    assert_eq!(bytes, vec![0; PIECE]);
+}
+
+/// A sender made by hand, which the victim reads from.
+struct HostileSender {
+    bystanders: Bystanders,
+    peer: HostilePeer,
+    memory: Vec<u8>,
+    /// The victim reads it once, in the handshake.
+    _nonce: Box<[u8; 16]>,
+}
+
+/// The victim's number of the hostile sender.
+const SENDER: PeerId = PeerId(2);
+/// Where the words of the claims are in a ring.
+const CLAIMED: usize = 384;
+const RELEASED: usize = CLAIMED + 8;
+const NUMBER: u64 = 1 << 48;
+
+impl HostileSender {
+    fn new(seed: u8) -> Self {
+        let mut bystanders = Bystanders::new(ShmConfig::default());
+        let nonce = Box::new([seed; 16]);
+        let greeting = hello(invented(&bystanders.victim.address(), seed));
+        let nonce_address = nonce.as_ptr().expose_provenance() as u64;
+        let greeting = Hello { nonce_address, nonce: Nonce(*nonce), ..greeting };
+        let peer = HostilePeer::greet(&mut bystanders.victim, &greeting);
+        HostileSender { bystanders, peer, memory: pattern(3, LENGTH), _nonce: nonce }
+    }
+
+    /// Has the victim begin to read. It offers pieces from 8 on.
+    fn begin(&mut self) {
+        let address = self.memory.as_ptr().expose_provenance() as u64;
+        let remote = RemoteSpan { address, key: 1, length: LENGTH as u64 };
+        let into = Buffer::from(vec![7; LENGTH]);
+        let victim = &mut self.bystanders.victim;
+        victim.read(ReadRequest { peer: SENDER, remote, into, token: 1 }).unwrap();
+        assert!(victim.poll().is_none());
+        assert_eq!(self.claimed(), NUMBER | 8 << 24);
+    }
+
+    fn claimed(&self) -> u64 {
+        HostilePeer::word(&self.peer.outgoing, CLAIMED).load(Ordering::SeqCst)
+    }
+
+    fn set(&self, at: usize, word: u64) {
+        HostilePeer::word(&self.peer.outgoing, at).store(word, Ordering::SeqCst);
+    }
+
+    /// The end of the read, if it comes in a thousand polls.
+    fn end(&mut self) -> Option<(Buffer, Result<(), ReadError>)> {
+        (0..1000).find_map(|_| match poll(&mut self.bystanders.victim)? {
+            Owned::ReadDone(1, into, result) => Some((into, result)),
+            other => panic!("{other:?}"),
+        })
+    }
+}
+
+#[test]
+fn a_claimed_piece_is_waited_for_and_holds_up_nothing_else() {
+    let mut sender = HostileSender::new(1);
+    sender.begin();
+    // The last piece.
+    sender.set(CLAIMED, sender.claimed() + 1);
+    assert!(sender.end().is_none());
+    assert!(sender.bystanders.exchange().is_empty());
+    // Nothing is left to claim.
+    assert_eq!(sender.claimed(), NUMBER | 23 << 24 | 1);
+    // The worker can sleep, and is woken by the release.
+    fall_asleep(&mut sender.bystanders.victim);
+    assert!(!sleep(&sender.bystanders.victim, Duration::from_millis(20)));
+    sender.bystanders.victim.disarm();
+    sender.set(RELEASED, NUMBER | 1);
+    let (into, result) = sender.end().unwrap();
+    assert_eq!(result, Ok(()));
+    // It has lied: there are the bytes of the buffer.
+    assert_eq!(into[..LENGTH - PIECE], pattern(3, LENGTH)[..LENGTH - PIECE]);
+    assert_eq!(into[LENGTH - PIECE..], vec![7; PIECE]);
+}
+
+#[test]
+fn a_piece_that_the_sender_gives_back_is_read() {
+    let mut sender = HostileSender::new(2);
+    sender.begin();
+    sender.set(CLAIMED, sender.claimed() + 1);
+    assert!(sender.end().is_none());
+    const FAILED: u64 = 1 << 47;
+    sender.set(RELEASED, NUMBER | FAILED | 1);
+    let (into, result) = sender.end().unwrap();
+    assert_eq!((into[..] == pattern(3, LENGTH), result), (true, Ok(())));
+}
+
+#[test]
+fn claims_that_cannot_be_end_the_connection() {
+    let good = NUMBER | 8 << 24;
+    for (seed, (claimed, released)) in (10..).zip([
+        (good + 17, NUMBER),
+        (good - NUMBER, NUMBER),
+        (good + (1 << 24), NUMBER),
+        (u64::MAX, NUMBER),
+        (good + 1, NUMBER | 2),
+        (good + 1, 1),
+        (good, u64::MAX),
+    ]) {
+        let mut sender = HostileSender::new(seed);
+        sender.begin();
+        sender.set(CLAIMED, claimed);
+        sender.set(RELEASED, released);
+        let mut is_back = false;
+        wait_for(&mut [&mut sender.bystanders.victim], "the end", |_, event| match event {
+            Owned::ReadDone(1, into, result) => {
+                assert_eq!((into.len(), result), (LENGTH, Err(ReadError::PeerDown)));
+                is_back = true;
+                None
+            }
+            Owned::Down(SENDER, DownReason::Misbehaved { .. }) => is_back.then_some(()),
+            other => panic!("{other:?}"),
+        });
+        assert!(sender.bystanders.exchange().is_empty());
+    }
+}
+
+#[test]
+fn a_disconnected_peer_keeps_the_buffer_until_its_piece_is_back() {
+    let mut sender = HostileSender::new(30);
+    sender.begin();
+    sender.set(CLAIMED, sender.claimed() + 1);
+    sender.bystanders.victim.disconnect(SENDER);
+    assert!(sender.bystanders.exchange().is_empty());
+    assert!(sender.end().is_none());
+    // It can claim nothing more.
+    assert_eq!(sender.claimed(), NUMBER | 23 << 24 | 1);
+    sender.set(RELEASED, NUMBER | 1);
+    let (into, result) = sender.end().unwrap();
+    assert_eq!((into.len(), result), (LENGTH, Err(ReadError::PeerDown)));
+    let down = poll(&mut sender.bystanders.victim);
+    assert!(matches!(down, Some(Owned::Down(SENDER, DownReason::Disconnected))), "{down:?}");
+    assert!(sender.bystanders.exchange().is_empty());
+}
+
+#[test]
+fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
+    let mut sender = HostileSender::new(31);
+    let into = {
+        sender.begin();
+        let mut offer = [0; 8];
+        // The address in the offer, behind its header.
+        let slot = 4096 + 8 + 32;
+        let word = HostilePeer::word(&sender.peer.incoming, slot).load(Ordering::SeqCst);
+        offer.copy_from_slice(&word.to_le_bytes());
+        u64::from_le_bytes(offer)
+    };
+    sender.set(CLAIMED, sender.claimed() + 1);
+    let HostileSender { bystanders, .. } = sender;
+    drop(bystanders);
+    // The memory is there, with what it had.
+    let mut bytes = [0; 8];
+    let last = into + LENGTH as u64 - 8;
+    assert_eq!(process::read_memory(Pid::own(), last, &mut bytes).unwrap(), 8);
+    assert_eq!(bytes, [7; 8]);
+    assert!(process::write_memory(Pid::own(), last, &[9; 8]).is_ok());
+}
+
+/// The sender of two processes: it exposes a buffer to all peers, and polls until it is killed.
+fn serve() -> ! {
+    let mut shm = shm(ShmConfig::default());
+    let exposure = shm.expose(READER, Buffer::from(pattern(5, LENGTH))).unwrap();
+    say(shm.address());
+    say(exposure.span.address);
+    say(exposure.span.key);
+    loop {
+        poll(&mut shm);
+    }
+}
+
+fn reader_of(server: &mut Other) -> (Shm, PeerId, RemoteSpan) {
+    let address = server.hear_address();
+    let [start, key] = [(); 2].map(|()| server.hear());
+    let (address_of, key) = (start.parse().unwrap(), key.parse().unwrap());
+    let mut shm = shm(ShmConfig::default());
+    let peer = shm.connect(&address).unwrap();
+    wait_for(&mut [&mut shm], "the connection", |_, event| match event {
+        Owned::Up(up, _) if up == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+    (shm, peer, RemoteSpan { address: address_of, key, length: LENGTH as u64 })
+}
+
+fn signal(server: &Other, signal: i32) {
+    // SAFETY: no pointers; the process is a child of this one, and nothing has waited for it.
+    assert_eq!(unsafe { libc::kill(server.pid().cast_signed(), signal) }, 0);
+}
+
+#[test]
+fn a_sender_that_is_stopped_holds_up_its_own_message_alone() {
+    let name = "a_sender_that_is_stopped_holds_up_its_own_message_alone";
+    if role().is_some() {
+        serve();
+    }
+    let mut server = Other::spawn(name, "server");
+    let (mut shm, peer, remote) = reader_of(&mut server);
+    let mut friend = common::shm(ShmConfig::default());
+    let (to_friend, _) = connect(&mut shm, &mut friend);
+    // Stopped at different times of a message.
+    for round in 0..100u32 {
+        let into = Buffer::zeroed(LENGTH);
+        shm.read(ReadRequest { peer, remote, into, token: round.into() }).unwrap();
+        let begin = Instant::now();
+        let mut done = None;
+        while begin.elapsed() < Duration::from_micros(u64::from(round) * 5) && done.is_none() {
+            done = poll(&mut shm);
+        }
+        signal(&server, libc::SIGSTOP);
+        shm.send(to_friend, common::message(b"on")).unwrap();
+        let mut heard = false;
+        wait_for(&mut [&mut shm, &mut friend], "a message", |index, event| match event {
+            Owned::Message(_, _, bytes) => (bytes == b"on").then_some(()),
+            event if index == 0 => {
+                assert!(!heard);
+                heard = true;
+                done = Some(event);
+                None
+            }
+            other => panic!("{other:?}"),
+        });
+        signal(&server, libc::SIGCONT);
+        let event = done.unwrap_or_else(|| wait_for(&mut [&mut shm], "it", |_, e| Some(e)));
+        let Owned::ReadDone(token, into, result) = event else { panic!("{event:?}") };
+        assert_eq!((token, result), (round.into(), Ok(())));
+        assert!(into[..] == pattern(5, LENGTH), "round {round}");
+    }
+}
+
+#[test]
+fn a_sender_that_dies_in_the_middle_ends_the_read() {
+    let name = "a_sender_that_dies_in_the_middle_ends_the_read";
+    if role().is_some() {
+        serve();
+    }
+    for round in 0..20u64 {
+        let mut server = Other::spawn(name, "server");
+        let (mut shm, peer, remote) = reader_of(&mut server);
+        let into = Buffer::zeroed(LENGTH);
+        shm.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
+        let begin = Instant::now();
+        let mut is_back = false;
+        while begin.elapsed() < Duration::from_micros(round * 20) {
+            is_back |= matches!(poll(&mut shm), Some(Owned::ReadDone(..)));
+        }
+        server.kill();
+        wait_for(&mut [&mut shm], "the end", |_, event| match event {
+            Owned::ReadDone(1, into, result) => {
+                assert!(!is_back);
+                is_back = true;
+                match result {
+                    Ok(()) => assert!(into[..] == pattern(5, LENGTH)),
+                    Err(error) => assert_eq!(error, ReadError::PeerDown),
+                }
+                None
+            }
+            Owned::Down(down, DownReason::Gone) => {
+                assert!(down == peer && is_back);
+                Some(())
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+}
