@@ -72,6 +72,9 @@ static void collective_calls(const struct work *w, int count, int root)
     } else if (is(w, "alltoall")) {
         for (int i = 0; i < count; i++)
             MPI_Alltoall(outbox, size, MPI_BYTE, inbox, size, MPI_BYTE, MPI_COMM_WORLD);
+    } else if (is(w, "allgather")) {
+        for (int i = 0; i < count; i++)
+            MPI_Allgather(outbox, size, MPI_BYTE, inbox, size, MPI_BYTE, MPI_COMM_WORLD);
     } else if (is(w, "dup")) {
         for (int i = 0; i < count; i++) {
             MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -118,6 +121,11 @@ static void collective_check(const struct work *w)
         collective_calls(w, 1, 0);
         for (int from = 0; from < 2; from++)
             check(inbox + from * size, size, (unsigned)(11 + 2 * from + rank), w->name);
+    } else if (is(w, "allgather")) {
+        fill(outbox, size, (unsigned)(11 + rank));
+        collective_calls(w, 1, 0);
+        for (int from = 0; from < 2; from++)
+            check(inbox + from * size, size, (unsigned)(11 + from), w->name);
     } else {
         collective_calls(w, 1, 0);
     }

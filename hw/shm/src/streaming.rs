@@ -26,8 +26,6 @@ use crate::hints::LINE_BYTES;
 
 /// Shorter runs are never streamed.
 const BYTES_MIN: usize = 2 << 10;
-/// Longer runs are always streamed.
-const BYTES_TIMED_MAX: usize = 4 << 10;
 /// Runs between are streamed if an ordinary write takes longer for each KiB.
 const ORDINARY_NS_PER_KIB_MAX: u32 = 130;
 /// Of the runs whose length leaves the choice, one in so many is written in the ordinary way, and
@@ -47,6 +45,8 @@ pub(crate) fn is_faster_here() -> bool {
 pub(crate) struct Writing {
     /// Long runs are streamed.
     streams: bool,
+    /// Longer runs are always streamed.
+    timed_max: usize,
     /// The time of the last ordinary write that was timed.
     ordinary_ns_per_kib: u32,
     /// Runs until the next one is timed.
@@ -66,8 +66,9 @@ pub(crate) enum Way {
 
 impl Writing {
     /// A writer that has written nothing. `streams`: streaming is faster on this machine.
-    pub(crate) fn new(streams: bool) -> Self {
-        Writing { streams, ordinary_ns_per_kib: 0, until_timed: 0 }
+    /// For runs that are longer than `timed_max`, the time of an ordinary write is not asked.
+    pub(crate) fn new(streams: bool, timed_max: usize) -> Self {
+        Writing { streams, timed_max, ordinary_ns_per_kib: 0, until_timed: 0 }
     }
 
     /// How to write the next run, which has so many bytes.
@@ -76,7 +77,7 @@ impl Writing {
         if !self.streams || length < BYTES_MIN {
             return Way::Ordinary;
         }
-        if length > BYTES_TIMED_MAX {
+        if length > self.timed_max {
             return Way::Streaming;
         }
         if self.until_timed == 0 {
@@ -193,17 +194,17 @@ mod tests {
 
     #[test]
     fn short_runs_are_written_in_the_ordinary_way_and_long_ones_are_streamed() {
-        let mut writing = Writing::new(true);
+        let mut writing = Writing::new(true, 4096);
         assert_eq!(writing.way(BYTES_MIN - 1), Way::Ordinary);
-        assert_eq!(writing.way(BYTES_TIMED_MAX + 1), Way::Streaming);
-        let mut plain = Writing::new(false);
+        assert_eq!(writing.way(4097), Way::Streaming);
+        let mut plain = Writing::new(false, 4096);
         assert_eq!(plain.way(BYTES_MIN), Way::Ordinary);
         assert_eq!(plain.way(1 << 20), Way::Ordinary);
     }
 
     #[test]
     fn the_time_of_an_ordinary_write_decides_for_runs_of_a_middle_length() {
-        let mut writing = Writing::new(true);
+        let mut writing = Writing::new(true, 4096);
         for (time, then) in [(50, Way::Ordinary), (300, Way::Streaming), (50, Way::Ordinary)] {
             assert_eq!(writing.way(4096), Way::Timed);
             writing.took(4096, Duration::from_nanos(4 * time));

@@ -45,17 +45,19 @@ pub(crate) enum Operation {
     Bcast,
     Allreduce,
     Alltoall,
+    Allgather,
     /// Duplicates the communicator and frees the duplicate.
     Dup,
     Agree,
 }
 
 impl Operation {
-    const ALL: [Operation; 6] = [
+    const ALL: [Operation; 7] = [
         Operation::Barrier,
         Operation::Bcast,
         Operation::Allreduce,
         Operation::Alltoall,
+        Operation::Allgather,
         Operation::Dup,
         Operation::Agree,
     ];
@@ -66,6 +68,7 @@ impl Operation {
             Operation::Bcast => "bcast",
             Operation::Allreduce => "allreduce",
             Operation::Alltoall => "alltoall",
+            Operation::Allgather => "allgather",
             Operation::Dup => "dup",
             Operation::Agree => "agree",
         }

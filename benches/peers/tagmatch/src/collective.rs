@@ -71,7 +71,7 @@ impl Pair {
                         self.probe.distance();
                         return Ok(());
                     }
-                    count => self.calls(operation, count, 0)?,
+                    count => self.calls(operation, size, count, 0)?,
                 }
             }
         }
@@ -81,7 +81,7 @@ impl Pair {
             while !samples.enough(duration) {
                 self.agree(case.batch)?;
                 let start = Instant::now();
-                self.calls(operation, case.batch, 0)?;
+                self.calls(operation, size, case.batch, 0)?;
                 samples.push(start.elapsed().as_nanos() as f64 / case.batch as f64);
             }
             if is_last {
@@ -93,7 +93,13 @@ impl Pair {
     }
 
     /// `root` is the root of the first broadcast. Roots take turns, so that none runs ahead.
-    fn calls(&mut self, operation: Operation, count: usize, mut root: u32) -> Outcome<()> {
+    fn calls(
+        &mut self,
+        operation: Operation,
+        size: usize,
+        count: usize,
+        mut root: u32,
+    ) -> Outcome<()> {
         for _ in 0..count {
             let data = mem::take(&mut self.buffer);
             self.buffer = match operation {
@@ -101,6 +107,11 @@ impl Pair {
                 Operation::Bcast => self.world.broadcast(root, data).wait(),
                 Operation::Allreduce => self.world.allreduce(data, &self.sum).wait(),
                 Operation::Alltoall => self.world.alltoall(data).wait(),
+                // The result is the memory of this rank's part in the next call.
+                Operation::Allgather => self.world.allgather(data).wait().map(|mut blocks| {
+                    blocks.truncate(size);
+                    blocks
+                }),
                 Operation::Dup => self.world.dup().wait().map(|copy| {
                     copy.free();
                     data
@@ -121,7 +132,7 @@ impl Pair {
             |factor: u64| to_bytes(&(1..=size as u64 / 8).map(|i| i * factor).collect::<Vec<_>>());
         let mut check = |given: Vec<u8>, wanted: Vec<u8>, root: u32| {
             self.buffer = given;
-            self.calls(operation, 1, root)?;
+            self.calls(operation, size, 1, root)?;
             if self.buffer == wanted { Ok(()) } else { Err("a wrong result".into()) }
         };
         match operation {
@@ -133,6 +144,12 @@ impl Pair {
             Operation::Alltoall => {
                 let given = (0..2).flat_map(|to| bytes(11 + 2 * rank + to)).collect();
                 check(given, (0..2).flat_map(|from| bytes(11 + 2 * from + rank)).collect(), 0)
+            }
+            Operation::Allgather => {
+                let given: Vec<u8> = bytes(11 + rank).collect();
+                let blocks = self.world.allgather(given).wait()?;
+                let wanted: Vec<u8> = (0..2).flat_map(|from| bytes(11 + from)).collect();
+                if blocks == wanted { Ok(()) } else { Err("a wrong result".into()) }
             }
             Operation::Barrier | Operation::Dup => check(Vec::new(), Vec::new(), 0),
             Operation::Agree => {

@@ -65,6 +65,8 @@ impl RoundShape {
             && call.data.len() >= SLICED_MIN
             && members > 2;
         let (all, piece) = match call.coll {
+            // Whole cache lines, which can be written past the cache.
+            Coll::Alltoall if is_long => (call.data.len() / members, room / members / 64 * 64),
             Coll::Alltoall => (call.data.len() / members, room / members),
             _ => (call.data.len(), room / width * width),
         };

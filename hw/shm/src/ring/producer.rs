@@ -31,6 +31,9 @@ const HINTED_BYTES_MAX: u32 = 8 << 10;
 /// A message with a run that follows the one before it after fewer polls is one of a batch.
 const POLLS_BETWEEN_BATCHES: u32 = 8;
 
+/// Longer runs are written past the cache, where that is faster at all.
+const TIMED_MAX: usize = 4 << 10;
+
 /// The writing end of a ring: one per ring.
 pub(crate) struct Producer {
     ring: Arc<Ring>,
@@ -92,7 +95,7 @@ impl Producer {
             marked: start,
             refused_at: start,
             polls_at_run: 0,
-            writing: Writing::new(streaming::is_faster_here()),
+            writing: Writing::new(streaming::is_faster_here(), TIMED_MAX),
         }
     }
 

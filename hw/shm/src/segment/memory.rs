@@ -53,7 +53,8 @@ mod real {
     use tagmatch_os::memory::Mapping;
 
     use super::*;
-    use crate::hints;
+    use crate::hints::{self, LINE_BYTES};
+    use crate::streaming::{Way, Writing};
 
     /// The mapped memory of a segment.
     ///
@@ -142,14 +143,22 @@ mod real {
         }
 
         #[inline]
-        pub(in super::super) fn write(&self, place: Place, offset: usize, contents: &[u8]) {
+        pub(in super::super) fn write(
+            &self,
+            place: Place,
+            offset: usize,
+            contents: &[u8],
+            writing: &mut Writing,
+        ) {
             let (bytes, length) = self.bytes(place, offset);
+            let contents = &contents[..contents.len().min(length)];
+            let has_lines = matches!(place, Place::Area(..)) && offset.is_multiple_of(LINE_BYTES);
+            let way = if has_lines { writing.way(contents.len()) } else { Way::Ordinary };
             // SAFETY: as many bytes as there are; `contents` is memory of this process, which no
-            // segment overlaps. Another process may read or write the same bytes at the same time:
-            // then their values are undefined, and nothing but the data depends on them.
-            unsafe {
-                ptr::copy_nonoverlapping(contents.as_ptr(), bytes, contents.len().min(length))
-            }
+            // segment overlaps. An area is made of whole lines. Another process may read or write
+            // the same bytes at the same time: then their values are undefined, and nothing but the
+            // data depends on them.
+            unsafe { writing.write(way, contents, bytes) }
         }
 
         #[inline]

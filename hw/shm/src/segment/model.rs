@@ -10,6 +10,7 @@ use tagmatch_os::memory::Mapping;
 
 use super::memory::{AREAS, Place, SLOTS, Slot};
 use super::{Published, Segment, Stamp};
+use crate::streaming::Writing;
 use crate::sync::AtomicU64;
 
 /// Contents in the model are one byte.
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn write(&self, place: Place, _: usize, contents: &[u8]) {
+    pub(super) fn write(&self, place: Place, _: usize, contents: &[u8], _: &mut Writing) {
         // SAFETY: loom panics if another thread uses the byte.
         self.byte(place).with_mut(|byte| unsafe { *byte = contents[0] });
     }

@@ -7,7 +7,6 @@ use super::rows::{
 use crate::case::{Kind, Operation};
 
 const KIB: usize = 1 << 10;
-const MIB: usize = 1 << 20;
 
 /// The figure that divides ours.
 #[derive(Clone, PartialEq, Debug)]
@@ -88,16 +87,25 @@ fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
 fn provider_aims(row: &Row<'_>) -> Vec<(&'static str, f64, By)> {
     match &row.case.kind {
         _ if row.group == "tcp" => Vec::new(),
-        Kind::Latency { size: 8, depth: 0, .. } if row.group == "latency" => {
-            vec![(OURS_BY_LIBFABRIC, 1.2, By::Crate), (OURS_BY_OPENMPI, 1.1, By::BestOpenMpi)]
+        Kind::Latency { size, depth: 0, .. } if row.group == "latency" => {
+            let is_near = row.distance != Distance::Apart;
+            let of_openmpi = match *size {
+                0..=64 => {
+                    if is_near {
+                        1.2
+                    } else {
+                        1.0
+                    }
+                }
+                65..=65536 => 0.9,
+                _ => 0.75,
+            };
+            let libfabric = (*size == 8).then_some((OURS_BY_LIBFABRIC, 1.1, By::Crate));
+            libfabric.into_iter().chain([(OURS_BY_OPENMPI, of_openmpi, By::BestOpenMpi)]).collect()
         }
-        Kind::Latency { size, depth: 0, .. }
-            if row.group == "latency" && (16 * KIB..=64 * KIB).contains(size) =>
-        {
-            vec![(OURS_BY_OPENMPI, 0.7, By::BestOpenMpi)]
+        Kind::Window { size: 8, window: 64 } => {
+            vec![(OURS_BY_LIBFABRIC, 1.3, By::Crate), (OURS_BY_OPENMPI, 1.4, By::BestOpenMpi)]
         }
-        // A rate of 0.9 is a time of 1.1.
-        Kind::Window { size: 8, window: 64 } => vec![(OURS_BY_OPENMPI, 1.1, By::BestOpenMpi)],
         Kind::Latency { depth: 16384, any_source: true, any_filler: true, .. } => {
             vec![(OURS_BY_OPENMPI, 0.01, By::BestOpenMpi)]
         }
@@ -136,31 +144,17 @@ fn is_depth_zero_of(other: &Row<'_>, row: &Row<'_>) -> bool {
 
 /// How small the ratio is to be.
 fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
-    let is_near = row.distance != Distance::Apart;
-    let by_distance = |near: f64, apart: f64| if is_near { near } else { apart };
     let to_best = |at_most: f64| Some((at_most, By::BestPeer));
     match row.case.kind {
         _ if row.group == "tcp" => to_best(0.9),
         Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
         Kind::Latency { .. } if row.group == "depth" => None,
-        Kind::Latency { size, .. } => to_best(match size {
-            0..=64 => 0.85,
-            65..=8192 => 0.9,
-            _ if size <= 32 * KIB => by_distance(0.5, 0.9),
-            _ if size <= 64 * KIB => by_distance(0.6, 1.0),
-            _ => 1.0,
-        }),
-        Kind::Window { size: 8, window: 1 } => to_best(0.8),
-        Kind::Window { size: 8, window: 64 } => to_best(by_distance(0.8, 0.6)),
-        Kind::Window { size, window: 64 } if (16 * KIB..=64 * KIB).contains(&size) => {
-            to_best(by_distance(0.5, 0.8))
-        }
+        Kind::Latency { size, .. } => to_best(if size <= 64 * KIB { 0.95 } else { 0.65 }),
+        Kind::Window { size, .. } if size <= KIB => to_best(0.8),
+        Kind::Window { size, .. } if size >= 128 * KIB => to_best(0.7),
         Kind::Buffer { .. } => Some((0.8, By::BareRead)),
-        Kind::Collective { operation, size } => match (operation, size) {
-            (Operation::Barrier, _) | (Operation::Bcast | Operation::Allreduce, 8) => to_best(0.5),
-            (Operation::Allreduce, _) if size <= MIB => to_best(0.8),
-            _ => None,
-        },
+        Kind::Collective { operation: Operation::Dup | Operation::Agree, .. } => None,
+        Kind::Collective { .. } => to_best(0.7),
         Kind::Ranks { .. } => to_best(1.0),
         Kind::Posted => Some((128.0, By::Nothing)),
         Kind::Unexpected => Some((136.0, By::Nothing)),
