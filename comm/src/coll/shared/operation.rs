@@ -86,15 +86,24 @@ pub(super) enum Stand {
     Unpublished(u32),
 }
 
+/// A member's block at its place among those of all members. Out of the way of short operations.
+#[inline(never)]
+fn with_room_for_all(mut block: Vec<u8>, own: u32, members: u32) -> Vec<u8> {
+    let length = block.len();
+    block.resize(length * members as usize, 0);
+    block.copy_within(..length, length * own as usize);
+    block
+}
+
 /// One member's part in an operation.
 pub(super) struct SharedOperation {
     coll: Coll,
     root: u32,
     op: Option<Op>,
-    /// This member's bytes; in most operations they become the result.
+    /// This member's bytes, which become the result. In an allgather, the blocks of all members.
     memory: Vec<u8>,
-    /// The result of an operation that collects blocks.
-    blocks: Vec<u8>,
+    /// The length of this member's bytes.
+    length: usize,
     shape: RoundShape,
     number: u64,
     round: u32,
@@ -112,22 +121,18 @@ impl SharedOperation {
     #[inline(always)]
     pub(super) fn new(call: Call, shape: RoundShape, number: u64, own: u32, members: u32) -> Self {
         let Call { coll, root, data, op, .. } = call;
-        let blocks = match coll {
-            Coll::Allgather => {
-                let mut blocks = vec![0; data.len() * members as usize];
-                blocks[data.len() * own as usize..][..data.len()].copy_from_slice(&data);
-                blocks
-            }
-            Coll::Alltoall => data.clone(),
-            _ => Vec::new(),
+        let length = data.len();
+        let memory = match coll {
+            Coll::Allgather => with_room_for_all(data, own, members),
+            _ => data,
         };
-        let about = (data.len() as u64) << 16 | (coll as u64) << 8 | u64::from(root);
+        let about = (length as u64) << 16 | (coll as u64) << 8 | u64::from(root);
         SharedOperation {
             coll,
             root,
             op,
-            memory: data,
-            blocks,
+            memory,
+            length,
             shape,
             number,
             round: 0,
@@ -195,13 +200,12 @@ impl SharedOperation {
     }
 
     fn mismatch(&self, rank: u32, about: u64) -> Error {
-        Error::Mismatch { rank, length: about >> 16, due: self.memory.len() }
+        Error::Mismatch { rank, length: about >> 16, due: self.length }
     }
 
     /// The result, after the end.
     pub(super) fn result(&mut self) -> Vec<u8> {
         match self.coll {
-            Coll::Allgather | Coll::Alltoall => mem::take(&mut self.blocks),
             Coll::Reduce if self.own != self.root => Vec::new(),
             _ => mem::take(&mut self.memory),
         }
@@ -244,6 +248,7 @@ impl SharedOperation {
         at(member as usize)..at(member as usize + 1)
     }
 
+    /// The length of a block.
     fn block(&self) -> usize {
         self.memory.len() / self.members as usize
     }
@@ -264,13 +269,15 @@ impl SharedOperation {
         let is_long = self.shape.is_long;
         if self.coll == Coll::Alltoall {
             let block = self.block();
-            for member in 0..self.members as usize {
-                let piece = self.piece(block * member, block);
-                let at = member * self.shape.piece;
+            for member in self.others() {
+                let piece = self.piece(block * member as usize, block);
+                let at = member as usize * self.shape.piece;
                 segment.write(stamp, is_long, at, &self.memory[piece]);
             }
         } else {
-            let mut piece = self.piece(0, self.memory.len());
+            let is_block = self.coll == Coll::Allgather;
+            let start = if is_block { self.length * self.own as usize } else { 0 };
+            let mut piece = self.piece(start, self.length);
             if self.shares_slices() {
                 piece = self.slice(&piece, self.own);
             }
@@ -283,7 +290,7 @@ impl SharedOperation {
     #[inline]
     fn take(&mut self, segment: &Segment, stamp: Stamp, scratch: &mut Vec<u8>) {
         let is_long = self.shape.is_long;
-        let all = self.memory.len();
+        let all = self.length;
         match self.coll {
             Coll::Broadcast if self.own != self.root => {
                 let piece = self.piece(0, all);
@@ -308,15 +315,16 @@ impl SharedOperation {
             Coll::Allgather => {
                 for member in self.others() {
                     let piece = self.piece(all * member as usize, all);
-                    segment.read(member, stamp, is_long, 0, &mut self.blocks[piece]);
+                    segment.read(member, stamp, is_long, 0, &mut self.memory[piece]);
                 }
             }
             Coll::Alltoall => {
                 let block = self.block();
                 let at = self.own as usize * self.shape.piece;
+                // What this member sends of these blocks was published before.
                 for member in self.others() {
                     let piece = self.piece(block * member as usize, block);
-                    segment.read(member, stamp, is_long, at, &mut self.blocks[piece]);
+                    segment.read(member, stamp, is_long, at, &mut self.memory[piece]);
                 }
             }
             _ => {}
