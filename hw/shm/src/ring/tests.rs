@@ -150,6 +150,7 @@ proptest! {
     ) {
         let ring = ring();
         let mut consumer = Ends::new(&ring, 0).consumer;
+        let mut watch = consumer.watch();
         for (at, word, fits) in words {
             // Half of the words are where the reader looks next, and say that there is a message.
             let next = consumer.taken();
@@ -158,7 +159,7 @@ proptest! {
             let slot = ring.slot(at);
             slot.word.store(word, Relaxed);
             slot.body.0[at as usize % 7].store(word.rotate_left(7), Relaxed);
-            match pop(&mut consumer) {
+            match pop_watched(&mut consumer, &mut watch) {
                 Some(Ok((_, bytes))) => prop_assert!(bytes.len() <= MESSAGE_MAX as usize),
                 Some(Err(_)) => break,
                 None => {}
@@ -279,6 +280,19 @@ fn messages_say_how_far_the_ring_of_the_other_direction_was_read() {
         pop(consumer).unwrap().unwrap();
         assert!(rings[from].geometry().line(consumer.taken()) < 64, "{turn}");
     }
+}
+
+/// Internal messages leave the other half to the engine.
+#[test]
+fn half_of_a_ring_is_free_until_half_of_its_lines_wait() {
+    let mut ends = Ends::new(&ring(), 0);
+    for waiting in 0..40 {
+        assert_eq!(ends.producer.has_half_free(), Ok(waiting < 32), "{waiting}");
+        assert_eq!(ends.producer.push(&[1; 8], &[], None, &0), Ok(()));
+    }
+    while pop(&mut ends.consumer).is_some() {}
+    ends.consumer.publish();
+    assert_eq!(ends.producer.has_half_free(), Ok(true));
 }
 
 #[test]
