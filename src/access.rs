@@ -392,3 +392,77 @@ impl fmt::Debug for Shared {
         f.write_str("Shared")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use tagmatch_device::Buffer;
+    use tagmatch_fallback::End;
+    use tagmatch_shm::ShmConfig;
+    use tagmatch_soft::Pattern;
+
+    use super::*;
+    use crate::config::{Config, DeviceConfig};
+    use crate::sync::sleep_until_readable;
+
+    fn state() -> State {
+        let device = DeviceConfig::Shm(ShmConfig::default());
+        State::new(WorkerEngine::new(&Config { device, ..Config::default() }, 1).unwrap())
+    }
+
+    fn receive(state: &mut State) -> RequestId {
+        let all = Pattern::new(Tag(0), TagMask::ANY);
+        state.engine.receive_with(&all, Buffer::zeroed(8), false, None).unwrap()
+    }
+
+    /// Whatever call a thread makes, another one that sleeps on the device learns of what comes
+    /// afterwards.
+    #[test]
+    fn each_call_that_makes_progress_leaves_the_device_armed_for_threads_that_sleep() {
+        type Call = fn(&mut State, RequestId) -> usize;
+        let calls: [Call; 4] = [
+            |state, _| state.progress(),
+            |state, _| state.take_ends(&mut Vec::<End>::with_capacity(1)),
+            |state, request| state.progress_until(request).0,
+            |state, request| state.end_of(request).0,
+        ];
+        for (number, call) in calls.into_iter().enumerate() {
+            let (mut state, mut peer) = (state(), state());
+            let to = peer.engine.connect(&state.engine.address()).unwrap();
+            state.sleepers = 1;
+            state.progress();
+            for message in 0..3 {
+                let wakes = |state: &State, time| {
+                    sleep_until_readable(&[state.engine.event_descriptor()], time).unwrap()
+                };
+                let request = receive(&mut state);
+                peer.engine.inject(to, Tag(7), &[1; 8]).unwrap();
+                while !wakes(&state, Duration::from_millis(1)) {
+                    peer.progress();
+                }
+                while call(&mut state, request) == 0 {
+                    peer.progress();
+                }
+                while call(&mut state, request) > 0 {}
+                assert!(!wakes(&state, Duration::ZERO), "call {number}, message {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_over_leaves_no_waker() {
+        let mut state = state();
+        let requests = [receive(&mut state), receive(&mut state)];
+        for awaited in [Awaited::Requests(&requests), Awaited::Ends] {
+            let watched = state.watch_all(awaited, Waker::noop());
+            assert!(state.has_wakers());
+            state.unwatch_all(&watched);
+            assert!(!state.has_wakers());
+        }
+        assert!(state.watch_all(Awaited::Nothing, Waker::noop()).is_empty());
+        assert!(state.watch(requests[0], Waker::noop().clone()).is_none() && state.has_wakers());
+        assert!(state.unwatch(requests[1]).is_none() && state.unwatch(requests[0]).is_some());
+        assert!(!state.has_wakers());
+    }
+}

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tagmatch_device::DeviceError;
+#[cfg(any(feature = "ucx", feature = "verbs"))]
+use tagmatch_device::TagMatching;
 use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
@@ -16,7 +18,7 @@ use tagmatch_tcp::TcpConfig;
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::UcxConfig;
 #[cfg(feature = "verbs")]
-use tagmatch_verbs::{TagMatching, VerbsConfig};
+use tagmatch_verbs::VerbsConfig;
 
 use crate::auto::AutoConfig;
 
@@ -116,6 +118,28 @@ impl Config {
             // A model is the only NIC.
             _ => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
         }
+    }
+}
+
+#[cfg(feature = "ucx")]
+impl Config {
+    /// The settings of UCX, with the tag matching that is asked for, the layout, and the job's
+    /// secret.
+    pub(crate) fn of_ucx(&self, ucx: &UcxConfig) -> Result<UcxConfig, DeviceError> {
+        let hw_tags = match self.hw_tags {
+            HwTags::Off => TagMatching::Off,
+            HwTags::Auto => TagMatching::Auto,
+            #[cfg(any(feature = "emu", feature = "model"))]
+            _ => {
+                let what = "a NIC in software";
+                let why = "UCX matches by itself; HwTags::Auto lets it use its NIC";
+                return Err(DeviceError::Unsupported { what, why });
+            }
+        };
+        let source = self.layout.source_mask().0;
+        let used = source | self.layout.context_mask().0 | self.layout.tag_mask().0;
+        let secret = self.secret.clone().or_else(|| ucx.secret.clone());
+        Ok(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })
     }
 }
 
@@ -381,8 +405,6 @@ impl Config {
 mod tests {
     use super::*;
     use crate::{Error, Worker};
-    #[cfg(all(feature = "ucx", not(feature = "verbs")))]
-    use tagmatch_device::TagMatching;
 
     #[cfg(feature = "ucx")]
     #[test]
@@ -419,6 +441,44 @@ mod tests {
         for unexpected_peer_percent in [0, 101] {
             let config = Config { unexpected_peer_percent, ..good() };
             assert_eq!(wrong(config), Some("unexpected_peer_percent"));
+        }
+    }
+
+    #[cfg(feature = "ucx")]
+    #[test]
+    fn the_worker_decides_how_ucx_matches_and_what_a_tag_has() {
+        let theirs = UcxConfig { hw_tags: TagMatching::Required, ..UcxConfig::default() };
+        let of = |hw_tags, layout| Config { hw_tags, layout, ..Config::default() }.of_ucx(&theirs);
+        let layout = TagLayout::new(8, 4, 20).unwrap();
+        for (hw_tags, expected) in
+            [(HwTags::Off, TagMatching::Off), (HwTags::Auto, TagMatching::Auto)]
+        {
+            let ucx = of(hw_tags, layout).unwrap();
+            assert_eq!((ucx.hw_tags, ucx.used, ucx.source), (expected, 0xffff_ffff, 0xf0_0000));
+        }
+        #[cfg(feature = "model")]
+        assert!(of(HwTags::Model(ModelConfig::default()), layout).is_err());
+        #[cfg(feature = "emu")]
+        assert!(of(HwTags::Emu, layout).is_err());
+    }
+
+    /// The worker's secret comes first; without it, the device's own counts.
+    #[cfg(all(feature = "tcp", feature = "ucx", feature = "verbs"))]
+    #[test]
+    fn each_network_gets_the_secret_of_the_job() {
+        let secret = |byte| Secret::from_bytes(&[byte; 16]).ok();
+        for (of_worker, expected) in [(None, 1), (secret(2), 2)] {
+            let config = Config { secret: of_worker, ..Config::default() };
+            let tcp = TcpConfig { secret: secret(1), ..TcpConfig::default() };
+            let verbs = VerbsConfig { secret: secret(1), ..VerbsConfig::default() };
+            let ucx = UcxConfig { secret: secret(1), ..UcxConfig::default() };
+            let given = [
+                config.of_tcp(&tcp).secret,
+                config.of_verbs(&verbs).secret,
+                config.of_ucx(&ucx).unwrap().secret,
+            ];
+            assert!(given.iter().flatten().all(|given| given.expose() == [expected; 16]));
+            assert_eq!(given.iter().flatten().count(), 3);
         }
     }
 

@@ -44,9 +44,7 @@ impl WorkerDevice {
     #[inline(never)]
     pub(crate) fn on_shm(shm: &ShmConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
         check_hw_tags(hw_tags, "shared memory has no verbs; HwTags::Model does it")?;
-        // Fragments would come past the list of a NIC.
-        let fragments = shm.fragments && !hw_tags.is_model();
-        let shm = Shm::new(ShmConfig { fragments, ..shm.clone() })?;
+        let shm = Shm::new(beside(hw_tags.is_model(), shm))?;
         if hw_tags.is_model() {
             return Self::other(shm, hw_tags);
         }
@@ -71,10 +69,8 @@ impl WorkerDevice {
         if networks.is_empty() {
             return Self::on_shm(&auto.shm, &config.hw_tags);
         }
-        // Fragments would come past the list of a NIC.
         let has_list = networks.iter_mut().any(|network| network.tags().is_some());
-        let fragments = auto.shm.fragments && !has_list;
-        let shm = Shm::new(ShmConfig { fragments, ..auto.shm.clone() })?;
+        let shm = Shm::new(beside(has_list, &auto.shm))?;
         Ok(WorkerDevice::Other(Box::new(Routed::new(shm, networks)?)))
     }
 
@@ -102,6 +98,12 @@ impl WorkerDevice {
             _ => Box::new(device),
         }))
     }
+}
+
+/// The settings of shared memory, where the worker has the list of a NIC or not: fragments would
+/// come past the list.
+fn beside(has_list: bool, shm: &ShmConfig) -> ShmConfig {
+    ShmConfig { fragments: shm.fragments && !has_list, ..shm.clone() }
 }
 
 /// Whether a worker without verbs can have the NIC that is asked for; `why` not.
@@ -249,6 +251,33 @@ mod tests {
         let address = device.address();
         let announced: Vec<_> = Contents::of(&address).unwrap().networks().iter().collect();
         assert_eq!(announced, [&[Network::Shm], &*beyond].concat());
+    }
+
+    #[test]
+    fn fragments_come_past_no_list() {
+        for (fragments, has_list) in [(true, true), (true, false), (false, true), (false, false)] {
+            let of = ShmConfig { fragments, ring_bytes: 1 << 20, ..ShmConfig::default() };
+            let shm = beside(has_list, &of);
+            assert_eq!((shm.fragments, shm.ring_bytes), (fragments && !has_list, 1 << 20));
+        }
+    }
+
+    /// What one thread begins while others sleep, it has to go on with.
+    #[test]
+    fn a_connection_that_was_begun_is_work_until_it_is_made() {
+        let shm = || Shm::new(ShmConfig::default()).unwrap();
+        for mut device in [WorkerDevice::Shm(shm()), WorkerDevice::Other(Box::new(shm()))] {
+            let mut peer = shm();
+            while device.poll().is_some() {}
+            assert!(device.arm(&[]) && !device.has_work());
+            device.connect(&peer.address()).unwrap();
+            assert!(device.has_work());
+            device.disarm();
+            while !matches!(device.poll(), Some(Event::PeerUp { .. })) {
+                peer.poll();
+            }
+            assert!(!device.has_work());
+        }
     }
 
     /// TCP opens here, so the worker could do without verbs.

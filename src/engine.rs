@@ -4,8 +4,6 @@
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
-#[cfg(feature = "ucx")]
-use tagmatch_device::TagMatching;
 use tagmatch_device::matching::MatchAndSleep;
 use tagmatch_device::{Buffer, DeviceError, EventDescriptor, PeerId};
 use tagmatch_fallback::{
@@ -15,8 +13,6 @@ use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::{Ucx, UcxConfig};
 
-#[cfg(feature = "ucx")]
-use crate::config::HwTags;
 use crate::config::{Config, DeviceConfig};
 use crate::device::WorkerDevice;
 
@@ -53,22 +49,7 @@ impl WorkerEngine {
     #[cfg(feature = "ucx")]
     #[inline(never)]
     fn on_ucx(ucx: &UcxConfig, config: &Config) -> Result<Self, DeviceError> {
-        let hw_tags = match config.hw_tags {
-            HwTags::Off => TagMatching::Off,
-            HwTags::Auto => TagMatching::Auto,
-            #[cfg(any(feature = "emu", feature = "model"))]
-            _ => {
-                let (what, why) = (
-                    "a NIC in software",
-                    "UCX matches by itself; HwTags::Auto lets it use its NIC",
-                );
-                return Err(DeviceError::Unsupported { what, why });
-            }
-        };
-        let source = config.layout.source_mask().0;
-        let used = source | config.layout.context_mask().0 | config.layout.tag_mask().0;
-        let secret = config.secret.clone().or_else(|| ucx.secret.clone());
-        let ucx = Ucx::new(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })?;
+        let ucx = Ucx::new(config.of_ucx(ucx)?)?;
         Ok(WorkerEngine::Delegated(Box::new(Delegated::new(Box::new(ucx)))))
     }
 }
@@ -226,6 +207,7 @@ mod tests {
     use tagmatch_model::ModelConfig;
 
     use super::*;
+    use crate::config::HwTags;
 
     #[test]
     fn no_nic_in_software_gets_between_ucx_and_its_network() {

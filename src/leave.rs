@@ -173,3 +173,24 @@ impl<A: Access> WorkerOf<A> {
         unsent.into_iter().map(named).collect()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_is_named_with_what_it_misses() {
+        let of = |number, messages| {
+            let peer = Peer { id: tagmatch_device::PeerId(number), worker: 1 };
+            Unsent { peer, messages, why: WhyUnsent::NotTaken }
+        };
+        let [one, two] = [of(3, 1), of(4, 2)].map(|unsent| unsent.to_string());
+        assert!(
+            one.starts_with("1 message to peer 3 (") && two.starts_with("2 messages to peer 4")
+        );
+        let alone = NotFlushed { peers: vec![of(3, 1)] };
+        assert_eq!(alone.to_string(), format!("not flushed: {one}"));
+        let both = NotFlushed { peers: vec![of(3, 1), of(4, 2)] };
+        assert_eq!(both.to_string(), format!("not flushed: {one}, {two}"));
+    }
+}

@@ -180,7 +180,8 @@ impl<D: Device> MatchEngine for Engine<D> {
         let is_unread = |operation: &Operation| {
             operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
-        self.core.state.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
+        self.core.state.peers.iter().skip(1).any(waits)
+            || self.core.operations.iter().any(is_unread)
     }
 
     fn watch_decisions(&mut self, watcher: DecisionWatcher) {

@@ -170,3 +170,66 @@ impl Cqe {
         self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of `struct mlx5_cqe64` (`mlx5dv.h`), all numbers big-endian.
+    #[test]
+    fn a_completion_has_each_number_where_libmlx5_reads_it() {
+        let cqe = Cqe::new(Opcode::ReceiveSendImmediate, 0x8182_8384)
+            .queue_pair(0x0a, 0xff12_3456)
+            .counter(0x9192)
+            .length(0xa1a2_a3a4)
+            .immediate(Some(0xb1b2_b3b4))
+            .source(0xff65_4321, 0xc1c2, true)
+            .tag(TagOpcode::Expected, 0xd1d2)
+            .owned(true);
+        let mut expected = [0; 64];
+        expected[22..28].copy_from_slice(&[0xc1, 0xc2, 0x10, 0x65, 0x43, 0x21]);
+        expected[32..40].copy_from_slice(&[0x81, 0x82, 0x83, 0x84, 0xb1, 0xb2, 0xb3, 0xb4]);
+        expected[40..48].copy_from_slice(&[1, 2, 0xd1, 0xd2, 0xa1, 0xa2, 0xa3, 0xa4]);
+        expected[56..64].copy_from_slice(&[0x0a, 0x12, 0x34, 0x56, 0x91, 0x92, 0, 0x31]);
+        assert_eq!(cqe, expected);
+        assert_eq!(
+            Cqe::new(Opcode::Request, 0).source(1, 2, false).owned(false)[24..28],
+            [0, 0, 0, 1]
+        );
+    }
+
+    #[test]
+    fn an_error_says_why_and_asks_for_attention() {
+        for opcode in [Opcode::RequestError, Opcode::ReceiveError] {
+            let cqe = Cqe::error(opcode, 7, Syndrome::RetriesExceeded);
+            assert!(cqe.is_error() && cqe.is_solicited && cqe.solicited(false).is_solicited);
+            assert_eq!((cqe.bytes[55], cqe.bytes[63]), (0x15, (opcode as u8) << 4));
+        }
+        let good = Cqe::new(Opcode::NoPacket, 7);
+        assert!(!good.is_error() && !good.is_solicited && good.solicited(true).is_solicited);
+    }
+
+    #[test]
+    fn the_answer_and_the_header_of_a_list_come_first() {
+        let cqe = Cqe::new(Opcode::NoPacket, 0);
+        assert_eq!(cqe.answer(true, 0x8182).bytes[..6], [0x80, 0, 0, 0, 0x81, 0x82]);
+        assert_eq!(cqe.answer(false, 0).bytes[..6], [0; 6]);
+        assert_eq!(cqe.header(&[9; 16]).bytes[..17], [&[9; 16][..], &[0]].concat());
+    }
+
+    /// Half of a completion is for data.
+    #[test]
+    fn a_short_message_is_in_its_completion() {
+        for (size, room, flag) in [(64, 32, 0x24), (128, 64, 0x28)] {
+            let fits = [0, 1, room, room + 1].map(|length| Cqe::takes(size, length));
+            assert_eq!(fits, [false, true, true, false]);
+            for length in [1, room] {
+                let cqe = Cqe::new(Opcode::ReceiveSend, 0).data(size, &vec![7; length]);
+                let data = cqe.before.unwrap_or(cqe.bytes);
+                assert_eq!(cqe.before.is_some(), size == 128);
+                assert_eq!((&data[..length], cqe.bytes[63]), (&vec![7; length][..], flag));
+                assert!(data[length..room].iter().all(|byte| *byte != 0), "no zeros to rely on");
+            }
+        }
+    }
+}

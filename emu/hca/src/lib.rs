@@ -132,10 +132,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// The exit status of a program by its status of waitpid(2), as shells give it.
-fn exit_code(status: i32) -> ExitCode {
+fn exit_code(status: i32) -> u8 {
     let signal = status & 0x7f;
     let code = if signal == 0 { status >> 8 & 0xff } else { 128 + signal };
-    ExitCode::from(u8::try_from(code).unwrap_or(125))
+    u8::try_from(code).unwrap_or(125)
 }
 
 fn guard(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
@@ -144,7 +144,7 @@ fn guard(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     let (own, other) = Wire::pair()?;
     let device = guardian::start("device", &other, arguments)?;
     drop(other);
-    Ok(exit_code(guardian::watch(&own, device)?))
+    Ok(exit_code(guardian::watch(&own, device)?).into())
 }
 
 /// The wire that this process was started with.
@@ -188,7 +188,7 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
             file => std::fs::write(file, text + "\n")?,
         }
     }
-    Ok(exit_code(status))
+    Ok(exit_code(status).into())
 }
 
 fn start(options: &Options) -> io::Result<ExitCode> {
@@ -198,4 +198,16 @@ fn start(options: &Options) -> io::Result<ExitCode> {
         program::become_program(&device, &settings, !options.interruptible, &options.program);
     eprintln!("tagmatch-hca: {error}");
     Ok(ExitCode::from(u8::try_from(error.exit_status()).unwrap_or(125)))
+}
+
+#[cfg(test)]
+mod exit_codes {
+    use super::exit_code;
+
+    /// `<bits/waitstatus.h>`: the signal, 0x80 for a dump of memory, and the status above.
+    #[test]
+    fn a_program_ends_as_shells_say() {
+        let ends = [0, 3 << 8, 255 << 8, 9, 11 | 0x80].map(exit_code);
+        assert_eq!(ends, [0, 3, 255, 128 + 9, 128 + 11]);
+    }
 }

@@ -257,4 +257,65 @@ mod tests {
         let there: Vec<[u32; 2]> = found.into_iter().flatten().collect();
         assert_eq!(there, (0..PAGES as u32).map(|at| [at, !at]).collect::<Vec<_>>());
     }
+
+    fn own() -> ProcessMemory {
+        ProcessMemory::new(std::process::id() as i32)
+    }
+
+    /// Nothing is ever mapped here.
+    const NOWHERE: u64 = 64;
+
+    #[test]
+    fn bytes_are_read_and_written_or_a_fault_is_told() {
+        let mut bytes = vec![0_u8; 3000];
+        let at = bytes.as_mut_ptr().expose_provenance() as u64;
+        // More pieces than one call may name.
+        let pieces: Vec<(u64, &[u8])> =
+            (0..2500).map(|place| (at + place, &[1, 2, 3][..])).collect();
+        own().write(&pieces).unwrap();
+        let mut seen = [9; 6];
+        own().read(at + 2498, &mut seen).unwrap();
+        assert_eq!(seen, [1, 1, 2, 3, 0, 0]);
+        own().write(&[(NOWHERE, &[]), (at, &[5])]).unwrap();
+        own().read(at, &mut seen[..2]).unwrap();
+        assert_eq!((seen[..2].to_vec(), own().read(NOWHERE, &mut [])), (vec![5, 1], Ok(())));
+        assert_eq!(own().read(NOWHERE, &mut seen), Err(MemoryError::Fault));
+        assert_eq!(own().write(&[(NOWHERE, &[1])]), Err(MemoryError::Fault));
+        assert_eq!(own().write(&[(at, &[1]), (NOWHERE, &[1])]), Err(MemoryError::Fault));
+        assert!(bytes.iter().any(|byte| *byte != 0));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_memory() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let memory = ProcessMemory::new(child.id() as i32);
+        let mut words = Vec::new();
+        assert_eq!(memory.read(NOWHERE, &mut [0]), Err(MemoryError::Gone));
+        assert_eq!(memory.write(&[(NOWHERE, &[0])]), Err(MemoryError::Gone));
+        assert_eq!(memory.pairs(&[NOWHERE], &mut words), Err(MemoryError::Gone));
+        assert_eq!(memory.is_mapped(NOWHERE, 1, false), Err(MemoryError::Gone));
+    }
+
+    #[test]
+    fn what_is_mapped_may_be_written_or_not_and_ends_with_its_file() {
+        let is_mapped = |at: &[u8], length: usize, writable| {
+            own().is_mapped(at.as_ptr().addr() as u64, length as u64, writable).unwrap()
+        };
+        let page = PAGE as usize;
+        // More pages than one call may name.
+        let map = MmapMut::map_anon((SPANS_MAX + 2) * page).unwrap();
+        assert!(is_mapped(&map, map.len(), true) && is_mapped(&map[5..], 1, true));
+        let map = map.make_read_only().unwrap();
+        assert!(is_mapped(&map, map.len(), false) && !is_mapped(&map, 1, true));
+        for (at, length) in [(NOWHERE, 1), (u64::MAX, 1), (map.as_ptr().addr() as u64, 1 << 46)] {
+            assert_eq!(own().is_mapped(at, length, false), Ok(false), "{at}");
+        }
+        let file = rustix::fs::memfd_create("", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, PAGE).unwrap();
+        // SAFETY: nobody changes the file, and beyond its end nothing is read.
+        let map = unsafe { memmap2::MmapOptions::new().len(3 * page).map(&file) }.unwrap();
+        assert!(is_mapped(&map, page, false) && !is_mapped(&map, page + 1, false));
+        assert!(!is_mapped(&map[page - 1..], 2, false) && is_mapped(&map[page - 1..], 1, false));
+    }
 }

@@ -187,3 +187,59 @@ impl AsFd for Listener {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `SECCOMP_RET_*` of `linux/seccomp.h`.
+    const ALLOWED: u32 = 0x7fff_0000;
+    const ASKED: u32 = 0x7fc0_0000;
+    const fn refused(errno: i32) -> u32 {
+        0x0005_0000 | errno as u32
+    }
+
+    /// What the kernel does with a call: the three kinds of instructions, by the numbers of
+    /// `linux/bpf_common.h`, on a `struct seccomp_data`.
+    fn becomes(call: libc::c_long, architecture: u32, arguments: [u64; 3]) -> u32 {
+        let mut data = [call as u32, architecture, 0, 0].map(u32::to_ne_bytes).concat();
+        data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
+        let (program, mut at, mut loaded) = (filter(), 0, 0);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            at += 1;
+            match code {
+                0x20 => loaded = u32::from_ne_bytes(*data[k as usize..].first_chunk().unwrap()),
+                0x15 => at += usize::from(if loaded == k { jt } else { jf }),
+                0x06 => return k,
+                other => panic!("{other:#x} is no instruction of the filter"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_verbs_and_the_sockets_that_look_for_devices_are_trapped() {
+        let verbs = [3, RDMA_VERBS_IOCTL.into(), 0x7fff_0000_1000];
+        let socket = |family: i32, protocol| [family as u64, libc::SOCK_RAW as u64, protocol];
+        let other = ARCHITECTURE ^ 0x8000_0000;
+        for (call, architecture, arguments, expected) in [
+            (libc::SYS_ioctl, ARCHITECTURE, verbs, ASKED),
+            (libc::SYS_ioctl, ARCHITECTURE, [3, libc::FIONREAD, 0], ALLOWED),
+            (libc::SYS_read, ARCHITECTURE, verbs, ALLOWED),
+            // The numbers of calls are others there.
+            (libc::SYS_ioctl, other, verbs, refused(libc::EOPNOTSUPP)),
+            (libc::SYS_socket, other, socket(libc::AF_NETLINK, 20), ALLOWED),
+            (
+                libc::SYS_socket,
+                ARCHITECTURE,
+                socket(libc::AF_NETLINK, 20),
+                refused(libc::EPROTONOSUPPORT),
+            ),
+            (libc::SYS_socket, ARCHITECTURE, socket(libc::AF_NETLINK, 0), ALLOWED),
+            (libc::SYS_socket, ARCHITECTURE, socket(libc::AF_INET, 20), ALLOWED),
+            (libc::SYS_socket, ARCHITECTURE, [16, RDMA_VERBS_IOCTL.into(), 0], ALLOWED),
+        ] {
+            assert_eq!(becomes(call, architecture, arguments), expected, "{call} {arguments:?}");
+        }
+    }
+}

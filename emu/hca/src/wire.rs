@@ -104,3 +104,42 @@ impl AsFd for Wire {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_notice_arrives_as_it_was_said_with_its_descriptor() {
+        let (own, other) = Wire::pair().unwrap();
+        let number = 0x8182_8384_8586_8788;
+        let (events, _writer) = rustix::pipe::pipe().unwrap();
+        for notice in [
+            Notice::Listener(number),
+            Notice::Channel(number + 1),
+            Notice::Closed(number + 2),
+            Notice::Ended(number + 3),
+            Notice::Go,
+        ] {
+            for fd in [None, Some(events.as_fd())] {
+                own.say(notice, fd).unwrap();
+                let (heard, with) = other.hear().unwrap().unwrap();
+                assert_eq!((heard, with.is_some()), (notice, fd.is_some()));
+                let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
+                assert!(with.is_none_or(|with| inode(with.as_fd()) == inode(events.as_fd())));
+            }
+        }
+        drop(own);
+        assert!(other.hear().unwrap().is_none(), "the other process has ended");
+    }
+
+    #[test]
+    fn what_is_no_notice_is_an_error() {
+        for bytes in [&[0; 9][..], &[6; 9], &[1; 8], &[]] {
+            assert_eq!(Notice::parse(bytes), None);
+        }
+        let (own, other) = Wire::pair().unwrap();
+        rustix::net::send(&own, &[9; 9], SendFlags::NOSIGNAL).unwrap();
+        assert!(other.hear().is_err());
+    }
+}

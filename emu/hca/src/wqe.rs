@@ -256,3 +256,133 @@ pub(crate) mod opcode {
     pub(crate) const FETCH_AND_ADD: u8 = 0x12;
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
+
+/// Requests as libmlx5 writes them (`struct mlx5_wqe_ctrl_seg` and those behind it, `mlx5dv.h`).
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request with these flags; its first block is number 0x8182, its immediate data 7.
+    fn request(opcode: u8, flags: u8, rest: &[&[u8]]) -> Vec<u8> {
+        let rest = rest.concat();
+        let units = 1 + rest.len() / 16;
+        let control = [0, 0x81, 0x82, opcode, 0, 0, 9, units as u8, 0, 0, 0, flags, 0, 0, 0, 7];
+        [&control[..], &rest].concat()
+    }
+
+    fn parse(bytes: &[u8]) -> Wqe {
+        Wqe::parse(bytes, false).unwrap()
+    }
+
+    const PLACE: [u8; 16] = [0, 0, 0, 50, 0, 0, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    const SEGMENT: Segment = Segment { at: 0x0102_0304_0506_0708, length: 50, lkey: 0x200 };
+    const END: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const REMOTE: [u8; 16] = [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 3, 0, 0, 0, 0, 0];
+
+    #[test]
+    fn a_request_says_which_it_is_and_how_it_ends() {
+        for (flags, is_signalled, is_solicited, is_fenced) in [
+            (0x00, false, false, false),
+            (0x08, true, false, false),
+            // Completions on errors alone.
+            (0x04, false, false, false),
+            (0x0c, false, false, false),
+            (0x02, false, true, false),
+            (0x80, false, false, true),
+            (0x28, true, false, true),
+            (0x11, false, false, false),
+        ] {
+            let wqe = parse(&request(opcode::NOP, flags, &[]));
+            assert_eq!((wqe.index, wqe.opcode, wqe.kind), (0x8182, opcode::NOP, Kind::Nop));
+            let ends = (wqe.is_signalled, wqe.is_solicited, wqe.is_fenced);
+            assert_eq!(ends, (is_signalled, is_solicited, is_fenced), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn data_are_segments_and_bytes_of_the_request_up_to_the_last_key() {
+        let inline = [&[0x80, 0, 0, 20][..], &[5; 20], &[0; 8]].concat();
+        let bytes = request(opcode::SEND_IMM, 0, &[&PLACE, &inline, &PLACE, &END, &PLACE]);
+        let wqe = parse(&bytes);
+        let segment = Piece::Segment(SEGMENT);
+        assert_eq!(wqe.data, [segment.clone(), Piece::Inline(36..56), segment]);
+        assert_eq!((wqe.kind, wqe.immediate, wqe.to), (Kind::Send, Some(7), None));
+        assert_eq!(parse(&request(opcode::SEND, 0, &[&PLACE])).immediate, None);
+        let beyond = [&[0x80, 0, 0, 13][..], &[5; 12]].concat();
+        assert_eq!(Wqe::parse(&request(opcode::SEND, 0, &[&beyond]), false), Err(Malformed));
+        assert_eq!(receive_segments(&[PLACE, PLACE, END, PLACE].concat()), [SEGMENT; 2]);
+        let long = [&[0x80, 0, 0, 50][..], &PLACE[4..]].concat();
+        assert_eq!(receive_segments(&long), [SEGMENT], "the highest bit is no length");
+    }
+
+    #[test]
+    fn reads_writes_and_changes_name_the_peers_memory() {
+        let remote = Remote { at: 0x0807_0605_0403_0201, rkey: 0x300 };
+        for (opcode, kind, immediate) in [
+            (opcode::WRITE, Kind::Write(remote), None),
+            (opcode::WRITE_IMM, Kind::Write(remote), Some(7)),
+            (opcode::READ, Kind::Read(remote), None),
+        ] {
+            let wqe = parse(&request(opcode, 0, &[&REMOTE, &PLACE]));
+            assert_eq!((wqe.kind, wqe.immediate), (kind, immediate));
+            assert_eq!(wqe.data, [Piece::Segment(SEGMENT)]);
+        }
+        let words = [[0, 0, 0, 0, 0, 0, 0, 3], [0, 0, 0, 0, 0, 0, 0, 4]].concat();
+        for (opcode, atomic) in [
+            (opcode::FETCH_AND_ADD, Atomic::FetchAndAdd { add: 3 }),
+            (opcode::COMPARE_AND_SWAP, Atomic::CompareAndSwap { swap: 3, compare: 4 }),
+        ] {
+            let wqe = parse(&request(opcode, 0, &[&REMOTE, &words, &PLACE]));
+            assert_eq!((wqe.kind, wqe.data.len()), (Kind::Atomic(remote, atomic), 1));
+        }
+    }
+
+    #[test]
+    fn a_datagram_has_an_address_of_one_unit_or_three() {
+        let short = [0, 0, 0, 5, 0, 0, 0, 0, 0x7f, 1, 2, 3, 0, 0, 0x0a, 0x0b];
+        let to = |has_grh| AddressVector { qpn: 0x0001_0203, qkey: 5, lid: 0x0a0b, has_grh };
+        let of = |address: &[u8]| {
+            let wqe = Wqe::parse(&request(opcode::SEND, 0, &[address, &PLACE]), true).unwrap();
+            assert_eq!(wqe.data, [Piece::Segment(SEGMENT)]);
+            wqe.to.unwrap()
+        };
+        assert_eq!(of(&short), to(false));
+        let mut long = [&short[..], &[0; 32]].concat();
+        long[8] = 0xff;
+        assert_eq!(of(&long), to(false));
+        long[28] = 0x40;
+        assert_eq!(of(&long), to(true));
+    }
+
+    #[test]
+    fn an_operation_on_a_list_has_its_index_its_count_and_its_entry() {
+        let of = |command: u8, flags: u8| {
+            let head = [command << 4, flags, 0x0a, 0x0b, 0, 0, 0x0c, 0x0d, 0, 0, 0, 0, 0, 0, 0, 0];
+            let words = [[1; 8], [2; 8]].concat();
+            let bytes = request(opcode::TAG_MATCHING, 0, &[&head, &words, &PLACE]);
+            Wqe::parse(&bytes, false).map(|wqe| wqe.kind)
+        };
+        let tags = |command, count, is_signalled| Ok(Kind::Tags { command, count, is_signalled });
+        assert_eq!(of(0, 0), tags(TagCommand::Nop, None, false));
+        assert_eq!(of(0, 0x3f), tags(TagCommand::Nop, None, false));
+        assert_eq!(of(2, 0x40), tags(TagCommand::Remove { index: 0x0a0b }, Some(0x0c0d), false));
+        let (tag, mask) = (0x0101_0101_0101_0101, 0x0202_0202_0202_0202);
+        let append = TagCommand::Append { next: 0x0a0b, tag, mask, buffer: Some(SEGMENT) };
+        assert_eq!(of(1, 0xc0), tags(append, Some(0x0c0d), true));
+        assert_eq!(of(3, 0), Err(Malformed));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_unknown_is_malformed() {
+        let whole = request(opcode::WRITE, 0, &[&REMOTE, &PLACE]);
+        for length in 0..whole.len() {
+            assert_eq!(Wqe::parse(&whole[..length], false), Err(Malformed), "{length}");
+        }
+        assert_eq!(length(&whole), Ok(48));
+        for opcode in [opcode::WRITE, opcode::READ, opcode::FETCH_AND_ADD, 0x30] {
+            assert_eq!(Wqe::parse(&request(opcode, 0, &[]), false), Err(Malformed), "{opcode}");
+        }
+        assert_eq!(Wqe::parse(&request(opcode::SEND, 0, &[]), true), Err(Malformed));
+        assert_eq!(length(&[0; 64]), Err(Malformed));
+    }
+}

@@ -245,6 +245,10 @@ impl MatchingDevice for Memory {
         Address::from_bytes(&[u8::try_from(worker).unwrap()]).ok()
     }
 
+    fn transports(&self, _: PeerId) -> Vec<String> {
+        Vec::new()
+    }
+
     fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let TagSend { peer, tag, immediate, buffer, complete_when, token } = message;
         let to = carried(tag).and_then(|()| self.node().up(peer));
@@ -397,6 +401,10 @@ impl MatchingDevice for Memory {
 
     fn has_work(&self) -> bool {
         !self.node().events.is_empty()
+    }
+
+    fn has_unsent(&mut self) -> bool {
+        false
     }
 
     fn flush(&mut self, peer: PeerId) -> Flush {

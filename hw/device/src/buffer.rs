@@ -436,16 +436,39 @@ mod tests {
         assert_eq!(&buffer[..], b"abc");
     }
 
+    fn raw(memory: &mut [u8], writable: bool) -> Buffer {
+        // SAFETY: in these tests, `memory` outlives the buffer and is not accessed meanwhile.
+        unsafe { Buffer::from_raw(NonNull::from(&mut *memory).cast(), memory.len(), writable) }
+    }
+
     #[test]
     fn raw_memory_is_used_in_place() {
         let mut memory = [1u8, 2, 3];
-        {
-            // SAFETY: `memory` outlives the buffer and is not accessed meanwhile.
-            let mut buffer =
-                unsafe { Buffer::from_raw(NonNull::from(&mut memory).cast::<u8>(), 3, true) };
-            buffer.as_mut_slice().unwrap()[1] = 9;
-        }
-        assert_eq!(memory, [1, 9, 3]);
+        let mut buffer = raw(&mut memory, true);
+        buffer.as_mut_slice().unwrap()[1] = 9;
+        assert_eq!(buffer.room().unwrap().part(2..3).unwrap().fill(&[8, 7]), 1);
+        let copy = buffer.clone();
+        drop(buffer);
+        assert_eq!(memory, [1, 9, 8]);
+        assert_ne!(copy.as_ptr(), memory.as_ptr());
+        assert_eq!(copy.into_vec(), [1, 9, 8]);
+    }
+
+    #[test]
+    fn memory_that_can_only_be_read_is_not_written() {
+        let mut memory = [1u8, 2, 3];
+        let mut buffer = raw(&mut memory, false);
+        assert!(!buffer.is_writable() && buffer.lent_memory().is_none());
+        assert!(buffer.as_mut_slice().is_none() && buffer.room().is_none());
+        assert_eq!((&buffer[..], buffer.clone().is_writable()), (&[1, 2, 3][..], true));
+    }
+
+    #[test]
+    fn as_many_bytes_are_shown_as_there_are() {
+        let buffer = Buffer::from(vec![5, 6, 7].into_boxed_slice());
+        assert_eq!((buffer.first_bytes(2), buffer.first_bytes(9)), (&[5, 6][..], &[5, 6, 7][..]));
+        assert_eq!((buffer.as_ref(), buffer.len(), buffer.is_empty()), (&[5, 6, 7][..], 3, false));
+        assert!(Buffer::default().is_empty() && Buffer::zeroed(0).is_empty());
     }
 
     #[test]
@@ -498,5 +521,9 @@ mod tests {
         let named = |buffer: Buffer| format!("{buffer:?}");
         assert_eq!(named(Buffer::zeroed(3)), "Buffer(3 bytes, owned)");
         assert_eq!(named(Arc::<[u8]>::from(&b"ab"[..]).into()), "Buffer(2 bytes, shared)");
+        assert_eq!(named(Buffer::from_elements(vec![1u32])), "Buffer(4 bytes, lent by a device)");
+        for writable in [true, false] {
+            assert_eq!(named(raw(&mut [1, 2, 3], writable)), "Buffer(3 bytes, raw)");
+        }
     }
 }

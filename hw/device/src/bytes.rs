@@ -161,4 +161,34 @@ mod tests {
         assert_eq!(bytes.copy_to(63, &mut small), 3);
         assert_eq!(small, [63, 64, 65]);
     }
+
+    #[test]
+    fn every_part_of_a_message_of_any_length() {
+        let all: Vec<u8> = (0..130).collect();
+        for message in (0..=all.len()).map(|length| &all[..length]) {
+            let bytes = Bytes::from_slice(message);
+            assert_eq!((bytes.len(), bytes.is_empty()), (message.len(), message.is_empty()));
+            for offset in [0, 1, 31, 63, 64, 65, 100, 129, 130, 131, usize::MAX] {
+                let rest = message.get(offset..).unwrap_or_default();
+                assert_eq!(bytes.to_vec(offset), rest);
+                for room in [0, 1, 2, 40, 200] {
+                    let mut out = vec![0xff; room];
+                    let copied = bytes.copy_to(offset, &mut out);
+                    assert_eq!(copied, room.min(rest.len()));
+                    assert_eq!(out[..copied], rest[..copied]);
+                    assert!(out[copied..].iter().all(|byte| *byte == 0xff));
+                }
+                let eight = rest.first_chunk();
+                assert_eq!(bytes.array::<8>(offset).as_ref(), eight);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_little_endian() {
+        let bytes: Vec<u8> = (1..=10).collect();
+        assert_eq!(array_at(&bytes, 8), [9, 10]);
+        assert_eq!(u32_at(&bytes, 1), 0x0504_0302);
+        assert_eq!(u64_at(&bytes, 2), 0x0a09_0807_0605_0403);
+    }
 }

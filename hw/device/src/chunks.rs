@@ -115,7 +115,7 @@ mod tests {
         let mut chunks = Chunks::default();
         let mut places: Vec<*const usize> = Vec::new();
         for number in 0..MANY {
-            assert_eq!(chunks.len(), number);
+            assert_eq!((chunks.len(), chunks.is_empty()), (number, number == 0));
             chunks.push(number);
             if number >= FIRST {
                 places.push(&raw const chunks[number]);

@@ -228,6 +228,34 @@ mod tests {
         }
     }
 
+    /// Of the part about shared memory, the last four bytes are the process.
+    #[test]
+    fn processes_of_one_place_meet_in_shared_memory_and_others_do_not() {
+        let of = |section: [u8; Network::SHM_BYTES]| {
+            Contents::new(NAME).with(Network::Shm, &section).address().unwrap()
+        };
+        for at in 0..Network::SHM_BYTES {
+            let mut other = [7; Network::SHM_BYTES];
+            other[at] = 8;
+            let is_process = at >= Network::SHM_BYTES - 4;
+            assert_eq!(route(&of([7; 11]), &of(other)).is_ok(), is_process, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn networks_that_take_all_room_leave_one_byte_of_the_address_free() {
+        let section: Vec<u8> = (0..).take(Contents::ROOM).collect();
+        let address = Contents::new(NAME).with(Network::Tcp, &section).address().unwrap();
+        assert_eq!(address.as_bytes().len(), Address::MAX - 1);
+        let contents = Contents::of(&address).unwrap();
+        assert_eq!(contents.section(Network::Tcp), Some(&section[..]));
+        assert_eq!(contents.section_of(Network::Tcp), section.first_chunk::<{ Contents::ROOM }>());
+        assert_eq!(contents.section_of::<3>(Network::Tcp), None);
+        assert_eq!(contents.section_of::<3>(Network::Verbs), None);
+        let more = [0; Address::MAX];
+        assert!(Contents::new(NAME).with(Network::Tcp, &more).address().is_err());
+    }
+
     #[test]
     fn an_error_names_the_networks_of_both() {
         let refused = route(&address(Some(1), &[Network::Verbs]), &address(None, &[Network::Tcp]));

@@ -445,3 +445,107 @@ pub trait Device {
     /// Without this call, senders would go on paying for waking a worker that is awake.
     fn disarm(&mut self);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that does no more than it must.
+    struct Least;
+
+    impl Device for Least {
+        fn limits(&self) -> Limits {
+            unreachable!()
+        }
+
+        fn address(&self) -> Address {
+            unreachable!()
+        }
+
+        fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
+            unreachable!()
+        }
+
+        fn peer_address(&self, _: PeerId) -> Option<Address> {
+            None
+        }
+
+        fn read_mode(&self, _: PeerId) -> ReadMode {
+            ReadMode::Unknown
+        }
+
+        fn send(&mut self, _: PeerId, _: Outgoing<'_>) -> Result<(), Refused> {
+            Err(Refused::Down)
+        }
+
+        fn expose(&mut self, _: PeerId, b: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+            Err((b, DeviceError::too_many_exposed()))
+        }
+
+        fn withdraw(&mut self, _: PeerId, _: ExposureId) -> Option<Buffer> {
+            None
+        }
+
+        fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+            Err((request.into, ReadError::BadSpan))
+        }
+
+        fn poll(&mut self) -> Option<Event<'_>> {
+            None
+        }
+
+        fn flush(&mut self, _: PeerId, _: &mut Option<u64>) -> Flush {
+            Flush::Done
+        }
+
+        fn disconnect(&mut self, _: PeerId) {}
+
+        fn close(&mut self) {}
+
+        fn arm(&mut self, _: &[PeerId]) -> bool {
+            true
+        }
+
+        fn disarm(&mut self) {}
+    }
+
+    #[test]
+    fn what_a_device_need_not_have_is_ordinary_memory_and_nothing_else() {
+        let mut device = Least;
+        assert_eq!(device.allocate(3).unwrap().into_vec(), [0; 3]);
+        assert!(device.allocate(usize::MAX).is_none());
+        assert!(device.tags().is_none() && !device.has_work() && !device.forget(PeerId(1)));
+        assert_eq!(device.sent_beyond(), 0);
+    }
+
+    #[test]
+    fn a_call_that_failed_is_a_shortage_or_tells_of_the_peer() {
+        let (too_many_open, refused) = (24, 111);
+        let of = DownReason::of_failed_call;
+        assert_eq!(of(too_many_open), DownReason::Shortage(Shortage::Descriptors));
+        assert_eq!(of(refused), DownReason::Unreachable { errno: refused });
+    }
+
+    #[test]
+    fn errors_name_the_call_and_the_limit() {
+        let failed = Err::<(), _>(io::Error::other("why")).in_call("mmap");
+        assert_eq!(failed.unwrap_err().to_string(), "mmap: why");
+        assert_eq!(Ok(7).in_call("mmap").unwrap(), 7);
+        let hinted = DeviceError::system("bind", "; another port?")(io::Error::other("why"));
+        assert_eq!(hinted.to_string(), "bind: why; another port?");
+        let text = DeviceError::too_many_exposed().to_string();
+        assert_eq!(text, "no room for another exposed buffer: the limit is 1048576");
+    }
+
+    /// Only then do both announce shared memory, and it doesn't help.
+    #[test]
+    fn two_workers_on_shared_memory_without_a_way_are_at_two_places() {
+        let [none, shm, tcp] = [0, Network::Shm.bit(), Network::Tcp.bit()].map(Networks);
+        let says_it =
+            |own, peer| DeviceError::NoRoute { own, peer }.to_string().contains("another machine");
+        assert!(says_it(shm, shm));
+        assert!(!says_it(shm, tcp) && !says_it(tcp, shm) && !says_it(none, tcp));
+        let text = DeviceError::NoRoute { own: shm, peer: tcp }.to_string();
+        assert_eq!(text, "there is no way to it: this worker is on shm, that one on tcp");
+    }
+}

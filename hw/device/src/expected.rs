@@ -17,3 +17,20 @@ impl<T> Expected for Option<T> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_there_is_returned() {
+        assert_eq!(Some(7).expected("it was just made"), Some(7));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "the table has it")]
+    fn a_debug_build_says_why_the_value_must_be_there() {
+        let _ = None::<u8>.expected("the table has it");
+    }
+}

@@ -37,3 +37,20 @@ impl fmt::Display for Finding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_reads_the_answer_its_reason_and_what_to_type() {
+        let has = Finding::yes("pidfd", "pidfd_open works");
+        assert!(has.is_available && has.next.is_none());
+        assert_eq!(has.to_string(), "pidfd            yes  pidfd_open works");
+        let lacks = Finding::no("verbs", "no device", Some("ibv_devices"));
+        assert!(!lacks.is_available);
+        let lines = "verbs            no   no device\n                      try: ibv_devices";
+        assert_eq!(lacks.to_string(), lines);
+        assert_eq!(Finding::no("verbs", "no", None).to_string(), "verbs            no   no");
+    }
+}

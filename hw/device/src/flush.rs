@@ -33,3 +33,16 @@ impl Flush {
         if let Flush::Lost { messages } = self { messages } else { 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_pending_or_lost_or_gone() {
+        let counts = |flush: Flush| (flush.pending(), flush.lost());
+        assert_eq!(counts(Flush::Done), (0, 0));
+        assert_eq!(counts(Flush::Pending { messages: 3 }), (3, 0));
+        assert_eq!(counts(Flush::Lost { messages: 5 }), (0, 5));
+    }
+}

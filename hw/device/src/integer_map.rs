@@ -73,4 +73,21 @@ mod tests {
         }
         assert!((0..1000).all(|key| map.get(&key) == Some(&(key + 1))));
     }
+
+    #[test]
+    fn keys_of_each_width_have_hashes_of_their_own() {
+        let different = |hash: fn(&mut IntegerHasher, u8)| {
+            let of = |key| {
+                let mut hasher = IntegerHasher::default();
+                hash(&mut hasher, key);
+                hasher.finish()
+            };
+            (0..=u8::MAX).map(of).collect::<std::collections::HashSet<u64>>().len()
+        };
+        assert_eq!(different(|hasher, key| hasher.write_u8(key)), 256);
+        assert_eq!(different(|hasher, key| hasher.write_u16(u16::from(key) << 8)), 256);
+        assert_eq!(different(|hasher, key| hasher.write_u32(key.into())), 256);
+        assert_eq!(different(|hasher, key| hasher.write_usize(key.into())), 256);
+        assert_eq!(different(|hasher, key| hasher.write_u128(u128::from(key) << 64)), 256);
+    }
 }

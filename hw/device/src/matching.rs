@@ -164,10 +164,7 @@ pub trait MatchingDevice {
 
     /// The transports used to reach a peer; none while it isn't connected, or if the device doesn't
     /// tell.
-    fn transports(&self, peer: PeerId) -> Vec<String> {
-        let _ = peer;
-        Vec::new()
-    }
+    fn transports(&self, peer: PeerId) -> Vec<String>;
 
     /// Registers memory of the caller's own, by the rules of
     /// [`Device::register`](crate::Device::register).
@@ -267,18 +264,14 @@ pub trait MatchingDevice {
 
     /// Whether closing the device now would lose a message to another worker: a send or inject that
     /// was taken has not ended, or its bytes have not been sent. May start to send them.
-    fn has_unsent(&mut self) -> bool {
-        false
-    }
+    fn has_unsent(&mut self) -> bool;
 
     /// Whether the messages that sends and injects have taken for a peer have left this process.
     /// May start to send them. The device has to be polled between calls.
     fn flush(&mut self, peer: PeerId) -> Flush;
 
     /// The number of unexpected messages; `None` if the device doesn't know it.
-    fn unexpected_now(&self) -> Option<u64> {
-        None
-    }
+    fn unexpected_now(&self) -> Option<u64>;
 }
 
 /// A device that matches by itself, and that a thread can sleep on.

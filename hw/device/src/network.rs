@@ -71,3 +71,29 @@ impl fmt::Display for Networks {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_its_networks_and_names_them_in_the_order_of_preference() {
+        use Network::{Shm, Tcp, Verbs};
+        let sets: [(&[Network], &str); 5] = [
+            (&[], ""),
+            (&[Tcp], "tcp"),
+            (&[Tcp, Shm], "shm+tcp"),
+            (&[Verbs], "verbs"),
+            (&[Tcp, Verbs, Shm], "shm+verbs+tcp"),
+        ];
+        for (networks, text) in sets {
+            let set = Networks(networks.iter().map(|network| network.bit()).sum());
+            assert_eq!(set.to_string(), text);
+            for network in Network::ALL {
+                assert_eq!(set.has(network), networks.contains(&network), "{text}, {network}");
+            }
+            let in_order = Network::ALL.into_iter().filter(|network| networks.contains(network));
+            assert!(set.iter().eq(in_order), "{text}");
+        }
+    }
+}

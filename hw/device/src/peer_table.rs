@@ -244,4 +244,34 @@ mod tests {
         assert_eq!(table.connecting_mut(old), None);
         assert_eq!((table.find(&address(1)), table.find(&address(2))), (None, Some(new)));
     }
+
+    #[test]
+    fn a_table_is_one_of_several_of_a_worker() {
+        let address = |byte| Address::from_bytes(&[byte; 8]).unwrap();
+        let mut tables = [(); 2].map(|()| PeerTable::default());
+        let numbers = PeerNumbers::of_several_devices();
+        for table in &mut tables {
+            assert!(table.is_empty() && !table.is_full());
+            assert_eq!(table.add(address(9), TestState::Up(9)).unwrap(), PeerId::ONESELF);
+            table.join(address(0), &numbers);
+            assert_eq!(table.address(PeerId::ONESELF), Some(address(0)));
+            assert_eq!((table.find(&address(0)), table.find(&address(9))), (Some(PeerId(0)), None));
+        }
+        let [one, other] = &mut tables;
+        assert_eq!(one.add(address(1), TestState::Up(1)).unwrap(), PeerId(1));
+        assert_eq!(other.add(address(2), TestState::Connecting(2)).unwrap(), PeerId(2));
+        assert!((one.len(), other.len()) == (2, 3) && !other.is_empty());
+        // The number of the other table's peer is nobody's here.
+        assert!(other.address(PeerId(1)).is_none() && !other.forget(PeerId(1)));
+        assert!(other.state(PeerId(1)).is_some_and(PeerState::is_down));
+        assert!(one.state(PeerId(2)).is_none() && one.state_of_receiver(PeerId(2)).is_none());
+        assert!(matches!(one.state_of_receiver(PeerId(1)), Some(TestState::Up(1))));
+        assert!(matches!(other.state(PeerId(2)), Some(TestState::Connecting(2))));
+        let connecting: Vec<PeerId> =
+            other.states().filter(|(_, state)| state.is_connecting()).map(|(id, _)| id).collect();
+        assert_eq!(connecting, other.connecting());
+        assert!(!one.forget(PeerId::ONESELF) && !one.forget(PeerId(1)), "they are not down");
+        one.replace(PeerId::ONESELF, TestState::Down);
+        assert!(!one.forget(PeerId::ONESELF), "the worker itself stays");
+    }
 }

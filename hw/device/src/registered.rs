@@ -155,6 +155,7 @@ mod tests {
         let start = NonNull::from(&mut *memory).cast();
         // SAFETY: the memory outlives all that these tests make of it.
         let raw = unsafe { RawMemory::new(start, memory.len()) }.unwrap();
+        assert_eq!((raw.start(), raw.len()), (start, memory.len()));
         (raw.registered(Box::new(Arc::clone(&count))), count)
     }
 
@@ -163,6 +164,7 @@ mod tests {
         let mut memory = Box::new_uninit_slice(100);
         let start = memory.as_ptr().cast::<u8>();
         let (registered, count) = registered(&mut memory);
+        assert_eq!((registered.start().as_ptr().cast_const(), registered.len()), (start, 100));
         // SAFETY: the parts don't overlap.
         let parts = unsafe { [registered.buffer(0..40), registered.buffer(40..100)] };
         let [mut left, mut right] = parts.map(Option::unwrap);

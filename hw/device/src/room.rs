@@ -86,6 +86,9 @@ mod tests {
         for outside in [3..5, 5..5, 0..usize::MAX] {
             assert!(Room::new(&mut memory).part(outside).is_none());
         }
+        let (rest, none) = (Room::new(&mut memory).part(1..4).unwrap(), Room::default());
+        assert_eq!((rest.len(), rest.is_empty()), (3, false));
+        assert_eq!((none.len(), none.is_empty()), (0, true));
         let mut bytes = *b"1234";
         assert_eq!(Room::from(&mut bytes[..]).fill(b"xyz"), 3);
         assert_eq!(&bytes, b"xyz4");

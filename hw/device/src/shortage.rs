@@ -57,3 +57,32 @@ impl fmt::Display for Shortage {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_number_that_is_a_shortage_names_the_limit_that_was_reached() {
+        let named = [
+            ("EMFILE", 24, "ulimit -n"),
+            ("ENFILE", 23, "fs.file-max"),
+            ("ENOMEM", 12, "RLIMIT_MEMLOCK"),
+            ("ENOBUFS", 105, "RLIMIT_MEMLOCK"),
+            ("ENOSPC", 28, "file system of shared memory"),
+            ("EADDRNOTAVAIL", 99, "ip_local_port_range"),
+        ];
+        for (name, errno, limit) in named {
+            let text = Shortage::of_errno(errno).unwrap().to_string();
+            assert!(text.contains(limit), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn other_error_numbers_are_none() {
+        let refused = 111;
+        for errno in [0, -1, 1, refused] {
+            assert_eq!(Shortage::of_errno(errno), None);
+        }
+    }
+}

@@ -104,11 +104,6 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
-    /// Whether any entry fulfils the condition.
-    pub fn any(&self, condition: impl Fn(&T) -> bool) -> bool {
-        (0..self.slots.len()).any(|index| self.slots[index].entry.as_ref().is_some_and(&condition))
-    }
-
     /// The entry of a key.
     pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
@@ -189,5 +184,37 @@ mod tests {
         assert_eq!(slab.key_at(c.index), Some(c));
         assert_eq!(slab.key_of_short(c.to_short()), Some(c));
         assert_eq!((slab.key_of_short(a.to_short()), slab.key_of_short(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn a_key_is_one_word_and_back() {
+        let word = Key { index: 0x8182_8384, generation: 0x9192_9394 }.to_bits();
+        assert_eq!(word, 0x8182_8384_9192_9394);
+        assert_eq!(Key::from_bits(word), Key { index: 0x8182_8384, generation: 0x9192_9394 });
+        assert_eq!(Key { index: 0xf_fffe, generation: 0x1001 }.to_short(), 0x001f_fffe);
+    }
+
+    #[test]
+    fn what_is_in_the_table_is_counted_shown_and_given_out() {
+        let mut slab = Slab::default();
+        assert!(slab.is_empty());
+        let keys: Vec<Key> = (0..5).map(|entry| slab.insert(entry, 5).unwrap()).collect();
+        assert_eq!((slab.remove(keys[3]), slab.remove(keys[1])), (Some(3), Some(1)));
+        *slab.get_mut(keys[4]).unwrap() += 10;
+        assert!(slab.len() == 3 && !slab.is_empty());
+        assert!(slab.iter().eq(&[0, 2, 14]));
+        assert_eq!((slab.key_at(1), slab.key_at(2), slab.key_at(5)), (None, Some(keys[2]), None));
+        assert!(slab.into_entries().eq([0, 2, 14]));
+    }
+
+    #[test]
+    fn a_slot_that_is_free_again_has_another_generation_ever_after() {
+        let mut slab = Slab::default();
+        for generation in 0..5 {
+            assert_eq!(slab.vacant(1), Some(Key { index: 0, generation }));
+            let key = slab.insert(generation, 1).unwrap();
+            assert_eq!((key.generation, slab.vacant(1)), (generation, None));
+            assert_eq!(slab.remove(key), Some(generation));
+        }
     }
 }

@@ -199,3 +199,39 @@ pub trait TagList {
     /// its rules, or if there is no memory for a buffer in its place: then its receive fails.
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list without room, and without memory of its own.
+    struct Full;
+
+    impl TagList for Full {
+        fn caps(&self) -> TagCaps {
+            TagCaps { slots: 0, operations: 0, read_max: 0, sync_every: 1, first_count: 0 }
+        }
+
+        fn add(&mut self, add: TagAdd) -> Result<TagHandle, (Buffer, TagRefused)> {
+            Err((add.buffer, TagRefused::ListFull))
+        }
+
+        fn delete(&mut self, _: TagHandle, _: bool, _: u16) -> Result<(), TagRefused> {
+            Err(TagRefused::NoSuchEntry)
+        }
+
+        fn sync(&mut self, _: u16) -> Result<(), TagRefused> {
+            Err(TagRefused::QueueFull)
+        }
+
+        fn reclaim(&mut self, _: TagHandle) -> Option<Buffer> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_memory_of_entries_is_ordinary_and_zeroed() {
+        assert_eq!(Full.entry_buffer(100).unwrap().into_vec(), [0; 100]);
+        assert!(Full.entry_buffer(usize::MAX).is_none());
+    }
+}

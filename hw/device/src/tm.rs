@@ -108,3 +108,36 @@ pub fn be32(bytes: &[u8; 16], at: usize) -> u32 {
 pub fn be64(bytes: &[u8; 16], at: usize) -> u64 {
     (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_those_of_rdma_core_byte_for_byte() {
+        let tmh =
+            Tmh { opcode: Opcode::Rendezvous, app_ctx: 0x8182_8384, tag: 0x9192_9394_9596_9798 };
+        let bytes = *b"\x01\0\0\0\x81\x82\x83\x84\x91\x92\x93\x94\x95\x96\x97\x98";
+        assert_eq!((tmh.emit(), Tmh::parse(&bytes)), (bytes, Ok(tmh)));
+
+        let rvh = Rvh { va: 0x8182_8384_8586_8788, rkey: 0x9192_9394, len: 0xa1a2_a3a4 };
+        let bytes = *b"\x81\x82\x83\x84\x85\x86\x87\x88\x91\x92\x93\x94\xa1\xa2\xa3\xa4";
+        assert_eq!((rvh.emit(), Rvh::parse(&bytes)), (bytes, rvh));
+    }
+
+    #[test]
+    fn the_first_byte_is_an_opcode_and_the_reserved_bytes_are_anything() {
+        let opcodes = [Opcode::NoTag, Opcode::Rendezvous, Opcode::Fin, Opcode::Eager];
+        for (byte, opcode) in (0..).zip(opcodes) {
+            let mut bytes = [0xff; TMH_BYTES];
+            bytes[0] = byte;
+            assert_eq!(Tmh::parse(&bytes), Ok(Tmh { opcode, app_ctx: u32::MAX, tag: u64::MAX }));
+            assert_eq!(Tmh { opcode, app_ctx: 0, tag: 0 }.emit()[0], byte);
+        }
+        for byte in 4..=u8::MAX {
+            let mut bytes = [0; TMH_BYTES];
+            bytes[0] = byte;
+            assert_eq!(Tmh::parse(&bytes), Err(byte));
+        }
+    }
+}

@@ -72,4 +72,14 @@ mod tests {
         }
         assert_eq!(peers.0.len(), PEERS_MAX);
     }
+
+    #[test]
+    fn a_peer_that_was_silent_for_the_whole_limit_begins_anew() {
+        let one = Address::from_bytes(&[1]).unwrap();
+        let mut peers = WaitingPeers::default();
+        let mut note =
+            |second| peers.note(one, Duration::from_secs(second), Duration::from_secs(10));
+        assert!(!note(0) && !note(10) && !note(19));
+        assert!(note(20), "it has tried since 10");
+    }
 }

@@ -270,7 +270,7 @@ impl Device for Tcp {
     }
 
     fn forget(&mut self, peer: PeerId) -> bool {
-        let is_leaving = self.leaving.any(|leaving| leaving.peer == peer);
+        let is_leaving = self.leaving.iter().any(|leaving| leaving.peer == peer);
         !is_leaving && self.peers.forget(peer)
     }
 

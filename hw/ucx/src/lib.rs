@@ -374,6 +374,10 @@ impl MatchingDevice for Ucx {
     fn flush(&mut self, peer: PeerId) -> Flush {
         self.flush_peer(peer)
     }
+
+    fn unexpected_now(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl EventDescriptor for Ucx {

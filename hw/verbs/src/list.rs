@@ -189,7 +189,7 @@ impl List {
 
     /// Whether the NIC has matched a message of a peer, and not reported its data.
     pub(super) fn is_landing(&self, peer: PeerId) -> bool {
-        self.entries.any(|entry| entry.matched == Some(peer) && !entry.is_finished)
+        self.entries.iter().any(|entry| entry.matched == Some(peer) && !entry.is_finished)
     }
 
     /// Fails the entries whose matched message a peer was still sending. Its queue pair is

@@ -7,7 +7,7 @@ mod fabric;
 mod finish;
 mod packet;
 pub(crate) mod queue_pair;
-mod receive;
+pub(crate) mod receive;
 pub(crate) mod receive_queue;
 pub(crate) mod region;
 mod respond;

@@ -108,3 +108,82 @@ pub(crate) fn is_valid_access(flags: u32) -> bool {
     let needs_local = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
     flags & !KNOWN == 0 && (flags & needs_local == 0 || flags & access::LOCAL_WRITE != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u32 = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
+
+    fn region(pd: u32) -> Region {
+        Region { pd, start: 1000, length: 50, named: 7000, access: ALL }
+    }
+
+    #[test]
+    fn keys_are_given_again_late_and_none_twice_at_a_time() {
+        let mut regions = Regions::default();
+        assert_eq!([(); 3].map(|()| regions.add(region(1)).unwrap()), [0x111, 0x211, 0x311]);
+        regions.remove(0x211).unwrap();
+        assert_eq!(regions.add(region(1)), Some(0x411));
+        // The last one; the number 0 is left out, and the number 1 is in use.
+        regions.last = 0xff_fffe;
+        let keys = [(); 3].map(|()| regions.add(region(1)).unwrap());
+        assert_eq!(keys, [0xffff_ff11, 0x211, 0x511]);
+    }
+
+    #[test]
+    fn a_domain_is_in_use_while_it_has_a_region() {
+        let mut regions = Regions::default();
+        let key = regions.add(region(1)).unwrap();
+        assert!(regions.uses(1) && !regions.uses(2));
+        let removed = regions.remove(key).unwrap();
+        assert!(!regions.uses(1) && regions.find(1, key, 7000, 1, 0).is_none());
+        regions.restore(key, removed);
+        assert!(regions.uses(1) && regions.find(1, key, 7000, 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_key_covers_its_bytes_for_what_it_allows() {
+        let mut regions = Regions::default();
+        let key = regions.add(region(1)).unwrap();
+        let find = |at, length, wanted| regions.find(1, key, at, length, wanted);
+        assert_eq!(find(7000, 50, ALL), Some(1000));
+        assert_eq!((find(7010, 40, 0), find(7050, 0, 0)), (Some(1010), Some(1050)));
+        assert_eq!(
+            (find(7010, 41, 0), find(6999, 1, 0), find(7001, u64::MAX, 0)),
+            (None, None, None)
+        );
+        assert_eq!(find(7000, 1, access::REMOTE_READ), Some(1000));
+        assert_eq!(find(7000, 1, access::REMOTE_READ | access::REMOTE_ATOMIC), None);
+        assert_eq!(regions.find(2, key, 7000, 1, 0), None, "of another domain");
+        assert_eq!(regions.find(1, key ^ 0x100, 7000, 1, 0), None);
+    }
+
+    #[test]
+    fn a_part_of_a_list_lies_in_its_segments() {
+        let mut regions = Regions::default();
+        let lkey = regions.add(region(1)).unwrap();
+        let segment = |at, length| Segment { at, length, lkey };
+        let list = [segment(7000, 10), segment(7030, 0), segment(7020, 20)];
+        let locate = |offset, length| regions.locate(1, &list, offset, length, 0);
+        assert_eq!(locate(0, 10), Some(vec![(1000, 10)]));
+        assert_eq!(locate(4, 10), Some(vec![(1004, 6), (1020, 4)]));
+        assert_eq!(locate(10, 5), Some(vec![(1020, 5)]));
+        assert_eq!(locate(13, 99), Some(vec![(1023, 17)]), "the list is too short");
+        assert_eq!((locate(0, 0), locate(30, 1)), (Some(vec![]), Some(vec![])));
+        let wrong = [segment(7000, 10), segment(7045, 10)];
+        assert_eq!(regions.locate(1, &wrong, 0, 11, 0), Some(vec![(1000, 10), (1045, 1)]));
+        assert_eq!(regions.locate(1, &wrong, 0, 16, 0), None);
+    }
+
+    #[test]
+    fn who_lets_others_write_has_to_write_himself() {
+        use access::*;
+        for flags in [0, REMOTE_READ, MW_BIND, OPTIONAL, LOCAL_WRITE, 15] {
+            assert!(is_valid_access(flags), "{flags:#x}");
+        }
+        for flags in [REMOTE_WRITE, REMOTE_ATOMIC, REMOTE_READ | REMOTE_ATOMIC, 1 << 5, 1 << 30] {
+            assert!(!is_valid_access(flags), "{flags:#x}");
+        }
+    }
+}

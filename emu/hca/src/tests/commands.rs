@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::programs::{Given, Program, TestCq, remote, segment, settings, word};
+use super::programs::{Given, Program, TestCq, remote, segment, settings, turns, word};
 use super::{ALL, RELIABLE, REQUEST, completions, connected, two};
 use crate::abi::{self, ModifyQp, qp_mask};
 use crate::nic::Fabric;
@@ -493,4 +493,67 @@ fn the_end_of_a_queue_pair_tells_how_many_events_were_read() {
         assert_eq!(answers[1], u32::from(is_read).to_ne_bytes());
         assert!(p[1].events().is_empty());
     }
+}
+
+/// `ibv_modify_qp(3)`: a queue that drains ends what was begun, and begins nothing.
+#[test]
+fn a_queue_drains_while_a_request_is_under_way() {
+    let (mut p, [mut a, mut b]) = connected(7);
+    let to = |qp_state| ModifyQp { attr_mask: qp_mask::STATE, qp_state, ..ModifyQp::default() };
+    let query = [&[0; 8][..], &a.qp.handle.to_ne_bytes(), &[0; 4]].concat();
+    let state = |p: &mut Program| {
+        let answer = p.write_command(abi::write_command::QUERY_QP, &query, 128).unwrap();
+        (answer[108], answer[112])
+    };
+    let send = segment(a.at, 8, a.key);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &send);
+    turns(&mut p, 3);
+    assert_eq!(state(&mut p[0]), (3, 0), "nobody receives");
+    p[0].modify(&a.qp, to(4)).unwrap();
+    p[0].post(&mut a.qp, opcode::SEND, 0, &send);
+    assert_eq!(state(&mut p[0]), (4, 1));
+    for _ in 0..2 {
+        p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+    }
+    completions(&mut p, 0, &mut a.cq, 1);
+    turns(&mut p, 5);
+    assert_eq!((state(&mut p[0]), p[0].poll(&mut a.cq).len()), ((4, 0), 0));
+    p[0].modify(&a.qp, to(3)).unwrap();
+    completions(&mut p, 0, &mut a.cq, 1);
+}
+
+/// The library reads the sizes that it has got, and the register for its doorbells.
+#[test]
+fn a_queue_is_told_of_what_it_has() {
+    let [mut p, _] = two();
+    let (at, record) = (p.allocate(1 << 16), p.allocate(64));
+    let uhw = abi::CreateCq { buf_addr: at, db_addr: record, cqe_size: 64, ..Default::default() };
+    let given = [
+        Given::Number(abi::cq::HANDLE, 0),
+        word(abi::cq::CQE, 100),
+        Given::In(abi::UHW_IN, uhw.as_bytes().to_vec()),
+        Given::Out(abi::cq::RESP_CQE, 4),
+    ];
+    let cq = p.command(abi::cq::CREATE, &given).unwrap();
+    assert_eq!(cq[3], 127_u32.to_ne_bytes());
+    let uhw = abi::CreateQp {
+        buf_addr: at + 0x8000,
+        db_addr: record + 8,
+        sq_wqe_count: 16,
+        bfreg_index: 3,
+        ..Default::default()
+    };
+    let cap = abi::QpCapabilities { max_send_wr: 16, max_send_sge: 2, ..Default::default() };
+    let given = [
+        Given::Number(abi::qp::HANDLE, 0),
+        Given::Number(abi::qp::PD, 1),
+        Given::Number(abi::qp::SEND_CQ, handle(Ok(cq)).unwrap().into()),
+        word(abi::qp::TYPE, RELIABLE),
+        Given::In(abi::qp::CAP, cap.as_bytes().to_vec()),
+        Given::In(abi::UHW_IN, uhw.as_bytes().to_vec()),
+        Given::Out(abi::qp::RESP_CAP, 20),
+        Given::Out(abi::UHW_OUT, 40),
+    ];
+    let qp = p.command(abi::qp::CREATE, &given).unwrap();
+    assert_eq!((&qp[6][..], &qp[7][..4]), (cap.as_bytes(), &3_u32.to_ne_bytes()[..]));
 }

@@ -4,6 +4,7 @@
 mod array;
 mod commands;
 mod programs;
+mod receives;
 mod tags;
 
 use std::sync::Arc;

@@ -115,6 +115,11 @@ mod tests {
         assert!(Geometry::new((1 << 18) + 64).is_none());
         assert!(Geometry::new(0).is_none() && Geometry::new(2048).is_none());
         assert!(Geometry::new(1 << 29).is_none());
+        let geometry = Geometry::new(1 << 18).unwrap();
+        assert_eq!((geometry.bytes(), geometry.lines()), (1 << 18, 1 << 12));
+        assert_eq!(geometry.length_bytes(), 4096 + (1 << 18), "a page for the header");
+        let allowed = [63, 64, (1 << 17) - 128, (1 << 17) - 127];
+        assert_eq!(allowed.map(|at| geometry.allows_messages_of(at)), [false, true, true, false]);
     }
 
     proptest! {
@@ -135,6 +140,8 @@ mod tests {
             let lines = lines_of(outside);
             // It fits behind the line of its slot, or else in front of it.
             prop_assert!(line + lines <= geometry.lines() || lines < line);
+            // Several fragments of a read fit at the same time.
+            prop_assert!(3 * (geometry.fragment_max() + BODY_BYTES) <= geometry.bytes());
         }
     }
 }

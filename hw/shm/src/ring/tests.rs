@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 use tagmatch_os::memory::Mapping;
 
+use super::consumer::Watch;
 use super::producer::heard_after;
 use super::slot::Meta;
 use super::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
@@ -66,6 +67,18 @@ fn pop(consumer: &mut Consumer) -> Option<Popped> {
     Some(Ok((taken.immediate, taken.bytes.to_vec(0))))
 }
 
+/// As [`pop`]; a message of the common kind is taken on the short way, as a device takes it.
+fn pop_watched(consumer: &mut Consumer, watch: &mut Watch) -> Option<Popped> {
+    assert_eq!(watch.is_there(), consumer.peek().is_some());
+    // SAFETY: the bytes are copied before the consumer's next call.
+    if let Some(taken) = unsafe { consumer.take_common(watch) } {
+        return Some(Ok((taken.immediate, taken.bytes.to_vec(0))));
+    }
+    let popped = pop(consumer);
+    watch.follow(consumer);
+    popped
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Push { header: usize, payload: usize, immediate: Option<u32> },
@@ -95,6 +108,7 @@ proptest! {
         // Starts as if the ring had been in use for long, so that the positions wrap.
         let ring = ring_of(1 << bytes);
         let mut ends = Ends::new(&ring, start);
+        let mut watch = ends.consumer.watch();
         let mut oracle = VecDeque::new();
         let mut number = 0u8;
         for step in steps {
@@ -115,7 +129,8 @@ proptest! {
                     prop_assert!(oracle.len() < ring.geometry().lines() as usize);
                 }
                 Step::Pop => {
-                    prop_assert_eq!(pop(&mut ends.consumer), oracle.pop_front().map(Ok));
+                    let popped = pop_watched(&mut ends.consumer, &mut watch);
+                    prop_assert_eq!(popped, oracle.pop_front().map(Ok));
                 }
                 Step::Publish => {
                     ends.consumer.publish();
@@ -135,6 +150,7 @@ proptest! {
     ) {
         let ring = ring();
         let mut consumer = Ends::new(&ring, 0).consumer;
+        let mut watch = consumer.watch();
         for (at, word, fits) in words {
             // Half of the words are where the reader looks next, and say that there is a message.
             let next = consumer.taken();
@@ -143,7 +159,7 @@ proptest! {
             let slot = ring.slot(at);
             slot.word.store(word, Relaxed);
             slot.body.0[at as usize % 7].store(word.rotate_left(7), Relaxed);
-            match pop(&mut consumer) {
+            match pop_watched(&mut consumer, &mut watch) {
                 Some(Ok((_, bytes))) => prop_assert!(bytes.len() <= MESSAGE_MAX as usize),
                 Some(Err(_)) => break,
                 None => {}
@@ -266,6 +282,31 @@ fn messages_say_how_far_the_ring_of_the_other_direction_was_read() {
     }
 }
 
+/// Internal messages leave the other half to the engine.
+#[test]
+fn half_of_a_ring_is_free_until_half_of_its_lines_wait() {
+    let mut ends = Ends::new(&ring(), 0);
+    for waiting in 0..40 {
+        assert_eq!(ends.producer.has_half_free(), Ok(waiting < 32), "{waiting}");
+        assert_eq!(ends.producer.push(&[1; 8], &[], None, &0), Ok(()));
+    }
+    while pop(&mut ends.consumer).is_some() {}
+    ends.consumer.publish();
+    assert_eq!(ends.producer.has_half_free(), Ok(true));
+}
+
+#[test]
+fn a_stream_of_one_direction_goes_on_without_a_reply() {
+    for bytes in [1 << 12, 1 << 16] {
+        let ring = ring_of(bytes);
+        let mut ends = Ends::new(&ring, 0);
+        for length in (0..3000).map(|round| round % 500) {
+            assert_eq!(ends.producer.push(&[1; 8], &vec![2; length], None, &0), Ok(()));
+            assert!(matches!(pop(&mut ends.consumer), Some(Ok(_))), "{length}");
+        }
+    }
+}
+
 #[test]
 fn a_ring_holds_as_much_after_a_short_lap_as_before() {
     // The short laps end anywhere in a page.
@@ -285,10 +326,13 @@ fn a_ring_holds_as_much_after_a_short_lap_as_before() {
         }
         let lines = ring.geometry().lines();
         assert!(sent * lines_of_one > lines - 140, "{sent} after {exchanges}");
+        let before = ends.consumer.taken();
         for number in 0..sent {
             let (_, bytes) = pop(&mut ends.consumer).unwrap().unwrap();
             assert_eq!(bytes[..4], number.to_le_bytes());
         }
+        // So far the messages are taken of a writer that is gone.
+        assert!(ends.consumer.taken().wrapping_sub(before) < ends.consumer.capacity());
     }
 }
 
@@ -302,8 +346,13 @@ fn what_no_writer_skips_or_overruns_is_refused() {
     for meta in [Meta::SKIP, Meta::JUMP] {
         assert_eq!(end(0, meta), Some(Err("lines are skipped where a message has to be")));
     }
-    ring.slot(5).body.0[0].store(5, Relaxed);
-    assert_eq!(end(5, Meta::JUMP), Some(Err("lines are skipped where a message has to be")));
+    for to in [0, 4, 5, 64, 1 << 31, u32::MAX] {
+        ring.slot(5).word.store(Meta::JUMP.word(Meta::of_lap(false), 0), Relaxed);
+        ring.slot(5).body.0[0].store(to.into(), Relaxed);
+        let mut consumer = Ends::new(&ring, 5).consumer;
+        assert!(!consumer.skip(Meta::JUMP) && consumer.taken() == 5, "{to}");
+        assert_eq!(end(5, Meta::JUMP), Some(Err("lines are skipped where a message has to be")));
+    }
     let long = |line, is_last| end(line, Meta::new(500, false, false, is_last));
     assert_eq!(long(57, true), Some(Err("a message goes beyond the end of the ring")));
     assert_eq!(long(56, false), Some(Err("the last message of a lap doesn't say so")));
