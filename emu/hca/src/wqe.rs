@@ -119,7 +119,8 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, Malformed> {
 
 fn segment(bytes: &[u8], at: usize) -> Result<Segment, Malformed> {
     let (length, lkey) = (be32(bytes, at)?, be32(bytes, at + 4)?);
-    // A length of 0 is 2 GiB, as in the mlx5 driver's own structure.
+    // A length of 0 is taken as it stands: libmlx5 writes it for an empty element of a shared
+    // receive queue.
     Ok(Segment { at: be64(bytes, at + 8)?, length: length & !INLINE, lkey })
 }
 

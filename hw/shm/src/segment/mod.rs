@@ -47,10 +47,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tagmatch_os::memory::SealedMemory;
 
 use memory::{Memory, Place};
+pub use name::{NAME_BYTES, SegmentName};
 
 use crate::streaming::{self, Writing};
-
-pub use name::{NAME_BYTES, SegmentName};
 
 /// Bytes that a slot holds beside its stamp.
 pub const SLOT_BYTES: usize = memory::SLOT_BYTES;
