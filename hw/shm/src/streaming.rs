@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::hints::LINE_BYTES;
 
 /// Shorter runs are never streamed.
-const BYTES_MIN: usize = 2 << 10;
+const BYTES_MIN: usize = 1 << 10;
 /// Runs between are streamed if an ordinary write takes longer for each KiB.
 const ORDINARY_NS_PER_KIB_MAX: u32 = 130;
 /// Of the runs whose length leaves the choice, one in so many is written in the ordinary way, and
