@@ -333,6 +333,10 @@ fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
     assert_eq!(process::read_memory(Pid::own(), last, &mut bytes).unwrap(), 8);
     assert_eq!(bytes, [7; 8]);
     assert!(process::write_memory(Pid::own(), last, &[9; 8]).is_ok());
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(into).unwrap());
+    // SAFETY: the vector of `HostileSender::begin`, which the device has leaked. Its capacity is its
+    // length.
+    drop(unsafe { Vec::from_raw_parts(start, LENGTH, LENGTH) });
 }
 
 /// The sender of two processes: it exposes a buffer to all peers, and polls until it is killed.
