@@ -55,7 +55,7 @@ pub use tagmatch_device::Registered;
 /// handed to no operation is no longer used when it is dropped.
 ///
 /// For a send, all bytes are initialised. For a receive they needn't be, unless
-/// [`SenderWrites::AllBuffers`](tagmatch_shm::SenderWrites::AllBuffers) lets senders write there: a
+/// `shm::SenderWrites::AllBuffers` lets senders write there: a
 /// sender that lies about what it has written leaves bytes as they were. A message writes its own
 /// bytes and leaves the rest as it was. So after a receive:
 /// - [`Received::data`](crate::Received::data) is always right: it has exactly the bytes that the
