@@ -55,9 +55,9 @@ pub use tagmatch_device::Registered;
 /// handed to no operation is no longer used when it is dropped.
 ///
 /// For a send, all bytes are initialised. For a receive they needn't be, unless
-/// `shm::SenderWrites::AllBuffers` lets senders write there: a
-/// sender that lies about what it has written leaves bytes as they were. A message writes its own
-/// bytes and leaves the rest as it was. So after a receive:
+/// `shm::SenderWrites::AllBuffers` lets senders write there: a sender that lies about what it has
+/// written leaves bytes as they were. A message writes its own bytes and leaves the rest as it was.
+/// So after a receive:
 /// - [`Received::data`](crate::Received::data) is always right: it has exactly the bytes that the
 ///   message has written.
 /// - The whole buffer (as a slice, by `into_vec` or `clone`) may be read only if all its bytes were

@@ -334,8 +334,8 @@ fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
     assert_eq!(bytes, [7; 8]);
     assert!(process::write_memory(Pid::own(), last, &[9; 8]).is_ok());
     let start = std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(into).unwrap());
-    // SAFETY: the vector of `HostileSender::begin`, which the device has leaked. Its capacity is its
-    // length.
+    // SAFETY: the vector of `HostileSender::begin`, which the device has leaked. Its capacity is
+    // its length.
     drop(unsafe { Vec::from_raw_parts(start, LENGTH, LENGTH) });
 }
 

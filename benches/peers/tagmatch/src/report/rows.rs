@@ -173,7 +173,7 @@ pub(crate) fn label(group: &str, case: &Case) -> String {
 pub(crate) fn size_name(bytes: usize) -> String {
     match bytes {
         _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
-        _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} B"),
     }
 }
