@@ -13,6 +13,8 @@
 #ifndef PAIR_H
 #define PAIR_H
 
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -54,6 +56,18 @@ static void hear(void *bytes, size_t size)
     }
 }
 
+/* The second side moves to another network namespace, if PEERS_OTHER_NETWORK is the file of one. */
+static void enter_network(void)
+{
+    const char *path = getenv("PEERS_OTHER_NETWORK");
+    if (rank == 0 || path == NULL)
+        return;
+    int network = open(path, O_RDONLY | O_CLOEXEC);
+    if (network < 0 || setns(network, CLONE_NEWNET) != 0)
+        FAIL("%s: %s", path, strerror(errno));
+    close(network);
+}
+
 static void connect_sides(void);
 static void print_version(void);
 
@@ -79,6 +93,7 @@ int main(int argc, char **argv)
     close(pipe_in[!rank]);
     close(pipe_out[!rank]);
     pin(a.core[rank]);
+    enter_network();
     connect_sides();
     if (rank == 0)
         print_version();

@@ -36,7 +36,10 @@ const FIRST: &str = "TAGMATCH_PEERS_FIRST";
 
 /// Environment variable with the address of this machine at which workers listen for TCP. Without
 /// it they use shared memory.
-const LISTEN: &str = "TAGMATCH_PEERS_LISTEN";
+const LISTEN: &str = "PEERS_ADDRESS";
+/// The same of the other process, if that is in another network namespace, and the file of this.
+const OTHER_LISTEN: &str = "PEERS_OTHER_ADDRESS";
+const OTHER_NETWORK: &str = "PEERS_OTHER_NETWORK";
 
 fn main() -> ExitCode {
     match run() {
@@ -73,7 +76,7 @@ fn run() -> Outcome<()> {
             pin(cores[0])?;
             println!("version tagmatch {}", env!("CARGO_PKG_VERSION"));
             let worker = Worker::new(config()?)?;
-            let mut second = Command::new(env::current_exe()?)
+            let mut second = second()?
                 .args(&arguments)
                 .env(FIRST, worker.address().to_string())
                 .stdout(Stdio::piped())
@@ -90,6 +93,15 @@ fn run() -> Outcome<()> {
             }
         }
     }
+}
+
+/// The command of the other process.
+fn second() -> Outcome<Command> {
+    let program = env::current_exe()?;
+    let Ok(network) = env::var(OTHER_NETWORK) else { return Ok(Command::new(program)) };
+    let mut second = Command::new("nsenter");
+    second.arg(format!("--net={network}")).arg(program).env(LISTEN, env::var(OTHER_LISTEN)?);
+    Ok(second)
 }
 
 fn config() -> Outcome<Config> {
