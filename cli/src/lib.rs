@@ -13,6 +13,7 @@ mod files;
 mod info;
 mod isolated_trial;
 mod launch;
+mod limits;
 mod link;
 mod measure;
 mod output;
@@ -37,6 +38,7 @@ use {
 /// Runs the command line of this process.
 #[must_use]
 pub fn run() -> ExitCode {
+    limits::raise_descriptors();
     match Cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(()), dispatch)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -169,6 +169,18 @@ fn each_rank_without_descriptors_for_its_job_ends_and_names_the_limit() {
     assert!(said.contains("RLIMIT_NOFILE, ulimit -n"), "{said}");
 }
 
+/// The launcher itself takes two descriptors a rank.
+#[test]
+fn a_soft_limit_on_descriptors_is_no_limit_on_ranks() {
+    let script = "ulimit -Sn 32; exec $0 run -n 40 -- sh -c 'ulimit -Sn; ulimit -Hn'";
+    let output = Command::new("sh").args(["-c", script, TAGPERF]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let limits: Vec<u64> = said.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let (least, most) = (limits.iter().min(), limits.iter().max());
+    assert_eq!((limits.len(), *least.unwrap()), (80, (*most.unwrap()).min(1 << 16)), "{said}");
+}
+
 #[test]
 fn the_guardian_leaves_no_zombies_of_processes_that_it_has_inherited() {
     let mut run = command("run -n 2 -- sh -c");

@@ -1,0 +1,19 @@
+//! The limit on descriptors.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The most descriptors that are asked for. A job of 512 ranks takes some 1,100 in each rank, and
+/// programs that close all descriptors up to the limit take their time for more.
+const DESCRIPTORS_MAX: u64 = 1 << 16;
+
+/// Raises the soft limit on descriptors as far as the hard limit allows: it is 1024 on most
+/// machines, and a rank takes two for each rank of its machine. The ranks of `tagperf run` inherit
+/// the limit. The crate itself leaves it alone, since select(2) of a program ends at 1024.
+pub(crate) fn raise_descriptors() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(DESCRIPTORS_MAX, |maximum| maximum.min(DESCRIPTORS_MAX));
+    if current.is_some_and(|current| current < wanted) {
+        // If the system refuses, the limit stays as it is, and whoever reaches it names it.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}
