@@ -80,7 +80,7 @@ fn a_sender_that_polls_copies_from_the_end() {
 fn a_sender_that_does_not_poll_costs_nothing() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
     let (peer, remote) = (pair.to_sender, pair.remote);
-    for length in [1, 65_535, 65_536, 65_537, 100_000, 262_144, LENGTH] {
+    for length in [0, 1, 65_535, 65_536, 65_537, 100_000, 262_144, LENGTH] {
         let remote = RemoteSpan { length: length as u64, ..remote };
         let into = Buffer::zeroed(length);
         pair.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();

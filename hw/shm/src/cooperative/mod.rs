@@ -52,9 +52,12 @@ pub(crate) use sender::Copying;
 /// The shortest message of which a sender is offered a part. Below, an offer takes longer than it
 /// spares.
 pub(crate) const OFFERED_MIN: usize = 64 << 10;
-/// Bytes of a piece. A short piece is found late by the other side, and a long one is one for which
-/// the other side waits at the end.
-const PIECE_BYTES: (usize, usize) = (16 << 10, 128 << 10);
+/// Most bytes of a piece. Up to twice as many, a message is two pieces: each piece costs both sides
+/// half a microsecond beside its bytes. 128 KiB took 9.0 microseconds in two pieces, 11.1 in three,
+/// 11.6 in four, and 16 in eight.
+const PIECE_BYTES_MAX: usize = 128 << 10;
+/// Pieces begin at multiples of this.
+const PAGE_BYTES: usize = 4096;
 
 /// The pieces of a message. Both sides compute them from its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +69,8 @@ pub(crate) struct MessagePieces {
 impl MessagePieces {
     /// The pieces of a message of so many bytes.
     pub(crate) fn of(length: usize) -> Self {
-        let (shortest, longest) = PIECE_BYTES;
-        let piece_bytes = (length / 4).next_power_of_two().clamp(shortest, longest);
+        let half = length.div_ceil(2).next_multiple_of(PAGE_BYTES);
+        let piece_bytes = half.clamp(PAGE_BYTES, PIECE_BYTES_MAX);
         MessagePieces { length, piece_bytes }
     }
 
@@ -102,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_cover_a_message(length in 1usize..64 << 20) {
+        fn pieces_cover_a_message(length in prop_oneof![0usize..600 << 10, 0usize..64 << 20]) {
             let pieces = MessagePieces::of(length);
             let mut end = 0;
             for piece in 0..pieces.count() {
@@ -110,7 +113,7 @@ mod tests {
                 prop_assert_eq!(pieces.beginning_with(bytes.start), Some(piece));
                 prop_assert_eq!(bytes.start, end);
                 prop_assert_eq!(pieces.end_after(end, 1), bytes.end);
-                prop_assert!(!bytes.is_empty() && bytes.len() <= PIECE_BYTES.1);
+                prop_assert!(!bytes.is_empty() && bytes.len() <= PIECE_BYTES_MAX);
                 end = bytes.end;
             }
             prop_assert_eq!(end, length);
