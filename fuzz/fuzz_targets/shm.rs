@@ -22,10 +22,12 @@ fuzz_target!(|data: &[u8]| {
         let _ = ShmName::parse(&address);
     }
     if let Ok(internal) = parse_read_message(data) {
-        // A fragment carries bytes behind its header.
+        // A fragment carries bytes behind its header, and an offer an address.
         let mut again = internal.emit().to_vec();
-        if matches!(internal, ReadMessage::Fragment { .. }) {
-            again.push(0);
+        match internal {
+            ReadMessage::Fragment { .. } => again.push(0),
+            ReadMessage::Offer { .. } => again.extend([0; 8]),
+            _ => {}
         }
         assert_eq!(parse_read_message(&again), Ok(internal));
     }
