@@ -205,6 +205,7 @@ impl DirectRead {
             return Err(ReadError::Failed { errno: libc::EINVAL });
         };
         // SAFETY: the bytes of a mapping are initialised, and so are those that the kernel writes.
+        // The sender writes other pieces at the same time, which are not looked at here.
         let mut into = unsafe { into.into_uninit() };
         if let (Some(at), Some(memory)) = (self.mapped_at, &connection.memory) {
             memory.copy(at + start, into);
