@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// What one thread begins while others sleep, it has to go on with.
+    /// A thread that begins work while others sleep has to carry it on itself.
     #[test]
     fn a_connection_that_was_begun_is_work_until_it_is_made() {
         let shm = || Shm::new(ShmConfig::default()).unwrap();

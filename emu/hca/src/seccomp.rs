@@ -199,7 +199,7 @@ mod tests {
         0x0005_0000 | errno as u32
     }
 
-    /// What the kernel does with a call: the three kinds of instructions, by the numbers of
+    /// Runs the filter on a call as the kernel does. The filter has three kinds of instructions, of
     /// `linux/bpf_common.h`, on a `struct seccomp_data`.
     fn becomes(call: libc::c_long, architecture: u32, arguments: [u64; 3]) -> u32 {
         let mut data = [call as u32, architecture, 0, 0].map(u32::to_ne_bytes).concat();

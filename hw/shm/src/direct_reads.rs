@@ -26,7 +26,6 @@ pub(crate) struct DirectRead {
     /// Where the bytes lie in the mapped memory of the peer's device, if they do.
     mapped_at: Option<usize>,
     pub(crate) into: Buffer,
-    length: usize,
     pieces: MessagePieces,
     /// Bytes that were read from the front, before a part was offered to the sender.
     done: usize,
@@ -39,7 +38,7 @@ pub(crate) struct DirectRead {
     pub(crate) token: u64,
 }
 
-/// What a step has left to do.
+/// Whether a read goes on after a step.
 pub(crate) enum ReadProgress {
     /// Bytes are left to read.
     Going,
@@ -63,7 +62,6 @@ impl DirectRead {
             remote,
             mapped_at,
             into,
-            length,
             pieces,
             done,
             side,
@@ -133,7 +131,7 @@ impl DirectRead {
             && self.mapped_at.is_none()
             && self.side.is_none()
             && self.error.is_none()
-            && self.length - self.done >= OFFERED_MIN
+            && self.pieces.length() - self.done >= OFFERED_MIN
             && self.may_be_written(allowed);
         let Some(front) = self.pieces.beginning_with(self.done).filter(|_| is_possible) else {
             return Ok(());

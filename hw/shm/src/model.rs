@@ -117,6 +117,16 @@ impl Reader {
     }
 }
 
+/// A ring, its reader, and the connection of its writer.
+fn reader_and_writer(has_barriers: bool) -> (Arc<Ring>, Reader, Connection) {
+    let (ring, doorbell) = (ring(), doorbell());
+    let mut reader = Reader::new(&doorbell);
+    reader.insert(bit(1), &ring);
+    let mut connection = connection(&ring, &doorbell, bit(1));
+    connection.is_fenced = !has_barriers;
+    (ring, reader, connection)
+}
+
 #[test]
 fn messages_arrive_whole_and_in_order() {
     check(3, || {
@@ -225,11 +235,7 @@ fn no_message_is_slept_through_where_membarrier_is_forbidden() {
 
 fn no_message_is_slept_through_if(has_barriers: bool) {
     check_with(has_barriers, 3, move || {
-        let (ring, doorbell) = (ring(), doorbell());
-        let mut reader = Reader::new(&doorbell);
-        reader.insert(bit(1), &ring);
-        let mut connection = connection(&ring, &doorbell, bit(1));
-        connection.is_fenced = !has_barriers;
+        let (_, mut reader, mut connection) = reader_and_writer(has_barriers);
         let writer = thread::spawn(move || {
             connection.send(&[1; 16], &[], None, &0).unwrap();
             connection.send(&[2; 16], &[], None, &0).unwrap();
@@ -378,11 +384,7 @@ fn each_piece_of_a_message_has_one_owner_and_is_seen_whole() {
 fn a_release_that_is_waited_for_is_not_slept_through() {
     for has_barriers in [true, false] {
         check_with(has_barriers, 3, move || {
-            let (ring, doorbell) = (ring(), doorbell());
-            let mut reader = Reader::new(&doorbell);
-            reader.insert(bit(1), &ring);
-            let mut connection = connection(&ring, &doorbell, bit(1));
-            connection.is_fenced = !has_barriers;
+            let (ring, mut reader, connection) = reader_and_writer(has_barriers);
             let claims = &ring.header().claims.0;
             let mut receiver = ReceiverSide::begin(claims, 1, 1, 0).unwrap();
             let mut side = SenderSide::new(1, 1);

@@ -26,7 +26,7 @@ pub enum ReadMessage {
     Offer {
         /// Number of the offer, as in the words by which pieces are claimed.
         number: u16,
-        /// What is read.
+        /// The bytes in the owner's memory that are read.
         span: RemoteSpan,
     },
     /// All bytes were sent, or none will be.

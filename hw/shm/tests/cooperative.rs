@@ -66,7 +66,6 @@ impl Pair {
 fn a_sender_that_polls_copies_from_the_end() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
     assert_eq!(pair.begin(Buffer::zeroed(LENGTH)), pattern(1, LENGTH)[LENGTH - PIECE..]);
-    // What is left of this message is the end of another one's offer: it is forgotten.
     let (into, result) = pair.end();
     assert_eq!(result, Ok(()));
     assert_eq!(into[..], pattern(1, LENGTH));
@@ -151,7 +150,7 @@ fn memory_of_a_caller_is_written_only_where_that_is_allowed() {
     }
 }
 
-/// What the receiver has withdrawn is not read: the sender's offer ends with the exposure.
+/// Its owner takes the buffer back after the reader has sent its offer.
 #[test]
 fn a_sender_copies_nothing_that_is_no_longer_exposed() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
@@ -213,6 +212,12 @@ impl HostileSender {
         assert_eq!(self.claimed(), NUMBER | 8 << 24);
     }
 
+    /// Has the victim begin to read, and claims the last piece.
+    fn begin_and_claim(&mut self) {
+        self.begin();
+        self.set(CLAIMED, self.claimed() + 1);
+    }
+
     fn claimed(&self) -> u64 {
         HostilePeer::word(&self.peer.outgoing, CLAIMED).load(Ordering::SeqCst)
     }
@@ -233,14 +238,12 @@ impl HostileSender {
 #[test]
 fn a_claimed_piece_is_waited_for_and_holds_up_nothing_else() {
     let mut sender = HostileSender::new(1);
-    sender.begin();
-    // The last piece.
-    sender.set(CLAIMED, sender.claimed() + 1);
+    sender.begin_and_claim();
     assert!(sender.end().is_none());
     assert!(sender.bystanders.exchange().is_empty());
     // Nothing is left to claim.
     assert_eq!(sender.claimed(), NUMBER | 23 << 24 | 1);
-    // The worker can sleep, and is woken by the release.
+    // The worker can sleep.
     fall_asleep(&mut sender.bystanders.victim);
     assert!(!sleep(&sender.bystanders.victim, Duration::from_millis(20)));
     sender.bystanders.victim.disarm();
@@ -255,8 +258,7 @@ fn a_claimed_piece_is_waited_for_and_holds_up_nothing_else() {
 #[test]
 fn a_piece_that_the_sender_gives_back_is_read() {
     let mut sender = HostileSender::new(2);
-    sender.begin();
-    sender.set(CLAIMED, sender.claimed() + 1);
+    sender.begin_and_claim();
     assert!(sender.end().is_none());
     const FAILED: u64 = 1 << 47;
     sender.set(RELEASED, NUMBER | FAILED | 1);
@@ -297,8 +299,7 @@ fn claims_that_cannot_be_end_the_connection() {
 #[test]
 fn a_disconnected_peer_keeps_the_buffer_until_its_piece_is_back() {
     let mut sender = HostileSender::new(30);
-    sender.begin();
-    sender.set(CLAIMED, sender.claimed() + 1);
+    sender.begin_and_claim();
     sender.bystanders.victim.disconnect(SENDER);
     assert!(sender.bystanders.exchange().is_empty());
     assert!(sender.end().is_none());

@@ -7,13 +7,14 @@ mod hostile_peer;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use tagmatch_device::{Buffer, Device, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_shm::fuzzing::{Hello, OfferedMemory};
-use tagmatch_shm::{ReadPolicy, ShmConfig};
+use tagmatch_shm::{ReadPolicy, SenderWrites, ShmConfig};
 
-use common::{Owned, wait_for};
+use common::{Owned, PATIENCE, connect, fall_asleep, shm, sleep, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 
 const LENGTH: usize = 1 << 20;
@@ -61,12 +62,20 @@ impl Withheld {
         let fault = unsafe { OwnedFd::from_raw_fd(fd) };
         control(&fault, UFFDIO_API, [UFFD_API, 0, 0])?;
         let start = memory.as_mut_ptr().expose_provenance() as u64;
-        control(&fault, UFFDIO_REGISTER, [start, LENGTH as u64, MISSING, 0])?;
+        control(&fault, UFFDIO_REGISTER, [start, memory.len() as u64, MISSING, 0])?;
         Ok(Withheld { memory, fault, waits: AtomicUsize::new(0), stop: AtomicBool::new(false) })
     }
 
     fn address(&self) -> u64 {
         self.memory.as_mut_ptr().expose_provenance() as u64
+    }
+
+    /// Whether an access waits for a page.
+    fn is_waited_for(&self) -> bool {
+        let mut poll =
+            libc::pollfd { fd: self.fault.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which lives through the call.
+        unsafe { libc::poll(&raw mut poll, 1, 10) > 0 }
     }
 
     /// Counts the accesses that wait for a page, and gives the pages out.
@@ -187,5 +196,49 @@ fn copied_reads_wait_for_no_page_that_a_peer_withholds() {
         let direct = waits(ReadPolicy::Auto, &memory);
         assert_eq!(copied, 0);
         assert!(direct >= 6, "{direct} waits");
+    });
+}
+
+/// The last piece of a message is withheld from its sender, until the receiver sleeps.
+#[test]
+fn a_receiver_sleeps_while_its_sender_copies_and_is_woken_afterwards() {
+    const PIECE: usize = 128 << 10;
+    let mut memory = MmapMut::map_anon(2 * LENGTH).unwrap();
+    // Pages that were written are not missing.
+    memory[..2 * LENGTH - PIECE].fill(1);
+    let Some(memory) = withheld(MmapRaw::from(memory)) else { return };
+    let start = std::ptr::NonNull::new(memory.memory.as_mut_ptr()).unwrap();
+    // SAFETY: the mapping outlives the buffer, and nothing else uses its bytes meanwhile.
+    let into = unsafe { Buffer::from_raw(start, 2 * LENGTH, true) };
+    let config = ShmConfig {
+        sender_writes: SenderWrites::AllBuffers,
+        sweep_interval: Duration::from_secs(3600),
+        ..ShmConfig::default()
+    };
+    let (mut reader, mut sender) = (shm(config.clone()), shm(config));
+    let (peer, to_reader) = connect(&mut reader, &mut sender);
+    let remote = sender.expose(to_reader, Buffer::from(vec![5; 2 * LENGTH])).unwrap().span;
+    reader.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();
+    assert!(reader.poll().is_none());
+    std::thread::scope(|scope| {
+        let _stop = Stop(&memory.stop);
+        scope.spawn(|| {
+            while !memory.stop.load(Ordering::Relaxed) {
+                assert!(sender.poll().is_none());
+            }
+        });
+        let begin = Instant::now();
+        while !memory.is_waited_for() {
+            assert!(begin.elapsed() < PATIENCE);
+        }
+        fall_asleep(&mut reader);
+        assert!(!sleep(&reader, Duration::from_millis(20)));
+        scope.spawn(|| memory.serve());
+        assert!(sleep(&reader, PATIENCE), "nobody has woken the receiver");
+        reader.disarm();
+        wait_for(&mut [&mut reader], "the bytes", |_, event| match event {
+            Owned::ReadDone(3, into, Ok(())) => (into[..] == vec![5; 2 * LENGTH]).then_some(()),
+            other => panic!("{other:?}"),
+        });
     });
 }

@@ -37,8 +37,10 @@ const FIRST: &str = "TAGMATCH_PEERS_FIRST";
 /// Environment variable with the address of this machine at which workers listen for TCP. Without
 /// it they use shared memory.
 const LISTEN: &str = "PEERS_ADDRESS";
-/// The same of the other process, if that is in another network namespace, and the file of this.
+/// The variable with the other process' address, if the other process is in another network
+/// namespace.
 const OTHER_LISTEN: &str = "PEERS_OTHER_ADDRESS";
+/// The variable with the file of that namespace.
 const OTHER_NETWORK: &str = "PEERS_OTHER_NETWORK";
 
 fn main() -> ExitCode {

@@ -102,8 +102,6 @@ pub(super) struct SharedOperation {
     op: Option<Op>,
     /// This member's bytes, which become the result. In an allgather, the blocks of all members.
     memory: Vec<u8>,
-    /// The length of this member's bytes.
-    length: usize,
     shape: RoundShape,
     number: u64,
     round: u32,
@@ -132,7 +130,6 @@ impl SharedOperation {
             root,
             op,
             memory,
-            length,
             shape,
             number,
             round: 0,
@@ -200,7 +197,7 @@ impl SharedOperation {
     }
 
     fn mismatch(&self, rank: u32, about: u64) -> Error {
-        Error::Mismatch { rank, length: about >> 16, due: self.length }
+        Error::Mismatch { rank, length: about >> 16, due: self.length() }
     }
 
     /// The result, after the end.
@@ -248,6 +245,12 @@ impl SharedOperation {
         at(member as usize)..at(member as usize + 1)
     }
 
+    /// The length of the bytes that this member gave.
+    #[inline]
+    fn length(&self) -> usize {
+        if self.coll == Coll::Allgather { self.block() } else { self.memory.len() }
+    }
+
     /// The length of a block.
     fn block(&self) -> usize {
         self.memory.len() / self.members as usize
@@ -276,8 +279,8 @@ impl SharedOperation {
             }
         } else {
             let is_block = self.coll == Coll::Allgather;
-            let start = if is_block { self.length * self.own as usize } else { 0 };
-            let mut piece = self.piece(start, self.length);
+            let start = if is_block { self.block() * self.own as usize } else { 0 };
+            let mut piece = self.piece(start, self.length());
             if self.shares_slices() {
                 piece = self.slice(&piece, self.own);
             }
@@ -290,7 +293,7 @@ impl SharedOperation {
     #[inline]
     fn take(&mut self, segment: &Segment, stamp: Stamp, scratch: &mut Vec<u8>) {
         let is_long = self.shape.is_long;
-        let all = self.length;
+        let all = self.length();
         match self.coll {
             Coll::Broadcast if self.own != self.root => {
                 let piece = self.piece(0, all);
@@ -321,7 +324,7 @@ impl SharedOperation {
             Coll::Alltoall => {
                 let block = self.block();
                 let at = self.own as usize * self.shape.piece;
-                // What this member sends of these blocks was published before.
+                // The others' blocks take the places of this member's, which are published by now.
                 for member in self.others() {
                     let piece = self.piece(block * member as usize, block);
                     segment.read(member, stamp, is_long, at, &mut self.memory[piece]);

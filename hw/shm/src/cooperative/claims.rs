@@ -78,7 +78,7 @@ pub(crate) struct ReceiverSide {
     back: u32,
 }
 
-/// What has become of the sender's pieces.
+/// Whether the sender has copied its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SenderPieces {
     /// All were copied.
@@ -144,7 +144,8 @@ impl ReceiverSide {
         Err("a sender changes its claims without end")
     }
 
-    /// What has become of the pieces that the sender has claimed, once all pieces are claimed.
+    /// Whether the sender has copied the pieces that it has claimed. To be asked once all pieces
+    /// are claimed.
     ///
     /// # Errors
     /// The rule that the sender broke.

@@ -74,6 +74,11 @@ impl MessagePieces {
         MessagePieces { length, piece_bytes }
     }
 
+    /// Bytes of the message.
+    pub(crate) fn length(self) -> usize {
+        self.length
+    }
+
     /// How many there are.
     pub(crate) fn count(self) -> u32 {
         u32::try_from(self.length.div_ceil(self.piece_bytes)).unwrap_or(u32::MAX)
