@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_os::process::{self, Pid};
-use tagmatch_shm::fuzzing::{Hello, Nonce};
+use tagmatch_shm::fuzzing::{Hello, Nonce, ReadMessage};
 use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig};
 
 use common::{
@@ -21,6 +21,8 @@ use hostile_peer::{Bystanders, HostilePeer, hello, invented};
 /// A message of 24 pieces, of which one poll of the receiver reads the first 8.
 const LENGTH: usize = 3 << 20;
 const PIECE: usize = 128 << 10;
+/// The flag of a message between devices.
+const INTERNAL: u32 = 1 << 28;
 
 /// Two workers, and a buffer of the second one that the first may read.
 struct Pair {
@@ -150,6 +152,37 @@ fn memory_of_a_caller_is_written_only_where_that_is_allowed() {
     }
 }
 
+#[test]
+fn memory_of_the_device_is_read_by_the_receiver_alone() {
+    let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
+    let mut buffer = pair.sender.allocate(LENGTH).unwrap();
+    buffer.as_mut_slice().unwrap().fill(4);
+    pair.remote = pair.sender.expose(READER, buffer).unwrap().span;
+    assert_eq!(pair.begin(Buffer::zeroed(LENGTH)), vec![0; PIECE]);
+    assert_eq!(pair.end().0[..], vec![4; LENGTH]);
+}
+
+/// The sender's memory stays, as that of another process with its pid might.
+#[test]
+fn a_read_fails_if_the_sender_has_hung_up() {
+    let mut memory = vec![6u8; LENGTH];
+    let start = std::ptr::NonNull::from(&mut memory[..]).cast();
+    let (mut reader, mut sender) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let (peer, to_reader) = connect(&mut reader, &mut sender);
+    // SAFETY: `memory` outlives the sender, and nothing else uses it.
+    let buffer = unsafe { Buffer::from_raw(start, LENGTH, false) };
+    let remote = sender.expose(to_reader, buffer).unwrap().span;
+    let into = Buffer::zeroed(LENGTH);
+    reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
+    assert!(reader.poll().is_none());
+    drop(sender);
+    let result = wait_for(&mut [&mut reader], "the end", |_, event| match event {
+        Owned::ReadDone(1, _, result) => Some(result),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(result, Err(ReadError::PeerDown));
+}
+
 /// Its owner takes the buffer back after the reader has sent its offer.
 #[test]
 fn a_sender_copies_nothing_that_is_no_longer_exposed() {
@@ -192,7 +225,11 @@ const NUMBER: u64 = 1 << 48;
 
 impl HostileSender {
     fn new(seed: u8) -> Self {
-        let mut bystanders = Bystanders::new(ShmConfig::default());
+        Self::of(ShmConfig::default(), seed)
+    }
+
+    fn of(config: ShmConfig, seed: u8) -> Self {
+        let mut bystanders = Bystanders::new(config);
         let nonce = Box::new([seed; 16]);
         let greeting = hello(invented(&bystanders.victim.address(), seed));
         let nonce_address = nonce.as_ptr().expose_provenance() as u64;
@@ -203,9 +240,12 @@ impl HostileSender {
 
     /// Has the victim begin to read. It offers pieces from 8 on.
     fn begin(&mut self) {
+        self.begin_into(Buffer::from(vec![7; LENGTH]));
+    }
+
+    fn begin_into(&mut self, into: Buffer) {
         let address = self.memory.as_ptr().expose_provenance() as u64;
         let remote = RemoteSpan { address, key: 1, length: LENGTH as u64 };
-        let into = Buffer::from(vec![7; LENGTH]);
         let victim = &mut self.bystanders.victim;
         victim.read(ReadRequest { peer: SENDER, remote, into, token: 1 }).unwrap();
         assert!(victim.poll().is_none());
@@ -338,6 +378,59 @@ fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
     // SAFETY: the vector of `HostileSender::begin`, which the device has leaked. Its capacity is
     // its length.
     drop(unsafe { Vec::from_raw_parts(start, LENGTH, LENGTH) });
+}
+
+#[test]
+fn a_worker_that_is_dropped_waits_for_the_sender_in_memory_of_a_caller() {
+    let config = ShmConfig { sender_writes: SenderWrites::AllBuffers, ..ShmConfig::default() };
+    let mut sender = HostileSender::of(config, 32);
+    let mut memory = vec![7u8; LENGTH];
+    let start = std::ptr::NonNull::from(&mut memory[..]).cast();
+    // SAFETY: `memory` lives until the worker is dropped, and nothing else uses it meanwhile.
+    sender.begin_into(unsafe { Buffer::from_raw(start, LENGTH, true) });
+    sender.set(CLAIMED, sender.claimed() + 1);
+    let HostileSender { bystanders, peer, .. } = sender;
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(bystanders));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!dropping.is_finished());
+        HostilePeer::word(&peer.outgoing, RELEASED).store(NUMBER | 1, Ordering::SeqCst);
+        dropping.join().unwrap();
+    });
+}
+
+/// Whether a worker writes where a receiver made by hand has it write. The receiver may have hung
+/// up before the worker looks.
+fn writes_for_a_receiver(sender_copies: bool, hangs_up: bool) -> bool {
+    let mut bystanders = Bystanders::new(ShmConfig { sender_copies, ..ShmConfig::default() });
+    let nonce = Box::new([5; 16]);
+    let nonce_address = nonce.as_ptr().expose_provenance() as u64;
+    let greeting = hello(invented(&bystanders.victim.address(), 40));
+    let greeting = Hello { nonce_address, nonce: Nonce(*nonce), ..greeting };
+    let mut peer = HostilePeer::greet(&mut bystanders.victim, &greeting);
+    let span = bystanders.victim.expose(SENDER, Buffer::from(vec![9; LENGTH])).unwrap().span;
+    let target = vec![0u8; LENGTH];
+    let target_address = target.as_ptr().expose_provenance() as u64;
+    HostilePeer::word(&peer.incoming, CLAIMED).store(NUMBER, Ordering::SeqCst);
+    let offer = ReadMessage::Offer { number: 1, span }.emit();
+    let offer = [&offer[..], &target_address.to_le_bytes()].concat();
+    peer.write_slot(INTERNAL | 40, &offer);
+    if hangs_up {
+        drop(peer.socket);
+    }
+    for _ in 0..100 {
+        bystanders.victim.poll();
+    }
+    let mut bytes = vec![0; LENGTH];
+    process::read_memory(Pid::own(), target_address, &mut bytes).unwrap();
+    bytes.contains(&9)
+}
+
+#[test]
+fn a_worker_writes_for_a_receiver_that_is_there_if_it_may() {
+    assert!(writes_for_a_receiver(true, false));
+    assert!(!writes_for_a_receiver(false, false));
+    assert!(!writes_for_a_receiver(true, true));
 }
 
 /// The sender of two processes: it exposes a buffer to all peers, and polls until it is killed.

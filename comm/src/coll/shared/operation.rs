@@ -278,9 +278,8 @@ impl SharedOperation {
                 segment.write(stamp, is_long, at, &self.memory[piece]);
             }
         } else {
-            let is_block = self.coll == Coll::Allgather;
-            let start = if is_block { self.block() * self.own as usize } else { 0 };
-            let mut piece = self.piece(start, self.length());
+            // In an allgather, this piece of the first block is still this member's own.
+            let mut piece = self.piece(0, self.length());
             if self.shares_slices() {
                 piece = self.slice(&piece, self.own);
             }
