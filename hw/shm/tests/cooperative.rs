@@ -1,21 +1,19 @@
 //! Long messages that receiver and sender copy together: who copies what, and what a sender that
-//! stops, dies, lies or breaks rules can do.
+//! lies or breaks rules can do.
 
 mod common;
 #[allow(dead_code, reason = "a part of it")]
 mod hostile_peer;
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_os::process::{self, Pid};
 use tagmatch_shm::fuzzing::{Hello, Nonce, ReadMessage};
 use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig};
 
-use common::{
-    Other, Owned, READER, connect, fall_asleep, pattern, poll, role, say, shm, sleep, wait_for,
-};
+use common::{Owned, READER, connect, fall_asleep, pattern, poll, shm, sleep, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, hello, invented};
 
 /// A message of 24 pieces, of which one poll of the receiver reads the first 8.
@@ -431,184 +429,4 @@ fn a_worker_writes_for_a_receiver_that_is_there_if_it_may() {
     assert!(writes_for_a_receiver(true, false));
     assert!(!writes_for_a_receiver(false, false));
     assert!(!writes_for_a_receiver(true, true));
-}
-
-/// The sender of two processes: it exposes a buffer to all peers, and polls until it is killed.
-fn serve() -> ! {
-    let mut shm = shm(ShmConfig::default());
-    let exposure = shm.expose(READER, Buffer::from(pattern(5, LENGTH))).unwrap();
-    say(shm.address());
-    say(exposure.span.address);
-    say(exposure.span.key);
-    loop {
-        poll(&mut shm);
-    }
-}
-
-fn reader_of(server: &mut Other) -> (Shm, PeerId, RemoteSpan) {
-    let address = server.hear_address();
-    let [start, key] = [(); 2].map(|()| server.hear());
-    let (address_of, key) = (start.parse().unwrap(), key.parse().unwrap());
-    let mut shm = shm(ShmConfig::default());
-    let peer = shm.connect(&address).unwrap();
-    wait_for(&mut [&mut shm], "the connection", |_, event| match event {
-        Owned::Up(up, _) if up == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
-    (shm, peer, RemoteSpan { address: address_of, key, length: LENGTH as u64 })
-}
-
-fn signal(server: &Other, signal: i32) {
-    // SAFETY: no pointers; the process is a child of this one, and nothing has waited for it.
-    assert_eq!(unsafe { libc::kill(server.pid().cast_signed(), signal) }, 0);
-}
-
-#[test]
-fn a_sender_that_is_stopped_holds_up_its_own_message_alone() {
-    let name = "a_sender_that_is_stopped_holds_up_its_own_message_alone";
-    if role().is_some() {
-        serve();
-    }
-    let mut server = Other::spawn(name, "server");
-    let (mut shm, peer, remote) = reader_of(&mut server);
-    let mut friend = common::shm(ShmConfig::default());
-    let (to_friend, _) = connect(&mut shm, &mut friend);
-    let expected = pattern(5, LENGTH);
-    // Stopped at different times of a message.
-    for round in 0..100u32 {
-        let into = Buffer::zeroed(LENGTH);
-        shm.read(ReadRequest { peer, remote, into, token: round.into() }).unwrap();
-        let begin = Instant::now();
-        let mut done = None;
-        while begin.elapsed() < Duration::from_micros(u64::from(round) * 5) && done.is_none() {
-            done = poll(&mut shm);
-        }
-        signal(&server, libc::SIGSTOP);
-        shm.send(to_friend, common::message(b"on")).unwrap();
-        let mut heard = false;
-        wait_for(&mut [&mut shm, &mut friend], "a message", |index, event| match event {
-            Owned::Message(_, _, bytes) => (bytes == b"on").then_some(()),
-            event if index == 0 => {
-                assert!(!heard);
-                heard = true;
-                done = Some(event);
-                None
-            }
-            other => panic!("{other:?}"),
-        });
-        signal(&server, libc::SIGCONT);
-        let event = done.unwrap_or_else(|| wait_for(&mut [&mut shm], "it", |_, e| Some(e)));
-        let Owned::ReadDone(token, into, result) = event else { panic!("{event:?}") };
-        assert_eq!((token, result), (round.into(), Ok(())));
-        assert!(into[..] == expected, "round {round}");
-    }
-}
-
-/// The receiver of two processes: reads a buffer again and again.
-fn read_again_and_again() -> ! {
-    let mut lines = std::io::stdin().lines().map(Result::unwrap);
-    let mut next = || lines.next().unwrap();
-    let (address, start, key) = (next().parse().unwrap(), next(), next());
-    let remote = RemoteSpan {
-        address: start.parse().unwrap(),
-        key: key.parse().unwrap(),
-        length: LENGTH as u64,
-    };
-    let mut shm = shm(ShmConfig::default());
-    let peer = shm.connect(&address).unwrap();
-    let (mut token, expected) = (0, pattern(5, LENGTH));
-    let mut read = |shm: &mut Shm| {
-        let into = Buffer::zeroed(LENGTH);
-        shm.read(ReadRequest { peer, remote, into, token }).unwrap();
-        token += 1;
-    };
-    loop {
-        match poll(&mut shm) {
-            Some(Owned::Up(up, _)) if up == peer => read(&mut shm),
-            Some(Owned::ReadDone(at, into, result)) => {
-                assert_eq!(result, Ok(()));
-                assert!(into[..] == expected);
-                say(at);
-                read(&mut shm);
-            }
-            None => {}
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[test]
-fn a_receiver_that_is_stopped_holds_up_no_sender() {
-    if role().is_some() {
-        read_again_and_again();
-    }
-    let (mut sender, mut friend) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
-    let (to_friend, _) = connect(&mut sender, &mut friend);
-    // The reader is the next peer.
-    let reader = PeerId(to_friend.0 + 1);
-    let span = sender.expose(reader, Buffer::from(pattern(5, LENGTH))).unwrap().span;
-    let mut other = Other::spawn("a_receiver_that_is_stopped_holds_up_no_sender", "reader");
-    other.say(&sender.address().to_string());
-    other.say(&span.address.to_string());
-    other.say(&span.key.to_string());
-    wait_for(&mut [&mut sender], "the connection", |_, event| match event {
-        Owned::Up(up, _) => (up == reader).then_some(()),
-        other => panic!("{other:?}"),
-    });
-    for round in 0..100u32 {
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_micros(u64::from(round) * 20) {
-            assert!(poll(&mut sender).is_none());
-        }
-        signal(&other, libc::SIGSTOP);
-        sender.send(to_friend, common::message(b"on")).unwrap();
-        wait_for(&mut [&mut sender, &mut friend], "a message", |index, event| match event {
-            Owned::Message(_, _, bytes) if index == 1 => (bytes == b"on").then_some(()),
-            other => panic!("{other:?}"),
-        });
-        signal(&other, libc::SIGCONT);
-    }
-    // It has read on, and goes on.
-    for number in 0..20u32 {
-        for _ in 0..1000 {
-            assert!(poll(&mut sender).is_none());
-        }
-        assert_eq!(other.hear(), number.to_string());
-    }
-}
-
-#[test]
-fn a_sender_that_dies_in_the_middle_ends_the_read() {
-    let name = "a_sender_that_dies_in_the_middle_ends_the_read";
-    if role().is_some() {
-        serve();
-    }
-    for round in 0..20u64 {
-        let mut server = Other::spawn(name, "server");
-        let (mut shm, peer, remote) = reader_of(&mut server);
-        let into = Buffer::zeroed(LENGTH);
-        shm.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
-        let begin = Instant::now();
-        let mut is_back = false;
-        while begin.elapsed() < Duration::from_micros(round * 20) {
-            is_back |= matches!(poll(&mut shm), Some(Owned::ReadDone(..)));
-        }
-        server.kill();
-        wait_for(&mut [&mut shm], "the end", |_, event| match event {
-            Owned::ReadDone(1, into, result) => {
-                assert!(!is_back);
-                is_back = true;
-                match result {
-                    Ok(()) => assert!(into[..] == pattern(5, LENGTH)),
-                    Err(error) => assert_eq!(error, ReadError::PeerDown),
-                }
-                None
-            }
-            Owned::Down(down, DownReason::Gone) => {
-                assert!(down == peer && is_back);
-                Some(())
-            }
-            other => panic!("{other:?}"),
-        });
-    }
 }

@@ -205,8 +205,8 @@ impl Segment {
     }
 
     /// Writes contents of a round, from `offset` of its slot on, or of its area if they are `long`.
-    /// Contents that do not fit are left out. In an area, the bytes between the end of these contents
-    /// and the next multiple of 64 bytes may be overwritten.
+    /// Contents that do not fit are left out. In an area, the bytes between the end of these
+    /// contents and the next multiple of 64 bytes may be overwritten.
     #[inline]
     pub fn write(&mut self, stamp: Stamp, long: bool, offset: usize, contents: &[u8]) {
         let place = place(self.own, stamp, long);
