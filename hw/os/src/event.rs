@@ -97,6 +97,13 @@ pub struct Ready {
     pub has_room: bool,
 }
 
+impl From<OwnedFd> for Epoll {
+    /// Takes over an epoll descriptor.
+    fn from(fd: OwnedFd) -> Self {
+        Epoll(fd)
+    }
+}
+
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

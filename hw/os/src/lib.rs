@@ -10,17 +10,20 @@
 //! | [`event`] | epoll descriptors and timers |
 //! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
+//! | [`own_table`] | threads with a descriptor table of their own |
 //! | [`peer_socket`] | sockets that end for all processes when they are dropped |
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
 //! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
 //! | [`socket`] | unix sockets that carry packets with descriptors |
 //! | [`stream`] | TCP and unix sockets that carry bytes |
 //! | [`tcp`] | TCP sockets alone: options, several parts in one call, what is acknowledged |
+//! | [`wake_socket`] | waking workers of other processes |
 
 pub mod background_close;
 pub mod event;
 pub mod journal;
 pub mod memory;
+pub mod own_table;
 pub mod peer_socket;
 pub mod process;
 pub mod sleep;
@@ -28,6 +31,7 @@ pub mod socket;
 mod socket_calls;
 pub mod stream;
 pub mod tcp;
+pub mod wake_socket;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

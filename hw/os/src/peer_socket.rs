@@ -35,6 +35,13 @@ impl<const LISTENS: bool> SharedSocket<LISTENS> {
 }
 
 impl PeerSocket {
+    /// The socket, for the thread that the end of the connection is left to.
+    pub fn into_descriptor(self) -> OwnedFd {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the socket is taken once, here: `this` is neither used afterwards nor dropped.
+        unsafe { ManuallyDrop::take(&mut this.socket) }
+    }
+
     /// Makes the kernel refuse descriptors that the peer sends from now on. Does nothing before
     /// Linux 6.16, which has no `SO_PASSRIGHTS`.
     pub fn refuse_descriptors(&self) {

@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::slice;
 
 use super::{check, check_count, descriptor};
 
@@ -91,16 +90,8 @@ pub fn has_ended_or_hung_up(pidfd: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> bo
 /// were read, which may be fewer than `into` has.
 ///
 /// The call blocks while the other process withholds a page (userfaultfd(2), a mapped file of
-/// FUSE). `pid` may have come to mean another process; the caller checks that afterwards, by a
-/// pidfd.
+/// FUSE). `pid` may have come to mean another process: the caller checks what was read.
 pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
-    let start = into.as_mut_ptr().cast();
-    // SAFETY: the same memory, to which only initialised bytes are written.
-    read_memory_to(pid, address, unsafe { slice::from_raw_parts_mut(start, into.len()) })
-}
-
-/// As [`read_memory`], into memory that needn't be initialised.
-pub fn read_memory_to(pid: Pid, address: u64, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
     let Ok(remote) = usize::try_from(address) else {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
     };
@@ -112,6 +103,38 @@ pub fn read_memory_to(pid: Pid, address: u64, into: &mut [MaybeUninit<u8>]) -> i
     check_count(unsafe {
         libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0)
     })
+}
+
+/// Bytes of a nonce, which tells that a process still has what was read before.
+pub const NONCE_BYTES: usize = 16;
+
+/// As [`read_memory`], into memory that needn't be initialised; then reads the nonce at `nonce_at`
+/// in the same call. Returns how many bytes were read without it, and the nonce if both were read
+/// whole. The kernel reads the parts in their order (process_vm_readv(2)).
+pub fn read_memory_then_nonce(
+    pid: Pid,
+    address: u64,
+    into: &mut [MaybeUninit<u8>],
+    nonce_at: u64,
+) -> io::Result<(usize, Option<[u8; NONCE_BYTES]>)> {
+    let mut nonce = [0; NONCE_BYTES];
+    let local = [
+        libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() },
+        libc::iovec { iov_base: nonce.as_mut_ptr().cast(), iov_len: NONCE_BYTES },
+    ];
+    let at = |address, length| -> io::Result<libc::iovec> {
+        let address =
+            usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+        Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: length })
+    };
+    let remote = [at(address, into.len())?, at(nonce_at, NONCE_BYTES)?];
+    // SAFETY: the local parts are a slice and an array that nothing else refers to; the kernel
+    // checks the remote parts against the other process' memory.
+    let count = check_count(unsafe {
+        libc::process_vm_readv(pid.0, local.as_ptr(), 2, remote.as_ptr(), 2, 0)
+    })?;
+    let is_whole = count == into.len() + NONCE_BYTES;
+    Ok((count.min(into.len()), is_whole.then_some(nonce)))
 }
 
 /// Writes `from` into another process' memory by process_vm_writev(2), and returns how many bytes

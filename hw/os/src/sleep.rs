@@ -59,6 +59,13 @@ impl EventFd {
     }
 }
 
+impl From<OwnedFd> for EventFd {
+    /// Takes over an eventfd.
+    fn from(fd: OwnedFd) -> Self {
+        EventFd(fd)
+    }
+}
+
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

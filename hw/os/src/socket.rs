@@ -63,6 +63,16 @@ pub fn connect(name: &[u8]) -> io::Result<OwnedFd> {
     address.connect(open(libc::AF_UNIX, libc::SOCK_SEQPACKET)?)
 }
 
+/// Two sockets that are connected to each other.
+pub fn pair() -> io::Result<[OwnedFd; 2]> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let mut ends = [-1; 2];
+    // SAFETY: `ends` has room for two descriptors.
+    super::check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: the descriptors are new.
+    Ok(ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
 /// Accepts the next connection; `WouldBlock` if there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -244,14 +254,42 @@ const LEFTOVERS_MAX: usize = 64;
 const CREDENTIALS_BYTES: usize = unsafe { libc::CMSG_SPACE(12) } as usize;
 const _: () = assert!(size_of::<libc::ucred>() == 12 && CREDENTIALS_BYTES <= 32);
 
-/// Sends the packet that wakes a sleeping peer. Errors are ignored: a full socket is readable and
-/// so wakes the peer anyway, and behind a closed one there is no peer.
-pub fn send_wake(socket: &impl AsFd) {
-    let _ = send(socket.as_fd(), &[WAKE], &[]);
+/// What a peer has said last on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastWord {
+    /// Nothing yet.
+    None,
+    /// The peer ends the connection in order.
+    Bye,
+    /// The connection is at its end.
+    End,
+    /// A packet that is none of these.
+    Nonsense,
 }
 
-/// Contents of the packet that wakes a sleeping peer.
-pub const WAKE: u8 = b'w';
+/// Looks at a connection on which only the last word is still to come, and leaves it there.
+pub fn last_word(socket: BorrowedFd<'_>) -> LastWord {
+    let mut bytes = [0u8; 2];
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    // SAFETY: every pointer in `message` is to a local that lives through the call, with its length
+    // beside it. There is no room for a descriptor, so the kernel makes none.
+    let length = check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) });
+    let has_descriptors = message.msg_flags & libc::MSG_CTRUNC != 0;
+    match (length, bytes[0]) {
+        (Err(error), _) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => LastWord::None,
+            _ => LastWord::End,
+        },
+        (Ok(0), _) if !has_descriptors => LastWord::End,
+        (Ok(1), BYE) if !has_descriptors => LastWord::Bye,
+        _ => LastWord::Nonsense,
+    }
+}
 
 /// Tells the peer that this side ends the connection in order. Errors are ignored: the peer then
 /// reports the end of the socket as a failure.
@@ -260,7 +298,7 @@ pub fn send_bye(socket: &impl AsFd) {
 }
 
 /// Contents of the packet that says that the sender ends the connection.
-pub const BYE: u8 = b'b';
+const BYE: u8 = b'b';
 
 /// Ends a connection for all processes that hold the socket open, forked children included.
 pub fn shut_down(socket: &OwnedFd) {
@@ -274,19 +312,9 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
-    fn pair() -> [OwnedFd; 2] {
-        let mut ends = [-1; 2];
-        // SAFETY: `ends` has room for two descriptors, which are new.
-        unsafe {
-            let made = libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr());
-            assert_eq!(made, 0);
-            ends.map(|fd| OwnedFd::from_raw_fd(fd))
-        }
-    }
-
     #[test]
     fn a_packet_that_was_peeked_at_stays_until_it_is_taken() {
-        let [one, other] = pair();
+        let [one, other] = pair().unwrap();
         send(one.as_fd(), b"first", &[one.as_fd(), other.as_fd()]).unwrap();
         send(one.as_fd(), b"second", &[]).unwrap();
         for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{check, descriptor};
+use super::{check, check_count, descriptor};
 
 /// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
 pub(super) const SO_PASSRIGHTS: libc::c_int = 83;
@@ -71,11 +71,26 @@ impl SocketAddress {
         SocketAddress { storage, length }
     }
 
-    /// Binds a socket to the address and listens on it.
-    pub(super) fn listen(&self, socket: OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
+    /// Binds a socket to the address.
+    pub(super) fn bind(&self, socket: &OwnedFd) -> io::Result<()> {
         let address = (&raw const self.storage).cast();
         // SAFETY: `storage` is valid for `length` bytes.
-        check(unsafe { libc::bind(socket.as_raw_fd(), address, self.length) })?;
+        check(unsafe { libc::bind(socket.as_raw_fd(), address, self.length) }).map(drop)
+    }
+
+    /// Sends one packet to the address.
+    pub(super) fn send_to(&self, socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+        let (socket, address) = (socket.as_raw_fd(), (&raw const self.storage).cast());
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let (from, count) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: `storage` is valid for `length` bytes; the kernel only reads the bytes.
+        check_count(unsafe { libc::sendto(socket, from, count, flags, address, self.length) })
+            .map(drop)
+    }
+
+    /// Binds a socket to the address and listens on it.
+    pub(super) fn listen(&self, socket: OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
+        self.bind(&socket)?;
         // SAFETY: no pointers.
         check(unsafe { libc::listen(socket.as_raw_fd(), backlog) })?;
         Ok(socket)

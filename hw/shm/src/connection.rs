@@ -1,16 +1,16 @@
 //! An established connection to a peer.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tagmatch_device::ReadMode;
-use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::sleep::EventFd;
-use tagmatch_os::{process, socket};
+use tagmatch_os::wake_socket::{WakeKey, WakeSocket};
 
 use super::cooperative::Claims;
 use super::copied_reads::CopiedReads;
 use super::doorbell::{Doorbell, DoorbellBit};
+use super::lifelines::lifeline::Lifeline;
+use super::nonce::OwnNonce;
 use super::peer_memory::PeerMemory;
 use super::processes::{PeerProcess, ProcessId};
 use super::ring::{Producer, PushError, Ring};
@@ -29,11 +29,9 @@ pub(crate) struct Connection {
     /// The bit of this worker's doorbell that the peer sets.
     pub(crate) inbox: DoorbellBit,
     /// `None` for the connection to oneself.
-    pub(crate) socket: Option<PeerSocket>,
-    /// Wakes the worker itself, in the place of the socket. `None` for all other peers.
+    pub(crate) other_end: Option<OtherEnd>,
+    /// Wakes the worker itself. `None` for all other peers.
     pub(crate) eventfd: Option<Arc<EventFd>>,
-    /// `None` for the connection to oneself, and where the kernel has no pidfd.
-    pub(crate) process: Option<PeerProcess>,
     /// The process whose quota has counted this connection; `None` if this worker has connected.
     pub(crate) counted_for: Option<ProcessId>,
     pub(crate) read_mode: ReadMode,
@@ -51,6 +49,30 @@ pub(crate) struct Connection {
     pub(crate) is_offering: bool,
 }
 
+/// What a connection to another worker has. When this is dropped, the connection ends.
+pub(crate) struct OtherEnd {
+    pub(crate) lifeline: Arc<Lifeline>,
+    pub(crate) waker: PeerWaker,
+    /// By it the peer knows that it still may read this worker's buffers.
+    pub(crate) own_nonce: OwnNonce,
+    /// `None` if the peer is in another pid namespace, or where the kernel has no pidfd.
+    pub(crate) process: Option<PeerProcess>,
+}
+
+impl Drop for OtherEnd {
+    fn drop(&mut self) {
+        self.lifeline.close();
+    }
+}
+
+/// Wakes a peer that sleeps.
+pub(crate) struct PeerWaker {
+    /// This worker's own socket, out of which packets are sent.
+    pub(crate) from: Arc<WakeSocket>,
+    pub(crate) name: String,
+    pub(crate) key: WakeKey,
+}
+
 impl Connection {
     /// The words by which pieces of messages from the peer are claimed.
     pub(crate) fn claims(&self) -> &Claims {
@@ -58,9 +80,24 @@ impl Connection {
     }
 
     /// Whether the peer's process has ended, or its worker has hung up.
-    pub(crate) fn has_ended_or_hung_up(&self) -> bool {
-        let (Some(process), Some(socket)) = (&self.process, &self.socket) else { return true };
-        process::has_ended_or_hung_up(process.pidfd.as_fd(), socket.as_fd())
+    pub(crate) fn has_ended(&self) -> bool {
+        self.other_end.as_ref().is_none_or(|other| other.lifeline.has_ended())
+    }
+
+    /// The process of the peer, if its memory can be read.
+    pub(crate) fn process(&self) -> Option<&PeerProcess> {
+        self.other_end.as_ref()?.process.as_ref()
+    }
+
+    /// Whether the number of the peer's process certainly means the peer now, and the peer's worker
+    /// has its buffers.
+    pub(crate) fn is_certainly_there(&self) -> bool {
+        let is_there = |OtherEnd { lifeline, process, .. }: &OtherEnd| {
+            // A thread may notice the end late, so the peer is asked.
+            !lifeline.has_ended()
+                && (lifeline.is_here() || process.is_some_and(|at| at.has_nonce()))
+        };
+        self.other_end.as_ref().is_some_and(is_there)
     }
 
     /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The
@@ -103,8 +140,8 @@ impl Connection {
     fn send_wake(&self) {
         #[cfg(all(loom, test))]
         self.doorbell.wakes.send();
-        if let Some(socket) = &self.socket {
-            socket::send_wake(socket);
+        if let Some(OtherEnd { waker, .. }) = &self.other_end {
+            waker.from.wake(waker.name.as_bytes(), waker.key);
         }
         if let Some(eventfd) = &self.eventfd {
             eventfd.signal();

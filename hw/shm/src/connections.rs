@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
-use tagmatch_os::socket;
 
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::inboxes::Inboxes;
+use super::lifelines::Lifelines;
 use super::peers::{Attempt, PeerState, Peers};
 use super::processes::ProcessQuota;
 use super::reads::Reads;
@@ -31,6 +31,8 @@ pub(crate) struct Connections {
     parting: Vec<(PeerId, Box<Connection>)>,
     /// The next poll has more to do than to look at rings.
     pub(crate) needs_attention: bool,
+    /// The last part that is dropped: connections tell it that they end.
+    pub(crate) lifelines: Lifelines,
 }
 
 impl Connections {
@@ -51,6 +53,7 @@ impl Connections {
             draining: Vec::new(),
             parting: Vec::new(),
             needs_attention: true,
+            lifelines: Lifelines::new(),
         })
     }
 
@@ -127,6 +130,27 @@ impl Connections {
         }
     }
 
+    /// A connection is at its end, and this is how.
+    pub(crate) fn note_end(&mut self, peer: PeerId, reason: DownReason) {
+        match reason {
+            DownReason::Left | DownReason::Gone => self.drain(peer, reason),
+            _ => self.finish(peer, reason),
+        }
+    }
+
+    /// Takes the ends that threads have seen.
+    pub(crate) fn take_reports(&mut self) {
+        for (lifeline, reason) in self.lifelines.reports() {
+            let peer = lifeline.peer();
+            let connection = self.peers.connection_mut(peer);
+            let other_end = connection.and_then(|connection| connection.other_end.as_ref());
+            // The number may mean another peer by now.
+            if other_end.is_some_and(|other| Arc::ptr_eq(&other.lifeline, &lifeline)) {
+                self.note_end(peer, reason);
+            }
+        }
+    }
+
     /// Reports the draining peers whose rings are empty now.
     pub(crate) fn finish_drained(&mut self) {
         self.finish_parting();
@@ -179,9 +203,9 @@ impl Connections {
             }
             Some(PeerState::Up(connection)) => {
                 self.unwatch(&connection);
-                if let (DownReason::Disconnected, Some(socket)) = (reason, &connection.socket) {
+                if let (DownReason::Disconnected, Some(other)) = (reason, &connection.other_end) {
                     // After all messages: the peer delivers what is in its ring by now.
-                    socket::send_bye(socket);
+                    other.lifeline.say_bye();
                     if self.reads.take_back(peer, &connection) {
                         self.release(&connection);
                         self.parting.push((peer, connection));
@@ -202,12 +226,9 @@ impl Connections {
         self.needs_attention = true;
     }
 
-    fn unwatch(&self, connection: &Connection) {
-        if let Some(socket) = &connection.socket {
-            self.watcher.forget(socket.as_fd());
-        }
-        if let Some(process) = &connection.process {
-            self.watcher.forget(process.pidfd.as_fd());
+    fn unwatch(&mut self, connection: &Connection) {
+        if let Some(other) = &connection.other_end {
+            self.lifelines.unwatch(&other.lifeline, &self.watcher);
         }
     }
 
@@ -218,6 +239,8 @@ impl Connections {
 
     /// Gives back what a connection takes of this worker, except its reads.
     fn release(&mut self, connection: &Connection) {
+        // Before any buffer is given back.
+        connection.other_end.iter().for_each(|other| other.own_nonce.erase());
         self.inboxes.remove(connection.inbox);
         if let Some(process) = connection.counted_for {
             self.quota.remove(process);

@@ -12,7 +12,6 @@ use tagmatch_device::{
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
-use tagmatch_os::socket;
 
 use super::config::ShmConfig;
 use super::connection::Connection;
@@ -29,10 +28,11 @@ use super::watcher::Watched;
 
 /// The shared-memory device. See the [crate](crate) for how it works.
 ///
-/// All work is done in the calls of [`Device`], on the caller's thread. One kind of work is done by
-/// another thread: closing descriptors that were received from an unknown process, because that can
-/// block. A worker that polls rarely notices new connections and ended peers late. A worker with
-/// nothing to do sleeps on its [event descriptor](EventDescriptor::event_descriptor).
+/// All work is done in the calls of [`Device`], on the caller's thread. Two kinds of work are done
+/// by other threads: closing descriptors that were received from an unknown process, because that
+/// can block; and watching how connections end, if there are more than four. A worker that polls
+/// rarely notices new connections and ended peers late. A worker with nothing to do sleeps on its
+/// [event descriptor](EventDescriptor::event_descriptor).
 pub struct Shm {
     pub(crate) local: LocalEnd,
     pub(crate) acceptor: Acceptor,
@@ -66,6 +66,7 @@ impl Shm {
         let acceptor = Acceptor::new(&local, &connections.watcher)?;
         let eventfd = Arc::new(EventFd::new().in_call("eventfd")?);
         connections.watcher.watch(eventfd.as_fd(), Watched::OwnEventFd).in_call("epoll_ctl")?;
+        connections.watcher.watch(local.waker.as_fd(), Watched::Waker).in_call("epoll_ctl")?;
         let mut shm = Shm {
             local,
             acceptor,
@@ -116,9 +117,8 @@ impl Shm {
             doorbell: local.doorbell.clone(),
             doorbell_bit: bit,
             inbox: bit,
-            socket: None,
+            other_end: None,
             eventfd: Some(self.eventfd.clone()),
-            process: None,
             counted_for: None,
             read_mode: ReadMode::Direct,
             memory: None,
@@ -148,16 +148,16 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
-        // All sockets are shut down before any buffer is dropped, and all generations end: a peer
-        // that has read a buffer checks afterwards that the one or the other has not happened.
+        // All nonces are erased before any buffer is dropped, and all generations end: a peer that
+        // reads a buffer looks afterwards whether the one or the other has happened.
         self.acceptor.shut_down();
         self.connections.abandon_reads();
         let states = self.connections.peers.states();
         for connection in states.filter_map(|(_, state)| state.connection()) {
             self.connections.reads.end_generation(connection);
-            if let Some(socket) = &connection.socket {
-                socket::send_bye(socket);
-                socket.shut_down();
+            if let Some(other) = &connection.other_end {
+                other.own_nonce.erase();
+                other.lifeline.say_bye();
             }
         }
     }
@@ -301,8 +301,11 @@ impl EventDescriptor for Shm {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use tagmatch_os::socket;
+
+    use super::*;
 
     #[test]
     fn a_pending_connection_that_says_nothing_leaves_polls_short() {

@@ -1,21 +1,20 @@
 //! Reads that this worker does itself: from a mapping, or by the kernel. The sender may copy a part
 //! of the bytes ([`cooperative`](super::cooperative)).
 //!
-//! **A read is verified afterwards.** `process_vm_readv` takes a pid, which may have come to mean
-//! another process, and an address, which may hold something else once its worker has closed. So
-//! after each read one poll(2) looks at the pidfd and the socket: the process must still live, and
-//! its worker, which hangs up before it lets go of buffers, must not have hung up.
+//! **A read is verified by what it reads last.** `process_vm_readv` takes a pid, which may have
+//! come to mean another process, and an address, which may hold something else once its worker has
+//! closed. So each call also reads the connection's [`nonce`](super::nonce), after the bytes.
 
 use std::io;
 use std::ops::Range;
 
 use tagmatch_device::{Buffer, PeerId, ReadError, ReadMode, RemoteSpan};
-use tagmatch_os::process;
 
 use super::arena;
 use super::config::SenderWrites;
 use super::connection::Connection;
 use super::cooperative::{MessagePieces, OFFERED_MIN, ReceiverSide, SenderPieces};
+use super::peer_memory::PeerMemory;
 use super::read_message::ReadMessage;
 use super::ring::PushError;
 
@@ -209,43 +208,38 @@ impl DirectRead {
             memory.copy(at + start, into);
             return Ok(());
         }
-        let Some(process) = &connection.process else {
+        let Some(process) = connection.process() else {
             return Err(ReadError::Failed { errno: libc::EINVAL });
         };
+        let mut is_peers = true;
         while !into.is_empty() {
             let address = self.remote.address + start as u64;
-            match process::read_memory_to(process.pid, address, into) {
+            match process.read(address, into) {
                 // No bytes and no error: the memory ends here.
-                Ok(0) => return Err(ReadError::BadSpan),
-                Ok(count) => {
+                Ok((0, _)) => return Err(ReadError::BadSpan),
+                Ok((count, is_verified)) => {
                     start += count;
                     into = &mut into[count..];
+                    is_peers = is_verified;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if process.has_ended() => return Err(ReadError::PeerDown),
+                Err(_) if !process.has_nonce() => return Err(ReadError::PeerDown),
                 Err(error) => {
                     return Err(match error.raw_os_error() {
                         Some(libc::EFAULT) => ReadError::BadSpan,
-                        Some(libc::ESRCH) => ReadError::PeerDown,
                         errno => ReadError::Failed { errno: errno.unwrap_or(0) },
                     });
                 }
             }
         }
-        Ok(())
+        if is_peers { Ok(()) } else { Err(ReadError::PeerDown) }
     }
 
-    /// Checks that what was read are the bytes of the peer.
+    /// Checks that what was read from a mapping are the bytes of the peer. The peer's process may
+    /// have ended meanwhile: that does not matter as long as the peer has not let go of the buffer.
     fn verify(&self, connection: &Connection) -> Result<(), ReadError> {
-        let is_current = match (self.mapped_at, &connection.memory) {
-            // The peer's process may have ended meanwhile: that does not matter as long as the peer
-            // has not let go of the buffer.
-            (Some(_), Some(memory)) => memory.is_current(),
-            // If the process and the socket are still there after the read, the process number has
-            // meant this process all the time, and its worker still had the buffer: a worker shuts
-            // its sockets down before it drops its buffers.
-            _ => !connection.has_ended_or_hung_up(),
-        };
+        let mapped = connection.memory.as_ref().filter(|_| self.mapped_at.is_some());
+        let is_current = mapped.is_none_or(PeerMemory::is_current);
         if is_current { Ok(()) } else { Err(ReadError::PeerDown) }
     }
 
@@ -256,7 +250,7 @@ impl DirectRead {
         let claims = connection.claims();
         // A sender that breaks rules is not waited for: it can write at any time.
         let pieces = side.claim_rest(claims).and_then(|()| side.sender_pieces(claims));
-        pieces == Ok(SenderPieces::Claimed) && !connection.has_ended_or_hung_up()
+        pieces == Ok(SenderPieces::Claimed) && !connection.has_ended()
     }
 
     /// Whether the sender has released the piece that this read waits for, or has broken a rule.

@@ -17,6 +17,8 @@
 //! | `hints` | hints to the processor about cache lines |
 //! | `streaming` | writing a run past this core's cache, and when that is faster |
 //! | `doorbell` | how a sender says that a ring has a message |
+//! | `lifelines` | the socket and the pidfd of a connection, and who watches them |
+//! | `nonce` | how a reader knows that what it has read was the peer's to give |
 //! | `watcher`, `events` | the descriptors that a worker watches; the events that wait for a poll |
 //! | `name` | what is in an address |
 //! | `config`, `info` | settings; what this machine allows, and why not |
@@ -35,9 +37,10 @@
 //!    this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
 //! 4. If both sides connect at the same time, the connection that the worker with the smaller
 //!    address began counts.
-//! 5. The sockets stay open. One kind of packet wakes a sleeping peer, another says that the sender
-//!    ends the connection in order. The end of the socket means that the worker was closed; a pidfd
-//!    tells that its process ended.
+//! 5. The sockets stay open. A last packet says that the sender ends the connection in order. The
+//!    end of the socket without it means that the worker is gone, or its process; a pidfd tells
+//!    that the process has ended where a forked child has the socket open. A worker watches the
+//!    sockets of four peers itself. With more peers, it leaves them to a thread (`lifelines`).
 //!
 //! # Trust
 //! Peers are processes of the same user. No peer can make this process panic, or touch memory that
@@ -91,11 +94,27 @@
 //! doorbell: one bit in a page that all peers share. The race between "written, no doorbell wanted"
 //! and "looked, doorbell wanted now" is closed by membarrier(2) on the reader's side, so a send
 //! needs no fence. Now and then one silent ring is looked at all the same, so no peer can silence
-//! another for good. A sleeper is woken by a byte on the connection's socket, not by an eventfd,
-//! because a hostile owner of an eventfd could make our write to it block. (An eventfd stands in
-//! for the socket that a worker doesn't have to itself.) A writer that waits for room says that it
+//! another for good. A sleeper is woken by a packet to its
+//! datagram socket, of which each worker has one, not by an eventfd, because a hostile owner of an
+//! eventfd could make our write to it block. Any process may send to an abstract name, so the
+//! socket has a filter in the kernel that drops packets without the key, which the hello gives to
+//! peers. (A worker wakes itself by an eventfd.) A writer that waits for room says that it
 //! sleeps before it asks for a wake-up, so a reader wakes only sleepers, and answers each wish
 //! once. Loom checks all of this in the code that ships.
+//!
+//! **Descriptors don't grow with the peers.** A rank of a large machine has hundreds of peers, and
+//! the usual limit is 1,024 descriptors (`RLIMIT_NOFILE`), of a table that belongs to the program.
+//! A thread may have a table of its own (close_range(2) with `CLOSE_RANGE_UNSHARE`). So from the
+//! fifth peer on, sockets and pidfds move to a thread that does nothing but watch them, and a
+//! worker takes some 20 descriptors, whatever the number of its peers. A thread takes as many peers
+//! as its own table has room for, and then there is another one. Each worker still hears of each
+//! end from the kernel itself, at once, also while it sleeps, and needs to believe nobody. What the
+//! kernel holds grows with the square of the workers: some 2.5 KiB a pair. Other ways would need
+//! less of that, and were not taken: if each worker watched a few others and told the rest, a death
+//! would be known as late as the slowest of those who tell, and a hostile one could tell lies or
+//! nothing; a robust futex needs a list of each thread, which belongs to the C library; a lock of
+//! each worker in a file can be asked for, but wakes nobody. Where the kernel gives no such table
+//! (before Linux 5.9), all lifelines stay in the program's.
 //!
 //! **Each reader owns the ring that it reads.** It makes the memory, sealed against shrinking, and
 //! its peer maps it. So every worker decides for itself how much memory a connection may take.
@@ -120,9 +139,11 @@ mod handshake;
 mod hints;
 mod inboxes;
 mod info;
+mod lifelines;
 #[cfg(all(loom, test))]
 mod model;
 mod name;
+mod nonce;
 mod peer_memory;
 mod peers;
 mod poll;

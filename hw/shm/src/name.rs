@@ -30,7 +30,7 @@ pub struct ShmName {
 }
 
 /// Version of the handshake and the rings. Every change to either increments it.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// No process has a larger number (PID_MAX_LIMIT in the kernel's threads.h).
 const PID_MASK: u32 = (1 << 22) - 1;
@@ -80,6 +80,11 @@ impl ShmName {
     pub(crate) fn socket_name(&self) -> String {
         let name = String::from("tagmatch-");
         self.socket.iter().fold(name, |name, byte| format!("{name}{byte:02x}"))
+    }
+
+    /// Name of the socket that wakes the worker, in the abstract namespace.
+    pub fn waker_name(&self) -> String {
+        self.socket_name() + "-wake"
     }
 
     /// Whether this process has made the name; `false` in a forked child.

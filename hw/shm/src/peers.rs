@@ -9,6 +9,7 @@ use tagmatch_os::peer_socket::PeerSocket;
 
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
+use super::nonce::OwnNonce;
 use super::ring::Ring;
 
 /// The state of a peer. It moves down this list and never back.
@@ -49,15 +50,18 @@ pub(crate) struct Connecting {
 
 /// A socket on which a hello was sent, and the ring that the hello offers.
 pub(crate) struct Attempt {
+    pub(crate) begun: Instant,
     pub(crate) socket: PeerSocket,
     pub(crate) offer: OfferedRing,
 }
 
-/// A ring for a peer to write to, and the doorbell bit that the peer sets for it.
+/// A ring for a peer to write to, the doorbell bit that the peer sets for it, and the nonce by
+/// which the peer knows what it reads.
 pub(crate) struct OfferedRing {
     pub(crate) memory: SealedMemory,
     pub(crate) ring: Arc<Ring>,
     pub(crate) bit: DoorbellBit,
+    pub(crate) nonce: OwnNonce,
 }
 
 impl tagmatch_device::PeerState for PeerState {

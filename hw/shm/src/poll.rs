@@ -1,12 +1,9 @@
 //! Polling: each poll looks at rings, and now and then at everything else.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{DownReason, Event, Incoming, PeerId};
-use tagmatch_os::socket;
 
-use super::connection::Connection;
 use super::connections::Connections;
 use super::device::Shm;
 use super::handshake::connect;
@@ -146,14 +143,12 @@ impl Shm {
                 // What is due by the clock follows.
                 Watched::Timer => connections.watcher.clear_timer(),
                 Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id, now),
-                Watched::Socket(peer) => receive_from_socket(local, connections, peer, now),
-                Watched::OwnEventFd => self.eventfd.clear(),
-                Watched::Process(peer) => {
-                    // Before its end, the process may have sent the packet by which its worker
-                    // leaves.
-                    receive_from_socket(local, connections, peer, now);
-                    connections.drain(peer, DownReason::Gone);
+                Watched::Socket(peer) | Watched::Process(peer) => {
+                    look_at_peer(local, connections, peer, now);
                 }
+                Watched::OwnEventFd => self.eventfd.clear(),
+                Watched::Waker => local.waker.clear(),
+                Watched::Reports => connections.take_reports(),
             }
         }
         if now.duration_since(self.last_sweep) >= local.config.sweep_interval {
@@ -165,52 +160,16 @@ impl Shm {
     }
 }
 
-/// A peer's socket is readable: the answer to a hello, a wake, or the end.
-fn receive_from_socket(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    now: Instant,
-) {
+/// The socket of a peer is readable, or its process has ended: the answer to a hello, or the end.
+fn look_at_peer(local: &LocalEnd, connections: &mut Connections, peer: PeerId, now: Instant) {
     match connections.peers.state(peer) {
         Some(PeerState::Connecting(_)) => connect::receive_answer(local, connections, peer, now),
-        Some(PeerState::Up(connection)) => match take_wakes(connection) {
-            Wakes::Taken => {}
-            Wakes::Bye => connections.drain(peer, DownReason::Left),
-            Wakes::End => connections.drain(peer, DownReason::Gone),
-            Wakes::Nonsense => {
-                let what = "a packet on the socket is no wake";
-                connections.finish(peer, DownReason::Misbehaved { what });
+        Some(PeerState::Up(connection)) => {
+            let other_end = connection.other_end.as_ref();
+            if let Some(reason) = other_end.and_then(|other| other.lifeline.end_here()) {
+                connections.note_end(peer, reason);
             }
-        },
+        }
         Some(PeerState::Draining(..) | PeerState::Down) | None => {}
     }
-}
-
-enum Wakes {
-    Taken,
-    Bye,
-    End,
-    Nonsense,
-}
-
-/// Takes wake packets from a socket. Takes a bounded number: the rest is taken at the next look.
-fn take_wakes(connection: &Connection) -> Wakes {
-    let Some(socket) = &connection.socket else { return Wakes::Taken };
-    for _ in 0..16 {
-        let mut byte = [0; 2];
-        let packet = match socket::receive(socket.as_fd(), &mut byte) {
-            Ok(packet) => packet,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Wakes::Taken,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => return Wakes::End,
-        };
-        match (packet.length, packet.fds.0.is_empty(), byte[0]) {
-            (0, ..) => return Wakes::End,
-            (1, true, socket::WAKE) => {}
-            (1, true, socket::BYE) => return Wakes::Bye,
-            _ => return Wakes::Nonsense,
-        }
-    }
-    Wakes::Taken
 }

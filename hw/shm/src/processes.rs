@@ -1,20 +1,40 @@
 //! The processes of peers, and how many connections each of them has made to this worker.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 
-use tagmatch_os::process::{self, Pid};
+use tagmatch_os::process::{self, NONCE_BYTES, Pid};
 
-/// The process of a peer. The pidfd tells whether `pid` still means the same process.
+use super::handshake::packet::Nonce;
+
+/// The process of a peer, whose memory may be readable. The nonce tells whether `pid` still means
+/// the same process, and whether its worker still has its buffers.
+#[derive(Clone, Copy)]
 pub(crate) struct PeerProcess {
-    /// 0 if the process is not in this pid namespace. Its memory can't be read directly then.
     pub(crate) pid: Pid,
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) nonce_address: u64,
+    pub(crate) nonce: Nonce,
 }
 
 impl PeerProcess {
-    pub(crate) fn has_ended(&self) -> bool {
-        process::has_ended(self.pidfd.as_fd())
+    /// Whether the nonce can be read where the peer has it.
+    pub(crate) fn has_nonce(&self) -> bool {
+        let mut nonce = [0; NONCE_BYTES];
+        let count = process::read_memory(self.pid, self.nonce_address, &mut nonce);
+        count.is_ok_and(|count| count == NONCE_BYTES) && nonce == self.nonce.0
+    }
+
+    /// Reads the peer's memory. Returns how many bytes were read, and whether they and all that was
+    /// read before were the peer's: that is known only once `into` is full.
+    pub(crate) fn read(
+        &self,
+        address: u64,
+        into: &mut [MaybeUninit<u8>],
+    ) -> io::Result<(usize, bool)> {
+        let read = process::read_memory_then_nonce(self.pid, address, into, self.nonce_address);
+        read.map(|(count, nonce)| (count, nonce == Some(self.nonce.0)))
     }
 }
 
@@ -30,8 +50,8 @@ pub(crate) struct ProcessId {
 
 impl ProcessId {
     /// Identifies the process at the other end of a connection; `None` if that is this process.
-    pub(crate) fn of(pid: Pid, process: Option<&PeerProcess>) -> Option<Self> {
-        let pidfd_inode = process.map_or(0, |process| process::inode(process.pidfd.as_fd()));
+    pub(crate) fn of(pid: Pid, pidfd: Option<BorrowedFd<'_>>) -> Option<Self> {
+        let pidfd_inode = pidfd.map_or(0, process::inode);
         (pid != Pid::own()).then_some(ProcessId { pid: pid.0, pidfd_inode })
     }
 }

@@ -18,6 +18,10 @@ pub(crate) enum Watched {
     Process(PeerId),
     /// The eventfd that is signalled by messages to oneself.
     OwnEventFd,
+    /// The socket by which peers wake this worker.
+    Waker,
+    /// The eventfd by which a thread says that lifelines have ended.
+    Reports,
 }
 
 impl Watched {
@@ -29,6 +33,8 @@ impl Watched {
             Watched::Socket(peer) => (3, peer.0),
             Watched::Process(peer) => (4, peer.0),
             Watched::OwnEventFd => (5, 0),
+            Watched::Waker => (6, 0),
+            Watched::Reports => (7, 0),
         };
         kind << 32 | u64::from(id)
     }
@@ -43,6 +49,8 @@ impl Watched {
             3 => Watched::Socket(PeerId(id)),
             4 => Watched::Process(PeerId(id)),
             5 => Watched::OwnEventFd,
+            6 => Watched::Waker,
+            7 => Watched::Reports,
             _ => return None,
         })
     }

@@ -15,7 +15,8 @@ use tagmatch_device::{
     Address, Buffer, Device, DownReason, Event, EventDescriptor, PeerId, ReadMode, ReadRequest,
     RemoteSpan,
 };
-use tagmatch_shm::fuzzing::{HandshakePacket, Hello, Nonce, ReadMessage, Refusal};
+use tagmatch_os::wake_socket::WakeSocket;
+use tagmatch_shm::fuzzing::{HandshakePacket, Hello, Nonce, ReadMessage, Refusal, ShmName};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
 
@@ -327,23 +328,20 @@ fn nonsense_on_the_socket() {
     let hostile = HostilePeer::connect(&mut bystanders, 10);
     hostile.socket.send(b"whatever", &[]);
     assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
-    // Wakes without end do no harm.
+    assert!(bystanders.exchange().is_empty());
+}
+
+#[test]
+fn wakes_without_end_do_no_harm() {
+    let mut bystanders = Bystanders::new(ShmConfig::default());
     let hostile = HostilePeer::connect(&mut bystanders, 11);
+    let name = ShmName::parse(&bystanders.victim.address()).unwrap().waker_name();
+    let waker = WakeSocket::bind(b"of-a-hostile-peer", [0; 8]).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                let byte = b"w";
-                // SAFETY: one byte.
-                unsafe {
-                    let fd = hostile.socket.0.as_raw_fd();
-                    libc::send(
-                        fd,
-                        byte.as_ptr().cast(),
-                        1,
-                        libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-                    );
-                }
+                waker.wake(name.as_bytes(), hostile.wake_key);
             }
         });
         for _ in 0..200 {

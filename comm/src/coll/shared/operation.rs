@@ -67,7 +67,11 @@ impl RoundShape {
         let (all, piece) = match call.coll {
             // Whole cache lines, which can be written past the cache.
             Coll::Alltoall if is_long => (call.data.len() / members, room / members / 64 * 64),
-            Coll::Alltoall => (call.data.len() / members, room / members),
+            // Short blocks lie close together, in as few cache lines as they need.
+            Coll::Alltoall => {
+                let block = call.data.len() / members;
+                (block, (room / members).min(block))
+            }
             _ => (call.data.len(), room / width * width),
         };
         let pieces = if all == 0 { 1 } else { all.div_ceil((piece > 0).then_some(piece)?) };

@@ -11,7 +11,7 @@
 //! 1. The receiver stores the number of the message in the words of [`claims`], and sends an offer:
 //!    which memory of the sender it reads, and where to. It goes on at once.
 //! 2. The sender looks whether the memory is exposed to this receiver, before each piece. It then
-//!    claims the piece, asks the kernel whether the receiver's process and socket are there, copies
+//!    claims the piece, asks the kernel whether the receiver's process and worker are there, copies
 //!    the piece by process_vm_writev(2), and releases it.
 //! 3. The receiver has all bytes once all pieces are claimed and the sender has released its own.
 //!    A piece that the sender could not copy is the receiver's again. A waiting receiver may sleep:
@@ -19,7 +19,7 @@
 //!
 //! **A claimed piece is not taken back**, since nothing can revoke a write of a process that is
 //! stopped in the middle. The read ends when the piece is released, or when the sender's process
-//! has ended or its socket hung up, after which it writes no more. Until then this read waits, and
+//! has ended or its worker hung up, after which it writes no more. Until then this read waits, and
 //! nothing else. A worker that disconnects takes all pieces that are left, and reports the peer as
 //! down when the last piece is back. A worker that is dropped meanwhile leaks its own buffer, and
 //! waits for the piece in the caller's memory.
@@ -29,7 +29,7 @@
 //! memory of a C caller ([`SenderWrites`](crate::SenderWrites)).
 //!
 //! **Which process a sender writes to.** process_vm_writev takes a pid, and a sender may be stopped
-//! between its question to the pidfd and the call. Writing to `/proc/PID/mem`, opened while the
+//! between its question and the call. Writing to `/proc/PID/mem`, opened while the
 //! process was known to live, would leave no such window. It takes 13 to 22 % longer (128 KiB:
 //! 15.0 microseconds instead of 12.3; 1 MiB: 83 instead of 73), and a descriptor for each peer. So
 //! it is an *assumption* that within such a stop the process doesn't end, its pid doesn't go to

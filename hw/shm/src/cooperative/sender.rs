@@ -1,7 +1,6 @@
 //! The sender's part of a long message: it copies pieces into the receiver's memory.
 
 use std::io;
-use std::os::fd::AsFd;
 
 use tagmatch_device::{ReadMode, Readable, RemoteSpan};
 use tagmatch_os::process;
@@ -48,13 +47,11 @@ impl Copying {
 /// Writes bytes into the memory of a peer's process, if it is still there.
 fn write(connection: &Connection, mut target: u64, mut bytes: &[u8]) -> io::Result<()> {
     let gone = || io::Error::from(io::ErrorKind::NotConnected);
-    let (Some(process), Some(socket), ReadMode::Direct) =
-        (&connection.process, &connection.socket, connection.read_mode)
-    else {
+    let (Some(process), ReadMode::Direct) = (connection.process(), connection.read_mode) else {
         return Err(gone());
     };
     while !bytes.is_empty() {
-        if process::has_ended_or_hung_up(process.pidfd.as_fd(), socket.as_fd()) {
+        if !connection.is_certainly_there() {
             return Err(gone());
         }
         match process::write_memory(process.pid, target, bytes) {

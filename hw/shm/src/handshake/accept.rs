@@ -15,7 +15,7 @@ use super::establish::{VerifiedHello, check_user, establish, shortage_of, verify
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
-use crate::peers::{Attempt, OfferedRing, PeerState};
+use crate::peers::{OfferedRing, PeerState};
 use crate::watcher::{Watched, Watcher};
 
 /// How long the listener is not watched when a connection can't be accepted, for want of
@@ -191,7 +191,7 @@ impl Acceptor {
         let refusal = match try_answer(local, connections, &socket, hello, packet) {
             Ok((peer, offer, verified)) => {
                 self.waiting.forget(&hello.address);
-                return establish(local, connections, peer, Attempt { socket, offer }, verified);
+                return establish(local, connections, peer, (socket, offer), verified);
             }
             Err(NoAnswer::Refused(refusal)) => refusal,
             Err(NoAnswer::Shortage(shortage)) => {

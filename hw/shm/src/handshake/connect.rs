@@ -18,6 +18,13 @@ use crate::watcher::Watched;
 
 /// Time until the next attempt, after one that may succeed later.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
+/// Most attempts that are under way at a time, so that a worker which connects to all others of a
+/// machine needs few descriptors.
+const ATTEMPTS_MAX: usize = 4;
+/// Longer attempts don't count: those who don't poll keep nobody from connecting to others.
+const ATTEMPT_COUNTED: Duration = Duration::from_millis(10);
+/// Time until the next look whether another attempt may begin.
+const QUEUE_DELAY: Duration = Duration::from_micros(100);
 /// Time until the next try at what this process, or the peer's, lacks descriptors or memory for.
 const SHORTAGE_DELAY: Duration = Duration::from_millis(5);
 
@@ -45,10 +52,25 @@ pub(crate) fn start(
         let limit = local.config.peers_max as usize;
         return Err(DeviceError::Exhausted { what: "peer", limit });
     }
+    let may_begin = counted_attempts(&connections.peers, now) < ATTEMPTS_MAX;
     let peer = connections.peers.add(*address, state)?;
     connections.needs_attention = true;
-    attempt(local, connections, peer, *address, now);
+    if may_begin {
+        attempt(local, connections, peer, *address, now);
+    }
     Ok(peer)
+}
+
+/// How many attempts have begun a short time ago and were not answered.
+fn counted_attempts(peers: &Peers, now: Instant) -> usize {
+    let is_counted = |peer: &&PeerId| match peers.state(**peer) {
+        Some(PeerState::Connecting(connecting)) => connecting
+            .attempt
+            .as_ref()
+            .is_some_and(|attempt| now.duration_since(attempt.begun) < ATTEMPT_COUNTED),
+        _ => false,
+    };
+    peers.connecting().iter().filter(is_counted).count()
 }
 
 /// Sends a hello to a peer, or finds out that the peer can't be reached.
@@ -59,7 +81,7 @@ fn attempt(
     address: Address,
     now: Instant,
 ) {
-    let result = try_attempt(local, connections, peer, &address);
+    let result = try_attempt(local, connections, peer, &address, now);
     let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
     connecting.shortage = result.as_ref().err().and_then(shortage_of);
     match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
@@ -80,6 +102,7 @@ fn try_attempt(
     connections: &mut Connections,
     peer: PeerId,
     address: &Address,
+    begun: Instant,
 ) -> io::Result<Attempt> {
     let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
     let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
@@ -91,9 +114,9 @@ fn try_attempt(
         .watch(socket.as_fd(), Watched::Socket(peer))
         .and_then(|()| local.send_hello(socket.as_fd(), &offer));
     match sent {
-        Ok(()) => Ok(Attempt { socket, offer }),
+        Ok(()) => Ok(Attempt { begun, socket, offer }),
         Err(error) => {
-            connections.withdraw(Attempt { socket, offer });
+            connections.withdraw(Attempt { begun, socket, offer });
             // The listener was closed with this connection in its queue.
             let is_gone = matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET));
             let again = io::Error::from_raw_os_error(libc::EAGAIN);
@@ -141,7 +164,8 @@ pub(crate) fn receive_answer(
                     hello.counted_for = None;
                     connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), false);
                     socket::take(attempt.socket.as_fd());
-                    return establish(local, connections, peer, attempt, hello);
+                    let Attempt { socket, offer, .. } = attempt;
+                    return establish(local, connections, peer, (socket, offer), hello);
                 }
                 Err(Rejection { reason: DownReason::Shortage(shortage), .. }) => {
                     return postpone(local, connections, peer, attempt, shortage, now);
@@ -194,6 +218,7 @@ fn postpone(
 /// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
     let mut has_retries = false;
+    let mut counted = counted_attempts(&connections.peers, now);
     // A copy, since peers that are given up leave the list.
     for peer in connections.peers.connecting().to_vec() {
         let Some(address) = connections.peers.address(peer) else { continue };
@@ -215,7 +240,15 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
                 receive_answer(local, connections, peer, now);
             }
         } else if !connecting.crossed && now >= connecting.retry_at {
-            attempt(local, connections, peer, address, now);
+            if counted < ATTEMPTS_MAX {
+                attempt(local, connections, peer, address, now);
+                counted += 1;
+            } else {
+                connecting.retry_at = now + QUEUE_DELAY;
+                if connecting.errno == 0 && connecting.shortage.is_none() {
+                    connecting.deadline = now + local.config.connect_timeout;
+                }
+            }
         }
     }
     has_retries

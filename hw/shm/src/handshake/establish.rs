@@ -1,7 +1,7 @@
 //! Checks a peer's hello, and makes the connection when both sides have sent theirs.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use tagmatch_os::{process, socket};
 use super::local::LocalEnd;
 use super::packet::{Hello, OfferedMemory, Refusal};
 use crate::config::ReadPolicy;
-use crate::connection::Connection;
+use crate::connection::{Connection, OtherEnd, PeerWaker};
 use crate::connections::Connections;
 use crate::copied_reads::CopiedReads;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
+use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
 use crate::peer_memory::PeerMemory;
-use crate::peers::{Attempt, PeerState};
+use crate::peers::{OfferedRing, PeerState};
 use crate::processes::{PeerProcess, ProcessId};
 use crate::ring::{Consumer, Piggyback, Producer, Ring};
 use crate::streaming;
-use crate::watcher::Watched;
 
 /// Reads of a nonce that are timed. The shortest one counts, since others may be interrupted.
 const TIMED_READS: u32 = 3;
@@ -77,7 +77,9 @@ pub(super) struct VerifiedHello {
     doorbell_bit: DoorbellBit,
     takes_offers: bool,
     makes_barriers: bool,
+    pidfd: Option<OwnedFd>,
     process: Option<PeerProcess>,
+    waker: PeerWaker,
     /// The process to count the connection for; `None` if the connection is not to be counted.
     pub(super) counted_for: Option<ProcessId>,
     read_mode: ReadMode,
@@ -95,7 +97,7 @@ fn verify_sender(
     local: &LocalEnd,
     socket: &PeerSocket,
     hello: &Hello,
-) -> Result<Credentials, Rejection> {
+) -> Result<(Credentials, ShmName), Rejection> {
     let misbehaved = Rejection::misbehaved;
     let name = local.check_route(&hello.address).and_then(|()| ShmName::parse(&hello.address));
     let name = name.map_err(|_| misbehaved("a hello with an unusable address"))?;
@@ -104,7 +106,7 @@ fn verify_sender(
     if !name.is_process(&local.name, credentials.pid) {
         return Err(misbehaved("a process claims the address of another process"));
     }
-    Ok(credentials)
+    Ok((credentials, name))
 }
 
 /// Checks everything that a hello claims, and the descriptors of the packet that brought it. The
@@ -117,7 +119,8 @@ pub(super) fn verify(
 ) -> Result<VerifiedHello, Rejection> {
     let misbehaved = Rejection::misbehaved;
     let system = |error: io::Error| Rejection::failed(&error);
-    let credentials = verify_sender(local, socket, hello)?;
+    let (credentials, name) = verify_sender(local, socket, hello)?;
+    let name = name.waker_name();
     if packet.lacks_descriptors {
         return Err(Rejection::shortage(Shortage::Descriptors));
     }
@@ -153,8 +156,10 @@ pub(super) fn verify(
         // The process isn't in this pid namespace, or the kernel forbids it.
         Err(_) => None,
     };
-    let process = pidfd.map(|pidfd| PeerProcess { pid, pidfd });
-    let (read_mode, fragmented_max) = choose_read_mode(local.config.read, hello, process.as_ref());
+    let (nonce_address, nonce) = (hello.nonce_address, hello.nonce);
+    let process = PeerProcess { pid, nonce_address, nonce };
+    let process = (pid.0 > 0 && pidfd.is_some()).then_some(process);
+    let (read_mode, fragmented_max) = choose_read_mode(local.config.read, process);
     if local.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
         return Err(Rejection {
             answer: Refusal::Invalid,
@@ -169,8 +174,10 @@ pub(super) fn verify(
         doorbell_bit: hello.doorbell_bit,
         takes_offers: hello.takes_offers,
         makes_barriers: hello.makes_barriers,
-        counted_for: ProcessId::of(pid, process.as_ref()),
+        counted_for: ProcessId::of(pid, pidfd.as_ref().map(AsFd::as_fd)),
+        pidfd,
         process,
+        waker: PeerWaker { from: Arc::clone(&local.waker), name, key: hello.wake_key },
         read_mode,
         memory,
     })
@@ -193,25 +200,16 @@ fn map_memory(
 /// Direct reads, if the peer's nonce can be read at the address that its hello gives. Also returns
 /// the largest message that takes longer to be read than to be sent in fragments. A read takes as
 /// long between any two workers of a machine, so the reads of this worker tell of the peer's.
-fn choose_read_mode(
-    policy: ReadPolicy,
-    hello: &Hello,
-    process: Option<&PeerProcess>,
-) -> (ReadMode, usize) {
+fn choose_read_mode(policy: ReadPolicy, process: Option<PeerProcess>) -> (ReadMode, usize) {
     let copied = (ReadMode::Copied, usize::MAX);
-    let process = process.filter(|process| process.pid.0 > 0);
     let (true, Some(process)) = (policy != ReadPolicy::Copied, process) else { return copied };
     let mut shortest = Duration::MAX;
     for _ in 0..TIMED_READS {
-        let (mut nonce, start) = ([0; 16], Instant::now());
-        let read = process::read_memory(process.pid, hello.nonce_address, &mut nonce);
-        shortest = shortest.min(start.elapsed());
-        if !matches!(read, Ok(16)) || nonce != hello.nonce.0 {
+        let start = Instant::now();
+        if !process.has_nonce() {
             return copied;
         }
-    }
-    if process.has_ended() {
-        return copied;
+        shortest = shortest.min(start.elapsed());
     }
     let nanoseconds = usize::try_from(shortest.as_nanos()).unwrap_or(usize::MAX);
     let bytes_per_nanosecond = if streaming::is_faster_here() {
@@ -227,16 +225,13 @@ pub(super) fn establish(
     local: &LocalEnd,
     connections: &mut Connections,
     peer: PeerId,
-    attempt: Attempt,
+    (socket, offer): (PeerSocket, OfferedRing),
     hello: VerifiedHello,
 ) {
-    let Attempt { socket, offer } = attempt;
     socket.refuse_descriptors();
-    // Fails if this worker has connected: the socket is watched already then.
-    let _ = connections.watcher.watch(socket.as_fd(), Watched::Socket(peer));
-    if let Some(process) = &hello.process {
-        let _ = connections.watcher.watch(process.pidfd.as_fd(), Watched::Process(peer));
-    }
+    let lifeline = Lifeline::new(peer, EndDescriptors { socket, pidfd: hello.pidfd });
+    connections.lifelines.add(&lifeline, &connections.watcher);
+    let (waker, own_nonce, process) = (hello.waker, offer.nonce, hello.process);
     let piggyback = Arc::<Piggyback>::default();
     let inbound = Arc::clone(&offer.ring);
     let consumer = Consumer::new(offer.ring, local.config.message_max, Arc::clone(&piggyback));
@@ -250,9 +245,8 @@ pub(super) fn establish(
         doorbell: hello.doorbell,
         doorbell_bit: hello.doorbell_bit,
         inbox: offer.bit,
-        socket: Some(socket),
+        other_end: Some(OtherEnd { lifeline, waker, own_nonce, process }),
         eventfd: None,
-        process: hello.process,
         counted_for: hello.counted_for,
         read_mode: hello.read_mode,
         memory: hello.memory,

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use tagmatch_device::contents::route;
 use tagmatch_device::{Address, DeviceError, InCall, Limits, Network};
 use tagmatch_os::memory::{self, SealedMemory};
+use tagmatch_os::wake_socket::WakeSocket;
 use tagmatch_os::{process, socket};
 
-use super::packet::{Hello, Nonce, OfferedMemory};
+use super::packet::{Hello, OfferedMemory};
 use crate::arena::Arena;
 use crate::config::{ReadPolicy, ShmConfig};
 use crate::doorbell::{self, Doorbell};
 use crate::inboxes::Inboxes;
 use crate::name::ShmName;
+use crate::nonce::OwnNonce;
 use crate::peers::OfferedRing;
 use crate::ring::{Geometry, Ring};
 
-/// This worker's own end of its connections: its address, settings, doorbell and nonce.
+/// This worker's own end of its connections: its address, settings, doorbell and waker.
 pub(crate) struct LocalEnd {
     pub(crate) config: ShmConfig,
     pub(crate) geometry: Geometry,
@@ -28,8 +30,8 @@ pub(crate) struct LocalEnd {
     doorbell_memory: SealedMemory,
     /// The memory of the device; `None` if it is switched off, or not possible here.
     pub(crate) arena: Option<Arena>,
-    /// In a box, so that it doesn't move: peers are told its address.
-    nonce: Box<Nonce>,
+    /// Wakes this worker, and out of it this worker wakes its peers.
+    pub(crate) waker: Arc<WakeSocket>,
     /// Whether a barrier made by another process reaches this one.
     pub(crate) hears_barriers: bool,
     /// Whether this process can put a barrier on others.
@@ -53,7 +55,8 @@ impl LocalEnd {
             let _ = process::allow_readers();
         }
         let arena = device_memory(&config).ok();
-        let nonce = tagmatch_os::random().in_call("getrandom")?;
+        let key = tagmatch_os::random().in_call("getrandom")?;
+        let waker = WakeSocket::bind(name.waker_name().as_bytes(), key);
         Ok(LocalEnd {
             geometry,
             address: name.address()?,
@@ -61,7 +64,7 @@ impl LocalEnd {
             doorbell: Arc::new(doorbell),
             doorbell_memory,
             arena,
-            nonce: Box::new(Nonce(nonce)),
+            waker: Arc::new(waker.in_call("bind an abstract socket")?),
             hears_barriers,
             makes_barriers,
             config,
@@ -81,12 +84,14 @@ impl LocalEnd {
         Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
     }
 
-    /// Makes a ring for a peer to write to, and reserves its doorbell bit.
+    /// Makes a ring for a peer to write to and a nonce for it to read, and reserves its doorbell
+    /// bit.
     pub(crate) fn offer_ring(&self, inboxes: &mut Inboxes) -> io::Result<OfferedRing> {
         let memory = SealedMemory::new(c"tagmatch-ring", self.geometry.length_bytes())?;
         let ring = Ring::new(memory.map()?, self.geometry).ok_or(io::ErrorKind::InvalidData)?;
+        let nonce = OwnNonce::new()?;
         let bit = inboxes.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(OfferedRing { memory, ring: Arc::new(ring), bit })
+        Ok(OfferedRing { memory, ring: Arc::new(ring), bit, nonce })
     }
 
     /// Sends a hello that offers a ring.
@@ -96,6 +101,7 @@ impl LocalEnd {
             length: arena.length() as u64,
             generation: arena.generation(offer.bit),
         });
+        let (nonce_address, nonce) = offer.nonce.said();
         let hello = Hello {
             address: self.address,
             message_max: self.config.message_max,
@@ -105,9 +111,10 @@ impl LocalEnd {
             doorbell_bit: offer.bit,
             hears_barriers: self.hears_barriers,
             makes_barriers: self.makes_barriers,
-            nonce_address: (&raw const *self.nonce).expose_provenance() as u64,
-            nonce: *self.nonce,
+            nonce_address,
+            nonce,
             memory,
+            wake_key: self.waker.key(),
         };
         let mut fds = vec![offer.memory.as_fd(), self.doorbell_memory.as_fd()];
         fds.extend(self.arena.as_ref().map(AsFd::as_fd));

@@ -2,16 +2,17 @@
 
 use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at, u64_at};
+use tagmatch_os::process::NONCE_BYTES;
+use tagmatch_os::wake_socket::WakeKey;
 
 use crate::arena::Arena;
 use crate::doorbell::DoorbellBit;
 use crate::name::VERSION;
 use crate::ring::Geometry;
 
-/// Random bytes at a known address in the sender's memory. A peer that can read them can read the
-/// memory.
+/// Random bytes at a known address in the sender's memory, as long as the peer may read the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonce(pub [u8; 16]);
+pub struct Nonce(pub [u8; NONCE_BYTES]);
 
 /// The memory of the sender's device, which the receiver may map for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Hello {
     pub nonce: Nonce,
     /// The memory of the sender's device.
     pub memory: Option<OfferedMemory>,
+    /// What a packet must have that is to wake the sender.
+    pub wake_key: WakeKey,
 }
 
 /// Why a worker refuses a connection.
@@ -85,8 +88,9 @@ pub enum HandshakePacket {
 
 const MAGIC_HELLO: [u8; 8] = *b"TMshHELO";
 const MAGIC_REFUSAL: [u8; 8] = *b"TMshNOPE";
-const HELLO_LENGTH: usize = 152;
+const HELLO_LENGTH: usize = 160;
 const MEMORY_AT: usize = 128;
+const WAKE_KEY_AT: usize = 152;
 const REFUSAL_LENGTH: usize = 16;
 const HEARS_BARRIERS: u32 = 1;
 const MAKES_BARRIERS: u32 = 2;
@@ -126,6 +130,7 @@ impl Hello {
         for word in [address, length, generation] {
             out.extend_from_slice(&word.to_le_bytes());
         }
+        out.extend_from_slice(&self.wake_key);
         out
     }
 
@@ -171,6 +176,7 @@ impl Hello {
             nonce_address: u64_at(bytes, 28),
             nonce: Nonce(array_at(bytes, 36)),
             memory,
+            wake_key: array_at(bytes, WAKE_KEY_AT),
         })
     }
 }
@@ -225,6 +231,7 @@ mod tests {
             nonce_address: 0x1234_5678_9abc,
             nonce: Nonce([9; 16]),
             memory: Some(OfferedMemory { address: 1 << 40, length: 1 << 28, generation: 3 }),
+            wake_key: *b"wake key",
         }
     }
 

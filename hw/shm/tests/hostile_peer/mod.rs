@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{Address, Device, DownReason, Outgoing, PeerId};
+use tagmatch_os::wake_socket::WakeKey;
 use tagmatch_shm::fuzzing::{DoorbellBit, Geometry, HandshakePacket, Hello, Nonce};
 use tagmatch_shm::{Shm, ShmConfig};
 
@@ -187,6 +188,7 @@ pub fn hello(address: Address) -> Hello {
         nonce_address: 0,
         nonce: Nonce([0; 16]),
         memory: None,
+        wake_key: [0; 8],
     }
 }
 
@@ -251,6 +253,8 @@ pub struct HostilePeer {
     /// The victim's doorbell.
     pub doorbell: MmapRaw,
     pub bit: usize,
+    /// Wakes the victim.
+    pub wake_key: WakeKey,
     pub sent: u32,
     /// How far it says that it has read.
     pub read: u32,
@@ -291,6 +295,7 @@ impl HostilePeer {
             incoming: map(&ring, ring_bytes(hello.geometry)),
             doorbell: map(&fds[1], DOORBELL_BYTES),
             bit: theirs.doorbell_bit.index(),
+            wake_key: theirs.wake_key,
             sent: 0,
             read: 0,
         }

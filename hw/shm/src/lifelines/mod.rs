@@ -1,0 +1,127 @@
+//! The lifelines of a worker: which of them it watches itself, and the threads that watch the
+//! others.
+
+pub(crate) mod lifeline;
+mod orders;
+mod watching;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use tagmatch_os::sleep::EventFd;
+
+use crate::watcher::{Watched, Watcher};
+use lifeline::Lifeline;
+use orders::LifelineThread;
+use watching::{EndReport, EndReports};
+
+/// A worker with more lifelines than this leaves them to threads.
+const HERE_MAX: usize = 4;
+
+/// The lifelines of a worker.
+pub(crate) struct Lifelines {
+    /// Those whose descriptors are in the program's table.
+    here: Vec<Arc<Lifeline>>,
+    threads: Option<Threads>,
+    /// The system gives no thread with a descriptor table of its own.
+    is_alone: bool,
+}
+
+/// The threads that watch lifelines, and what they tell.
+struct Threads {
+    all: Vec<Arc<LifelineThread<Lifeline>>>,
+    reports: Arc<EndReports>,
+    reported: Arc<EventFd>,
+}
+
+impl Threads {
+    fn new(watcher: &Watcher) -> std::io::Result<Self> {
+        let reported = Arc::new(EventFd::new()?);
+        watcher.watch(reported.as_fd(), Watched::Reports)?;
+        Ok(Threads { all: Vec::new(), reports: Arc::default(), reported })
+    }
+
+    /// A thread that can take another lifeline.
+    fn with_room(&mut self) -> std::io::Result<Arc<LifelineThread<Lifeline>>> {
+        if let Some(thread) = self.all.iter().find(|thread| thread.has_room()) {
+            return Ok(Arc::clone(thread));
+        }
+        let thread = watching::start(&self.reports, &self.reported)?;
+        self.all.push(Arc::clone(&thread));
+        Ok(thread)
+    }
+}
+
+impl Lifelines {
+    pub(crate) fn new() -> Self {
+        Lifelines { here: Vec::new(), threads: None, is_alone: false }
+    }
+
+    /// Watches a new lifeline.
+    pub(crate) fn add(&mut self, lifeline: &Arc<Lifeline>, watcher: &Watcher) {
+        watch_here(lifeline, watcher);
+        self.here.push(Arc::clone(lifeline));
+        if self.here.len() > HERE_MAX && !self.is_alone {
+            self.leave_to_threads(watcher);
+        }
+    }
+
+    fn leave_to_threads(&mut self, watcher: &Watcher) {
+        if self.threads.is_none() {
+            self.threads = Threads::new(watcher).ok();
+        }
+        let Some(threads) = &mut self.threads else { return };
+        let is_alone = &mut self.is_alone;
+        self.here.retain(|lifeline| {
+            // A lifeline that the thread can't take now is tried again with the next one.
+            let Ok(thread) = threads.with_room() else {
+                *is_alone = threads.all.is_empty();
+                return true;
+            };
+            unwatch_here(lifeline, watcher);
+            let is_moved = lifeline.move_to(&thread);
+            if !is_moved {
+                watch_here(lifeline, watcher);
+            }
+            !is_moved
+        });
+    }
+
+    /// Watches a lifeline no more, after its end was noticed.
+    pub(crate) fn unwatch(&mut self, lifeline: &Arc<Lifeline>, watcher: &Watcher) {
+        unwatch_here(lifeline, watcher);
+        self.here.retain(|other| !Arc::ptr_eq(other, lifeline));
+    }
+
+    /// The ends that threads have seen since the last call.
+    pub(crate) fn reports(&self) -> Vec<EndReport> {
+        self.threads.as_ref().map_or_else(Vec::new, |threads| {
+            threads.reported.clear();
+            threads.reports.take()
+        })
+    }
+}
+
+impl Drop for Lifelines {
+    /// Ends the threads, after all that they were told.
+    fn drop(&mut self) {
+        self.threads.iter().flat_map(|threads| &threads.all).for_each(|thread| thread.stop());
+    }
+}
+
+fn watch_here(lifeline: &Lifeline, watcher: &Watcher) {
+    lifeline.look_here(|descriptors| {
+        // Fails if this worker has connected: the socket is watched already then.
+        let _ = watcher.watch(descriptors.socket.as_fd(), Watched::Socket(lifeline.peer()));
+        if let Some(pidfd) = &descriptors.pidfd {
+            let _ = watcher.watch(pidfd.as_fd(), Watched::Process(lifeline.peer()));
+        }
+    });
+}
+
+fn unwatch_here(lifeline: &Lifeline, watcher: &Watcher) {
+    lifeline.look_here(|descriptors| {
+        watcher.forget(descriptors.socket.as_fd());
+        descriptors.pidfd.iter().for_each(|pidfd| watcher.forget(pidfd.as_fd()));
+    });
+}

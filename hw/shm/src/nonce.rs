@@ -1,0 +1,47 @@
+//! Random bytes in this process' memory by which a peer knows that it reads the right memory, and
+//! that the memory is still the peer's to read.
+//!
+//! Each connection has a nonce of its own, at an address that the hello gives. A read of a peer's
+//! memory reads the nonce last, in the same system call. So what was read before it were the bytes
+//! of the right process, and its worker had not let go of them: a worker erases the nonce before it
+//! gives a buffer back that the peer may be reading. A process that has come to have the peer's
+//! number, or that has called exec(3), has something else at that address.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use super::handshake::packet::Nonce;
+
+/// The nonce of one connection, in this process' memory. It is erased when this is dropped.
+pub(crate) struct OwnNonce {
+    /// In a box, so that it doesn't move: the peer was told its address.
+    words: Box<[AtomicU64; 2]>,
+    said: Nonce,
+}
+
+impl OwnNonce {
+    /// Puts unpredictable bytes into memory of their own.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let said = Nonce(tagmatch_os::random()?);
+        let [a, b] = [0, 8].map(|at| tagmatch_device::bytes::array_at::<8>(&said.0, at));
+        let words = [a, b].map(|bytes| AtomicU64::new(u64::from_ne_bytes(bytes)));
+        Ok(OwnNonce { words: Box::new(words), said })
+    }
+
+    /// Its address, and its bytes before they are erased.
+    pub(crate) fn said(&self) -> (u64, Nonce) {
+        ((&raw const *self.words).expose_provenance() as u64, self.said)
+    }
+
+    /// Erases it: whatever is stored later by this thread is not taken for bytes of a buffer.
+    pub(crate) fn erase(&self) {
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        fence(Release);
+    }
+}
+
+impl Drop for OwnNonce {
+    fn drop(&mut self) {
+        self.erase();
+    }
+}
