@@ -289,19 +289,33 @@ impl Endpoint {
     #[inline]
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
         let worker = Rc::clone(&self.worker);
+        let portion = self.portion(sinks);
         let count = if self.opened.source {
             // Finding the source of a message needs the worker.
             let mut ends = std::mem::take(&mut self.ends);
-            let count = worker.ends(&mut ends, PORTION);
+            let count = worker.ends(&mut ends, portion);
             ends.drain(..).for_each(|end| self.end(sinks, &end));
             self.ends = ends;
             count
         } else {
-            worker.each_end(PORTION, |end| self.end(sinks, &end))
+            worker.each_end(portion, |end| self.end(sinks, &end))
         };
         self.depths.progressed(&worker);
         self.stalls.progressed(&worker);
         count
+    }
+
+    /// How many ends to take from the worker: all, since those that stay there wake no thread. But
+    /// if no thread sleeps, and all ends are for the caller that reads now, no more than the caller
+    /// has room for: the worker keeps the others at less cost than a queue.
+    #[inline]
+    fn portion(&self, sinks: &Sinks<'_>) -> usize {
+        match &sinks.reader {
+            Some((key, output)) if !self.is_armed && self.queues().all(|queue| queue == *key) => {
+                output.room().max(1)
+            }
+            _ => usize::MAX,
+        }
     }
 
     #[inline]

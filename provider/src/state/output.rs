@@ -36,6 +36,12 @@ impl Output {
         self.taken
     }
 
+    /// How many further entries it has room for.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.room - self.taken
+    }
+
     /// Whether it has room for no further entry.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
