@@ -183,6 +183,19 @@ impl<A: Access> WorkerOf<A> {
         })
     }
 
+    /// As [`cancel_queued`](Self::cancel_queued), for one of the operations whose context is
+    /// wanted. Looks at all operations.
+    #[doc(hidden)]
+    pub fn cancel_context(&self, is_wanted: impl Fn(u64) -> bool) -> bool {
+        self.access.with(|state| {
+            let found = state.engine.requests().find_queued(is_wanted);
+            if let Some(request) = found {
+                state.engine.cancel(request);
+            }
+            found.is_some()
+        })
+    }
+
     /// Makes progress, and adds the oldest ends to `ends`, at most `max`; gives their number. Does
     /// not block. From several threads: each end is given to one of them.
     #[inline]

@@ -4,4 +4,5 @@ mod copies;
 pub(crate) mod ends;
 pub(crate) mod line;
 pub(crate) mod request;
+mod search;
 pub(crate) mod table;

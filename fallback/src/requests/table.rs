@@ -35,7 +35,7 @@ pub struct Requests {
     /// The messages of requests that nobody waits for.
     copies: Copies,
     /// The completion queue.
-    ends: Ends,
+    pub(crate) ends: Ends,
     /// Whether the completion queue also tells of peers.
     tells_peers: bool,
 }
@@ -335,13 +335,6 @@ impl Requests {
         // `next_index` has seen that there are fewer than 2^30.
         self.free = u32::try_from(self.lines.len()).unwrap_or(NO_LINE);
         self.lines.push(Line::default());
-    }
-
-    /// All requests that are not over. Linear in the table.
-    pub(crate) fn under_way(&self) -> Vec<RequestId> {
-        let lines = (0..).zip(self.lines.iter());
-        let under_way = lines.filter(|(_, line)| line.phase != Phase::Free && !line.is_over());
-        under_way.map(|(index, line)| RequestId::new(index, line.generation)).collect()
     }
 
     #[inline]

@@ -33,7 +33,7 @@ macro_rules! message_functions {
         ///
         /// # Safety
         /// As fi_recv(3) and fi_trecv(3) ask.
-        #[inline]
+        #[inline(always)]
         unsafe fn post(
             endpoint: *mut sys::fid_ep, pieces: Pieces, source: u64, $($tag: u64, $ignore: u64,)?
             context: *mut c_void,

@@ -34,7 +34,7 @@ fn pattern(source: u64) -> Result<Pattern> {
 ///
 /// # Safety
 /// As fi_recv(3) asks.
-#[inline]
+#[inline(always)]
 unsafe fn receive(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
     // SAFETY: the caller gives an endpoint, and keeps the promises of fi_msg(3).
     enter(|| unsafe {

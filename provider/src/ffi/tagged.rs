@@ -35,7 +35,7 @@ fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
 ///
 /// # Safety
 /// As fi_trecv(3) asks.
-#[inline]
+#[inline(always)]
 unsafe fn receive(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
     // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
     enter(|| unsafe { with_endpoint(endpoint, |endpoint, sinks| incoming.post(endpoint, sinks)) })

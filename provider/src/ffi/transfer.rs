@@ -80,7 +80,6 @@ impl Pieces {
     ///
     /// # Safety
     /// As for [`Pieces::only`].
-    #[inline]
     unsafe fn buffer(self, writable: bool) -> Result<(usize, Buffer)> {
         // SAFETY: as the caller promises.
         unsafe {
@@ -140,28 +139,53 @@ fn immediate(data: Option<u64>) -> Option<u32> {
 /// `endpoint` is an endpoint, and the caller keeps the promises of fi_msg(3).
 #[inline]
 pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> isize {
-    let Outgoing { pieces, destination, tag, data, context, kind, flags } = message;
-    if flags.is_some_and(|flags| flags & !SEND_FLAGS != 0) {
+    if message.flags.is_some_and(|flags| flags & !SEND_FLAGS != 0) {
         return refuse(Errno::BAD_FLAGS);
     }
     // SAFETY: the caller's promise.
     enter(|| unsafe {
         with_endpoint(endpoint, |endpoint, sinks| {
-            let flags = flags.unwrap_or(endpoint.opened.send_flags);
-            let (immediate, kind, context) =
-                (immediate(data), sys::FI_SEND | kind, context as usize);
-            let send = Send { destination, tag, immediate, context, kind, flags };
-            if let Some(memory) = pieces.only(false)?
+            if let Some(memory) = message.pieces.only(false)?
                 && memory.len() <= INJECT_MAX
-                && endpoint.send_short(sinks, &send, memory.bytes())?
+                && endpoint.send_short(sinks, &message.send(endpoint), memory.bytes())?
             {
                 return Ok(());
             }
-            let buffer =
-                if flags & sys::FI_INJECT != 0 { pieces.copy()? } else { pieces.buffer(false)?.1 };
-            endpoint.send(sinks, &send, buffer)
+            message.post(endpoint, sinks)
         })
     })
+}
+
+impl Outgoing {
+    #[inline(always)]
+    fn send(&self, endpoint: &Endpoint) -> Send {
+        Send {
+            destination: self.destination,
+            tag: self.tag,
+            immediate: immediate(self.data),
+            context: self.context as usize,
+            kind: sys::FI_SEND | self.kind,
+            flags: self.flags.unwrap_or(endpoint.opened.send_flags),
+        }
+    }
+
+    /// Begins to send a message that can't leave at once.
+    ///
+    /// # Safety
+    /// The caller keeps the promises of fi_msg(3).
+    #[cold]
+    #[inline(never)]
+    unsafe fn post(&self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
+        let send = self.send(endpoint);
+        // SAFETY: the caller's promise.
+        let buffer = unsafe {
+            match send.flags & sys::FI_INJECT {
+                0 => self.pieces.buffer(false)?.1,
+                _ => self.pieces.copy()?,
+            }
+        };
+        endpoint.send(sinks, &send, buffer)
+    }
 }
 
 /// Sends a copy of a message; there is no entry.
@@ -211,9 +235,32 @@ impl Incoming {
     ///
     /// # Safety
     /// The caller keeps the promises of fi_msg(3).
-    #[inline]
-    pub(crate) unsafe fn post(self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
+    #[inline(always)]
+    pub(crate) unsafe fn post(&self, endpoint: &mut Endpoint, sinks: &mut Sinks<'_>) -> Result<()> {
         let tells = endpoint.receive_tells(self.flags.unwrap_or(endpoint.opened.receive_flags));
+        // SAFETY: the caller's promise.
+        match unsafe { self.pieces.only(true)? } {
+            Some(memory) => {
+                let receive = self.receive(memory.start(), memory.len(), tells);
+                endpoint.post(sinks, self.pattern, memory.buffer(), receive)
+            }
+            // SAFETY: the caller's promise.
+            None => unsafe { self.post_several(endpoint, sinks, tells) },
+        }
+    }
+
+    /// Posts a receive into several pieces.
+    ///
+    /// # Safety
+    /// The caller keeps the promises of fi_msg(3).
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_several(
+        &self,
+        endpoint: &mut Endpoint,
+        sinks: &mut Sinks<'_>,
+        tells: bool,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         let (start, buffer) = unsafe { self.pieces.buffer(true)? };
         let receive = self.receive(start, buffer.total_len(), tells);

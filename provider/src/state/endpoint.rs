@@ -13,7 +13,9 @@ use tagmatch_ofi_sys as sys;
 use super::counter::Counter;
 use super::depths::Depths;
 use super::entry::{Entry, Failure};
-use super::operation::{OperationUnderWay, Pattern, UNTAGGED};
+use super::operation::{
+    OPERATIONS_MAX, OperationUnderWay, Pattern, Receive, UNTAGGED, is_receive_of,
+};
 use super::output::Output;
 use super::pending::Pending;
 use super::queue::Queue;
@@ -21,9 +23,6 @@ use super::stalls::Stalls;
 use super::vector::Vector;
 use crate::errno::{self, Errno, Reason, Result};
 use crate::report;
-
-/// Most operations that are under way on one endpoint.
-const OPERATIONS_MAX: u32 = 1 << 30;
 
 /// Ends that are taken from the worker in one portion.
 const PORTION: usize = 64;
@@ -82,6 +81,7 @@ pub(crate) struct Endpoint {
     peers: Vec<Option<Peer>>,
     /// Peers and their addresses, by the peers' places, which later peers may have.
     sources: Vec<Option<(Peer, u64)>>,
+    /// The operations for which no word stands.
     pub(crate) operations: Slab<OperationUnderWay>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
@@ -289,70 +289,97 @@ impl Endpoint {
     #[inline]
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
         let worker = Rc::clone(&self.worker);
+        let portion = self.portion(sinks);
         let count = if self.opened.source {
             // Finding the source of a message needs the worker.
             let mut ends = std::mem::take(&mut self.ends);
-            let count = worker.ends(&mut ends, PORTION);
+            let count = worker.ends(&mut ends, portion);
             ends.drain(..).for_each(|end| self.end(sinks, &end));
             self.ends = ends;
             count
         } else {
-            worker.each_end(PORTION, |end| self.end(sinks, &end))
+            worker.each_end(portion, |end| self.end(sinks, &end))
         };
         self.depths.progressed(&worker);
         self.stalls.progressed(&worker);
         count
     }
 
+    /// How many ends to take from the worker: all, since those that stay there wake no thread. But
+    /// if no thread sleeps, and all ends are for the caller that reads now, no more than the caller
+    /// has room for: the worker keeps the others at less cost than a queue.
     #[inline]
-    fn end(&mut self, sinks: &mut Sinks<'_>, end: &End) {
-        if let End::Operation { context, result, .. } = end {
-            self.finish(sinks, Key::from_bits(*context), result);
+    fn portion(&self, sinks: &Sinks<'_>) -> usize {
+        match &sinks.reader {
+            Some((key, output)) if !self.is_armed && self.queues().all(|queue| queue == *key) => {
+                output.room().max(1)
+            }
+            _ => usize::MAX,
         }
     }
 
-    #[inline]
-    fn finish(
+    #[inline(always)]
+    fn end(&mut self, sinks: &mut Sinks<'_>, end: &End) {
+        let End::Operation { context, result, buffer } = end else { return };
+        match Receive::of_word(*context, buffer) {
+            Some(receive) => self.finish(sinks, &receive, result),
+            None => self.end_kept(sinks, Key::from_bits(*context), result),
+        }
+    }
+
+    #[inline(never)]
+    fn end_kept(
         &mut self,
         sinks: &mut Sinks<'_>,
         key: Key,
         result: &std::result::Result<Status, Error>,
     ) {
         let operation = self.operations.remove(key).expected("an end names an operation under way");
-        let Some(operation) = operation else { return };
-        if operation.flags & sys::FI_RECV != 0 {
+        if let Some(operation) = operation {
+            self.finish(sinks, &operation.receive, result);
+        }
+    }
+
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        receive: &Receive,
+        result: &std::result::Result<Status, Error>,
+    ) {
+        if receive.kind & sys::FI_RECV != 0 {
             self.depths.ended();
         }
-        let entry = self.entry(sinks.vectors, &operation, result);
-        match operation.multi {
-            Some(multi) => self.finish_part(sinks, multi, entry, operation.tells),
-            None => self.tell(sinks, entry, operation.tells),
+        let entry = self.entry(sinks.vectors, receive, result);
+        match receive.multi {
+            Some(multi) => self.finish_part(sinks, multi, entry, receive.tells),
+            None => self.tell(sinks, entry, receive.tells),
         }
     }
 
     /// The entry of an operation that has ended.
-    #[inline]
+    #[inline(always)]
     fn entry(
         &mut self,
         vectors: &Slab<Vector>,
-        operation: &OperationUnderWay,
+        receive: &Receive,
         result: &std::result::Result<Status, Error>,
     ) -> Entry {
-        let mut entry = Entry::new(operation.context, operation.flags);
+        let mut entry = Entry::new(receive.context, receive.kind);
         match result {
-            Ok(status) if operation.flags & sys::FI_RECV != 0 => {
-                entry.start = operation.start;
+            Ok(status) if receive.kind & sys::FI_RECV != 0 => {
+                entry.start = receive.start;
                 self.describe(vectors, &mut entry, status);
                 if status.truncated {
-                    let overflow = status.length.saturating_sub(operation.room);
+                    let overflow = status.length.saturating_sub(receive.room);
                     let (errno, reason) = (Errno::TRUNCATED, Reason::Truncated);
-                    entry.length = operation.room;
+                    entry.length = receive.room;
                     entry.failure = Some(Failure { errno, reason, overflow });
                 }
             }
             Ok(_) => {}
             Err(error) => {
-                entry.start = operation.start;
+                entry.start = receive.start;
                 entry.failure = Some(Failure::new(errno::of_error(error)));
             }
         }
@@ -372,7 +399,7 @@ impl Endpoint {
     }
 
     /// Puts an entry into the completion queue of its direction, and counts it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
         if !self.counters.is_empty() {
             self.count(sinks, entry.flags, entry.failure.is_none());
@@ -381,7 +408,7 @@ impl Endpoint {
     }
 
     /// Puts an entry into the completion queue of its direction, without counting it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
         if tells || entry.failure.is_some() {
             let is_send = entry.flags & sys::FI_SEND != 0;
@@ -418,8 +445,11 @@ impl Endpoint {
         if self.cancel_pending(sinks, context) {
             return;
         }
+        if self.worker.cancel_context(|word| is_receive_of(word, context)) {
+            return;
+        }
         let is_wanted = |operation: &OperationUnderWay| {
-            operation.context == context && operation.flags & sys::FI_RECV != 0
+            operation.receive.context == context && operation.receive.kind & sys::FI_RECV != 0
         };
         for key in self.operations.keys_where(is_wanted) {
             if let Some(operation) = self.operations.get(key)

@@ -131,7 +131,7 @@ impl Endpoint {
         {
             *is_cancelled = true;
             let number = receive.multi;
-            for key in self.operations.keys_where(|operation| operation.multi == number) {
+            for key in self.operations.keys_where(|operation| operation.receive.multi == number) {
                 if let Some(operation) = self.operations.get(key) {
                     self.worker.cancel_queued(operation.request);
                 }

@@ -1,6 +1,10 @@
 //! Operations that are under way.
 
-use tagmatch::QueuedRequest;
+use tagmatch::{Buffer, QueuedRequest};
+use tagmatch_ofi_sys as sys;
+
+/// Most operations that are under way on one endpoint.
+pub(crate) const OPERATIONS_MAX: u32 = 1 << 30;
 
 /// Untagged messages and tagged ones share one order between two endpoints. This bit of a worker's
 /// tag tells them apart, so callers have the 63 bits below.
@@ -30,53 +34,109 @@ impl Pattern {
     }
 }
 
-/// What the entry of a receive will have.
+/// What the entry of an operation will have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     /// The caller's context.
     pub(crate) context: usize,
-    /// `FI_RECV` and `FI_TAGGED` or `FI_MSG`.
+    /// `FI_RECV` and `FI_TAGGED` or `FI_MSG`. Of a send: `FI_SEND`.
     pub(crate) kind: u64,
-    /// Where the buffer starts.
+    /// Where the buffer starts; 0 of a send.
     pub(crate) start: usize,
-    /// The buffer's length.
-    pub(crate) room: usize,
-    /// Its success is an entry of the completion queue.
-    pub(crate) tells: bool,
-    /// The multi-receive buffer of which this is a part.
-    pub(crate) multi: Option<u64>,
-}
-
-/// An operation that is under way on a worker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OperationUnderWay {
-    /// The caller's context.
-    pub(crate) context: usize,
-    /// The flags of its entry in the completion queue.
-    pub(crate) flags: u64,
-    /// The start of a receive's buffer.
-    pub(crate) start: usize,
-    /// The length of a receive's buffer.
+    /// The buffer's length; 0 of a send.
     pub(crate) room: usize,
     /// Its success is an entry of the completion queue. A failure always is.
     pub(crate) tells: bool,
     /// The multi-receive buffer of which this is a part.
     pub(crate) multi: Option<u64>,
+}
+
+/// Bits of a word that stands for a receive. A key of the table of operations lacks the first one.
+const IS_PLAIN: u64 = 1 << 63;
+const TELLS: u64 = 1 << 62;
+const TAGGED: u64 = 1 << 61;
+/// The first context that has no room beside these bits. A pointer of a program is below.
+const CONTEXT_END: u64 = TAGGED;
+
+impl Receive {
+    /// A word that stands for a receive into this buffer: the worker gives both back at the
+    /// receive's end. `None`: the two don't say everything about this receive.
+    #[inline(always)]
+    pub(crate) fn to_word(self, buffer: &Buffer) -> Option<u64> {
+        let Receive { context, kind, start, room, tells, multi } = self;
+        let context = context as u64;
+        let is_plain = context < CONTEXT_END
+            && multi.is_none()
+            && (start, room) == (buffer.as_ptr() as usize, buffer.len());
+        let tells = if tells { TELLS } else { 0 };
+        let tagged = if kind & sys::FI_TAGGED != 0 { TAGGED } else { 0 };
+        is_plain.then_some(IS_PLAIN | tells | tagged | context)
+    }
+
+    /// The receive that a word stands for. `None`: the word is a key of the table of operations.
+    #[inline(always)]
+    pub(crate) fn of_word(word: u64, buffer: &Buffer) -> Option<Self> {
+        let kind = if word & TAGGED != 0 { sys::FI_TAGGED } else { sys::FI_MSG };
+        (word & IS_PLAIN != 0).then(|| Receive {
+            context: context_of(word),
+            kind: sys::FI_RECV | kind,
+            start: buffer.as_ptr() as usize,
+            room: buffer.len(),
+            tells: word & TELLS != 0,
+            multi: None,
+        })
+    }
+}
+
+/// Whether a word stands for a receive with this context.
+pub(crate) fn is_receive_of(word: u64, context: usize) -> bool {
+    word & IS_PLAIN != 0 && context_of(word) == context
+}
+
+#[inline(always)]
+fn context_of(word: u64) -> usize {
+    (word & (CONTEXT_END - 1)) as usize
+}
+
+/// An operation that is under way on a worker, unless a word stands for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperationUnderWay {
+    /// What its entry will have.
+    pub(crate) receive: Receive,
     /// Its name on the worker.
     pub(crate) request: QueuedRequest,
 }
 
-impl OperationUnderWay {
-    /// A send.
-    #[inline]
-    pub(crate) fn of_send(context: usize, flags: u64, tells: bool, request: QueuedRequest) -> Self {
-        OperationUnderWay { context, flags, start: 0, room: 0, tells, multi: None, request }
-    }
+#[cfg(test)]
+mod tests {
+    use tagmatch_device::slab::Key;
 
-    /// A receive.
-    #[inline]
-    pub(crate) fn of_receive(receive: &Receive, request: QueuedRequest) -> Self {
-        let Receive { context, kind: flags, start, room, tells, multi } = *receive;
-        OperationUnderWay { context, flags, start, room, tells, multi, request }
+    use super::*;
+
+    #[test]
+    fn a_word_stands_for_a_receive_that_has_nothing_else() {
+        let buffer = Buffer::from(vec![0; 5]);
+        let start = buffer.as_ptr() as usize;
+        for kind in [sys::FI_TAGGED, sys::FI_MSG].map(|kind| sys::FI_RECV | kind) {
+            for tells in [false, true] {
+                for context in [0, 1, 0x7fff_ffff_ffff, (1 << 61) - 1] {
+                    let receive = Receive { context, kind, start, room: 5, tells, multi: None };
+                    let word = receive.to_word(&buffer).unwrap();
+                    let back = Receive::of_word(word, &buffer).unwrap();
+                    assert_eq!(format!("{back:?}"), format!("{receive:?}"));
+                    assert!(is_receive_of(word, context) && !is_receive_of(word, context + 1));
+                    let others = [
+                        Receive { context: context | 1 << 61, ..receive },
+                        Receive { context: context | 1 << 63, ..receive },
+                        Receive { multi: Some(0), ..receive },
+                        Receive { start: start + 1, ..receive },
+                        Receive { room: 4, ..receive },
+                    ];
+                    assert!(others.iter().all(|other| other.to_word(&buffer).is_none()));
+                }
+            }
+        }
+        let key = Key { index: OPERATIONS_MAX - 1, generation: 0 }.to_bits();
+        assert!(Receive::of_word(key, &buffer).is_none() && !is_receive_of(key, 0));
     }
 }

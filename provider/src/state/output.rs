@@ -36,6 +36,12 @@ impl Output {
         self.taken
     }
 
+    /// How many further entries it has room for.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.room - self.taken
+    }
+
     /// Whether it has room for no further entry.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -48,23 +54,24 @@ impl Output {
         if self.is_full() {
             return false;
         }
-        let whole = sys::fi_cq_tagged_entry {
-            op_context: entry.context as *mut c_void,
-            flags: entry.flags,
-            len: entry.length,
-            buf: entry.start as *mut c_void,
-            data: entry.data,
-            tag: entry.tag,
-        };
-        // Each format is the beginning of the next one.
-        let (to, size) = (self.to.cast::<u8>(), size_of_format(self.format));
+        let format = self.format;
+        // Field by field: a copy of the whole would have to wait until the fields that it is made
+        // of have reached the cache. Each format is the beginning of the next one.
         // SAFETY: by the promise of `new`, there is room for `room` entries and as many sources.
         unsafe {
-            let to = to.add(self.taken * size);
-            if size == size_of::<sys::fi_cq_tagged_entry>() {
-                to.cast::<sys::fi_cq_tagged_entry>().write_unaligned(whole);
-            } else {
-                std::ptr::copy_nonoverlapping((&raw const whole).cast(), to, size);
+            let to = self.to.byte_add(self.taken * size_of_format(format));
+            let to = to.cast::<sys::fi_cq_tagged_entry>();
+            (&raw mut (*to).op_context).write_unaligned(entry.context as *mut c_void);
+            if format >= sys::FI_CQ_FORMAT_MSG {
+                (&raw mut (*to).flags).write_unaligned(entry.flags);
+                (&raw mut (*to).len).write_unaligned(entry.length);
+            }
+            if format >= sys::FI_CQ_FORMAT_DATA {
+                (&raw mut (*to).buf).write_unaligned(entry.start as *mut c_void);
+                (&raw mut (*to).data).write_unaligned(entry.data);
+            }
+            if format >= sys::FI_CQ_FORMAT_TAGGED {
+                (&raw mut (*to).tag).write_unaligned(entry.tag);
             }
             if !self.sources.is_null() {
                 *self.sources.add(self.taken) = entry.source;

@@ -18,7 +18,7 @@ impl Endpoint {
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(
         &mut self,
         sinks: &mut Sinks<'_>,
@@ -37,8 +37,32 @@ impl Endpoint {
     }
 
     /// Hands a receive to the worker. `false`: the worker has refused it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        which: Match,
+        buffer: Buffer,
+        receive: Receive,
+    ) -> Result<bool> {
+        let Some(word) = receive.to_word(&buffer) else {
+            return self.begin_kept(sinks, which, buffer, receive);
+        };
+        match self.worker.recv_queued(which, buffer, word) {
+            Ok(_) => {
+                self.depths.posted();
+                Ok(true)
+            }
+            Err(Failed { error, .. }) => {
+                self.fail(sinks, &receive, errno::of_error(&error));
+                Ok(false)
+            }
+        }
+    }
+
+    /// As [`Endpoint::begin`], for a receive for which no word stands.
+    #[inline(never)]
+    fn begin_kept(
         &mut self,
         sinks: &mut Sinks<'_>,
         which: Match,
@@ -52,7 +76,6 @@ impl Endpoint {
 
     /// The worker has a receive, or has refused it. A receive whose source is down ends with an
     /// error entry, as if the source had gone down afterwards.
-    #[inline]
     pub(crate) fn begun(
         &mut self,
         sinks: &mut Sinks<'_>,
@@ -62,7 +85,7 @@ impl Endpoint {
     ) -> bool {
         match posted {
             Ok(request) => {
-                self.operations.fill(key, OperationUnderWay::of_receive(&receive, request));
+                self.operations.fill(key, OperationUnderWay { receive, request });
                 self.depths.posted();
                 true
             }

@@ -5,7 +5,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
 use super::entry::Entry;
-use super::operation::OperationUnderWay;
+use super::operation::{OperationUnderWay, Receive};
 use crate::errno::{self, Errno, Result};
 
 /// A message to send, without its bytes.
@@ -73,8 +73,8 @@ impl Endpoint {
         match self.worker.send_queued_with(peer, tag, buffer, options, key.to_bits()) {
             Ok(QueuedSend::Complete(_)) => self.tell(sinks, Entry::new(context, kind), tells),
             Ok(QueuedSend::UnderWay(request)) => {
-                self.operations
-                    .fill(key, OperationUnderWay::of_send(context, kind, tells, request));
+                let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };
+                self.operations.fill(key, OperationUnderWay { receive, request });
             }
             Err(Failed { error, .. }) => {
                 self.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);

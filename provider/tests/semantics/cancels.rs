@@ -123,3 +123,30 @@ fn a_send_is_not_cancelled() {
     assert_eq!(room.bytes(), from.bytes());
     world.close();
 }
+
+#[test]
+fn a_context_may_have_any_value() {
+    for context in [0, 1, (1 << 61) - 1, 1 << 61, 1 << 62, 1 << 63, usize::MAX] {
+        let world = World::new(2);
+        let (sender, receiver) = (world.endpoint(0), world.endpoint(1));
+        for kind in [sys::FI_TAGGED, sys::FI_MSG] {
+            let post = || match kind {
+                sys::FI_TAGGED => receiver.trecv(Memory::new(8), 5, 0, context),
+                _ => receiver.recv(Memory::new(8), context),
+            };
+            post().unwrap();
+            receiver.cancel(context).unwrap();
+            let entry = world.failure(1, context, sys::FI_ECANCELED);
+            assert_eq!(entry.flags, sys::FI_RECV | kind);
+            post().unwrap();
+            match kind {
+                sys::FI_TAGGED => sender.tinject(b"message", world.address(1), 5),
+                _ => sender.inject(b"message", world.address(1)),
+            }
+            .unwrap();
+            assert_eq!(world.success(1, context).flags, sys::FI_RECV | kind);
+        }
+        world.expect_silence();
+        world.close();
+    }
+}

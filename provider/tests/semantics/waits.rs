@@ -113,6 +113,28 @@ fn trywait_says_whether_a_thread_may_sleep() {
 }
 
 #[test]
+fn trywait_sees_an_entry_behind_many_ends_without_entries() {
+    const SILENT: usize = 150;
+    let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
+    let node = || Node::of(&Hints::default(), settings, BOTH | sys::FI_SELECTIVE_COMPLETION);
+    let world = World::with(vec![node(), node()]);
+    let (domain, queue, endpoint) = (world.node(1).domain, world.queue(1), world.endpoint(1));
+    for _ in 0..=SILENT {
+        world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
+    }
+    world.settle();
+    let room = [Memory::new(1)];
+    for _ in 0..SILENT {
+        endpoint.trecv(room[0], 1, 0, 1).unwrap();
+    }
+    let last = Call { parts: &room, tag: 1, context: 2, ..Call::default() };
+    endpoint.trecvmsg(last, sys::FI_COMPLETION).unwrap();
+    assert_eq!(domain.trywait(&mut [queue.queue.cast()]), Err(sys::FI_EAGAIN));
+    world.success(1, 2);
+    world.close();
+}
+
+#[test]
 fn a_descriptor_wakes_for_an_entry_that_another_thread_made() {
     let world = world(sys::FI_WAIT_FD);
     world.endpoint(1).trecv(Memory::new(4), 1, 0, 1).unwrap();
