@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, End, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Failed, Match, Output, Peer, QueuedSend, Request, SendOptions, Worker,
-    WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, QueuedSend, Request, SendOptions, Sleeper,
+    Worker, WorkerOf,
 };
 use tagmatch_results::Matching;
 use tagmatch_results::show::{show_count, show_size};
@@ -25,6 +25,13 @@ use tags::TagScheme;
 
 /// A look at whether the peer is down comes after so many polls.
 const POLLS_PER_LOOK_AT_PEER: u32 = 4096;
+
+/// Polls without result after which a wait sleeps between two polls, as the library's blocking
+/// calls do. Some milliseconds, so the peer is reading a large message. A side that goes on polling
+/// slows that down where the processors, or the host of a guest, have other work as well.
+const POLLS_BEFORE_SLEEP: u32 = 3000;
+/// The longest sleep between two polls.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// A receive that is not complete.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
@@ -103,12 +110,15 @@ pub(crate) struct Link<A: Access> {
     peer: Peer,
     patience: Patience,
     tags: TagScheme,
+    /// `None` where threads share the worker: a thread's request may end by another one's progress.
+    sleeper: Option<Sleeper>,
 }
 
 impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
         let UnlinkedOf { worker, device, tags } = unlinked;
-        Self { worker, device, peer, patience: Patience::new(attention), tags }
+        let sleeper = if A::SHARED { None } else { worker.sleeper().ok() };
+        Self { worker, device, peer, patience: Patience::new(attention), tags, sleeper }
     }
 
     /// Ends waits for the peer with [`LinkError::Stuck`] after `longest`.
@@ -220,7 +230,8 @@ impl<A: Access> Link<A> {
         Ok(found.map(|status| status.immediate))
     }
 
-    /// Waits for a request: spins, then yields. Ends early if the control channel wants attention.
+    /// Waits for a request: spins, then yields, then sleeps. Ends early if the control channel
+    /// wants attention.
     #[inline]
     pub(crate) fn finish<T: Output>(&self, request: Request<T, A>) -> Result<T, LinkError> {
         self.finish_while(request, || true)
@@ -263,7 +274,23 @@ impl<A: Access> Link<A> {
                 // Messages sent before the one on the control channel are here by now.
                 return look().ok_or(error);
             }
+            if polls > POLLS_BEFORE_SLEEP && self.sleep() {
+                // The next pause looks at the control channel, the limit and the peer.
+                polls |= POLLS_PER_LOOK_AT_PEER - 1;
+            }
         }
+    }
+
+    /// Sleeps until the worker has something to do, for at most [`SLEEP_MAX`]. `false` if it has
+    /// something to do already, or can't sleep.
+    fn sleep(&self) -> bool {
+        let Some(sleeper) = &self.sleeper else { return false };
+        if !self.worker.arm() {
+            return false;
+        }
+        let slept = sleeper.sleep(SLEEP_MAX);
+        self.worker.disarm();
+        slept.is_ok()
     }
 
     /// Cancels a receive; `None` if a message was faster.
@@ -391,6 +418,25 @@ mod tests {
         let receiving = link.receive(2, Buffer::default());
         link.finish(link.send(2, Buffer::default())).unwrap();
         link.finish(receiving).unwrap();
+    }
+
+    #[test]
+    fn a_long_wait_sleeps_between_its_polls() {
+        let mut link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
+            .unwrap()
+            .oneself();
+        let limit = SLEEP_MAX * 20;
+        link.set_wait_limit(limit);
+        let mut polls = 0;
+        let count = || {
+            polls += 1;
+            true
+        };
+        let error = link.finish_while(link.receive(1, Buffer::default()), count).unwrap_err();
+        assert!(matches!(error, LinkError::Stuck(_)), "{error}");
+        // Without the sleep there are as many polls as the limit has time for.
+        let sleeps = polls - POLLS_BEFORE_SLEEP;
+        assert!((1..=40).contains(&sleeps), "{polls} polls in {limit:?}");
     }
 
     #[test]
