@@ -45,3 +45,26 @@ impl Drop for OwnNonce {
         self.erase();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tagmatch_os::process::Pid;
+
+    use super::*;
+    use crate::processes::PeerProcess;
+
+    #[test]
+    fn a_nonce_that_is_erased_is_not_found() {
+        let own = OwnNonce::new().unwrap();
+        let (nonce_address, nonce) = own.said();
+        let process = PeerProcess { pid: Pid::own(), nonce_address, nonce };
+        assert!(process.has_nonce());
+        let mut into = [std::mem::MaybeUninit::uninit(); 5];
+        let bytes = [1u8, 2, 3, 4, 5];
+        let mut read = || process.read((&raw const bytes).expose_provenance() as u64, &mut into);
+        assert_eq!(read().unwrap(), (5, true));
+        own.erase();
+        assert_eq!(read().unwrap(), (5, false));
+        assert!(!process.has_nonce());
+    }
+}
