@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shortage};
 use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::socket;
+use tagmatch_os::{process, socket};
 
 use super::establish::{Rejection, check_user, establish, shortage_of, verify};
 use super::local::LocalEnd;
@@ -18,11 +18,15 @@ use crate::watcher::Watched;
 
 /// Time until the next attempt, after one that may succeed later.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
-/// Most attempts that are under way at a time, so that a worker which connects to all others of a
-/// machine needs few descriptors.
-const ATTEMPTS_MAX: usize = 4;
-/// Longer attempts don't count: those who don't poll keep nobody from connecting to others.
-const ATTEMPT_COUNTED: Duration = Duration::from_millis(10);
+/// Most young attempts that are under way at a time, so that a worker which connects to all others
+/// of a machine needs few descriptors.
+const YOUNG_MAX: usize = 4;
+/// Where processors are few, an answer takes longer than this. Older attempts are counted apart.
+const YOUNG: Duration = Duration::from_millis(10);
+/// One of so many descriptors that the process may have is for an attempt that isn't old.
+const DESCRIPTORS_OF_AN_ATTEMPT: u64 = 16;
+/// Old attempts don't count: peers that don't poll keep nobody from connecting to others.
+const OLD: Duration = Duration::from_secs(1);
 /// Time until the next look whether another attempt may begin.
 const QUEUE_DELAY: Duration = Duration::from_micros(100);
 /// Time until the next try at what this process, or the peer's, lacks descriptors or memory for.
@@ -52,7 +56,7 @@ pub(crate) fn start(
         let limit = local.config.peers_max as usize;
         return Err(DeviceError::Exhausted { what: "peer", limit });
     }
-    let may_begin = counted_attempts(&connections.peers, now) < ATTEMPTS_MAX;
+    let may_begin = attempts_to_begin(&connections.peers, now) > 0;
     let peer = connections.peers.add(*address, state)?;
     connections.needs_attention = true;
     if may_begin {
@@ -61,16 +65,22 @@ pub(crate) fn start(
     Ok(peer)
 }
 
-/// How many attempts have begun a short time ago and were not answered.
-fn counted_attempts(peers: &Peers, now: Instant) -> usize {
-    let is_counted = |peer: &&PeerId| match peers.state(**peer) {
-        Some(PeerState::Connecting(connecting)) => connecting
-            .attempt
-            .as_ref()
-            .is_some_and(|attempt| now.duration_since(attempt.begun) < ATTEMPT_COUNTED),
-        _ => false,
-    };
-    peers.connecting().iter().filter(is_counted).count()
+/// How many attempts may begin now.
+fn attempts_to_begin(peers: &Peers, now: Instant) -> usize {
+    let limit = process::descriptor_limit().map_or(usize::MAX, |limit| {
+        usize::try_from(limit / DESCRIPTORS_OF_AN_ATTEMPT).unwrap_or(usize::MAX)
+    });
+    let (mut young, mut counted) = (0, 0);
+    for peer in peers.connecting() {
+        if let Some(PeerState::Connecting(connecting)) = peers.state(*peer)
+            && let Some(attempt) = &connecting.attempt
+        {
+            let age = now.duration_since(attempt.begun);
+            young += usize::from(age < YOUNG);
+            counted += usize::from(age < OLD);
+        }
+    }
+    YOUNG_MAX.saturating_sub(young).min(limit.max(YOUNG_MAX).saturating_sub(counted))
 }
 
 /// Sends a hello to a peer, or finds out that the peer can't be reached.
@@ -218,7 +228,7 @@ fn postpone(
 /// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
     let mut has_retries = false;
-    let mut counted = counted_attempts(&connections.peers, now);
+    let mut to_begin = attempts_to_begin(&connections.peers, now);
     // A copy, since peers that are given up leave the list.
     for peer in connections.peers.connecting().to_vec() {
         let Some(address) = connections.peers.address(peer) else { continue };
@@ -240,9 +250,9 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
                 receive_answer(local, connections, peer, now);
             }
         } else if !connecting.crossed && now >= connecting.retry_at {
-            if counted < ATTEMPTS_MAX {
+            if to_begin > 0 {
                 attempt(local, connections, peer, address, now);
-                counted += 1;
+                to_begin -= 1;
             } else {
                 connecting.retry_at = now + QUEUE_DELAY;
                 if connecting.errno == 0 && connecting.shortage.is_none() {
