@@ -3,6 +3,9 @@
 //! `RLIMIT_NOFILE` bounds each descriptor table, and threads of a process usually share one. What a
 //! thread with a table of its own holds open takes no descriptor of the program. A child that
 //! another thread forks doesn't get it, nor does a program that is started by exec(3).
+//!
+//! Such a thread runs no signal handler of the program, since the descriptors that a handler writes
+//! to mean something else in its table.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -32,6 +35,8 @@ pub unsafe fn spawn<const N: usize>(
 ) -> io::Result<()> {
     let numbers = kept.map(|fd| fd.as_raw_fd());
     let (tell, told) = mpsc::sync_channel(1);
+    // The thread inherits the mask, so that there is no moment without it.
+    let _blocked = AllSignalsBlocked::new();
     thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(move || {
         let alone = keep_alone(numbers);
         let is_alone = alone.is_ok();
@@ -46,16 +51,44 @@ pub unsafe fn spawn<const N: usize>(
 }
 
 /// Gives this thread a table of its own that has only these descriptors.
-fn keep_alone<const N: usize>(mut kept: [RawFd; N]) -> io::Result<()> {
+fn keep_alone<const N: usize>(kept: [RawFd; N]) -> io::Result<()> {
+    let mut kept = kept.map(RawFd::cast_unsigned);
+    // From the last one on: what is above all of them is not copied into the new table at all.
     kept.sort_unstable();
-    let mut first = 0;
-    for number in kept.into_iter().map(RawFd::cast_unsigned) {
-        if first < number {
-            close_range(first, number - 1)?;
+    let mut last = libc::c_uint::MAX;
+    for number in kept.into_iter().rev() {
+        if number < last {
+            close_range(number + 1, last)?;
         }
-        first = number + 1;
+        last = number.saturating_sub(1);
     }
-    close_range(first, libc::c_uint::MAX)
+    if kept.first().is_some_and(|first| *first > 0) { close_range(0, last) } else { Ok(()) }
+}
+
+/// Blocks all signals on this thread as long as it lives.
+struct AllSignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl AllSignalsBlocked {
+    fn new() -> Self {
+        // SAFETY: all zeros is a valid set of signals, and both sets live through the calls.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            AllSignalsBlocked { before }
+        }
+    }
+}
+
+impl Drop for AllSignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by `new`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
 }
 
 /// Closes a range of descriptors, in a table of this thread alone: the first call makes the table.
@@ -71,6 +104,13 @@ mod tests {
     use crate::sleep::EventFd;
     use std::os::fd::AsFd;
 
+    /// The signals that this thread blocks, as bits (proc(5), SigBlk).
+    fn blocked_signals() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(blocked.trim(), 16).unwrap()
+    }
+
     #[test]
     fn a_thread_has_the_descriptors_that_it_was_given_and_no_other() {
         let given = [EventFd::new().unwrap(), EventFd::new().unwrap()];
@@ -81,11 +121,15 @@ mod tests {
         let started = unsafe {
             spawn("test", 1 << 16, kept, move |given| {
                 let open = std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
-                tell.send((given.each_ref().map(AsRawFd::as_raw_fd), open)).unwrap();
+                let given = given.each_ref().map(AsRawFd::as_raw_fd);
+                tell.send((given, open, blocked_signals())).unwrap();
             })
         };
         started.unwrap();
-        let (numbers, open) = told.recv().unwrap();
+        let (numbers, open, blocked) = told.recv().unwrap();
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGALRM, libc::SIGCHLD] {
+            assert!(blocked >> (signal - 1) & 1 == 1 && blocked_signals() >> (signal - 1) & 1 == 0);
+        }
         assert_eq!(numbers, kept.map(|fd| fd.as_raw_fd()));
         // One is open for reading the directory.
         assert_eq!(open, 3);

@@ -109,14 +109,14 @@ pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize>
 pub const NONCE_BYTES: usize = 16;
 
 /// As [`read_memory`], into memory that needn't be initialised; then reads the nonce at `nonce_at`
-/// in the same call. Returns how many bytes were read without it, and the nonce if both were read
-/// whole. The kernel reads the parts in their order (process_vm_readv(2)).
+/// in the same call. Returns how many bytes were read before it, and the nonce, which has zeros
+/// where it was not read. The kernel reads the parts in their order (process_vm_readv(2)).
 pub fn read_memory_then_nonce(
     pid: Pid,
     address: u64,
     into: &mut [MaybeUninit<u8>],
     nonce_at: u64,
-) -> io::Result<(usize, Option<[u8; NONCE_BYTES]>)> {
+) -> io::Result<(usize, [u8; NONCE_BYTES])> {
     let mut nonce = [0; NONCE_BYTES];
     let local = [
         libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() },
@@ -133,8 +133,7 @@ pub fn read_memory_then_nonce(
     let count = check_count(unsafe {
         libc::process_vm_readv(pid.0, local.as_ptr(), 2, remote.as_ptr(), 2, 0)
     })?;
-    let is_whole = count == into.len() + NONCE_BYTES;
-    Ok((count.min(into.len()), is_whole.then_some(nonce)))
+    Ok((count.min(into.len()), nonce))
 }
 
 /// Writes `from` into another process' memory by process_vm_writev(2), and returns how many bytes

@@ -202,9 +202,9 @@ fn receive_with(socket: BorrowedFd<'_>, into: &mut [u8], peek: libc::c_int) -> i
 }
 
 /// Takes the packets that are left in a socket that was shut down. `true` if all of them were taken
-/// and none had a descriptor, so that closing the socket closes nothing else. At most
-/// [`LEFTOVERS_MAX`] packets are taken.
-pub(super) fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
+/// and none had a descriptor, so that closing the socket closes nothing else. At most 64
+/// packets are taken.
+pub fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
     // Only a unix socket can hold descriptors. Since Linux 6.16 only unix sockets have
     // `SO_PASSCRED`.
     if option(socket, libc::SO_DOMAIN, libc::AF_UNIX).is_ok_and(|domain| domain != libc::AF_UNIX) {
@@ -254,7 +254,7 @@ const LEFTOVERS_MAX: usize = 64;
 const CREDENTIALS_BYTES: usize = unsafe { libc::CMSG_SPACE(12) } as usize;
 const _: () = assert!(size_of::<libc::ucred>() == 12 && CREDENTIALS_BYTES <= 32);
 
-/// What a peer has said last on a connection.
+/// The last packet of a peer on a connection, or the end without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastWord {
     /// Nothing yet.

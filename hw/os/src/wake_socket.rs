@@ -14,8 +14,8 @@ const _: () = assert!(size_of::<WakeKey>() == KEY_BYTES as usize);
 
 /// A datagram socket under an abstract name, which is readable after a wake.
 ///
-/// A filter in the kernel drops all packets but those with the key, so that strangers, who may send
-/// to any abstract name, wake nobody.
+/// Any process may send to an abstract name. So a filter in the kernel drops all packets without
+/// the key, and strangers wake nobody.
 pub struct WakeSocket {
     socket: OwnedFd,
     key: WakeKey,
@@ -45,8 +45,14 @@ impl WakeSocket {
     /// socket without room is readable and so wakes its owner anyway, and without a socket there is
     /// nobody.
     pub fn wake(&self, name: &[u8], key: WakeKey) {
-        if let Ok(address) = SocketAddress::of_abstract(name) {
-            let _ = address.send_to(self.socket.as_fd(), &key);
+        let Ok(address) = SocketAddress::of_abstract(name) else { return };
+        let sent = address.send_to(self.socket.as_fd(), &key);
+        // Packets count as this socket's until their receivers take them. So owners that take none
+        // could fill it. A new socket has room.
+        if sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            && let Ok(other) = open(libc::AF_UNIX, libc::SOCK_DGRAM)
+        {
+            let _ = address.send_to(other.as_fd(), &key);
         }
     }
 
@@ -124,6 +130,18 @@ mod tests {
             own.0.clear();
         }
         assert!(!is_readable(own.0.as_fd()));
+        // Those who take no packets keep nobody from being woken.
+        let lazy: Vec<_> = (0..200)
+            .map(|at| {
+                let name = format!("wake-lazy-{}-{at}", std::process::id());
+                (WakeSocket::bind(name.as_bytes(), *b"the key!").unwrap(), name)
+            })
+            .collect();
+        for (lazy, name) in lazy.iter().cycle().take(200 * 10) {
+            other.0.wake(name.as_bytes(), lazy.key());
+        }
+        other.0.wake(own.1.as_bytes(), own.0.key());
+        assert!(is_readable(own.0.as_fd()));
         // Nobody has this name.
         own.0.wake(b"wake-nobody", own.0.key());
     }

@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     pub(crate) is_offering: bool,
 }
 
-/// What a connection to another worker has. When this is dropped, the connection ends.
+/// The parts of a connection that one to oneself lacks. When this is dropped, the connection ends.
 pub(crate) struct OtherEnd {
     pub(crate) lifeline: Arc<Lifeline>,
     pub(crate) waker: PeerWaker,

@@ -20,6 +20,7 @@ use super::watcher::Watcher;
 /// The connections of a worker.
 pub(crate) struct Connections {
     pub(crate) watcher: Watcher,
+    /// Dropped before `reads`: what ends with a connection ends before the exposed buffers.
     pub(crate) peers: Peers,
     pub(crate) quota: ProcessQuota,
     pub(crate) inboxes: Inboxes,
@@ -140,14 +141,8 @@ impl Connections {
 
     /// Takes the ends that threads have seen.
     pub(crate) fn take_reports(&mut self) {
-        for (lifeline, reason) in self.lifelines.reports() {
-            let peer = lifeline.peer();
-            let connection = self.peers.connection_mut(peer);
-            let other_end = connection.and_then(|connection| connection.other_end.as_ref());
-            // The number may mean another peer by now.
-            if other_end.is_some_and(|other| Arc::ptr_eq(&other.lifeline, &lifeline)) {
-                self.note_end(peer, reason);
-            }
+        for (peer, reason) in self.lifelines.reports() {
+            self.note_end(peer, reason);
         }
     }
 

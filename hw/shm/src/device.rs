@@ -148,15 +148,15 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
-        // All nonces are erased before any buffer is dropped, and all generations end: a peer that
-        // reads a buffer looks afterwards whether the one or the other has happened.
+        // All generations end before any buffer is dropped. The nonces are erased when connections
+        // are dropped, before the exposed buffers. A peer that reads a buffer looks afterwards
+        // whether the one or the other has happened.
         self.acceptor.shut_down();
         self.connections.abandon_reads();
         let states = self.connections.peers.states();
         for connection in states.filter_map(|(_, state)| state.connection()) {
             self.connections.reads.end_generation(connection);
             if let Some(other) = &connection.other_end {
-                other.own_nonce.erase();
                 other.lifeline.say_bye();
             }
         }

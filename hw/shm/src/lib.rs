@@ -85,22 +85,23 @@
 //!
 //! # Not tested
 //! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or
-//! membarrier; kernels before 6.5 (no `SO_PEERPIDFD`) and before 5.3 (no pidfd); huge-page memfds;
-//! processors other than x86-64. The decisions that depend on them are tested with made-up answers,
-//! or by settings that switch the feature off ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
+//! membarrier; kernels before 6.16 (no `SO_PASSRIGHTS`), 6.5 (no `SO_PEERPIDFD`) and 5.3 (no
+//! pidfd); huge-page memfds; processors other than x86-64. The decisions that depend on them are
+//! tested with made-up answers, or by settings that switch the feature off
+//! ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
 //!
 //! # Decisions
 //! **Idle peers cost nothing.** A few busy rings are polled. All other writers are asked to ring a
 //! doorbell: one bit in a page that all peers share. The race between "written, no doorbell wanted"
 //! and "looked, doorbell wanted now" is closed by membarrier(2) on the reader's side, so a send
 //! needs no fence. Now and then one silent ring is looked at all the same, so no peer can silence
-//! another for good. A sleeper is woken by a packet to its
-//! datagram socket, of which each worker has one, not by an eventfd, because a hostile owner of an
-//! eventfd could make our write to it block. Any process may send to an abstract name, so the
-//! socket has a filter in the kernel that drops packets without the key, which the hello gives to
-//! peers. (A worker wakes itself by an eventfd.) A writer that waits for room says that it
-//! sleeps before it asks for a wake-up, so a reader wakes only sleepers, and answers each wish
-//! once. Loom checks all of this in the code that ships.
+//! another for good. A sleeper is woken by a packet to its datagram socket, of which each worker
+//! has one, not by an eventfd, because a hostile owner of an eventfd could make our write to it
+//! block. Any process may send to an abstract name, so the socket has a filter in the kernel that
+//! drops packets without the key, which the hello gives to peers. (A worker wakes itself by an
+//! eventfd.) A writer that waits for room says that it sleeps before it asks for a wake-up, so a
+//! reader wakes only sleepers, and answers each wish once. Loom checks all of this in the code that
+//! ships.
 //!
 //! **Descriptors don't grow with the peers.** A rank of a large machine has hundreds of peers, and
 //! the usual limit is 1,024 descriptors (`RLIMIT_NOFILE`), of a table that belongs to the program.

@@ -34,7 +34,7 @@ impl PeerProcess {
         into: &mut [MaybeUninit<u8>],
     ) -> io::Result<(usize, bool)> {
         let read = process::read_memory_then_nonce(self.pid, address, into, self.nonce_address);
-        read.map(|(count, nonce)| (count, nonce == Some(self.nonce.0)))
+        read.map(|(count, nonce)| (count, nonce == self.nonce.0))
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 #[allow(dead_code, reason = "a part of it")]
 mod hostile_peer;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
@@ -13,8 +13,8 @@ use tagmatch_os::process::{self, Pid};
 use tagmatch_shm::fuzzing::{Hello, Nonce, ReadMessage};
 use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig};
 
-use common::{Owned, READER, connect, fall_asleep, pattern, poll, shm, sleep, wait_for};
-use hostile_peer::{Bystanders, HostilePeer, hello, invented};
+use common::{Owned, READER, connect, crowd, fall_asleep, pattern, poll, shm, sleep, wait_for};
+use hostile_peer::{Bystanders, HostilePeer, RawSocket, hello, invented};
 
 /// A message of 24 pieces, of which one poll of the receiver reads the first 8.
 const LENGTH: usize = 3 << 20;
@@ -338,10 +338,18 @@ fn claims_that_cannot_be_end_the_connection() {
 fn a_disconnected_peer_keeps_the_buffer_until_its_piece_is_back() {
     let mut sender = HostileSender::new(30);
     sender.begin_and_claim();
+    let nonce_of_the_victim = |sender: &HostileSender| {
+        let mut nonce = Nonce([1; 16]);
+        let address = sender.peer.theirs.nonce_address;
+        process::read_memory(Pid::own(), address, &mut nonce.0).unwrap();
+        nonce
+    };
+    assert_eq!(nonce_of_the_victim(&sender), sender.peer.theirs.nonce);
     sender.bystanders.victim.disconnect(SENDER);
+    // It may read nothing more, claim nothing more, and disturbs nobody.
+    assert_eq!(nonce_of_the_victim(&sender), Nonce([0; 16]));
     assert!(sender.bystanders.exchange().is_empty());
     assert!(sender.end().is_none());
-    // It can claim nothing more.
     assert_eq!(sender.claimed(), NUMBER | 23 << 24 | 1);
     sender.set(RELEASED, NUMBER | 1);
     let (into, result) = sender.end().unwrap();
@@ -349,6 +357,26 @@ fn a_disconnected_peer_keeps_the_buffer_until_its_piece_is_back() {
     let down = poll(&mut sender.bystanders.victim);
     assert!(matches!(down, Some(Owned::Down(SENDER, DownReason::Disconnected))), "{down:?}");
     assert!(sender.bystanders.exchange().is_empty());
+}
+
+/// Also if a thread watches the sender's lifeline.
+#[test]
+fn a_disconnected_peer_that_hangs_up_gives_the_buffer_back() {
+    for has_crowd in [false, true] {
+        let mut sender = HostileSender::new(31);
+        let victim = &mut sender.bystanders.victim;
+        let _crowd = has_crowd.then(|| crowd(victim));
+        sender.begin_and_claim();
+        sender.bystanders.victim.disconnect(SENDER);
+        assert!(sender.end().is_none());
+        sender.peer.socket = RawSocket(RawSocket::socket());
+        let victim = &mut sender.bystanders.victim;
+        let result = wait_for(&mut [victim], "the buffer", |_, event| match event {
+            Owned::ReadDone(1, _, result) => Some(result),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(result, Err(ReadError::PeerDown));
+    }
 }
 
 #[test]
@@ -397,15 +425,26 @@ fn a_worker_that_is_dropped_waits_for_the_sender_in_memory_of_a_caller() {
     });
 }
 
-/// Whether a worker writes where a receiver made by hand has it write. The receiver may have hung
-/// up before the worker looks.
-fn writes_for_a_receiver(sender_copies: bool, hangs_up: bool) -> bool {
+/// A receiver made by hand, before a worker looks at its offer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Receiver {
+    IsThere,
+    HasHungUp,
+    /// Its process' number means another process, or its worker has let go of the buffer.
+    HasNoNonce,
+}
+
+/// Whether a worker writes where a receiver has it write. In a crowd, a thread watches the
+/// receiver's lifeline.
+fn writes_for_a_receiver(sender_copies: bool, receiver: Receiver, has_crowd: bool) -> bool {
     let mut bystanders = Bystanders::new(ShmConfig { sender_copies, ..ShmConfig::default() });
-    let nonce = Box::new([5; 16]);
+    let nonce = [5, 5].map(AtomicU64::new);
     let nonce_address = nonce.as_ptr().expose_provenance() as u64;
     let greeting = hello(invented(&bystanders.victim.address(), 40));
-    let greeting = Hello { nonce_address, nonce: Nonce(*nonce), ..greeting };
+    let said = Nonce((5u128 | 5 << 64).to_ne_bytes());
+    let greeting = Hello { nonce_address, nonce: said, ..greeting };
     let mut peer = HostilePeer::greet(&mut bystanders.victim, &greeting);
+    let _crowd = has_crowd.then(|| crowd(&mut bystanders.victim));
     let span = bystanders.victim.expose(SENDER, Buffer::from(vec![9; LENGTH])).unwrap().span;
     let target = vec![0u8; LENGTH];
     let target_address = target.as_ptr().expose_provenance() as u64;
@@ -413,8 +452,10 @@ fn writes_for_a_receiver(sender_copies: bool, hangs_up: bool) -> bool {
     let offer = ReadMessage::Offer { number: 1, span }.emit();
     let offer = [&offer[..], &target_address.to_le_bytes()].concat();
     peer.write_slot(INTERNAL | 40, &offer);
-    if hangs_up {
-        drop(peer.socket);
+    match receiver {
+        Receiver::IsThere => {}
+        Receiver::HasHungUp => drop(peer.socket),
+        Receiver::HasNoNonce => nonce[1].store(0, Ordering::SeqCst),
     }
     for _ in 0..100 {
         bystanders.victim.poll();
@@ -426,7 +467,11 @@ fn writes_for_a_receiver(sender_copies: bool, hangs_up: bool) -> bool {
 
 #[test]
 fn a_worker_writes_for_a_receiver_that_is_there_if_it_may() {
-    assert!(writes_for_a_receiver(true, false));
-    assert!(!writes_for_a_receiver(false, false));
-    assert!(!writes_for_a_receiver(true, true));
+    for has_crowd in [false, true] {
+        assert!(writes_for_a_receiver(true, Receiver::IsThere, has_crowd));
+        assert!(!writes_for_a_receiver(false, Receiver::IsThere, has_crowd));
+    }
+    assert!(!writes_for_a_receiver(true, Receiver::HasHungUp, false));
+    // The thread may not have seen the end yet, so the worker asks for the nonce.
+    assert!(!writes_for_a_receiver(true, Receiver::HasNoNonce, true));
 }

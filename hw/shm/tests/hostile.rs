@@ -341,7 +341,7 @@ fn wakes_without_end_do_no_harm() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                waker.wake(name.as_bytes(), hostile.wake_key);
+                waker.wake(name.as_bytes(), hostile.theirs.wake_key);
             }
         });
         for _ in 0..200 {

@@ -6,33 +6,23 @@ mod hostile_peer;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
+use tagmatch_device::{
+    Address, Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan,
+};
 use tagmatch_shm::{Shm, ShmConfig};
 
 use common::{
-    Other, Owned, READER, connect, fall_asleep, hear_line, message, pattern, poll, role, say, shm,
-    sleep, wait_for,
+    Other, Owned, READER, connect, crowd, fall_asleep, hear_line, message, pattern, poll, role,
+    say, shm, sleep, wait_for,
 };
 use hostile_peer::HostilePeer;
-
-/// With so many more peers, a worker leaves all its lifelines to a thread.
-const CROWD: usize = 5;
 
 /// A worker that doesn't wake by itself: whoever wakes it has told it something.
 fn sleepy() -> ShmConfig {
     ShmConfig { sweep_interval: Duration::from_secs(3600), ..ShmConfig::default() }
-}
-
-/// Peers that live as long as the test.
-fn crowd(hub: &mut Shm) -> Vec<Shm> {
-    let connected = |_| {
-        let mut peer = shm(sleepy());
-        connect(&mut peer, hub);
-        peer
-    };
-    (0..CROWD).map(connected).collect()
 }
 
 fn descriptors() -> usize {
@@ -105,6 +95,92 @@ fn descriptors_do_not_grow_with_the_peers() {
     assert_eq!((five, threads), (none + 2, 1));
     assert_eq!(counts(45), [five, 1]);
     assert_eq!(counts(49), [five + 8, 1]);
+}
+
+/// Answers close_range(2) with ENOSYS in this process, as kernels before 5.9 do.
+fn forbid_descriptor_tables() {
+    let step = |code: u32, jf, k| {
+        let code = u16::try_from(code).unwrap();
+        libc::sock_filter { code, jt: 0, jf, k }
+    };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ, 1, u32::try_from(libc::SYS_close_range).unwrap()),
+        step(libc::BPF_RET, 0, refuse),
+        step(libc::BPF_RET, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    // SAFETY: the program lives through the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+#[test]
+fn without_descriptor_tables_of_threads_a_worker_watches_all_peers_itself() {
+    let test = "without_descriptor_tables_of_threads_a_worker_watches_all_peers_itself";
+    if role().is_none() {
+        // In a process of its own, which the filter belongs to.
+        return Other::spawn(test, "alone").wait();
+    }
+    forbid_descriptor_tables();
+    let mut hub = shm(sleepy());
+    let mut peers = crowd(&mut hub);
+    peers.extend(crowd(&mut hub));
+    assert_eq!(end_threads(), 0);
+    let mut ends = 0;
+    while let Some(peer) = peers.pop() {
+        drop(peer);
+        ends += usize::from(matches!(
+            common::sleep_for_event(&mut hub),
+            Owned::Down(_, DownReason::Left)
+        ));
+    }
+    assert_eq!(ends, 10);
+}
+
+/// Peers that don't poll answer no hello. Each attempt takes a socket and the memory of a ring.
+#[test]
+fn attempts_to_connect_wait_for_each_other() {
+    let test = "attempts_to_connect_wait_for_each_other";
+    if role().is_some() {
+        let mut worker = shm(ShmConfig::default());
+        say("ready");
+        let addresses: Vec<_> = (0..20).map(|_| hear_line().parse::<Address>().unwrap()).collect();
+        let before = descriptors();
+        for address in &addresses {
+            worker.connect(address).unwrap();
+        }
+        say(descriptors() - before);
+        let mut up = 0;
+        while up < addresses.len() {
+            up += usize::from(matches!(poll(&mut worker), Some(Owned::Up(..))));
+        }
+        say("up");
+        hear_line();
+        return;
+    }
+    let mut other = Other::spawn(test, "caller");
+    assert_eq!(other.hear(), "ready");
+    let mut peers: Vec<_> = (0..20).map(|_| shm(ShmConfig::default())).collect();
+    for peer in &peers {
+        other.say(&peer.address().to_string());
+    }
+    let taken: usize = other.hear().parse().unwrap();
+    assert!((2..=8).contains(&taken), "{taken} descriptors");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                peers.iter_mut().for_each(|peer| drop(poll(peer)));
+            }
+        });
+        assert_eq!(other.hear(), "up");
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
@@ -227,7 +303,7 @@ fn a_packet_that_breaks_rules_is_noticed_by_the_thread() {
     assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
 }
 
-/// What was read counts only if the sender still had the buffer afterwards.
+/// A read succeeds only if the sender still had the buffer when all bytes were read.
 #[test]
 fn a_buffer_that_was_let_go_is_not_read() {
     let test = "a_buffer_that_was_let_go_is_not_read";

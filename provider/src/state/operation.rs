@@ -34,7 +34,7 @@ impl Pattern {
     }
 }
 
-/// What the entry of an operation will have.
+/// The contents of the entry that an operation will have in the completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     /// The caller's context.
@@ -101,7 +101,7 @@ fn context_of(word: u64) -> usize {
 /// An operation that is under way on a worker, unless a word stands for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationUnderWay {
-    /// What its entry will have.
+    /// The contents of its entry.
     pub(crate) receive: Receive,
     /// Its name on the worker.
     pub(crate) request: QueuedRequest,

@@ -56,7 +56,8 @@ pub(crate) fn start(
         let limit = local.config.peers_max as usize;
         return Err(DeviceError::Exhausted { what: "peer", limit });
     }
-    let may_begin = attempts_to_begin(&connections.peers, now) > 0;
+    let limit = process::descriptor_limit();
+    let may_begin = attempts_to_begin(&connections.peers, limit, now) > 0;
     let peer = connections.peers.add(*address, state)?;
     connections.needs_attention = true;
     if may_begin {
@@ -65,9 +66,9 @@ pub(crate) fn start(
     Ok(peer)
 }
 
-/// How many attempts may begin now.
-fn attempts_to_begin(peers: &Peers, now: Instant) -> usize {
-    let limit = process::descriptor_limit().map_or(usize::MAX, |limit| {
+/// How many attempts may begin now. `limit`: the descriptors that this process may have.
+fn attempts_to_begin(peers: &Peers, limit: Option<u64>, now: Instant) -> usize {
+    let limit = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit / DESCRIPTORS_OF_AN_ATTEMPT).unwrap_or(usize::MAX)
     });
     let (mut young, mut counted) = (0, 0);
@@ -227,8 +228,12 @@ fn postpone(
 /// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a
 /// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
+    if connections.peers.connecting().is_empty() {
+        return false;
+    }
     let mut has_retries = false;
-    let mut to_begin = attempts_to_begin(&connections.peers, now);
+    let limit = process::descriptor_limit();
+    let mut to_begin = attempts_to_begin(&connections.peers, limit, now);
     // A copy, since peers that are given up leave the list.
     for peer in connections.peers.connecting().to_vec() {
         let Some(address) = connections.peers.address(peer) else { continue };
@@ -277,4 +282,32 @@ pub(crate) fn next_deadline(peers: &Peers) -> Option<Instant> {
         _ => None,
     };
     peers.connecting().iter().filter_map(deadline).min()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tagmatch_device::Device as _;
+
+    use super::*;
+    use crate::{Shm, ShmConfig};
+
+    #[test]
+    fn few_attempts_are_young_and_those_that_are_not_old_leave_descriptors_to_others() {
+        let [mut shm, one, two, three, four] =
+            [(); 5].map(|()| Shm::new(ShmConfig::default()).unwrap());
+        let begun = Instant::now();
+        for other in [one, two, three, four].each_ref() {
+            shm.connect(&other.address()).unwrap();
+        }
+        let latest = Instant::now();
+        let peers = &shm.connections.peers;
+        let to_begin = |limit, now| attempts_to_begin(peers, limit, now);
+        assert_eq!(to_begin(None, begun), 0);
+        let (grown_up, old) = (latest + YOUNG, latest + OLD);
+        assert_eq!(
+            [Some(64), Some(80), Some(1024), None].map(|it| to_begin(it, grown_up)),
+            [0, 1, 4, 4]
+        );
+        assert_eq!([Some(16), Some(64), None].map(|limit| to_begin(limit, old)), [4; 3]);
+    }
 }

@@ -53,7 +53,7 @@ pub struct Hello {
     pub nonce: Nonce,
     /// The memory of the sender's device.
     pub memory: Option<OfferedMemory>,
-    /// What a packet must have that is to wake the sender.
+    /// Wakes the sender of this hello: the contents of a packet to its waker socket.
     pub wake_key: WakeKey,
 }
 

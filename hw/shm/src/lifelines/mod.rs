@@ -8,19 +8,20 @@ mod watching;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use tagmatch_device::{DownReason, PeerId};
 use tagmatch_os::sleep::EventFd;
 
 use crate::watcher::{Watched, Watcher};
 use lifeline::Lifeline;
 use orders::LifelineThread;
-use watching::{EndReport, EndReports};
+use watching::EndReports;
 
 /// A worker with more lifelines than this leaves them to threads.
 const HERE_MAX: usize = 4;
 
 /// The lifelines of a worker.
 pub(crate) struct Lifelines {
-    /// Those whose descriptors are in the program's table.
+    /// The lifelines whose descriptors are in the program's table.
     here: Vec<Arc<Lifeline>>,
     threads: Option<Threads>,
     /// The system gives no thread with a descriptor table of its own.
@@ -94,7 +95,7 @@ impl Lifelines {
     }
 
     /// The ends that threads have seen since the last call.
-    pub(crate) fn reports(&self) -> Vec<EndReport> {
+    pub(crate) fn reports(&self) -> Vec<(PeerId, DownReason)> {
         self.threads.as_ref().map_or_else(Vec::new, |threads| {
             threads.reported.clear();
             threads.reports.take()

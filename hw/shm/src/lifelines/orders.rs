@@ -1,4 +1,4 @@
-//! What a worker tells the threads that watch its lifelines.
+//! The orders of a worker to the threads that watch its lifelines.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tagmatch_os::process::Pid;
 use tagmatch_os::socket;
 
-/// What the thread is to do.
+/// One order of a worker to a thread.
 pub(crate) enum LifelineOrder<L> {
     /// Watch a lifeline. Its descriptors come with the packet.
     Take(Arc<L>),
@@ -19,12 +19,12 @@ pub(crate) enum LifelineOrder<L> {
     Stop,
 }
 
-/// What a thread is to do, in order.
+/// The orders that the thread has not carried out, oldest first.
 pub(super) type OrderQueue<L> = Arc<Mutex<VecDeque<LifelineOrder<L>>>>;
 
 /// A thread that watches lifelines, as its worker sees it.
 pub(crate) struct LifelineThread<L> {
-    /// For each packet that goes in here there is a order in the queue.
+    /// For each packet that goes in here there is an order in the queue.
     packets: OwnedFd,
     orders: OrderQueue<L>,
     /// Lifelines that the thread can take.
@@ -66,7 +66,7 @@ impl<L> LifelineThread<L> {
         let fds: Vec<_> = [Some(socket), pidfd].into_iter().flatten().collect();
         // The thread waits for the queue, which has the order once the packet was sent.
         let mut orders = lock(&self.orders);
-        let is_sent = self.has_room() && socket::send(self.packets.as_fd(), b"t", &fds).is_ok();
+        let is_sent = socket::send(self.packets.as_fd(), b"t", &fds).is_ok();
         if is_sent {
             self.room.fetch_sub(1, Relaxed);
             orders.push_back(LifelineOrder::Take(Arc::clone(lifeline)));
@@ -74,7 +74,7 @@ impl<L> LifelineThread<L> {
         is_sent
     }
 
-    /// Tells the thread to do something.
+    /// Gives an order to the thread.
     pub(crate) fn tell(&self, order: LifelineOrder<L>) {
         if self.owner != Pid::own() {
             return;

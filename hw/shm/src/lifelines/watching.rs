@@ -5,14 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use std::{io, mem};
+use std::{io, iter, mem};
 
-use tagmatch_device::{DownReason, Shortage};
+use tagmatch_device::{DownReason, PeerId, Shortage};
 use tagmatch_os::event::{self, BATCH, Epoll};
-use tagmatch_os::own_table;
-use tagmatch_os::process;
 use tagmatch_os::sleep::{self, EventFd};
-use tagmatch_os::socket::{self, LastWord};
+use tagmatch_os::{own_table, process, socket};
 
 use super::lifeline::{Lifeline, reason_of};
 use super::orders::{LifelineOrder, LifelineThread, OrderQueue, lock};
@@ -20,21 +18,18 @@ use super::orders::{LifelineOrder, LifelineThread, OrderQueue, lock};
 const STACK_BYTES: usize = 64 << 10;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// EndDescriptors of a thread beside those of lifelines, with some to spare.
+/// Descriptors of a thread beside those of lifelines, with some to spare.
 const OTHERS: u64 = 16;
-/// EndDescriptors of a lifeline.
-const OF_A_LINK: u64 = 2;
+/// Descriptors of a lifeline.
+const OF_A_LIFELINE: u64 = 2;
 
-/// A lifeline that has ended, and why.
-pub(crate) type EndReport = (Arc<Lifeline>, DownReason);
-
-/// What the worker and its threads share.
+/// The peers whose lifelines have ended, and why, until the worker takes them.
 #[derive(Default)]
-pub(crate) struct EndReports(Mutex<Vec<EndReport>>);
+pub(crate) struct EndReports(Mutex<Vec<(PeerId, DownReason)>>);
 
 impl EndReports {
     /// The ends that were seen since the last call.
-    pub(crate) fn take(&self) -> Vec<EndReport> {
+    pub(crate) fn take(&self) -> Vec<(PeerId, DownReason)> {
         mem::take(&mut *lock(&self.0))
     }
 }
@@ -51,7 +46,7 @@ pub(super) fn start(
     let epoll = Epoll::new()?;
     let orders = OrderQueue::default();
     let limit = process::descriptor_limit().unwrap_or(u64::MAX);
-    let room = limit.saturating_sub(OTHERS) / OF_A_LINK;
+    let room = limit.saturating_sub(OTHERS) / OF_A_LIFELINE;
     let (running, ended) = mpsc::channel();
     let (queue, reports) = (Arc::clone(&orders), Arc::clone(reports));
     let kept = [there.as_fd(), epoll.as_fd(), reported.as_fd()];
@@ -60,8 +55,9 @@ pub(super) fn start(
         let lifelines = Vec::new();
         Watching { packets, epoll, reported, queue, reports, lifelines, _running: running }.run();
     };
-    // SAFETY: `Watching` gives no descriptor away, and receives from sockets without their
-    // descriptors, so that nothing is left to the thread that closes in the background.
+    // SAFETY: `Watching` gives no descriptor away, looks at peers' packets without receiving their
+    // descriptors, and closes by itself what the worker sends. So nothing is left to the thread
+    // that closes in the background.
     unsafe { own_table::spawn("tagmatch-ends", STACK_BYTES, kept, body) }?;
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     Ok(Arc::new(LifelineThread::new(packets, orders, room, ended)))
@@ -72,7 +68,6 @@ struct WatchedLifeline {
     lifeline: Arc<Lifeline>,
     socket: OwnedFd,
     pidfd: Option<OwnedFd>,
-    has_ended: bool,
 }
 
 /// The state of the thread.
@@ -113,68 +108,68 @@ impl Watching {
 
     /// Does what the worker has told. Returns whether the thread is to end.
     fn obey(&mut self) -> bool {
+        let queue = Arc::clone(&self.queue);
         loop {
-            let queue = Arc::clone(&self.queue);
             let mut orders = lock(&queue);
-            let order = orders.pop_front();
-            if order.is_none() {
+            let Some(order) = orders.pop_front() else {
                 // No order comes while the queue is locked: these packets have no descriptors.
-                while socket::receive(self.packets.as_fd(), &mut [0]).is_ok() {}
+                while self.next_packet().is_some() {}
                 return false;
-            }
+            };
             drop(orders);
             match order {
-                Some(LifelineOrder::Take(lifeline)) => self.take(lifeline),
-                Some(LifelineOrder::Bye(lifeline)) => {
-                    if let Some(watched) =
-                        self.find(&lifeline).and_then(|at| self.lifelines[at].as_ref())
-                    {
+                LifelineOrder::Take(lifeline) => self.take(lifeline),
+                LifelineOrder::Bye(lifeline) => {
+                    let at = self.find(&lifeline);
+                    if let Some(watched) = at.and_then(|at| self.lifelines[at].as_ref()) {
                         socket::send_bye(&watched.socket);
                     }
                 }
-                Some(LifelineOrder::Close(lifeline)) => {
-                    if let Some(at) = self.find(&lifeline) {
-                        self.lifelines[at]
-                            .take()
-                            .into_iter()
-                            .for_each(|watched| self.close(watched));
+                LifelineOrder::Close(lifeline) => {
+                    let at = self.find(&lifeline);
+                    if let Some(watched) = at.and_then(|at| self.lifelines[at].take()) {
+                        self.close(watched);
                     }
                 }
-                Some(LifelineOrder::Stop) => {
+                LifelineOrder::Stop => {
                     for watched in mem::take(&mut self.lifelines).into_iter().flatten() {
                         self.close(watched);
                     }
                     return true;
                 }
-                None => {}
+            }
+        }
+    }
+
+    /// The descriptors of the worker's next packet, and whether some of them did not get in.
+    fn next_packet(&self) -> Option<(Vec<OwnedFd>, bool)> {
+        loop {
+            match socket::receive(self.packets.as_fd(), &mut [0]) {
+                // They are the worker's: this thread closes them itself.
+                Ok(packet) => return Some((packet.fds.into_checked(), packet.lacks_descriptors)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
             }
         }
     }
 
     /// Watches a lifeline, whose descriptors come with the next packet that has some.
     fn take(&mut self, lifeline: Arc<Lifeline>) {
-        let mut lacks_descriptors = false;
-        let mut fds = loop {
-            let Ok(packet) = socket::receive(self.packets.as_fd(), &mut [0]) else { break vec![] };
-            lacks_descriptors = packet.lacks_descriptors;
-            let fds = packet.fds.into_checked();
-            if lacks_descriptors || !fds.is_empty() {
-                break fds;
-            }
-        }
-        .into_iter();
-        let Some(socket) = fds.next().filter(|_| !lacks_descriptors) else {
+        let with_some = |(fds, lacks): &(Vec<OwnedFd>, bool)| *lacks || !fds.is_empty();
+        let packet = iter::from_fn(|| self.next_packet()).find(with_some);
+        let mut fds = packet.filter(|(_, lacks)| !lacks).unwrap_or_default().0.into_iter();
+        let Some(socket) = fds.next() else {
             // The limit was lowered since the thread started.
-            return self.report(lifeline, DownReason::Shortage(Shortage::Descriptors));
+            return self.report(&lifeline, DownReason::Shortage(Shortage::Descriptors));
         };
-        let watched = WatchedLifeline { lifeline, socket, pidfd: fds.next(), has_ended: false };
+        let watched = WatchedLifeline { lifeline, socket, pidfd: fds.next() };
         let at = self.lifelines.iter().position(Option::is_none).unwrap_or(self.lifelines.len());
         let number = 2 * at as u64 + 1;
         let pidfd = watched.pidfd.as_ref().map(|fd| self.epoll.watch(fd.as_fd(), number + 1));
         let socket = self.epoll.watch(watched.socket.as_fd(), number);
         if socket.and(pidfd.unwrap_or(Ok(()))).is_err() {
             let reason = DownReason::Shortage(Shortage::Memory);
-            self.report(Arc::clone(&watched.lifeline), reason);
+            self.report(&watched.lifeline, reason);
         }
         if at == self.lifelines.len() {
             self.lifelines.push(None);
@@ -187,27 +182,21 @@ impl Watching {
         self.lifelines.iter().position(|watched| watched.as_ref().is_some_and(is_it))
     }
 
-    /// Looks whether a lifeline has ended.
-    fn look(&mut self, at: usize) {
-        let Some(Some(watched)) = self.lifelines.get_mut(at) else { return };
+    /// Looks whether a lifeline has ended. Its end may be reported twice, since it has two
+    /// descriptors.
+    fn look(&self, at: usize) {
+        let Some(Some(watched)) = self.lifelines.get(at) else { return };
         let is_dead = watched.pidfd.as_ref().is_some_and(|fd| event::is_readable(fd.as_fd()));
         // The place may have another lifeline than the one that was reported.
-        let Some(reason) = reason_of(socket::last_word(watched.socket.as_fd()), is_dead) else {
-            return;
-        };
-        if mem::replace(&mut watched.has_ended, true) {
-            return;
-        }
-        let lifeline = Arc::clone(&watched.lifeline);
-        if let Some(Some(watched)) = self.lifelines.get(at) {
+        if let Some(reason) = reason_of(socket::last_word(watched.socket.as_fd()), is_dead) {
             self.forget(watched);
+            self.report(&watched.lifeline, reason);
         }
-        self.report(lifeline, reason);
     }
 
-    fn report(&self, lifeline: Arc<Lifeline>, reason: DownReason) {
+    fn report(&self, lifeline: &Lifeline, reason: DownReason) {
         lifeline.note_end();
-        lock(&self.reports.0).push((lifeline, reason));
+        lock(&self.reports.0).push((lifeline.peer(), reason));
         self.reported.signal();
     }
 
@@ -223,7 +212,7 @@ impl Watching {
         socket::shut_down(&socket);
         // Before Linux 6.16 a peer can send descriptors, and closing those may block. The socket
         // stays in this thread's table then.
-        if socket::last_word(socket.as_fd()) == LastWord::Nonsense {
+        if !socket::holds_plain_packets(socket.as_fd()) {
             mem::forget(socket);
         }
     }

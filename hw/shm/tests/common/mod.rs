@@ -7,6 +7,17 @@ use tagmatch_shm::{Shm, ShmConfig};
 
 pub use tagmatch_testkit::device::*;
 
+/// Makes a worker leave all its lifelines to a thread: with so many more peers, which live as long
+/// as the result.
+pub fn crowd(hub: &mut Shm) -> Vec<Shm> {
+    let connected = |_| {
+        let mut peer = shm(ShmConfig::default());
+        connect(&mut peer, hub);
+        peer
+    };
+    (0..5).map(connected).collect()
+}
+
 /// A device that has reported that it is connected to itself.
 pub fn shm(config: ShmConfig) -> Shm {
     tagmatch_testkit::process::share_descriptors();

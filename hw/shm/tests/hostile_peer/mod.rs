@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{Address, Device, DownReason, Outgoing, PeerId};
-use tagmatch_os::wake_socket::WakeKey;
 use tagmatch_shm::fuzzing::{DoorbellBit, Geometry, HandshakePacket, Hello, Nonce};
 use tagmatch_shm::{Shm, ShmConfig};
 
@@ -253,8 +252,8 @@ pub struct HostilePeer {
     /// The victim's doorbell.
     pub doorbell: MmapRaw,
     pub bit: usize,
-    /// Wakes the victim.
-    pub wake_key: WakeKey,
+    /// The victim's hello.
+    pub theirs: Hello,
     pub sent: u32,
     /// How far it says that it has read.
     pub read: u32,
@@ -295,7 +294,7 @@ impl HostilePeer {
             incoming: map(&ring, ring_bytes(hello.geometry)),
             doorbell: map(&fds[1], DOORBELL_BYTES),
             bit: theirs.doorbell_bit.index(),
-            wake_key: theirs.wake_key,
+            theirs,
             sent: 0,
             read: 0,
         }
