@@ -62,9 +62,9 @@ fn standard_input_is_of_rank_0() {
 #[test]
 fn no_other_rank_takes_from_the_input_of_rank_0() {
     let scratch = Scratch::new("input");
-    // Rank 0 reads when rank 1 has read all that there is for it.
-    let script = "if [ $PMI_RANK = 1 ]; then wc -c > $0.new; mv $0.new $0; cat $0; \
-        else while [ ! -e $0 ]; do sleep 0.01; done; cat; fi";
+    // Rank 0 reads when rank 1 has read all that there is for it, and says how much that was.
+    let script = "if [ $PMI_RANK = 1 ]; then wc -c > $0.new; mv $0.new $0; \
+        else while [ ! -e $0 ]; do sleep 0.01; done; cat $0 -; fi";
     let mut run = command("run -n 2 -- sh -c");
     let run = run.arg(script).arg(scratch.path("read"));
     let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
