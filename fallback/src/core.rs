@@ -332,10 +332,11 @@ impl Core {
                 state.received(request, status, buffer);
                 state.acknowledge(peer, Some(operation));
             }
-            Err(ReadError::PeerDown) => {
+            Err(ReadError::PeerDown) if state.is_down(peer) => {
                 let fault = state.down(peer);
                 state.requests.complete(request, Err(fault), buffer);
             }
+            Err(ReadError::PeerDown) => state.cut_reads.push((peer, request, buffer)),
             Err(error) => {
                 let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
                 state.abort(peer, operation, errno);
@@ -425,6 +426,9 @@ impl Core {
             if let Some(operation) = self.operations.remove(key) {
                 state.todo.push(Todo::Finish(operation, Err(down)));
             }
+        }
+        for (_, request, buffer) in state.cut_reads.extract_if(.., |(peer, ..)| *peer == id) {
+            state.requests.complete(request, Err(down), buffer);
         }
         self.end_posted(Some(id), down);
         let state = &mut self.state;

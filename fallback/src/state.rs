@@ -42,6 +42,9 @@ pub(crate) struct ProtocolState {
     pub(crate) dead: VecDeque<PeerId>,
     /// Peers that are down and not forgotten, in the order of their ends.
     pub(crate) departed: Departed,
+    /// Reads that the end of the peer has cut short. The device tells afterwards why the peer is
+    /// down, and then the receives end.
+    pub(crate) cut_reads: Vec<(PeerId, RequestId, Buffer)>,
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
     pub(crate) observer: Observer,
@@ -58,6 +61,7 @@ impl ProtocolState {
             pool: Pool::new(config.credit),
             dead: VecDeque::new(),
             departed: Departed::new(config.departed_max),
+            cut_reads: Vec::new(),
             todo: Vec::new(),
             counters: Counters::default(),
             observer: Observer::default(),

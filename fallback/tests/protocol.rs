@@ -4,7 +4,7 @@
 
 mod wire;
 
-use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, DownReason, PeerId, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, Control, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, EngineConfig, Fault, MatchEngine, PeerFault, Refused, RequestId, SendMode, Started,
@@ -399,6 +399,24 @@ fn a_failed_read_is_an_error_on_both_sides() {
     let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
     settle(&mut n);
     ok(&mut n[1], receive);
+}
+
+/// A device says that reads were cut short before it says why the peer is down.
+#[test]
+fn a_read_that_is_cut_short_ends_with_the_reason_of_the_peers_end() {
+    let (net, mut n) = nodes(2, &config());
+    let (dead, zero_at_1) = (meet(&mut n, 0, 1), meet(&mut n, 1, 0));
+    settle(&mut n);
+    n[1].send(zero_at_1, Tag(13), None, payload(9000), SendMode::Standard);
+    settle(&mut n);
+    net.borrow_mut().reads_hang = true;
+    let reading = n[0].receive(&exact(13), Buffer::zeroed(9000));
+    settle(&mut n[..1]);
+    net.borrow_mut().death = Some(DownReason::Unreachable { errno: 110 });
+    kill(&net, 1);
+    settle(&mut n);
+    let expected = PeerFault::Unreachable { errno: 110 };
+    assert_eq!(fault(&mut n[0], reading), Fault::PeerDown { peer: dead, fault: expected });
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct Net {
     pub exposed_length: Option<u64>,
     /// Reads do not end until this is taken back.
     pub reads_hang: bool,
+    /// Why a node that was killed is down.
+    pub death: Option<DownReason>,
     pub message_max: usize,
     pub fragmented_max: usize,
     /// Messages that were taken, over all nodes.
@@ -315,7 +317,8 @@ impl Device for Wire {
         let peer = self.next_death()?;
         self.down[peer.index()] = true;
         self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
-        Some(Event::PeerDown { peer, reason: DownReason::Gone })
+        let reason = self.net.borrow().death.clone().unwrap_or(DownReason::Gone);
+        Some(Event::PeerDown { peer, reason })
     }
 
     fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {

@@ -51,6 +51,10 @@
 //! apart (in different pid namespaces). The number of connections that one process can make is
 //! bounded ([`ShmConfig::process_peers_max`]).
 //!
+//! A peer that lets go of a buffer while it is read, and stays connected, keeps the receive of that
+//! message from ending until this worker disconnects from it, or the peer goes. Other receives go
+//! on.
+//!
 //! A process of any user can connect and send descriptors that block the threads which close them.
 //! While 16 threads are blocked, this worker accepts no connection. Established connections, and
 //! those that this worker begins, are not affected.
