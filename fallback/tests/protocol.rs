@@ -401,24 +401,6 @@ fn a_failed_read_is_an_error_on_both_sides() {
     ok(&mut n[1], receive);
 }
 
-/// A device says that reads were cut short before it says why the peer is down.
-#[test]
-fn a_read_that_is_cut_short_ends_with_the_reason_of_the_peers_end() {
-    let (net, mut n) = nodes(2, &config());
-    let (dead, zero_at_1) = (meet(&mut n, 0, 1), meet(&mut n, 1, 0));
-    settle(&mut n);
-    n[1].send(zero_at_1, Tag(13), None, payload(9000), SendMode::Standard);
-    settle(&mut n);
-    net.borrow_mut().reads_hang = true;
-    let reading = n[0].receive(&exact(13), Buffer::zeroed(9000));
-    settle(&mut n[..1]);
-    net.borrow_mut().death = Some(DownReason::Unreachable { errno: 110 });
-    kill(&net, 1);
-    settle(&mut n);
-    let expected = PeerFault::Unreachable { errno: 110 };
-    assert_eq!(fault(&mut n[0], reading), Fault::PeerDown { peer: dead, fault: expected });
-}
-
 #[test]
 fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let (net, mut n) = nodes(3, &config());
@@ -445,10 +427,12 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let other = n[0].receive(&pattern_of(1, alive), Buffer::zeroed(9));
     let send = n[0].send(alive, Tag(3), None, payload(9000), SendMode::Standard);
     settle(&mut n[..1]);
+    net.borrow_mut().death = Some(DownReason::Unreachable { errno: 110 });
     kill(&net, 1);
     settle(&mut n);
     net.borrow_mut().reads_hang = false;
-    let expected = Fault::PeerDown { peer: dead, fault: PeerFault::Gone };
+    // The read has ended before the reason was known.
+    let expected = Fault::PeerDown { peer: dead, fault: PeerFault::Unreachable { errno: 110 } };
     for ended in [reading.into(), rendezvous, sync, delivered, named.into()] {
         assert_eq!(fault(&mut n[0], ended), expected);
     }

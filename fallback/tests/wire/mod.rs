@@ -317,7 +317,7 @@ impl Device for Wire {
         let peer = self.next_death()?;
         self.down[peer.index()] = true;
         self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
-        let reason = self.net.borrow().death.clone().unwrap_or(DownReason::Gone);
+        let reason = self.net.borrow().death.unwrap_or(DownReason::Gone);
         Some(Event::PeerDown { peer, reason })
     }
 

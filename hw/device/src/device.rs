@@ -133,8 +133,8 @@ pub struct ReadRequest {
 /// Why a read failed. The contents of its buffer are unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// The peer is down, or went down while the read was under way. [`Event::PeerDown`] says why, if
-    /// it has not done so before.
+    /// The peer is down, or went down while the read was under way. [`Event::PeerDown`] says why,
+    /// before or afterwards.
     PeerDown,
     /// The operating system or the peer refused it.
     Failed {
