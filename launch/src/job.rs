@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::pmi1::Pmi1;
 use crate::pmix::Pmix;
 use crate::secret::{self, JobSecretError, Secret};
+use crate::slurm;
 use crate::spawn::{self, PARENT_SECRET_KEY, Spawn, SpawnError};
 use crate::step::{self, Lonely};
 pub use error::{BYTES_MAX, Error};
@@ -161,7 +162,8 @@ impl Job {
     /// started, `tagperf run` answers with an error, `mpiexec` reports it on its own output, and
     /// `mpirun` ends all jobs ([more](crate::pmix#spawning)). If a spawned process fails, all jobs
     /// end unless the launcher was told to keep going. `mpiexec` ignores the failure if the process
-    /// just exits. Flux refuses to spawn.
+    /// just exits. Flux refuses to spawn, and so does `srun --mpi=pmix`. `srun --mpi=pmi2` needs
+    /// `SLURM_OVERLAP=1` in its environment, and doesn't tell the end of spawned processes.
     ///
     /// ```no_run
     /// use tagmatch_launch::{Job, Spawn};
@@ -190,7 +192,10 @@ impl Job {
         let secret = secret.filter(|secret| spawn::check_word(secret).is_ok());
         match &mut self.connection {
             LauncherConnection::None => return Err(SpawnError::NoLauncher.into()),
-            LauncherConnection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word, secret)?)?,
+            LauncherConnection::Pmi1(pmi) => {
+                slurm::check(pmi.kvsname(), spawn.size, |name| std::env::var_os(name))?;
+                pmi.spawn(&spawn.to_lines(word, secret)?)?;
+            }
             LauncherConnection::Pmix(pmix) => pmix.spawn(spawn, word, secret)?,
         }
         Ok(())

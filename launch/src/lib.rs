@@ -40,6 +40,7 @@ pub mod pmi1;
 pub mod pmix;
 pub mod secret;
 pub mod server;
+mod slurm;
 pub mod spawn;
 mod step;
 pub mod wire;

@@ -177,6 +177,11 @@ impl Pmi1 {
         self.size
     }
 
+    /// The name of the job's key-value store.
+    pub(crate) fn kvsname(&self) -> &str {
+        &self.kvsname
+    }
+
     /// The longest key and value that the launcher allows.
     pub fn maxes(&self) -> Maxes {
         self.maxes

@@ -5,7 +5,8 @@
 //! if a launcher has set the variables of PMIx.
 //!
 //! # Spawning
-//! A server need not support `PMIx_Spawn`. If it doesn't, it answers `PMIX_ERR_NOT_SUPPORTED`, -47.
+//! A server need not support `PMIx_Spawn`. If it doesn't, it answers `PMIX_ERR_NOT_SUPPORTED`, -47,
+//! as that of `srun --mpi=pmix` does.
 //! The server in `mpirun` of Open MPI 4.1.4 supports it:
 //!
 //! - It answers when the new processes run.
@@ -67,7 +68,7 @@ pub enum PmixError {
     /// The server can't start jobs for a process.
     #[error(
         "this launcher's PMIx server starts no jobs for a process (PMIX_ERR_NOT_SUPPORTED); `tagperf \
-         run`, MPICH's mpiexec or Open MPI 4's mpirun would be right"
+         run`, MPICH's mpiexec, `srun --mpi=pmi2` or Open MPI 4's mpirun would be right"
     )]
     NoSpawn,
     /// A value has the wrong type, or is out of range.

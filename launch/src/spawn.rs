@@ -77,6 +77,23 @@ pub enum SpawnError {
         /// The reason.
         why: &'static str,
     },
+    /// `srun` would start the job on processors that no other step has, and answer only then.
+    #[error(
+        "`srun` would wait for processors that no step has, and this step has those of its nodes; \
+         `SLURM_OVERLAP=1 srun --mpi=pmi2` lets steps share them"
+    )]
+    NoOverlap,
+    /// `srun` would refuse so many processes, and not answer.
+    #[error(
+        "`srun` would not start {size} processes on {processors} processors; \
+         `SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1 srun --mpi=pmi2` lets processes share them"
+    )]
+    FewProcessors {
+        /// The number of processes.
+        size: u32,
+        /// The number of processors of the allocation.
+        processors: u64,
+    },
     /// The command is too long.
     #[error("the spawn request has {length} bytes; launchers take {BYTES_MAX}")]
     TooLong {

@@ -173,6 +173,44 @@ fn processes_of_foreign_launchers_agree_on_a_secret() {
     }
 }
 
+/// In a step of 4 processes, on one node of Slurm and on two.
+fn steps(mpi: &str, role: &str, mut check: impl FnMut(Option<i32>, &str, u32)) {
+    for nodes in [1, 2] {
+        let mut step = process::Command::new("srun");
+        step.args(["--overcommit", "--ntasks=4"]).arg(format!("--mpi={mpi}"));
+        step.arg(format!("--nodes={nodes}")).arg(env::current_exe().unwrap());
+        step.args(["--exact", "role", "--nocapture"]).env(ROLE, role);
+        let output = step.stdin(process::Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        check(output.status.code(), &format!("{mpi}, {role}: {}", said.concat()), nodes);
+    }
+}
+
+#[test]
+#[ignore = "needs slurm: ci/test launch"]
+fn processes_of_slurm_exchange_and_agree_on_a_secret() {
+    let _one = alone();
+    steps("pmi2", "exchange", |status, said, _| assert_eq!(status, Some(0), "{said}"));
+    for mpi in ["pmi2", "pmix"] {
+        steps(mpi, "agree on a secret", |status, said, _| {
+            assert_eq!((status, said.matches("@agreed").count()), (Some(0), 4), "{said}");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs slurm: ci/test launch"]
+fn a_process_of_slurm_ends_all() {
+    let _one = alone();
+    steps("pmi2", "abort", |status, said, _| {
+        assert_eq!(
+            (status, said.contains("task 1: Exited with exit code 7")),
+            (Some(137), true),
+            "{said}"
+        );
+    });
+}
+
 #[test]
 fn a_process_that_fails_ends_the_job() {
     let _one = alone();

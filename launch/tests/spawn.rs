@@ -4,7 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{self, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -47,11 +47,15 @@ fn word(listener: &TcpListener) -> String {
     format!("{:#<200}", listener.local_addr().unwrap().to_string())
 }
 
-/// Connects to the parent, whose string is its address, and sends this process's rank.
+/// Connects to the parent, whose string is its address, sends this process's rank, and waits until
+/// the parent has read that. Without the wait the process may end before the launcher has answered
+/// its parent, and `srun` then never answers (docs/launch.md).
 fn call_parent(job: &Job) {
     let place = job.parent().unwrap().trim_end_matches('#');
     let mut stream = TcpStream::connect(place).unwrap();
     write!(stream, "{} of {}", job.rank(), job.size()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(io::read_to_string(stream).unwrap(), "");
 }
 
 /// Accepts `count` connections, and returns the texts that they send, sorted.
@@ -268,5 +272,21 @@ fn foreign_launchers_spawn_too() {
             assert!(output.status.success(), "{launcher}: {errors}{said}");
             assert_eq!(said.matches(" done").count(), processes, "{launcher}: {errors}{said}");
         }
+    }
+}
+
+/// The spawned processes need more processors than the node has.
+#[test]
+#[ignore = "needs slurm: ci/test launch"]
+fn slurm_spawns_where_processes_may_share_processors() {
+    for (role, processes) in [("parents of two", 7), ("arguments", 4)] {
+        let mut step = Command::new("srun");
+        step.args(["--mpi=pmi2", "--nodes=1", "--ntasks=2"]).args(command(role));
+        step.env("SLURM_OVERLAP", "1").env("SLURM_OVERCOMMIT", "1").stdin(Stdio::null());
+        let output = step.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{role}: {errors}{said}");
+        assert_eq!(said.matches(" done").count(), processes, "{role}: {errors}{said}");
     }
 }
