@@ -434,9 +434,9 @@ mod tests {
         };
         let error = link.finish_while(link.receive(1, Buffer::default()), count).unwrap_err();
         assert!(matches!(error, LinkError::Stuck(_)), "{error}");
-        // Without the sleep there are as many polls as the limit has time for.
-        let sleeps = polls - POLLS_BEFORE_SLEEP;
-        assert!((1..=40).contains(&sleeps), "{polls} polls in {limit:?}");
+        // Without the sleep there are as many polls as the limit has time for. A busy machine has
+        // time for fewer.
+        assert!(polls <= POLLS_BEFORE_SLEEP + 40, "{polls} polls in {limit:?}");
     }
 
     #[test]
