@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
@@ -67,26 +67,24 @@ impl SealedMemory {
         check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) }).map(drop)
     }
 
-    /// Takes descriptors from a peer, if there are `N` and they are memfds of these lengths whose
-    /// size can't change.
+    /// Takes descriptors from a peer, if there is one for each length and they are memfds of these
+    /// lengths whose size can't change.
     ///
     /// # Errors
     /// The rule that the peer broke.
-    pub fn from_peer<const N: usize>(
+    pub fn from_peer(
         fds: UncheckedDescriptors,
-        lengths: [usize; N],
-    ) -> Result<[Self; N], &'static str> {
+        lengths: &[usize],
+    ) -> Result<impl Iterator<Item = Self>, &'static str> {
         for (fd, length) in fds.0.iter().zip(lengths) {
-            check_sealed(fd, length)?;
+            check_sealed(fd, *length)?;
         }
-        if fds.0.len() != N {
+        if fds.0.len() != lengths.len() {
             return Err("a packet has too few or too many descriptors");
         }
         // All of them are memfds, and closing a memfd doesn't block.
-        let fds = <[OwnedFd; N]>::try_from(fds.into_checked())
-            .map_err(|_| "a packet has too many descriptors")?;
-        let mut lengths = lengths.into_iter();
-        Ok(fds.map(|fd| SealedMemory { fd, length: lengths.next().unwrap_or(0) }))
+        let fds = fds.into_checked().into_iter();
+        Ok(fds.zip(lengths).map(|(fd, length)| SealedMemory { fd, length: *length }))
     }
 
     /// Opens a memfd that another process of this user has, by the number of its descriptor there.
@@ -207,6 +205,16 @@ impl Mapping {
     pub fn length(&self) -> usize {
         self.raw.len()
     }
+
+    /// Gives whole pages of a memfd back to the machine: they are zero then, for all processes.
+    ///
+    /// # Errors
+    /// The range is not inside the mapping, or the memory is private.
+    pub fn give_back(&self, offset: usize, length: usize) -> io::Result<()> {
+        // SAFETY: the bytes become zero, as another process could make them at any time: so there
+        // are no references to plain data.
+        unsafe { self.raw.unchecked_advise_range(UncheckedAdvice::Remove, offset, length) }
+    }
 }
 
 /// Mapped memory that this process only reads. Another process may write it at any time.
@@ -247,10 +255,11 @@ mod tests {
     #[test]
     fn only_sealed_memory_of_the_right_size_is_taken() {
         let own = |length| SealedMemory::new(c"tagmatch-test", length).unwrap().fd;
-        let take =
-            |fds, lengths: [usize; 2]| SealedMemory::from_peer(UncheckedDescriptors(fds), lengths);
-        let both = take(vec![own(8192), own(4096)], [8192, 4096]).unwrap();
-        assert!(both.map(|memory| memory.map().unwrap().length()) == [8192, 4096]);
+        let take = |fds, lengths: [usize; 2]| {
+            SealedMemory::from_peer(UncheckedDescriptors(fds), &lengths)
+                .map(|all| all.map(|memory| memory.map().unwrap().length()).collect::<Vec<_>>())
+        };
+        assert_eq!(take(vec![own(8192), own(4096)], [8192, 4096]).unwrap(), [8192, 4096]);
         assert!(take(vec![own(8192), own(4096)], [4096, 4096]).is_err());
         assert!(take(vec![own(8192), own(4096)], [8192, 8192]).is_err());
         assert!(take(vec![own(4096)], [4096, 4096]).is_err());
@@ -280,6 +289,23 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_are_given_back_are_zero_for_all() {
+        let memory = SealedMemory::new(c"tagmatch-test", 3 * (64 << 10)).unwrap();
+        let (one, other) = (memory.map().unwrap(), memory.map().unwrap());
+        // SAFETY: inside the mappings, and nothing else accesses them at the same time.
+        let at = |page: usize| unsafe { other.start().add(page * (64 << 10)) };
+        for page in 0..3 {
+            // SAFETY: as above.
+            unsafe { at(page).write(7) };
+        }
+        one.give_back(64 << 10, 64 << 10).unwrap();
+        // SAFETY: as above.
+        assert_eq!([0, 1, 2].map(|page| unsafe { at(page).read() }), [7, 0, 7]);
+        assert!(one.give_back(4 * (64 << 10), 64 << 10).is_err());
+        assert!(Mapping::private(64 << 10).unwrap().give_back(0, 64 << 10).is_err());
+    }
+
+    #[test]
     fn memory_is_opened_by_its_number_in_its_process() {
         let memory = SealedMemory::new(c"tagmatch-test", 4096).unwrap();
         let number = memory.fd.as_raw_fd();
@@ -300,6 +326,6 @@ mod tests {
             descriptor(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING)).unwrap()
         };
         std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
-        assert!(SealedMemory::from_peer(UncheckedDescriptors(vec![fd]), [4096]).is_err());
+        assert!(SealedMemory::from_peer(UncheckedDescriptors(vec![fd]), &[4096]).is_err());
     }
 }

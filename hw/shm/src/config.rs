@@ -55,11 +55,14 @@ pub enum SenderWrites {
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
     /// Bytes for messages that a peer has under way to us: a power of two, 4 KiB to 256 MiB. A
-    /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. Only what is used
-    /// takes memory: a page where we keep up with the peer. Default: 256 KiB.
+    /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. With a peer whose
+    /// setting is smaller, both rings have that size. Only what is used takes memory: a page for
+    /// both directions while a pair sends few and short messages, two more where both sides keep
+    /// up with each other. Memory that was not used for one or two times `sweep_interval` is given
+    /// back as both sides poll. Default: 256 KiB.
     pub ring_bytes: u32,
     /// Longest message that we receive, header included: 64 bytes to 128 less than half of
-    /// `ring_bytes`. Default: 16 KiB + 64.
+    /// `ring_bytes`. Less from a peer whose `ring_bytes` allow less. Default: 16 KiB + 64.
     pub message_max: u32,
     /// Whether peers should send messages that are somewhat longer than `message_max` in fragments,
     /// through the ring. Without it, this worker reads them out of the memory of the peers. Off for

@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     /// The reads through the rings, in both directions.
     pub(crate) copied: CopiedReads,
     /// The ring that this worker reads from the peer.
-    pub(crate) inbound: Arc<Ring>,
+    pub(crate) inbound: Ring,
     /// Whether the peer copies a part of the long messages that it sends.
     pub(crate) takes_offers: bool,
     /// Offers that the peer was made. The last one has this number.
@@ -121,6 +121,18 @@ impl Connection {
         if self.producer.is_doorbell_wanted(self.is_fenced) {
             self.ring_doorbell();
         }
+    }
+
+    /// Lets the ring that this worker writes take less memory if it is idle.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn rest(&mut self) -> Result<(), PushError> {
+        // A worker that sends to itself has no peer to spare memory for.
+        if self.other_end.is_some() && self.producer.rest()? {
+            self.doorbell.ring_quietly(self.doorbell_bit);
+        }
+        Ok(())
     }
 
     #[cold]

@@ -14,6 +14,7 @@ use super::lifelines::Lifelines;
 use super::peers::{Attempt, PeerState, Peers};
 use super::processes::ProcessQuota;
 use super::reads::Reads;
+use super::ring::PushError;
 use super::ring::slot::MessageShape;
 use super::watcher::Watcher;
 
@@ -103,6 +104,18 @@ impl Connections {
         while let Some((peer, what)) = self.reads.push_copied(&mut self.peers, &mut at) {
             // Takes the peer out of the list that `at` is an index of.
             self.finish(peer, DownReason::Misbehaved { what });
+        }
+    }
+
+    /// Lets idle connections take less memory.
+    pub(crate) fn rest(&mut self) {
+        let up =
+            |(peer, state): (PeerId, &PeerState)| matches!(state, PeerState::Up(_)).then_some(peer);
+        for peer in self.peers.states().filter_map(up).collect::<Vec<_>>() {
+            let Some(connection) = self.peers.connection_mut(peer) else { continue };
+            if let Err(PushError::Broken(what)) = connection.rest() {
+                self.finish(peer, DownReason::Misbehaved { what });
+            }
         }
     }
 

@@ -150,7 +150,7 @@ impl CopiedReads {
             });
             match rest {
                 Some(rest) if !rest.is_empty() => {
-                    let most = producer.geometry().fragment_max() as usize;
+                    let most = producer.long_geometry().fragment_max() as usize;
                     let part = &rest[..rest.len().min(most)];
                     let offset = read.sent;
                     let header = ReadMessage::Fragment { id, offset }.emit();

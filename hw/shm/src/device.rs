@@ -100,18 +100,17 @@ impl Shm {
     fn connect_oneself(&mut self) -> Result<(), DeviceError> {
         let none_left = DeviceError::Exhausted { what: "ring", limit: doorbell::BITS };
         let (local, connections) = (&self.local, &mut self.connections);
-        let mapping = Mapping::private(local.geometry.length_bytes()).in_call("mmap")?;
-        let ring = Ring::new(mapping, local.geometry);
-        let (Some(ring), Some(bit)) = (ring, connections.inboxes.reserve()) else {
+        let mapping = Mapping::private(local.geometry.pair_bytes()).in_call("mmap")?;
+        let rings = Ring::pair(mapping, local.geometry, local.geometry);
+        let (Some([ring, _]), Some(bit)) = (rings, connections.inboxes.reserve()) else {
             return Err(none_left);
         };
-        let ring = Arc::new(ring);
         let piggyback = Arc::<Piggyback>::default();
         let consumer =
             Consumer::new(ring.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
-            producer: Producer::new(Arc::clone(&ring), piggyback),
+            producer: Producer::new(ring.clone(), piggyback),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),

@@ -91,10 +91,15 @@ impl Doorbell {
 impl Doorbell {
     /// Sets a bit. Returns whether the owner sleeps and the caller has to wake it.
     pub(crate) fn ring(&self, bit: DoorbellBit) -> bool {
+        self.ring_quietly(bit);
+        self.take_sleeper()
+    }
+
+    /// Sets a bit. The owner, if it sleeps, finds it when something else wakes it.
+    pub(crate) fn ring_quietly(&self, bit: DoorbellBit) {
         let (word, mask) = (bit.index() / 64, 1 << (bit.index() % 64));
         self.page().words.0[word].fetch_or(mask, Release);
         self.page().summary.0.fetch_or(1 << word, SeqCst);
-        self.take_sleeper()
     }
 
     /// Returns whether the owner sleeps and the caller has to wake it.

@@ -106,16 +106,13 @@ impl Inboxes {
         self.free.push(bit);
     }
 
-    /// Begins to read a ring. Its writer may have written already, so the next poll looks at it.
+    /// Begins to read a new ring, whose writer rings the doorbell for each message. It may have
+    /// done so already, and its bit may have been taken, so the next poll looks at the ring.
     pub(crate) fn insert(&mut self, bit: DoorbellBit, consumer: Consumer, peer: PeerId) {
         if self.inboxes.len() <= bit.index() {
             self.inboxes.resize_with(bit.index() + 1, || None);
         }
-        consumer.want_doorbell(true);
         self.inboxes[bit.index()] = Some(Inbox { consumer, peer, is_hot: false });
-        // The first look finds what the writer wrote before it saw that the doorbell is wanted. The
-        // barrier makes sure that the writer sees it for everything that the look doesn't find.
-        self.barrier();
         self.pending.insert(bit);
     }
 
@@ -439,8 +436,9 @@ mod tests {
         let geometry = Geometry::new(4096).unwrap();
         let mut writers: Vec<Producer> = (0..=HOT_MAX)
             .map(|at| {
-                let mapping = Mapping::private(geometry.length_bytes()).unwrap();
-                let ring = Arc::new(Ring::new(mapping, geometry).unwrap());
+                let mapping = Mapping::private(geometry.pair_bytes()).unwrap();
+                let [ring, _] = Ring::pair(mapping, geometry, geometry).unwrap();
+                let ring = ring.other_lines();
                 let bit = DoorbellBit::new(number(at)).unwrap();
                 inboxes.insert(
                     bit,

@@ -30,11 +30,11 @@
 //! 2. Both sides first ask the kernel for the other side's user: the connecting side right after
 //!    connect(2), the listening side right after accept(2). A connection of another user is closed
 //!    before anything is sent or received on it.
-//! 3. The connecting side sends a hello, with the memory of the ring that it will read from, of its
-//!    doorbell, and of its device. The listening side answers with a hello of its own. Both check
-//!    that the memory can't shrink before they map it. Other descriptors that were sent are closed
-//!    by another thread, since close(2) can block. From then on the kernel refuses descriptors on
-//!    this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
+//! 3. The connecting side sends a hello, with the memory of the pair, of its doorbell, and of its
+//!    device. The listening side answers with a hello of its own. Both check that the memory can't
+//!    shrink before they map it. The rings are as long as both sides' settings allow. Other
+//!    descriptors that were sent are closed by another thread, since close(2) can block. From then
+//!    on the kernel refuses descriptors on this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
 //! 4. If both sides connect at the same time, the connection that the worker with the smaller
 //!    address began counts.
 //! 5. The sockets stay open. A last packet says that the sender ends the connection in order. The
@@ -121,8 +121,16 @@
 //! each worker in a file can be asked for, but wakes nobody. Where the kernel gives no such table
 //! (before Linux 5.9), all lifelines stay in the program's.
 //!
-//! **Each reader owns the ring that it reads.** It makes the memory, sealed against shrinking, and
-//! its peer maps it. So every worker decides for itself how much memory a connection may take.
+//! **An idle pair takes one page.** Both rings of a pair are in one memory, which the connecting
+//! side makes and these two alone map. Its first page has both headers and 16 lines of each ring: a
+//! rank of a large machine has hundreds of peers, and seldom more than a few short messages to one
+//! of them. A writer goes on to the long lines, which are whole pages, when there is no room, when
+//! a message is longer, or when it writes to this peer so often that the short laps would cost
+//! time. It comes back when it has written nothing between two sweeps
+//! ([`ShmConfig::sweep_interval`]); the reader then gives the long lines' pages back to the
+//! machine. Who makes the memory matters to nobody: the kernel counts a page for the process that
+//! touches it first, which is its writer, and each side takes no longer rings than its own settings
+//! allow.
 
 mod arena;
 mod config;

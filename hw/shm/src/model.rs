@@ -42,8 +42,16 @@ fn page() -> Mapping {
     Mapping::private(4096).unwrap()
 }
 
-fn ring() -> Arc<Ring> {
-    Arc::new(Ring::new(page(), Geometry::new(4096).unwrap()).unwrap())
+/// A ring whose short lines are in use.
+fn short_ring() -> Ring {
+    let geometry = Geometry::new(4096).unwrap();
+    let [ring, _] = Ring::pair(page(), geometry, geometry).unwrap();
+    ring
+}
+
+/// A ring whose long lines are in use.
+fn ring() -> Ring {
+    short_ring().other_lines()
 }
 
 fn doorbell() -> Arc<Doorbell> {
@@ -55,7 +63,7 @@ fn bit(number: u32) -> DoorbellBit {
 }
 
 /// The sending half of a connection to a reader that has this doorbell.
-fn connection(ring: &Arc<Ring>, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection {
+fn connection(ring: &Ring, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection {
     Connection {
         producer: Producer::new(ring.clone(), Arc::default()),
         message_max: MESSAGE_MAX,
@@ -88,7 +96,7 @@ impl Reader {
         Reader { inboxes, doorbell: doorbell.clone() }
     }
 
-    fn insert(&mut self, bit: DoorbellBit, ring: &Arc<Ring>) {
+    fn insert(&mut self, bit: DoorbellBit, ring: &Ring) {
         let consumer = Consumer::new(ring.clone(), MESSAGE_MAX, Arc::default());
         self.inboxes.insert(bit, consumer, PeerId(u32::try_from(bit.index()).unwrap()));
     }
@@ -117,7 +125,7 @@ impl Reader {
 }
 
 /// A ring, its reader, and the connection of its writer.
-fn reader_and_writer(has_barriers: bool) -> (Arc<Ring>, Reader, Connection) {
+fn reader_and_writer(has_barriers: bool) -> (Ring, Reader, Connection) {
     let (ring, doorbell) = (ring(), doorbell());
     let mut reader = Reader::new(&doorbell);
     reader.insert(bit(1), &ring);
@@ -217,6 +225,47 @@ fn bytes_that_a_run_has_left_are_no_message() {
                 }
             };
             assert_eq!(bytes, [expected; 8]);
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn lines_are_changed_while_messages_are_read() {
+    check(3, || {
+        let ring = short_ring();
+        let mut producer = Producer::new(ring.clone(), Arc::default());
+        let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
+        let take = |consumer: &mut Consumer| {
+            let mut meta = consumer.peek()?;
+            if consumer.skip(meta) {
+                meta = consumer.peek()?;
+            }
+            let shape = consumer.parse(meta).unwrap();
+            Some(consumer.take(shape, None).bytes.to_vec(0))
+        };
+        // To the long lines and back. What is left in both is no message.
+        producer.push(&[0; 8], &[], None, &0).unwrap();
+        producer.push(&[0; 8], &[0; 1000], None, &0).unwrap();
+        while take(&mut consumer).is_some() {}
+        consumer.publish();
+        assert_eq!((producer.rest(), producer.rest()), (Ok(false), Ok(true)));
+        let writer = thread::spawn(move || {
+            producer.push(&[1; 8], &[], None, &0).unwrap();
+            // The reader may be in the long lines still.
+            while producer.push(&[2; 8], &[2; 1000], None, &0) == Err(PushError::Full) {
+                thread::yield_now();
+            }
+        });
+        for expected in [1, 2] {
+            let bytes = loop {
+                match take(&mut consumer) {
+                    Some(bytes) => break bytes,
+                    None => thread::yield_now(),
+                }
+                consumer.publish();
+            };
+            assert!(bytes.iter().all(|byte| *byte == expected));
         }
         writer.join().unwrap();
     });

@@ -1,16 +1,14 @@
 //! The table of peers, and the states of a peer.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use tagmatch_device::{DownReason, PeerTable, Shortage};
-use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::memory::Mapping;
 use tagmatch_os::peer_socket::PeerSocket;
 
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::nonce::OwnNonce;
-use super::ring::Ring;
 
 /// The state of a peer. It moves down this list and never back.
 ///
@@ -48,18 +46,18 @@ pub(crate) struct Connecting {
     pub(crate) crossed: bool,
 }
 
-/// A socket on which a hello was sent, and the ring that the hello offers.
+/// A socket on which a hello was sent, and what the hello offers.
 pub(crate) struct Attempt {
     pub(crate) begun: Instant,
     pub(crate) socket: PeerSocket,
-    pub(crate) offer: OfferedRing,
+    /// The memory of the pair, with room for rings of this worker's geometry.
+    pub(crate) memory: Mapping,
+    pub(crate) offer: HelloOffer,
 }
 
-/// A ring for a peer to write to, the doorbell bit that the peer sets for it, and the nonce by
-/// which the peer knows what it reads.
-pub(crate) struct OfferedRing {
-    pub(crate) memory: SealedMemory,
-    pub(crate) ring: Arc<Ring>,
+/// The doorbell bit that a peer sets for the ring that this worker reads, and the nonce by which
+/// the peer knows what it reads.
+pub(crate) struct HelloOffer {
     pub(crate) bit: DoorbellBit,
     pub(crate) nonce: OwnNonce,
 }

@@ -154,6 +154,7 @@ impl Shm {
         if now.duration_since(self.last_sweep) >= local.config.sweep_interval {
             self.last_sweep = now;
             connections.inboxes.sweep_all();
+            connections.rest();
         }
         self.acceptor.keep_time(&connections.watcher, now);
         self.has_retries = connect::keep_time(local, connections, now);

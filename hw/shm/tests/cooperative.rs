@@ -257,11 +257,13 @@ impl HostileSender {
     }
 
     fn claimed(&self) -> u64 {
-        HostilePeer::word(&self.peer.outgoing, CLAIMED).load(Ordering::SeqCst)
+        HostilePeer::word(&self.peer.memory, self.peer.outgoing.header + CLAIMED)
+            .load(Ordering::SeqCst)
     }
 
     fn set(&self, at: usize, word: u64) {
-        HostilePeer::word(&self.peer.outgoing, at).store(word, Ordering::SeqCst);
+        HostilePeer::word(&self.peer.memory, self.peer.outgoing.header + at)
+            .store(word, Ordering::SeqCst);
     }
 
     /// The end of the read, if it comes in a thousand polls.
@@ -386,8 +388,8 @@ fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
         sender.begin();
         let mut offer = [0; 8];
         // The address in the offer, behind its header.
-        let slot = 4096 + 8 + 32;
-        let word = HostilePeer::word(&sender.peer.incoming, slot).load(Ordering::SeqCst);
+        let slot = sender.peer.incoming.short + 8 + 32;
+        let word = HostilePeer::word(&sender.peer.memory, slot).load(Ordering::SeqCst);
         offer.copy_from_slice(&word.to_le_bytes());
         u64::from_le_bytes(offer)
     };
@@ -420,7 +422,8 @@ fn a_worker_that_is_dropped_waits_for_the_sender_in_memory_of_a_caller() {
         let dropping = scope.spawn(|| drop(bystanders));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!dropping.is_finished());
-        HostilePeer::word(&peer.outgoing, RELEASED).store(NUMBER | 1, Ordering::SeqCst);
+        HostilePeer::word(&peer.memory, peer.outgoing.header + RELEASED)
+            .store(NUMBER | 1, Ordering::SeqCst);
         dropping.join().unwrap();
     });
 }
@@ -448,7 +451,7 @@ fn writes_for_a_receiver(sender_copies: bool, receiver: Receiver, has_crowd: boo
     let span = bystanders.victim.expose(SENDER, Buffer::from(vec![9; LENGTH])).unwrap().span;
     let target = vec![0u8; LENGTH];
     let target_address = target.as_ptr().expose_provenance() as u64;
-    HostilePeer::word(&peer.incoming, CLAIMED).store(NUMBER, Ordering::SeqCst);
+    HostilePeer::word(&peer.memory, peer.incoming.header + CLAIMED).store(NUMBER, Ordering::SeqCst);
     let offer = ReadMessage::Offer { number: 1, span }.emit();
     let offer = [&offer[..], &target_address.to_le_bytes()].concat();
     peer.write_slot(INTERNAL | 40, &offer);

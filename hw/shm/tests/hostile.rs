@@ -16,13 +16,15 @@ use tagmatch_device::{
     RemoteSpan,
 };
 use tagmatch_os::wake_socket::WakeSocket;
-use tagmatch_shm::fuzzing::{HandshakePacket, Hello, Nonce, ReadMessage, Refusal, ShmName};
+use tagmatch_shm::fuzzing::{
+    Geometry, HandshakePacket, Hello, Nonce, ReadMessage, Refusal, ShmName,
+};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
 
 use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
 use hostile_peer::{
-    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
 
 const INTERNAL: u32 = 1 << 28;
@@ -33,9 +35,9 @@ fn hellos_that_break_rules() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let victim = bystanders.victim.address();
     let good = hello(invented(&victim, 1));
-    let length = ring_bytes(good.geometry);
-    let (ring, doorbell) = (memfd(length, SEALS), memfd(DOORBELL_BYTES, SEALS));
-    let fds = [ring.as_raw_fd(), doorbell.as_raw_fd()];
+    let length = good.geometry.pair_bytes();
+    let (pair, doorbell) = (memfd(length, SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let fds = [pair.as_raw_fd(), doorbell.as_raw_fd()];
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = memfd(length, 0);
     let half_sealed = memfd(length, libc::F_SEAL_GROW | libc::F_SEAL_SEAL);
@@ -124,7 +126,7 @@ fn a_peer_that_takes_no_fragments_is_announced_so() {
     for takes_fragments in [true, false] {
         let mut victim = shm(ShmConfig::default());
         let greeting = hello(invented(&victim.address(), 3));
-        let rings = [memfd(ring_bytes(greeting.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS)];
+        let rings = [memfd(greeting.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS)];
         let raw = RawSocket::connect(&victim.address()).unwrap();
         let greeting = Hello { takes_fragments, ..greeting };
         raw.send(&greeting.emit(), &rings.each_ref().map(AsRawFd::as_raw_fd));
@@ -142,20 +144,28 @@ fn a_peer_that_takes_no_fragments_is_announced_so() {
 #[test]
 fn answers_that_break_rules() {
     let good = hello(invented(&shm(ShmConfig::default()).address(), 40));
-    let rings = [memfd(ring_bytes(good.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS)];
-    let fds = rings.each_ref().map(AsRawFd::as_raw_fd);
+    let doorbell = [memfd(DOORBELL_BYTES, SEALS)];
+    let fds = doorbell.each_ref().map(AsRawFd::as_raw_fd);
     let refusal = Refusal::Invalid.emit();
-    // The last one is right, but for another worker of the process.
-    let answers: [(&[u8], &[i32]); 4] =
-        [(b"garbage", &[]), (&[0xff; 128], &[]), (&refusal, &[]), (&good.emit(), &fds)];
-    for (number, (answer, fds)) in answers.iter().enumerate() {
+    let longer =
+        |address| Hello { address, geometry: Geometry::new(1 << 19).unwrap(), ..good.clone() };
+    // The last but one is right, but for another worker of the process. The last one has longer
+    // rings than the memory of the pair has room for.
+    for number in 0..5u8 {
         let mut victim = shm(ShmConfig::default());
-        let liar = invented(&victim.address(), number as u8 + 50);
+        let liar = invented(&victim.address(), number + 50);
+        let (answer, fds): (Vec<u8>, &[i32]) = match number {
+            0 => (b"garbage".to_vec(), &[]),
+            1 => (vec![0xff; 128], &[]),
+            2 => (refusal.clone(), &[]),
+            3 => (good.emit(), &fds),
+            _ => (longer(liar).emit(), &fds),
+        };
         let listener = RawSocket::listen(&liar);
         let peer = victim.connect(&liar).unwrap();
         let socket = listener.accept();
-        assert_eq!(socket.receive().unwrap().1.len(), 3);
-        socket.send(answer, fds);
+        assert_eq!(socket.receive().unwrap().1.len(), 3, "pair, doorbell, device");
+        socket.send(&answer, fds);
         wait_for(&mut [&mut victim], "the end", |_, event| match event {
             Owned::Down(down, DownReason::Misbehaved { .. } | DownReason::Unreachable { .. }) => {
                 assert_eq!(down, peer);
@@ -260,7 +270,7 @@ fn a_consumed_counter_that_cannot_be() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let hostile = HostilePeer::connect(&mut bystanders, 9);
     let peer = PeerId(2);
-    HostilePeer::word(&hostile.incoming, 0).store(u64::MAX, Ordering::SeqCst);
+    HostilePeer::word(&hostile.memory, hostile.incoming.header).store(u64::MAX, Ordering::SeqCst);
     while bystanders.victim.send(peer, message(b"fill")).is_ok() {}
     assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
     assert!(bystanders.exchange().is_empty());
@@ -272,7 +282,7 @@ fn a_message_that_frees_what_was_not_written() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let mut hostile = HostilePeer::connect(&mut bystanders, 12);
     let peer = PeerId(2);
-    for claimed in [0, 1000] {
+    for claimed in [0, 1 << 20] {
         hostile.read = claimed;
         hostile.write_slot(4, b"word");
         wait_for(&mut [&mut bystanders.victim], "its message", |_, event| {
@@ -400,16 +410,18 @@ fn random_words_in_all_shared_memory() {
                 let mut random = Random::new(seed.into());
                 while !stop.load(Ordering::Relaxed) {
                     let (place, value) = (random.bits(), random.bits());
-                    let (map, limit) = match place % 8 {
-                        0 => (&hostile.doorbell, DOORBELL_BYTES),
-                        1 => (&hostile.incoming, 512),
-                        2 => (&hostile.incoming, hostile.incoming.len()),
-                        3 => (&hostile.outgoing, hostile.outgoing.len()),
-                        _ => (&hostile.outgoing, 4096 + 64 * 64),
+                    let all = hostile.memory.len();
+                    let (map, from, length) = match place % 8 {
+                        0 => (&hostile.doorbell, 0, DOORBELL_BYTES),
+                        1 => (&hostile.memory, hostile.incoming.header, 512),
+                        2 => (&hostile.memory, 0, all),
+                        3 => (&hostile.memory, 0, 4096),
+                        4 => (&hostile.memory, hostile.outgoing.short, 1024),
+                        _ => (&hostile.memory, hostile.outgoing.long, 64 * 64),
                     };
-                    let at = usize::try_from(place >> 8).unwrap() % (limit / 8) * 8;
+                    let at = from + usize::try_from(place >> 8).unwrap() % (length / 8) * 8;
                     // Every second word of a slot is that of a message of an allowed length.
-                    let is_slot = place % 8 > 3 && at >= 4096 && (at - 4096).is_multiple_of(64);
+                    let is_slot = place % 8 > 3 && at.is_multiple_of(64);
                     let value = if is_slot && value & 1 == 0 {
                         let flags = (value & 2) << 60 | (value & 4) << 57 | 1 << 63;
                         flags | (value >> 50) << 32 | value >> 8 & 0x3f

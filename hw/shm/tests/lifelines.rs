@@ -7,7 +7,7 @@ mod hostile_peer;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tagmatch_device::{
     Address, Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan,
@@ -130,7 +130,11 @@ fn without_descriptor_tables_of_threads_a_worker_watches_all_peers_itself() {
     let mut hub = shm(sleepy());
     let mut peers = crowd(&mut hub);
     peers.extend(crowd(&mut hub));
-    assert_eq!(end_threads(), 0);
+    // A thread that gets no table ends at once, but the kernel may need a moment.
+    let start = Instant::now();
+    while end_threads() > 0 {
+        assert!(start.elapsed() < common::PATIENCE, "a thread watches");
+    }
     let mut ends = 0;
     while let Some(peer) = peers.pop() {
         drop(peer);

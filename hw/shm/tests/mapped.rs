@@ -19,7 +19,7 @@ use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
 use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
 use hostile_peer::{
-    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
 
 /// Nobody but the mapping can read these: the worker may not read the peer's memory by the kernel.
@@ -258,7 +258,7 @@ fn memory_that_breaks_a_rule_is_refused_with_its_hello() {
     let mut bystanders = Bystanders::new(config());
     let victim = bystanders.victim.address();
     let good = offer(&bystanders.victim, 1);
-    let rings = [memfd(ring_bytes(good.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS)];
+    let rings = [memfd(good.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS)];
     let rings = rings.each_ref().map(AsRawFd::as_raw_fd);
     let writable = memfd(LENGTH, SEALS);
     let unsealed = memfd(LENGTH, libc::F_SEAL_FUTURE_WRITE);

@@ -17,7 +17,7 @@ use tagmatch_shm::fuzzing::Refusal;
 
 use common::{Other, Owned, poll, role, shm, wait_for};
 use hostile_peer::{
-    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
 
 /// A thread that closes the first descriptor waits until the second is closed or read, or for an
@@ -83,10 +83,10 @@ fn a_connection_of_another_user_is_closed_before_anything_is_received() {
         let mut own = shm(ShmConfig::default());
         assert!(own.connect(&victim).is_err());
         let hello = hello(invented(&own.address(), 1));
-        let (ring, doorbell) =
-            (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let (pair, doorbell) =
+            (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
         let raw = RawSocket::connect(&victim).unwrap();
-        raw.send(&hello.emit(), &[ring.as_raw_fd(), doorbell.as_raw_fd()]);
+        raw.send(&hello.emit(), &[pair.as_raw_fd(), doorbell.as_raw_fd()]);
         assert!(raw.receive().is_none());
         let raws: Vec<RawSocket> = (0..3).map(|_| RawSocket::connect(&victim).unwrap()).collect();
         let _ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, &hello.emit())).collect();
@@ -268,9 +268,10 @@ fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_ha
     let process = process >> 22 << 22 | std::process::id();
     bytes[16..20].copy_from_slice(&process.to_le_bytes());
     let hello = hello(invented(&Address::from_bytes(&bytes).unwrap(), 1));
-    let (ring, doorbell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let (pair, doorbell) =
+        (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
     let raw = RawSocket::connect(&victim).unwrap();
-    raw.send(&hello.emit(), &[ring.as_raw_fd(), doorbell.as_raw_fd()]);
+    raw.send(&hello.emit(), &[pair.as_raw_fd(), doorbell.as_raw_fd()]);
     assert!(raw.receive().is_none(), "was let in");
     assert!(raw.is_hung_up(), "not heard yet");
     other.say("end");

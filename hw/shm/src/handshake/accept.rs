@@ -5,17 +5,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    Address, DeviceError, DownReason, Event, InCall, PeerId, Shortage, WaitingPeers,
+    Address, DeviceError, DownReason, Event, Expected, InCall, PeerId, Shortage, WaitingPeers,
 };
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket::{self, Packet};
 
-use super::establish::{VerifiedHello, check_user, establish, shortage_of, verify};
+use super::establish::{
+    HelloKind, PairMemory, VerifiedHello, check_user, establish, shortage_of, verify,
+};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
-use crate::peers::{OfferedRing, PeerState};
+use crate::peers::{HelloOffer, PeerState};
+use crate::ring::Geometry;
 use crate::watcher::{Watched, Watcher};
 
 /// How long the listener is not watched when a connection can't be accepted, for want of
@@ -189,9 +192,9 @@ impl Acceptor {
         now: Instant,
     ) {
         let refusal = match try_answer(local, connections, &socket, hello, packet) {
-            Ok((peer, offer, verified)) => {
+            Ok((peer, offer, pair, verified)) => {
                 self.waiting.forget(&hello.address);
-                return establish(local, connections, peer, (socket, offer), verified);
+                return establish(local, connections, peer, (socket, offer, pair), verified);
             }
             Err(NoAnswer::Refused(refusal)) => refusal,
             Err(NoAnswer::Shortage(shortage)) => {
@@ -258,7 +261,7 @@ fn try_answer(
     socket: &PeerSocket,
     hello: &Hello,
     packet: Packet,
-) -> Result<(PeerId, OfferedRing, VerifiedHello), NoAnswer> {
+) -> Result<(PeerId, HelloOffer, PairMemory, VerifiedHello), NoAnswer> {
     let known = connections.peers.find(&hello.address);
     match known.and_then(|peer| connections.peers.state(peer)) {
         Some(PeerState::Connecting(connecting))
@@ -270,11 +273,14 @@ fn try_answer(
         // Includes the address of this worker itself.
         Some(_) => return Err(Refusal::Known.into()),
     }
-    let mut verified =
-        verify(local, socket, hello, packet).map_err(|rejection| match rejection.reason {
+    let (mut verified, memory) = verify(local, socket, hello, packet, HelloKind::First).map_err(
+        |rejection| match rejection.reason {
             DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
             _ => rejection.answer.into(),
-        })?;
+        },
+    )?;
+    let memory = memory.expected("a first hello brings memory").ok_or(Refusal::Invalid)?;
+    let pair = PairMemory { memory, room: hello.geometry, is_own: false };
     // This worker's own attempt is withdrawn only now that the peer's hello is known to be good.
     if let Some(peer) = known
         && let Some(connecting) = connections.peers.connecting_mut(peer)
@@ -292,7 +298,8 @@ fn try_answer(
     {
         return Err(Refusal::Full.into());
     }
-    let offer = offer_on(local, connections, socket).map_err(|error| {
+    let used = local.geometry.min(hello.geometry);
+    let offer = offer_on(local, connections, socket, used).map_err(|error| {
         verified.counted_for.into_iter().for_each(|process| connections.quota.remove(process));
         shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
     })?;
@@ -303,16 +310,17 @@ fn try_answer(
             added.map_err(|_| Refusal::Full)?
         }
     };
-    Ok((peer, offer, verified))
+    Ok((peer, offer, pair, verified))
 }
 
-/// Makes a ring for the peer and answers with a hello that offers it.
+/// Answers with a hello.
 fn offer_on(
     local: &LocalEnd,
     connections: &mut Connections,
     socket: &PeerSocket,
-) -> io::Result<OfferedRing> {
-    let offer = local.offer_ring(&mut connections.inboxes)?;
-    let sent = local.send_hello(socket.as_fd(), &offer);
+    geometry: Geometry,
+) -> io::Result<HelloOffer> {
+    let offer = local.offer(&mut connections.inboxes)?;
+    let sent = local.send_hello(socket.as_fd(), &offer, None, geometry);
     sent.inspect_err(|_| connections.inboxes.release(offer.bit)).map(|()| offer)
 }

@@ -8,7 +8,9 @@ use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shorta
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket};
 
-use super::establish::{Rejection, check_user, establish, shortage_of, verify};
+use super::establish::{
+    HelloKind, PairMemory, Rejection, check_user, establish, shortage_of, verify,
+};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::connections::Connections;
@@ -119,15 +121,18 @@ fn try_attempt(
     let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
     // The user is checked first, since the hello lets the listener write to this worker's memory.
     check_user(&socket)?;
-    let offer = local.offer_ring(&mut connections.inboxes)?;
+    let pair = local.pair_memory()?;
+    let memory = pair.map()?;
+    let offer = local.offer(&mut connections.inboxes)?;
     let sent = connections
         .watcher
         .watch(socket.as_fd(), Watched::Socket(peer))
-        .and_then(|()| local.send_hello(socket.as_fd(), &offer));
+        .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
+    let attempt = Attempt { begun, socket, memory, offer };
     match sent {
-        Ok(()) => Ok(Attempt { begun, socket, offer }),
+        Ok(()) => Ok(attempt),
         Err(error) => {
-            connections.withdraw(Attempt { begun, socket, offer });
+            connections.withdraw(attempt);
             // The listener was closed with this connection in its queue.
             let is_gone = matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET));
             let again = io::Error::from_raw_os_error(libc::EAGAIN);
@@ -170,13 +175,14 @@ pub(crate) fn receive_answer(
     };
     let reason = match answer {
         Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
-            match verify(local, &attempt.socket, &hello, packet) {
-                Ok(mut hello) => {
+            match verify(local, &attempt.socket, &hello, packet, HelloKind::Answer) {
+                Ok((mut hello, _)) => {
                     hello.counted_for = None;
                     connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), false);
                     socket::take(attempt.socket.as_fd());
-                    let Attempt { socket, offer, .. } = attempt;
-                    return establish(local, connections, peer, (socket, offer), hello);
+                    let Attempt { socket, memory, offer, .. } = attempt;
+                    let pair = PairMemory { memory, room: local.geometry, is_own: true };
+                    return establish(local, connections, peer, (socket, offer, pair), hello);
                 }
                 Err(Rejection { reason: DownReason::Shortage(shortage), .. }) => {
                     return postpone(local, connections, peer, attempt, shortage, now);

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Limits, PeerId, ReadMode, Shortage};
-use tagmatch_os::memory::SealedMemory;
+use tagmatch_device::{DownReason, Event, Expected, Limits, PeerId, ReadMode, Shortage};
+use tagmatch_os::memory::{Mapping, SealedMemory};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::socket::{Credentials, Packet};
 use tagmatch_os::{process, socket};
@@ -21,9 +21,9 @@ use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
 use crate::peer_memory::PeerMemory;
-use crate::peers::{OfferedRing, PeerState};
+use crate::peers::{HelloOffer, PeerState};
 use crate::processes::{PeerProcess, ProcessId};
-use crate::ring::{Consumer, Piggyback, Producer, Ring};
+use crate::ring::{Consumer, Geometry, Piggyback, Producer, Ring};
 use crate::streaming;
 
 /// Reads of a nonce that are timed. The shortest one counts, since others may be interrupted.
@@ -68,10 +68,28 @@ pub(super) fn shortage_of(error: &io::Error) -> Option<Shortage> {
     Shortage::of_errno(error.raw_os_error()?)
 }
 
+/// Which hello of a handshake it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum HelloKind {
+    /// That of the connecting side, which brings the memory of the pair.
+    First,
+    /// The answer.
+    Answer,
+}
+
+/// The memory of a pair.
+pub(super) struct PairMemory {
+    pub(super) memory: Mapping,
+    /// What it has room for.
+    pub(super) room: Geometry,
+    /// Whether this side has made it.
+    pub(super) is_own: bool,
+}
+
 /// What a hello has brought, after everything in it was checked.
 pub(super) struct VerifiedHello {
-    ring: Arc<Ring>,
     doorbell: Arc<Doorbell>,
+    geometry: Geometry,
     message_max: u32,
     fragmented_max: usize,
     doorbell_bit: DoorbellBit,
@@ -110,13 +128,15 @@ fn verify_sender(
 }
 
 /// Checks everything that a hello claims, and the descriptors of the packet that brought it. The
-/// sender is checked first: a shortage is that of a connection to this sender.
+/// sender is checked first: a shortage is that of a connection to this sender. Also returns the
+/// memory of the pair, which a first hello brings.
 pub(super) fn verify(
     local: &LocalEnd,
     socket: &PeerSocket,
     hello: &Hello,
     packet: Packet,
-) -> Result<VerifiedHello, Rejection> {
+    kind: HelloKind,
+) -> Result<(VerifiedHello, Option<Mapping>), Rejection> {
     let misbehaved = Rejection::misbehaved;
     let system = |error: io::Error| Rejection::failed(&error);
     let (credentials, name) = verify_sender(local, socket, hello)?;
@@ -124,31 +144,28 @@ pub(super) fn verify(
     if packet.lacks_descriptors {
         return Err(Rejection::shortage(Shortage::Descriptors));
     }
-    let fds = packet.fds;
-    let lengths = [hello.geometry.length_bytes(), doorbell::LENGTH_BYTES];
+    if kind == HelloKind::Answer && hello.geometry > local.geometry {
+        return Err(misbehaved("an answer with longer rings than were offered"));
+    }
+    let pair_bytes = (kind == HelloKind::First).then(|| hello.geometry.pair_bytes());
+    let device_bytes = hello.memory.map(|it| usize::try_from(it.length).unwrap_or(0));
+    let lengths: Vec<_> =
+        pair_bytes.into_iter().chain([doorbell::LENGTH_BYTES]).chain(device_bytes).collect();
     // Mapped memory needs no descriptor, so the descriptors are closed here: the process may have
     // few.
-    let (ring, doorbell, memory) = match hello.memory {
-        None => {
-            let [ring, doorbell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
-            (ring.map().map_err(system)?, doorbell.map().map_err(system)?, None)
+    let mut memories = SealedMemory::from_peer(packet.fds, &lengths).map_err(misbehaved)?;
+    let mut next = || memories.next().expected("there are as many as lengths");
+    let mut map = || next().map_or(Err(io::ErrorKind::InvalidData.into()), |it| it.map());
+    let pair = pair_bytes.map(|_| map()).transpose().map_err(system)?;
+    let doorbell = Doorbell::new(map().map_err(system)?);
+    let doorbell = doorbell.ok_or(Rejection::unreachable(libc::EINVAL))?;
+    let mut memory = None;
+    if let (Some(offered), Some(sealed)) = (hello.memory, memories.next()) {
+        if !sealed.is_for_readers() {
+            return Err(misbehaved("memory of a device that others could write"));
         }
-        Some(offered) => {
-            let length = usize::try_from(offered.length).unwrap_or(0);
-            let lengths = [lengths[0], lengths[1], length];
-            let [ring, doorbell, memory] =
-                SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
-            if !memory.is_for_readers() {
-                return Err(misbehaved("memory of a device that others could write"));
-            }
-            let memory = map_memory(local, &memory, offered, hello);
-            (ring.map().map_err(system)?, doorbell.map().map_err(system)?, memory)
-        }
-    };
-    let (ring, doorbell) = (Ring::new(ring, hello.geometry), Doorbell::new(doorbell));
-    let (Some(ring), Some(doorbell)) = (ring, doorbell) else {
-        return Err(Rejection::unreachable(libc::EINVAL));
-    };
+        memory = map_memory(local, &sealed, offered, hello);
+    }
     let pid = credentials.pid;
     let pidfd = match socket::peer_pidfd(socket.as_fd(), credentials) {
         Ok(pidfd) => Some(pidfd),
@@ -166,10 +183,11 @@ pub(super) fn verify(
             reason: DownReason::Unreachable { errno: libc::EACCES },
         });
     }
-    Ok(VerifiedHello {
-        ring: Arc::new(ring),
+    let geometry = hello.geometry.min(local.geometry);
+    let verified = VerifiedHello {
         doorbell: Arc::new(doorbell),
-        message_max: hello.message_max,
+        geometry,
+        message_max: hello.message_max.min(geometry.message_max()),
         fragmented_max: if hello.takes_fragments { fragmented_max } else { 0 },
         doorbell_bit: hello.doorbell_bit,
         takes_offers: hello.takes_offers,
@@ -180,7 +198,8 @@ pub(super) fn verify(
         waker: PeerWaker { from: Arc::clone(&local.waker), name, key: hello.wake_key },
         read_mode,
         memory,
-    })
+    };
+    Ok((verified, pair))
 }
 
 /// Maps the memory of a peer's device. `None` if the peer's is longer than this worker's own may
@@ -225,21 +244,27 @@ pub(super) fn establish(
     local: &LocalEnd,
     connections: &mut Connections,
     peer: PeerId,
-    (socket, offer): (PeerSocket, OfferedRing),
+    (socket, offer, pair): (PeerSocket, HelloOffer, PairMemory),
     hello: VerifiedHello,
 ) {
+    let rings = Ring::pair(pair.memory, pair.room, hello.geometry);
+    let Some([mut inbound, mut outbound]) = rings.expected("the memory has its length") else {
+        return;
+    };
+    if !pair.is_own {
+        std::mem::swap(&mut inbound, &mut outbound);
+    }
     socket.refuse_descriptors();
     let lifeline = Lifeline::new(peer, EndDescriptors { socket, pidfd: hello.pidfd });
     connections.lifelines.add(&lifeline, &connections.watcher);
     let (waker, own_nonce, process) = (hello.waker, offer.nonce, hello.process);
     let piggyback = Arc::<Piggyback>::default();
-    let inbound = Arc::clone(&offer.ring);
-    let consumer = Consumer::new(offer.ring, local.config.message_max, Arc::clone(&piggyback));
+    let consumer = Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
     connections.inboxes.insert(offer.bit, consumer, peer);
     let limits =
         Limits { message_max: hello.message_max as usize, fragmented_max: hello.fragmented_max };
     let connection = Connection {
-        producer: Producer::new(hello.ring, piggyback),
+        producer: Producer::new(outbound, piggyback),
         message_max: hello.message_max,
         is_fenced: !(local.hears_barriers && hello.makes_barriers),
         doorbell: hello.doorbell,

@@ -17,8 +17,8 @@ use crate::doorbell::{self, Doorbell};
 use crate::inboxes::Inboxes;
 use crate::name::ShmName;
 use crate::nonce::OwnNonce;
-use crate::peers::OfferedRing;
-use crate::ring::{Geometry, Ring};
+use crate::peers::HelloOffer;
+use crate::ring::Geometry;
 
 /// This worker's own end of its connections: its address, settings, doorbell and waker.
 pub(crate) struct LocalEnd {
@@ -84,18 +84,27 @@ impl LocalEnd {
         Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
     }
 
-    /// Makes a ring for a peer to write to and a nonce for it to read, and reserves its doorbell
-    /// bit.
-    pub(crate) fn offer_ring(&self, inboxes: &mut Inboxes) -> io::Result<OfferedRing> {
-        let memory = SealedMemory::new(c"tagmatch-ring", self.geometry.length_bytes())?;
-        let ring = Ring::new(memory.map()?, self.geometry).ok_or(io::ErrorKind::InvalidData)?;
-        let nonce = OwnNonce::new()?;
-        let bit = inboxes.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(OfferedRing { memory, ring: Arc::new(ring), bit, nonce })
+    /// Makes the memory of a pair.
+    pub(crate) fn pair_memory(&self) -> io::Result<SealedMemory> {
+        SealedMemory::new(c"tagmatch-pair", self.geometry.pair_bytes())
     }
 
-    /// Sends a hello that offers a ring.
-    pub(crate) fn send_hello(&self, socket: BorrowedFd<'_>, offer: &OfferedRing) -> io::Result<()> {
+    /// Makes a nonce for a peer to read, and reserves a doorbell bit for the peer's ring.
+    pub(crate) fn offer(&self, inboxes: &mut Inboxes) -> io::Result<HelloOffer> {
+        let nonce = OwnNonce::new()?;
+        let bit = inboxes.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(HelloOffer { bit, nonce })
+    }
+
+    /// Sends a hello. `pair`: the memory of the pair, unless the peer has made it. `geometry`: how
+    /// many long lines each ring has.
+    pub(crate) fn send_hello(
+        &self,
+        socket: BorrowedFd<'_>,
+        offer: &HelloOffer,
+        pair: Option<&SealedMemory>,
+        geometry: Geometry,
+    ) -> io::Result<()> {
         let memory = self.arena.as_ref().map(|arena| OfferedMemory {
             address: arena.address(),
             length: arena.length() as u64,
@@ -104,10 +113,10 @@ impl LocalEnd {
         let (nonce_address, nonce) = offer.nonce.said();
         let hello = Hello {
             address: self.address,
-            message_max: self.config.message_max,
+            message_max: self.config.message_max.min(geometry.message_max()),
             takes_fragments: self.config.fragments,
             takes_offers: self.config.sender_copies,
-            geometry: self.geometry,
+            geometry,
             doorbell_bit: offer.bit,
             hears_barriers: self.hears_barriers,
             makes_barriers: self.makes_barriers,
@@ -116,8 +125,9 @@ impl LocalEnd {
             memory,
             wake_key: self.waker.key(),
         };
-        let mut fds = vec![offer.memory.as_fd(), self.doorbell_memory.as_fd()];
-        fds.extend(self.arena.as_ref().map(AsFd::as_fd));
+        let pair = pair.into_iter().map(AsFd::as_fd);
+        let arena = self.arena.iter().map(AsFd::as_fd);
+        let fds: Vec<_> = pair.chain([self.doorbell_memory.as_fd()]).chain(arena).collect();
         socket::send(socket, &hello.emit(), &fds)
     }
 }

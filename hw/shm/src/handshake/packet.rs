@@ -26,9 +26,9 @@ pub struct OfferedMemory {
     pub generation: u64,
 }
 
-/// The packet with which one side offers a connection, or accepts it. Two or three descriptors are
-/// sent with it: the memory of the ring that the sender reads from, the memory of its doorbell, and
-/// the memory of its device, if it has one.
+/// The packet with which one side offers a connection, or accepts it. Up to three descriptors are
+/// sent with it: the memory of the pair, if the sender is the side that connects; the memory of the
+/// sender's doorbell; and the memory of its device, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The sender's address.
@@ -39,7 +39,8 @@ pub struct Hello {
     pub takes_fragments: bool,
     /// Whether the sender copies a part of the long messages that it sends.
     pub takes_offers: bool,
-    /// Size of the ring that the sender reads from.
+    /// Long lines of each of the two rings: what the memory of the pair has room for, or, in an
+    /// answer, what both sides use of that.
     pub geometry: Geometry,
     /// The bit of the sender's doorbell for this ring.
     pub doorbell_bit: DoorbellBit,

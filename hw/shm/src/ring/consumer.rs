@@ -14,7 +14,7 @@ use crate::sync::fence;
 
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
-    ring: Arc<Ring>,
+    ring: Ring,
     piggyback: Arc<Piggyback>,
     bounds: Bounds,
     /// The position of the next slot.
@@ -33,13 +33,13 @@ pub(crate) struct Consumer {
 /// The slot of the next message, for a quick look whether it is there.
 pub(crate) struct Watch {
     /// Keeps the slot mapped.
-    _ring: Arc<Ring>,
+    _ring: Ring,
     slot: NonNull<Slot>,
     /// The flags of its lap.
     lap: Meta,
 }
 
-// SAFETY: a slot is made of atomics, and the ring that keeps it mapped is `Send`.
+// SAFETY: a slot is made of atomics, and the mapping is `Send`.
 unsafe impl Send for Watch {}
 
 impl Watch {
@@ -66,6 +66,13 @@ pub(crate) struct Taken<'a> {
     pub(crate) immediate: Option<u32>,
 }
 
+/// How many lines are taken before the writer is told.
+fn publish_at(ring: &Ring) -> u32 {
+    // Each message of the other direction tells it. Where there are short lines, one comes often
+    // enough.
+    ring.geometry().lines() / if ring.is_short() { 2 } else { 8 }
+}
+
 /// The immediate data of a message, from the end of its slot.
 #[inline(always)]
 fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: MessageShape) -> Option<u32> {
@@ -82,23 +89,23 @@ fn immediate_in(slot: &[u8; Bytes::HEAD_MAX]) -> Option<u32> {
 impl Consumer {
     /// The reading end of a new ring. `piggyback`: shared with the writing end of the ring of the
     /// other direction.
-    pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32, piggyback: Arc<Piggyback>) -> Self {
+    pub(crate) fn new(ring: Ring, message_bytes_max: u32, piggyback: Arc<Piggyback>) -> Self {
         Self::starting_at(ring, message_bytes_max, piggyback, 0)
     }
 
     /// The reading end of a ring at this position. Both ends must start at the same position.
     pub(crate) fn starting_at(
-        ring: Arc<Ring>,
+        ring: Ring,
         message_bytes_max: u32,
         piggyback: Arc<Piggyback>,
         start: u32,
     ) -> Self {
         let bounds = Bounds {
             message_bytes_max,
-            internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
+            internal_bytes_max: ring.long_geometry().fragment_max() + slot::BODY_BYTES,
         };
         let lap = Meta::of_lap(ring.geometry().is_in_odd_lap(start));
-        let publish_at = ring.geometry().lines() / 8;
+        let publish_at = publish_at(&ring);
         Consumer {
             ring,
             piggyback,
@@ -137,6 +144,10 @@ impl Consumer {
             self.advance(1, true, heard);
             return true;
         }
+        if meta == Meta::CHANGE_LINES {
+            self.change_lines(heard);
+            return true;
+        }
         if meta != Meta::JUMP {
             return false;
         }
@@ -149,13 +160,27 @@ impl Consumer {
         is_ahead
     }
 
+    /// Follows the writer to the other lines.
+    fn change_lines(&mut self, heard: u32) {
+        let next = self.ring.long_geometry().next_lap(self.taken);
+        if !self.ring.is_short() {
+            // Before the writer hears that this end was here: it may write there again then.
+            self.ring.give_back_long_lines();
+        }
+        self.ring.change_lines();
+        self.taken = next;
+        self.lap = Meta::of_lap(self.ring.geometry().is_in_odd_lap(next));
+        self.publish_at = publish_at(&self.ring);
+        self.piggyback.take(self.taken, heard);
+    }
+
     /// Checks the meta data that [`Consumer::peek`] has returned.
     ///
     /// # Errors
     /// The rule that the writer broke.
     #[inline]
     pub(crate) fn parse(&self, meta: Meta) -> Result<MessageShape, &'static str> {
-        if meta == Meta::SKIP || meta == Meta::JUMP {
+        if [Meta::SKIP, Meta::JUMP, Meta::CHANGE_LINES].contains(&meta) {
             return Err("lines are skipped where a message has to be");
         }
         let shape = slot::parse(meta, self.bounds)?;
@@ -299,7 +324,12 @@ impl Consumer {
     /// Tells the writer whether to ring the doorbell. After a change to `true`, the caller needs a
     /// barrier before the next [`Consumer::peek`].
     pub(crate) fn want_doorbell(&self, wanted: bool) {
-        self.ring.header().doorbell_wanted.0.store(u32::from(wanted), Relaxed);
+        self.ring.header().polled.0.store(u32::from(!wanted), Relaxed);
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_in_short_lines(&self) -> bool {
+        self.ring.is_short()
     }
 
     /// The position of the next message.
@@ -307,9 +337,9 @@ impl Consumer {
         self.taken
     }
 
-    /// Messages that are in the ring lie in two laps: before this position after
-    /// [`Consumer::taken`].
+    /// Messages that are in the ring lie in two laps, or in short lines and a lap of long ones:
+    /// before this position after [`Consumer::taken`].
     pub(crate) fn capacity(&self) -> u32 {
-        2 * self.ring.geometry().lines()
+        2 * self.ring.long_geometry().lines()
     }
 }

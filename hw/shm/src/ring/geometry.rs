@@ -9,11 +9,29 @@ use super::slot::{BODY_BYTES, IMMEDIATE_BYTES};
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: u32 = 64;
 
+/// Bytes of a ring's header.
+pub(crate) const HEADER_BYTES: usize = 512;
+/// The largest page that a processor is known to have as its ordinary one.
+const PAGE_MAX: usize = 64 << 10;
+/// The long lines begin on a page of their own.
+const LONG_AT_BYTES: usize = PAGE_MAX;
+
+/// Where the parts of a ring are in the memory of a pair, in bytes from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// The header.
+    pub header: usize,
+    /// The short lines.
+    pub short: usize,
+    /// The long lines.
+    pub long: usize,
+}
+
 /// The size of a ring: the number of its cache lines, a power of two.
 ///
 /// Lines are counted by a *position*, modulo 2^32. A lap through the ring has as many positions as
 /// there are lines, also if a writer begins the next lap early: then it skips the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Geometry {
     lines: u32,
 }
@@ -22,8 +40,12 @@ impl Geometry {
     /// Bytes that a ring can have.
     pub const BYTES: RangeInclusive<u32> = 4096..=1 << 28;
 
-    /// The lines follow the header, on a page of their own.
-    pub(crate) const LINES_OFFSET_BYTES: usize = 4096;
+    /// The short lines of a ring: those that an idle connection has. Four messages of some 200
+    /// bytes, or 15 of up to 56.
+    pub(crate) const SHORT: Geometry = Geometry { lines: 16 };
+
+    /// After a message of more lines, short lines are too few.
+    pub(crate) const SHORT_MESSAGE_LINES: u32 = 4;
 
     /// A geometry; `None` unless the number of bytes is a power of two in its range.
     pub fn new(bytes: u32) -> Option<Self> {
@@ -59,9 +81,25 @@ impl Geometry {
         (self.bytes() / 8).min(32 << 10)
     }
 
-    /// How much memory the ring takes.
-    pub(crate) fn length_bytes(self) -> usize {
-        Self::LINES_OFFSET_BYTES + self.bytes() as usize
+    /// Length of the memory of a pair whose rings have this many long lines. It is taken as it is
+    /// used: a page for headers and short lines, and others for long lines.
+    pub fn pair_bytes(self) -> usize {
+        LONG_AT_BYTES + 2 * self.long_bytes()
+    }
+
+    /// From one ring's long lines to the other's. They have no page in common.
+    pub(crate) fn long_bytes(self) -> usize {
+        (self.bytes() as usize).max(PAGE_MAX)
+    }
+
+    /// Where the parts of both rings are in the memory of a pair: first of the ring that the maker
+    /// of the memory reads.
+    pub fn places(self) -> [Places; 2] {
+        [0, 1].map(|at| Places {
+            header: at * HEADER_BYTES,
+            short: 2 * HEADER_BYTES + at * Self::SHORT.bytes() as usize,
+            long: LONG_AT_BYTES + at * self.long_bytes(),
+        })
     }
 
     /// Which line a position counts.
@@ -97,6 +135,8 @@ pub(crate) fn lines_of(outside: u32) -> u32 {
 
 const _: () = {
     assert!(IMMEDIATE_BYTES == 4);
+    // Headers and short lines share a page of the smallest size.
+    assert!(2 * (HEADER_BYTES + (Geometry::SHORT.lines * LINE_BYTES) as usize) <= 4096);
     // The longest message, with its slot and with the line behind it, takes at most half of a ring.
     let room = BODY_BYTES - 4;
     let longest = Geometry { lines: *Geometry::BYTES.start() / LINE_BYTES };
@@ -117,7 +157,8 @@ mod tests {
         assert!(Geometry::new(1 << 29).is_none());
         let geometry = Geometry::new(1 << 18).unwrap();
         assert_eq!((geometry.bytes(), geometry.lines()), (1 << 18, 1 << 12));
-        assert_eq!(geometry.length_bytes(), 4096 + (1 << 18), "a page for the header");
+        assert_eq!(geometry.pair_bytes(), (64 << 10) + 2 * (1 << 18));
+        assert_eq!(Geometry::new(4096).unwrap().pair_bytes(), 3 * (64 << 10), "pages of their own");
         let allowed = [63, 64, (1 << 17) - 128, (1 << 17) - 127];
         assert_eq!(allowed.map(|at| geometry.allows_messages_of(at)), [false, true, true, false]);
     }

@@ -46,7 +46,7 @@ impl Lap {
         let words = geometry.lines().div_ceil(u64::BITS) as usize;
         Lap {
             start: position - geometry.line(position),
-            filled_before: geometry.lines(),
+            filled_before: 0,
             flags: Meta::of_lap(geometry.is_in_odd_lap(position)),
             lines_min: LINES_MIN,
             count: 0,
@@ -69,7 +69,8 @@ impl Lap {
 
     /// The position that a next slot has to be before, if this lap goes on behind `produced`.
     pub(super) fn limit(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
-        let line = geometry.line(consumed);
+        // A reader that is in other lines still holds none of these.
+        let line = geometry.line(consumed).min(self.filled_before);
         if is_before(consumed, self.start) && geometry.line(produced) < line {
             self.start.wrapping_add(line)
         } else {

@@ -1,12 +1,16 @@
-//! The memory of a ring: its header words and its lines.
+//! The memory of a pair of workers: two rings, each with its header words and its lines.
+//!
+//! The first page has both headers and both rings' short lines. An idle pair takes no other memory.
 
 #![cfg_attr(all(loom, test), allow(unused_imports, reason = "the model brings its own memory"))]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tagmatch_os::memory::Mapping;
 
-use super::geometry::{Geometry, LINE_BYTES};
+use super::geometry::{Geometry, HEADER_BYTES, LINE_BYTES};
 use super::slot::Slot;
 use crate::cooperative::Claims;
 #[cfg(not(all(loom, test)))]
@@ -24,13 +28,13 @@ pub(crate) struct Header {
     /// has read the lines before the writer may use them again. The writer loads it with `Acquire`
     /// when the ring seems full.
     pub(crate) consumed: Padded<AtomicU32>,
-    /// 1 while the reader looks at this ring only after the doorbell was rung. The reader stores
-    /// it.
+    /// 1 while the reader looks at this ring without being asked; 0 at first, and while it looks
+    /// only after the doorbell was rung. The reader stores it.
     ///
-    /// The writer stores a slot and then loads this; the reader stores 1 here and then looks at the
+    /// The writer stores a slot and then loads this; the reader stores 0 here and then looks at the
     /// slots once more. One of them must see the other: either the reader puts a barrier on the
     /// writer (membarrier) between its two steps, or both have a `SeqCst` fence between theirs.
-    pub(crate) doorbell_wanted: Padded<AtomicU32>,
+    pub(crate) polled: Padded<AtomicU32>,
     /// 1 while the writer sleeps until there is room. The writer announces its sleep in its
     /// doorbell, stores 1 here, fences (`SeqCst`), and loads `consumed` once more. The reader
     /// stores `consumed`, fences, exchanges this for 0, and wakes the writer if the writer's
@@ -45,20 +49,27 @@ pub(crate) struct Header {
 pub(crate) struct Padded<T>(pub(crate) T);
 
 #[cfg(not(all(loom, test)))]
-const _: () = assert!(size_of::<Header>() == 512);
-#[cfg(not(all(loom, test)))]
-const _: () = assert!(size_of::<Header>() <= Geometry::LINES_OFFSET_BYTES);
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
-/// The mapped memory of a ring, of the length that its geometry needs.
+/// One ring in the mapped memory of a pair, for one of its ends: the header, and the lines that
+/// this end uses.
 ///
 /// Another process may write all of it at any time. So there are atomics and raw pointers into it,
 /// never references to plain data.
 #[cfg(not(all(loom, test)))]
+#[derive(Clone)]
 pub(crate) struct Ring {
-    /// Keeps the memory mapped; `start` points to its beginning.
-    _mapping: Mapping,
-    start: NonNull<u8>,
+    /// Keeps the memory mapped, into which the other parts point.
+    mapping: Arc<Mapping>,
+    header: NonNull<Header>,
+    /// The first of the lines in use: of the short ones or of the long ones.
+    lines: NonNull<u8>,
+    /// How many lines are in use.
     geometry: Geometry,
+    short: NonNull<u8>,
+    long: NonNull<u8>,
+    /// How many long lines there are.
+    long_geometry: Geometry,
 }
 
 // SAFETY: `Ring` gives out references to atomics, and raw pointers, whose use is unsafe. The
@@ -71,36 +82,98 @@ unsafe impl Sync for Ring {}
 
 #[cfg(not(all(loom, test)))]
 impl Ring {
-    /// Takes the memory of a ring; `None` if its length is wrong.
-    pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Option<Self> {
+    /// The rings in the memory of a pair, each with its short lines in use; first the one that the
+    /// maker of the memory reads. `memory`: what the memory has room for. `used`: how many long
+    /// lines are used of that. `None` if the length of the memory is wrong, or more is used than
+    /// there is.
+    pub(crate) fn pair(mapping: Mapping, memory: Geometry, used: Geometry) -> Option<[Self; 2]> {
         let start = NonNull::new(mapping.start())?;
-        let fits = mapping.length() == geometry.length_bytes()
+        let fits = mapping.length() == memory.pair_bytes()
+            && used.lines() <= memory.lines()
             && start.as_ptr().addr().is_multiple_of(align_of::<Header>());
-        fits.then_some(Ring { _mapping: mapping, start, geometry })
+        let mapping = Arc::new(mapping);
+        fits.then(|| {
+            memory.places().map(|places| {
+                // SAFETY: the parts are inside the memory of this geometry, whose length was
+                // checked.
+                let at = |offset| unsafe { start.add(offset) };
+                let [header, short, long] = [places.header, places.short, places.long].map(at);
+                Ring {
+                    mapping: Arc::clone(&mapping),
+                    header: header.cast(),
+                    lines: short,
+                    geometry: Geometry::SHORT,
+                    short,
+                    long,
+                    long_geometry: used,
+                }
+            })
+        })
     }
 
+    /// How many lines are in use.
     #[inline]
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
     #[inline]
+    pub(crate) fn long_geometry(&self) -> Geometry {
+        self.long_geometry
+    }
+
+    /// Whether the short lines are in use.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.lines == self.short
+    }
+
+    /// Goes on to the other lines.
+    pub(crate) fn change_lines(&mut self) {
+        (self.lines, self.geometry) = if self.is_short() {
+            (self.long, self.long_geometry)
+        } else {
+            (self.short, Geometry::SHORT)
+        };
+    }
+
+    /// The same ring with the other lines in use.
+    pub(crate) fn other_lines(&self) -> Self {
+        let mut other = self.clone();
+        other.change_lines();
+        other
+    }
+
+    /// Gives the memory of the long lines, which are in use, back to the machine. They are zero
+    /// then.
+    pub(crate) fn give_back_long_lines(&self) {
+        let offset = self.long.as_ptr().addr() - self.mapping.start().addr();
+        if self.mapping.give_back(offset, self.long_geometry.long_bytes()).is_err() {
+            // The kernel can't give back memory that is shared in another way. Slots without a word
+            // are enough.
+            self.clear();
+        }
+    }
+
+    /// Clears the word of each slot.
+    pub(crate) fn clear(&self) {
+        (0..self.geometry.lines()).for_each(|line| self.slot(line).word.store(0, Relaxed));
+    }
+
+    #[inline]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: `new` has checked length and alignment; the mapping lives as long as `self`; the
+        // SAFETY: `pair` has checked length and alignment; the mapping lives as long as `self`; the
         // header is made of atomics, for which any bit pattern is valid.
-        unsafe { self.start.cast::<Header>().as_ref() }
+        unsafe { self.header.as_ref() }
     }
 
     /// The line at a position, as the slot of a message.
     #[inline(always)]
     pub(crate) fn slot(&self, position: u32) -> &Slot {
         let line = self.geometry.line(position) as usize;
-        // SAFETY: the line is below the number of lines, which the length that `new` checked
-        // accounts for; the offset is a multiple of 64 from a page; slots are made of atomics.
-        unsafe {
-            let lines = self.start.add(Geometry::LINES_OFFSET_BYTES);
-            lines.cast::<Slot>().add(line).as_ref()
-        }
+        // SAFETY: the line is below the number of lines, which the length that `pair` checked
+        // accounts for; lines begin at a multiple of 64 bytes; slots are made of atomics.
+        unsafe { self.lines.cast::<Slot>().add(line).as_ref() }
     }
 
     /// For reading a run of `length` bytes, which begins with the line at `position`.
@@ -117,11 +190,8 @@ impl Ring {
     pub(crate) fn writable_run(&self, position: u32, length: u32) -> *mut u8 {
         let offset = self.geometry.line(position) * LINE_BYTES;
         assert!(u64::from(offset) + u64::from(length) <= u64::from(self.geometry.bytes()));
-        // SAFETY: inside the mapping, by the check above and the length that `new` checked.
-        unsafe {
-            let lines = self.start.add(Geometry::LINES_OFFSET_BYTES);
-            lines.add(offset as usize).as_ptr()
-        }
+        // SAFETY: inside the mapping, by the check above and the length that `pair` checked.
+        unsafe { self.lines.add(offset as usize).as_ptr() }
     }
 
     /// Makes the processor fetch the lines of a run for writing. Has no other effect. Panics as

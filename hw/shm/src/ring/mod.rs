@@ -1,7 +1,13 @@
 //! One direction of a connection: a ring of messages with one writer and one reader.
 //!
-//! A ring lies in memory that its *reader* made and its writer mapped. It has a header, with two
-//! cache lines per word (see [`memory`]), and lines.
+//! A ring has a header, with two cache lines per word, and lines: 16 *short lines*, which share a
+//! page with the headers and with those of the other direction, and *long lines* (see [`memory`]).
+//! The writer uses one kind at a time, and says with a word of its own that the next message is in
+//! the other kind. It changes from the short lines to the long ones at any time, since a free line
+//! is left for that word and the long lines are all free. It changes back once the reader has read
+//! all ([`Producer::rest`]), and clears the short lines' words before. A reader that follows it
+//! back gives the long lines' memory back, and they are zero then, before it says that it was
+//! there: until the writer hears that, it stays in the short lines.
 //!
 //! A message begins in a line, its *slot*, with one 64-bit word. Up to 56 bytes follow in the same
 //! line, and the rest in the lines behind it, in one run. So a short message costs one line, and a

@@ -34,9 +34,12 @@ const POLLS_BETWEEN_BATCHES: u32 = 8;
 /// Longer runs are written past the cache, where that is faster at all.
 const TIMED_MAX: usize = 4 << 10;
 
+/// A lap of the short lines that took fewer polls than this is one of a pair that is busy.
+const BUSY_POLLS: u32 = 2048;
+
 /// The writing end of a ring: one per ring.
 pub(crate) struct Producer {
-    ring: Arc<Ring>,
+    ring: Ring,
     piggyback: Arc<Piggyback>,
     /// The position of the next slot. Its word is clear.
     produced: u32,
@@ -57,6 +60,12 @@ pub(crate) struct Producer {
     refused_at: u32,
     /// The polls of this worker when a message with a run was last written.
     polls_at_run: u32,
+    /// The polls of this worker when a lap of the short lines last ended.
+    polls_at_lap: u32,
+    /// The position of the first of the lines in use, until the reader is known to use them, too.
+    changed_at: Option<u32>,
+    /// The position of the next slot when [`Producer::rest`] was last called.
+    rested_at: u32,
     /// How runs are written.
     writing: Writing,
 }
@@ -74,13 +83,13 @@ struct SlotPlace {
 impl Producer {
     /// The writing end of a new ring. `piggyback`: shared with the reading end of the ring of the
     /// other direction.
-    pub(crate) fn new(ring: Arc<Ring>, piggyback: Arc<Piggyback>) -> Self {
+    pub(crate) fn new(ring: Ring, piggyback: Arc<Piggyback>) -> Self {
         Self::starting_at(ring, piggyback, 0)
     }
 
     /// The writing end of a ring at this position. Both ends must start at the same position, and
     /// all words must be zero.
-    pub(crate) fn starting_at(ring: Arc<Ring>, piggyback: Arc<Piggyback>, start: u32) -> Self {
+    pub(crate) fn starting_at(ring: Ring, piggyback: Arc<Piggyback>, start: u32) -> Self {
         let lap = Lap::first(ring.geometry(), start);
         Producer {
             ring,
@@ -95,6 +104,9 @@ impl Producer {
             marked: start,
             refused_at: start,
             polls_at_run: 0,
+            polls_at_lap: 0,
+            changed_at: None,
+            rested_at: start,
             writing: Writing::new(streaming::is_faster_here(), TIMED_MAX),
         }
     }
@@ -104,8 +116,13 @@ impl Producer {
         &self.ring
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.ring.geometry()
+    pub(crate) fn long_geometry(&self) -> Geometry {
+        self.ring.long_geometry()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_in_short_lines(&self) -> bool {
+        self.ring.is_short()
     }
 
     /// Writes one message of the engine: `first`, then `second`. The caller has checked that it is
@@ -153,7 +170,7 @@ impl Producer {
         }
         let mut place = self.straight(1);
         if !is_before(self.produced, self.unchecked) {
-            place = self.place(1, Way::Ordinary, polls.is_none())?;
+            place = self.place(1, Way::Ordinary, polls)?;
         }
         let body = body(self.ring.slot(self.produced));
         // SAFETY: the slot is free (`place`), so a reader that keeps the rules does not read its
@@ -169,10 +186,10 @@ impl Producer {
 
     /// Finds the place of a message of so many lines, and clears the word of the next slot.
     #[inline(always)]
-    fn place(&mut self, lines: u32, way: Way, internal: bool) -> Result<SlotPlace, PushError> {
+    fn place(&mut self, lines: u32, way: Way, polls: Option<&u32>) -> Result<SlotPlace, PushError> {
         let mut place = self.straight(lines);
         if is_before(self.unlooked, place.next) {
-            place = self.place_after_a_look(lines, way, internal)?;
+            place = self.place_after_a_look(lines, way, polls)?;
         }
         self.prepare(place);
         Ok(place)
@@ -205,13 +222,17 @@ impl Producer {
         &mut self,
         lines: u32,
         way: Way,
-        internal: bool,
+        polls: Option<&u32>,
     ) -> Result<SlotPlace, PushError> {
-        self.heard = heard_after(self.heard, self.piggyback.heard(), self.produced)
-            .map_err(PushError::Broken)?;
-        self.consumed = later(self.consumed, self.heard);
-        let known = self.known_place(lines, way);
-        let place = known.map_or_else(|| self.make_place(lines, way, internal), Ok)?;
+        self.look_at_heard()?;
+        let mut known = self.known_place(lines, way);
+        if self.ring.is_short() && self.outgrows_short_lines(lines, known, polls) {
+            self.load_published()?;
+            if self.change_lines() {
+                known = self.known_place(lines, way);
+            }
+        }
+        let place = known.map_or_else(|| self.make_place(lines, way, polls.is_none()), Ok)?;
         self.unlooked = place.next;
         if !place.is_last {
             let geometry = self.ring.geometry();
@@ -222,6 +243,70 @@ impl Producer {
             self.unlooked = place.next.wrapping_add(free.min(until_end));
         }
         Ok(place)
+    }
+
+    /// Loads what the reader's last message has said, and checks it.
+    fn look_at_heard(&mut self) -> Result<(), PushError> {
+        self.heard = heard_after(self.heard, self.piggyback.heard(), self.produced)
+            .map_err(PushError::Broken)?;
+        self.consumed = later(self.consumed, self.heard);
+        Ok(())
+    }
+
+    /// Whether the short lines are too few for messages of so many lines, which have this place
+    /// there, or for messages that come as fast as these. `polls` counts the polls of this worker,
+    /// which are many between two messages to a peer if there are many peers.
+    fn outgrows_short_lines(
+        &mut self,
+        lines: u32,
+        known: Option<SlotPlace>,
+        polls: Option<&u32>,
+    ) -> bool {
+        let is_last = known.is_some_and(|place| place.is_last);
+        let is_busy = is_last
+            && polls.is_some_and(|polls| {
+                polls.wrapping_sub(std::mem::replace(&mut self.polls_at_lap, *polls)) < BUSY_POLLS
+            });
+        lines > Geometry::SHORT_MESSAGE_LINES || is_busy
+    }
+
+    /// Goes on to the other lines, after a word that says so in the next slot, which is free. That
+    /// isn't possible while the reader is in lines that were used before these: then this returns
+    /// `false`.
+    fn change_lines(&mut self) -> bool {
+        if !self.can_change_lines() {
+            return false;
+        }
+        let word = Meta::CHANGE_LINES.word(self.lap.flags, self.piggyback.taken());
+        self.ring.slot(self.produced).word.store(word, Release);
+        let next = self.ring.long_geometry().next_lap(self.produced);
+        self.ring.change_lines();
+        self.lap = Lap::first(self.ring.geometry(), next);
+        (self.produced, self.unlooked, self.unchecked, self.marked) = (next, next, next, next);
+        self.changed_at = Some(next);
+        true
+    }
+
+    fn can_change_lines(&self) -> bool {
+        self.changed_at.is_none_or(|position| !is_before(self.consumed, position))
+    }
+
+    /// To be called now and then. Goes back to the short lines if no message was written since the
+    /// last call and the reader has read all. Returns whether it has done so; the reader needn't be
+    /// woken for it, and gives the memory of the long lines back once it looks.
+    pub(crate) fn rest(&mut self) -> Result<bool, PushError> {
+        let is_idle = std::mem::replace(&mut self.rested_at, self.produced) == self.produced;
+        if self.ring.is_short() || !is_idle {
+            return Ok(false);
+        }
+        self.look_at_heard()?;
+        self.load_published()?;
+        if self.consumed != self.produced {
+            return Ok(false);
+        }
+        // The reader reads no short line now: it goes there after this.
+        self.ring.other_lines().clear();
+        Ok(self.change_lines())
     }
 
     /// The place of a message of so many lines, if it is known to be free. The line behind it has
@@ -253,6 +338,13 @@ impl Producer {
             self.skip(lines);
         }
         if let Some(place) = self.known_place(lines, way) {
+            return Ok(place);
+        }
+        // After lines were skipped there is room: two words that skip never follow each other.
+        if self.ring.is_short()
+            && self.change_lines()
+            && let Some(place) = self.known_place(lines, way)
+        {
             return Ok(place);
         }
         self.lap.grow(self.ring.geometry());
@@ -320,6 +412,8 @@ impl Producer {
             let geometry = self.ring.geometry();
             let filled = geometry.line(self.produced) + place.lines;
             self.lap.end(geometry, filled, place.next);
+            // The reader has read the first line of the lap.
+            self.changed_at = None;
         }
         self.produced = place.next;
     }
@@ -338,7 +432,7 @@ impl Producer {
         let outside = (length - room) as u32;
         let lines = lines_of(outside);
         let way = self.writing.way(outside as usize);
-        let place = self.place(lines, way, polls.is_none())?;
+        let place = self.place(lines, way, polls)?;
         let at = self.produced.wrapping_add(1);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
@@ -414,7 +508,9 @@ impl Producer {
         let geometry = self.ring.geometry();
         let has_half_free = |producer: &Self| {
             let unread = producer.lap.unread(geometry, producer.consumed, producer.produced);
-            unread < geometry.lines() / 2
+            // The long lines are free while the short ones are in use.
+            let can_grow = producer.ring.is_short() && producer.can_change_lines();
+            can_grow || unread < geometry.lines() / 2
         };
         if !has_half_free(self) {
             self.load_published()?;
@@ -433,7 +529,7 @@ impl Producer {
             // The compiler must not, since no barrier reaches its reordering.
             light_fence();
         }
-        self.ring.header().doorbell_wanted.0.load(Relaxed) != 0
+        self.ring.header().polled.0.load(Relaxed) == 0
     }
 
     /// Asks the reader to wake this worker when it gives room back. Returns whether it has given

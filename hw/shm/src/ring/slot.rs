@@ -100,6 +100,9 @@ impl Meta {
         Meta(if is_odd { Self::PRESENT | Self::ODD_LAP } else { Self::PRESENT })
     }
 
+    /// No message: the next one begins at the first of the other lines, the short or the long ones.
+    pub(crate) const CHANGE_LINES: Meta = Meta(Self::INTERNAL | Self::LAST | 1);
+
     /// The meta data of a message of `length` bytes, which must be below 2^27.
     #[inline]
     pub(crate) fn new(length: u32, immediate: bool, internal: bool, is_last: bool) -> Self {

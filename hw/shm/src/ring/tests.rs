@@ -14,13 +14,20 @@ use super::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 
 const MESSAGE_MAX: u32 = 1920;
 
-fn ring_of(bytes: u32) -> Arc<Ring> {
+/// A ring whose short lines are in use.
+fn short_ring_of(bytes: u32) -> Ring {
     let geometry = Geometry::new(bytes).unwrap();
-    let mapping = Mapping::private(geometry.length_bytes()).unwrap();
-    Arc::new(Ring::new(mapping, geometry).unwrap())
+    let mapping = Mapping::private(geometry.pair_bytes()).unwrap();
+    let [ring, _] = Ring::pair(mapping, geometry, geometry).unwrap();
+    ring
 }
 
-fn ring() -> Arc<Ring> {
+/// A ring whose long lines are in use.
+fn ring_of(bytes: u32) -> Ring {
+    short_ring_of(bytes).other_lines()
+}
+
+fn ring() -> Ring {
     ring_of(4096)
 }
 
@@ -33,7 +40,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(ring: &Arc<Ring>, start: u32) -> Self {
+    fn new(ring: &Ring, start: u32) -> Self {
         ring.header().consumed.0.store(start, Relaxed);
         let piggybacks = [(); 2].map(|()| Arc::new(Piggyback::starting_at(start)));
         let [writers, readers] = &piggybacks;
@@ -85,6 +92,7 @@ enum Step {
     Pop,
     Publish,
     Reply,
+    Rest,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -97,16 +105,26 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             4 => Just(Step::Pop),
             1 => Just(Step::Publish),
             2 => Just(Step::Reply),
+            1 => Just(Step::Rest),
         ],
         1..300,
     )
 }
 
+/// Any word. Those that say that the other lines follow would be rare.
+fn words() -> impl Strategy<Value = u64> {
+    let change = u64::from(Meta::CHANGE_LINES.0) << 32;
+    prop_oneof![4 => any::<u64>(), 1 => any::<u32>().prop_map(move |low| change | u64::from(low))]
+}
+
 proptest! {
     #[test]
-    fn behaves_like_a_queue(steps in steps(), start: u32, bytes in 12u32..=15) {
+    fn behaves_like_a_queue(
+        steps in steps(), start: u32, bytes in 12u32..=15, is_short: bool, between in 0u32..500,
+    ) {
         // Starts as if the ring had been in use for long, so that the positions wrap.
-        let ring = ring_of(1 << bytes);
+        let ring = if is_short { short_ring_of(1 << bytes) } else { ring_of(1 << bytes) };
+        let mut polls = 0u32;
         let mut ends = Ends::new(&ring, start);
         let mut watch = ends.consumer.watch();
         let mut oracle = VecDeque::new();
@@ -118,15 +136,18 @@ proptest! {
                     let byte = |at: usize| at.to_le_bytes()[0] ^ number;
                     let all: Vec<u8> = (0..header + payload).map(byte).collect();
                     let (first, second) = all.split_at(header);
-                    match ends.producer.push(first, second, immediate, &0) {
+                    polls += between;
+                    match ends.producer.push(first, second, immediate, &polls) {
                         Ok(()) => oracle.push_back((immediate, all)),
                         Err(PushError::Full) => {
                             // A ring is never full after everything was taken and published.
-                            prop_assert!(!oracle.is_empty() || ends.consumer.has_unpublished());
+                            let is_taken = oracle.is_empty() && ends.consumer.peek().is_none();
+                            prop_assert!(!is_taken || ends.consumer.has_unpublished());
                         }
                         Err(PushError::Broken(what)) => panic!("{what}"),
                     }
-                    prop_assert!(oracle.len() < ring.geometry().lines() as usize);
+                    let lines = ring.long_geometry().lines() + Geometry::SHORT.lines();
+                    prop_assert!(oracle.len() < lines as usize);
                 }
                 Step::Pop => {
                     let popped = pop_watched(&mut ends.consumer, &mut watch);
@@ -136,6 +157,9 @@ proptest! {
                     ends.consumer.publish();
                 }
                 Step::Reply => ends.reply(),
+                Step::Rest => {
+                    ends.producer.rest().unwrap();
+                }
             }
         }
         while let Some(expected) = oracle.pop_front() {
@@ -146,14 +170,17 @@ proptest! {
 
     #[test]
     fn a_writer_of_nonsense_is_caught_or_harmless(
-        words in prop::collection::vec((0u32..64, any::<u64>(), any::<bool>()), 1..200),
+        words in prop::collection::vec((0u32..64, words(), any::<bool>()), 1..200),
+        is_short: bool,
     ) {
-        let ring = ring();
-        let mut consumer = Ends::new(&ring, 0).consumer;
+        let long = ring();
+        let rings = [long.clone(), long.other_lines()];
+        let mut consumer = Ends::new(&rings[usize::from(is_short)], 0).consumer;
         let mut watch = consumer.watch();
         for (at, word, fits) in words {
             // Half of the words are where the reader looks next, and say that there is a message.
             let next = consumer.taken();
+            let ring = &rings[usize::from(consumer.is_in_short_lines())];
             let lap = u64::from(Meta::of_lap(ring.geometry().is_in_odd_lap(next)).0) << 32;
             let (at, word) = if fits { (next, word & !(3 << 62) | lap) } else { (at, word) };
             let slot = ring.slot(at);
@@ -346,6 +373,10 @@ fn what_no_writer_skips_or_overruns_is_refused() {
     for meta in [Meta::SKIP, Meta::JUMP] {
         assert_eq!(end(0, meta), Some(Err("lines are skipped where a message has to be")));
     }
+    let change = Meta::CHANGE_LINES.word(Meta::of_lap(false), 0);
+    ring.other_lines().slot(0).word.store(change, Relaxed);
+    let twice = end(0, Meta::CHANGE_LINES);
+    assert_eq!(twice, Some(Err("lines are skipped where a message has to be")));
     for to in [0, 4, 5, 64, 1 << 31, u32::MAX] {
         ring.slot(5).word.store(Meta::JUMP.word(Meta::of_lap(false), 0), Relaxed);
         ring.slot(5).body.0[0].store(to.into(), Relaxed);
@@ -357,6 +388,65 @@ fn what_no_writer_skips_or_overruns_is_refused() {
     assert_eq!(long(57, true), Some(Err("a message goes beyond the end of the ring")));
     assert_eq!(long(56, false), Some(Err("the last message of a lap doesn't say so")));
     assert!(matches!(long(56, true), Some(Ok((None, bytes))) if bytes.len() == 500));
+}
+
+#[test]
+fn an_idle_ring_has_short_lines_and_a_busy_one_long_lines() {
+    let ends = || Ends::new(&short_ring_of(1 << 14), 0);
+    let exchange = |ends: &mut Ends, length: usize, polls: u32| {
+        ends.producer.push(&[1; 8], &vec![2; length], None, &polls).unwrap();
+        pop(&mut ends.consumer).unwrap().unwrap();
+        ends.reply();
+        let is_short = ends.producer.is_in_short_lines();
+        assert_eq!(ends.consumer.is_in_short_lines(), is_short);
+        is_short
+    };
+    // Many polls are between two messages to one of many peers.
+    let mut many = ends();
+    assert!((0..1000).all(|round| exchange(&mut many, round as usize % 240, round * 600)));
+    assert!((0..4).any(|round| !exchange(&mut many, 300, round * 600)), "longer messages");
+    let mut few = ends();
+    assert!((0..16).all(|round| exchange(&mut few, 8, round + 5000)));
+    assert!((16..48).any(|round| !exchange(&mut few, 8, round + 5000)));
+    let mut unread = ends();
+    for number in 0..100u32 {
+        let is_short = unread.producer.is_in_short_lines();
+        assert!(is_short || number > 14, "{number}");
+        unread.producer.push(&number.to_le_bytes(), &[], None, &0).unwrap();
+    }
+    assert!(!unread.producer.is_in_short_lines());
+    assert!(unread.consumer.is_in_short_lines());
+    for number in 0..100u32 {
+        let (_, bytes) = pop(&mut unread.consumer).unwrap().unwrap();
+        assert_eq!(bytes, number.to_le_bytes());
+    }
+}
+
+#[test]
+fn lines_are_changed_when_all_was_read_and_again_when_the_reader_has_followed() {
+    let mut ends = Ends::new(&ring_of(1 << 14), 0);
+    let rest = |ends: &mut Ends| ends.producer.rest().unwrap();
+    assert!(rest(&mut ends), "no message since it was made");
+    assert_eq!(pop(&mut ends.consumer), None);
+    ends.consumer.publish();
+    for _ in 0..20 {
+        ends.producer.push(&[1; 8], &[2; 1000], None, &0).unwrap();
+        assert!(!ends.producer.is_in_short_lines());
+        assert!(!rest(&mut ends), "a message since the last look");
+        assert!(!rest(&mut ends), "a message that is not read");
+        pop(&mut ends.consumer).unwrap().unwrap();
+        assert!(!rest(&mut ends), "the reader has not said so");
+        ends.consumer.publish();
+        assert!(rest(&mut ends) && !rest(&mut ends), "once");
+        assert!(ends.producer.is_in_short_lines() && !ends.consumer.is_in_short_lines());
+        // A short message has room.
+        ends.producer.push(&[3; 8], &[], None, &0).unwrap();
+        assert_eq!(ends.producer.push(&[1; 8], &[2; 1000], None, &0), Err(PushError::Full));
+        assert_eq!(ends.producer.has_half_free(), Ok(true));
+        assert_eq!(pop(&mut ends.consumer), Some(Ok((None, vec![3; 8]))));
+        assert!(ends.consumer.is_in_short_lines());
+        ends.consumer.publish();
+    }
 }
 
 #[test]

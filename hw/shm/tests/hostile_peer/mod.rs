@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{Address, Device, DownReason, Outgoing, PeerId};
-use tagmatch_shm::fuzzing::{DoorbellBit, Geometry, HandshakePacket, Hello, Nonce};
+use tagmatch_shm::fuzzing::{DoorbellBit, Geometry, HandshakePacket, Hello, Nonce, Places};
 use tagmatch_shm::{Shm, ShmConfig};
 
 use crate::common::{Owned, connect, pattern, shm, wait_for};
@@ -161,10 +161,6 @@ pub fn memfd(length: usize, seals: i32) -> OwnedFd {
 
 pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-pub fn ring_bytes(geometry: Geometry) -> usize {
-    4096 + geometry.bytes() as usize
-}
-
 /// An address that could be of this process, made from another one.
 pub fn invented(like: &Address, seed: u8) -> Address {
     let mut bytes = like.as_bytes().to_vec();
@@ -245,10 +241,11 @@ impl Bystanders {
 /// A connection to a worker, all of whose memory the test can write.
 pub struct HostilePeer {
     pub socket: RawSocket,
-    /// The ring that the victim reads from.
-    pub outgoing: MmapRaw,
-    /// The ring that the victim writes to.
-    pub incoming: MmapRaw,
+    pub memory: MmapRaw,
+    /// Where the ring is that the victim reads.
+    pub outgoing: Places,
+    /// Where the ring is that the victim writes.
+    pub incoming: Places,
     /// The victim's doorbell.
     pub doorbell: MmapRaw,
     pub bit: usize,
@@ -272,13 +269,13 @@ impl HostilePeer {
         Self::greet_with(device, hello, &[])
     }
 
-    /// Connects with a hello, with which more descriptors are sent than those of the rings.
+    /// Connects with a hello, with which more descriptors are sent than those of pair and doorbell.
     pub fn greet_with(device: &mut Shm, hello: &Hello, more: &[i32]) -> HostilePeer {
         let victim = device.address();
-        let (ring, doorbell) =
-            (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let (pair, doorbell) =
+            (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
         let socket = RawSocket::connect(&victim).unwrap();
-        let fds = [&[ring.as_raw_fd(), doorbell.as_raw_fd()], more].concat();
+        let fds = [&[pair.as_raw_fd(), doorbell.as_raw_fd()], more].concat();
         socket.send(&hello.emit(), &fds);
         wait_for(&mut [device], "the hostile peer's connection", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
@@ -288,14 +285,20 @@ impl HostilePeer {
             panic!("{answer:?}")
         };
         let map = |fd: &OwnedFd, length| MmapOptions::new().len(length).map_raw(fd).unwrap();
+        let [incoming, outgoing] = hello.geometry.places();
+        let memory = map(&pair, hello.geometry.pair_bytes());
+        // Its first word, in a lap with an even number: it writes the long lines from now on.
+        let change_lines = u64::from(2u32 << 30 | 1 << 28 | 1 << 27 | 1) << 32;
+        Self::word(&memory, outgoing.short).store(change_lines, Ordering::Release);
         HostilePeer {
             socket,
-            outgoing: map(&fds[0], ring_bytes(theirs.geometry)),
-            incoming: map(&ring, ring_bytes(hello.geometry)),
-            doorbell: map(&fds[1], DOORBELL_BYTES),
+            memory,
+            outgoing,
+            incoming,
+            doorbell: map(&fds[0], DOORBELL_BYTES),
             bit: theirs.doorbell_bit.index(),
             theirs,
-            sent: 0,
+            sent: 4096,
             read: 0,
         }
     }
@@ -316,7 +319,7 @@ impl HostilePeer {
 
     /// Writes a message without ringing, as if another peer had cleared the doorbell bit at once.
     pub fn write_quietly(&mut self, meta: u32, body: &[u8]) {
-        let slot = 4096 + 64 * (self.sent as usize % 4096);
+        let slot = self.outgoing.long + 64 * (self.sent as usize % 4096);
         let lap = 2 | (self.sent / 4096 % 2);
         self.sent += 1;
         // The last message of a lap says so.
@@ -325,9 +328,9 @@ impl HostilePeer {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
             let word = u64::from_le_bytes(bytes);
-            Self::word(&self.outgoing, slot + 8 + at * 8).store(word, Ordering::Relaxed);
+            Self::word(&self.memory, slot + 8 + at * 8).store(word, Ordering::Relaxed);
         }
         let word = u64::from(self.read) | u64::from(meta | lap << 30) << 32;
-        Self::word(&self.outgoing, slot).store(word, Ordering::Release);
+        Self::word(&self.memory, slot).store(word, Ordering::Release);
     }
 }
