@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use super::{check, check_count, descriptor};
 
@@ -34,10 +35,14 @@ pub fn is_own_user(uid: u32) -> bool {
     uid == own_uid() && (uid != overflow_uid() || has_all_users())
 }
 
-/// The number that stands for all users without a number in this namespace, see user_namespaces(7).
+/// The number that stands for all users without a number in a namespace, see user_namespaces(7). It
+/// is the same in all namespaces; it is read once.
 fn overflow_uid() -> u32 {
-    let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
+    static NUMBER: OnceLock<u32> = OnceLock::new();
+    *NUMBER.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
+    })
 }
 
 /// Whether every user has a number in this process' user namespace.

@@ -9,6 +9,7 @@ use tagmatch_os::peer_socket::PeerSocket;
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::nonce::OwnNonce;
+use super::processes::OwnUsersProcess;
 
 /// The state of a peer. It moves down this list and never back.
 ///
@@ -50,6 +51,7 @@ pub(crate) struct Connecting {
 pub(crate) struct Attempt {
     pub(crate) begun: Instant,
     pub(crate) socket: PeerSocket,
+    pub(crate) process: OwnUsersProcess,
     /// The memory of the pair, with room for rings of this worker's geometry.
     pub(crate) memory: Mapping,
     pub(crate) offer: HelloOffer,

@@ -158,6 +158,7 @@ impl Shm {
         }
         self.acceptor.keep_time(&connections.watcher, now);
         self.has_retries = connect::keep_time(local, connections, now);
+        connections.lifelines.watch_new(&connections.watcher);
     }
 }
 

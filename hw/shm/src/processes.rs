@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use tagmatch_os::process::{self, NONCE_BYTES, Pid};
+use tagmatch_os::socket::{self, Credentials};
 
 use super::handshake::packet::Nonce;
 
@@ -35,6 +36,26 @@ impl PeerProcess {
     ) -> io::Result<(usize, bool)> {
         let read = process::read_memory_then_nonce(self.pid, address, into, self.nonce_address);
         read.map(|(count, nonce)| (count, nonce == self.nonce.0))
+    }
+}
+
+/// The process at the other end of a socket. It is of this process' user.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnUsersProcess(Credentials);
+
+impl OwnUsersProcess {
+    /// Asks the kernel who made the other end.
+    ///
+    /// # Errors
+    /// `EPERM`: a process of another user.
+    pub(crate) fn at(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let credentials = socket::credentials(socket)?;
+        let is_own = process::is_own_user(credentials.uid);
+        is_own.then_some(Self(credentials)).ok_or(io::Error::from_raw_os_error(libc::EPERM))
+    }
+
+    pub(crate) fn credentials(self) -> Credentials {
+        self.0
     }
 }
 

@@ -11,13 +11,12 @@ use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket::{self, Packet};
 
-use super::establish::{
-    HelloKind, PairMemory, VerifiedHello, check_user, establish, shortage_of, verify,
-};
+use super::establish::{HelloKind, PairMemory, VerifiedHello, establish, shortage_of, verify};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::peers::{HelloOffer, PeerState};
+use crate::processes::OwnUsersProcess;
 use crate::ring::Geometry;
 use crate::watcher::{Watched, Watcher};
 
@@ -33,6 +32,7 @@ const ACCEPTS_MAX: usize = 64;
 struct PendingConnection {
     id: u32,
     socket: PeerSocket,
+    process: OwnUsersProcess,
     deadline: Instant,
 }
 
@@ -123,8 +123,16 @@ impl Acceptor {
                 Err(_) => return self.mute(&connections.watcher, now),
             };
             // The user is checked before anything is received.
-            if check_user(&socket).is_err() {
-                continue;
+            let Ok(process) = OwnUsersProcess::at(socket.as_fd()) else { continue };
+            // In most cases the hello is there already.
+            let mut bytes = [0; PACKET_MAX];
+            match socket::receive(socket.as_fd(), &mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => continue,
+                Ok(packet) => {
+                    self.hear(local, connections, (socket, process), &bytes, packet, now);
+                    continue;
+                }
             }
             if self.pending.len() >= PENDING_MAX {
                 let oldest = self.pending.remove(0);
@@ -136,10 +144,8 @@ impl Acceptor {
                 return self.mute(&connections.watcher, now);
             }
             let deadline = now + local.config.connect_timeout;
-            self.pending.push(PendingConnection { id, socket, deadline });
+            self.pending.push(PendingConnection { id, socket, process, deadline });
             connections.needs_attention = true;
-            // In most cases the hello is there already.
-            self.receive_hello(local, connections, id, now);
         }
     }
 
@@ -169,15 +175,29 @@ impl Acceptor {
             Err(_) => None,
             Ok(packet) => Some(packet),
         };
-        let PendingConnection { socket, .. } = self.pending.remove(at);
+        let PendingConnection { socket, process, .. } = self.pending.remove(at);
         connections.watcher.forget(socket.as_fd());
-        // A connection on which anything else was sent is closed without an answer.
-        if let Some(packet) = packet
-            && !packet.truncated
+        if let Some(packet) = packet {
+            self.hear(local, connections, (socket, process), &bytes, packet, now);
+        }
+    }
+
+    /// Answers the first packet on a connection. One on which anything else than a hello was sent
+    /// is closed without an answer.
+    fn hear(
+        &mut self,
+        local: &LocalEnd,
+        connections: &mut Connections,
+        from: (PeerSocket, OwnUsersProcess),
+        bytes: &[u8],
+        packet: Packet,
+        now: Instant,
+    ) {
+        if !packet.truncated
             && let Ok(HandshakePacket::Hello(hello)) =
                 HandshakePacket::parse(&bytes[..packet.length])
         {
-            self.answer(local, connections, socket, &hello, packet, now);
+            self.answer(local, connections, from, &hello, packet, now);
         }
     }
 
@@ -186,12 +206,12 @@ impl Acceptor {
         &mut self,
         local: &LocalEnd,
         connections: &mut Connections,
-        socket: PeerSocket,
+        (socket, process): (PeerSocket, OwnUsersProcess),
         hello: &Hello,
         packet: Packet,
         now: Instant,
     ) {
-        let refusal = match try_answer(local, connections, &socket, hello, packet) {
+        let refusal = match try_answer(local, connections, (&socket, process), hello, packet) {
             Ok((peer, offer, pair, verified)) => {
                 self.waiting.forget(&hello.address);
                 return establish(local, connections, peer, (socket, offer, pair), verified);
@@ -258,7 +278,7 @@ fn report(connections: &mut Connections, address: Address, shortage: Shortage) {
 fn try_answer(
     local: &LocalEnd,
     connections: &mut Connections,
-    socket: &PeerSocket,
+    from: (&PeerSocket, OwnUsersProcess),
     hello: &Hello,
     packet: Packet,
 ) -> Result<(PeerId, HelloOffer, PairMemory, VerifiedHello), NoAnswer> {
@@ -273,7 +293,7 @@ fn try_answer(
         // Includes the address of this worker itself.
         Some(_) => return Err(Refusal::Known.into()),
     }
-    let (mut verified, memory) = verify(local, socket, hello, packet, HelloKind::First).map_err(
+    let (mut verified, memory) = verify(local, from, hello, packet, HelloKind::First).map_err(
         |rejection| match rejection.reason {
             DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
             _ => rejection.answer.into(),
@@ -299,7 +319,7 @@ fn try_answer(
         return Err(Refusal::Full.into());
     }
     let used = local.geometry.min(hello.geometry);
-    let offer = offer_on(local, connections, socket, used).map_err(|error| {
+    let offer = offer_on(local, connections, from.0, used).map_err(|error| {
         verified.counted_for.into_iter().for_each(|process| connections.quota.remove(process));
         shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
     })?;

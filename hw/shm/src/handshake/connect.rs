@@ -8,14 +8,13 @@ use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shorta
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket};
 
-use super::establish::{
-    HelloKind, PairMemory, Rejection, check_user, establish, shortage_of, verify,
-};
+use super::establish::{HelloKind, PairMemory, Rejection, establish, shortage_of, verify};
 use super::local::LocalEnd;
 use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::name::ShmName;
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
+use crate::processes::OwnUsersProcess;
 use crate::watcher::Watched;
 
 /// Time until the next attempt, after one that may succeed later.
@@ -120,7 +119,7 @@ fn try_attempt(
     let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
     let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
     // The user is checked first, since the hello lets the listener write to this worker's memory.
-    check_user(&socket)?;
+    let process = OwnUsersProcess::at(socket.as_fd())?;
     let pair = local.pair_memory()?;
     let memory = pair.map()?;
     let offer = local.offer(&mut connections.inboxes)?;
@@ -128,7 +127,7 @@ fn try_attempt(
         .watcher
         .watch(socket.as_fd(), Watched::Socket(peer))
         .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
-    let attempt = Attempt { begun, socket, memory, offer };
+    let attempt = Attempt { begun, socket, process, memory, offer };
     match sent {
         Ok(()) => Ok(attempt),
         Err(error) => {
@@ -160,7 +159,7 @@ pub(crate) fn receive_answer(
         Err(_) => None,
         Ok(packet) => (packet.length > 0).then_some(packet),
     };
-    connecting.answer_at = None;
+    let was_postponed = connecting.answer_at.take().is_some();
     let Some(attempt) = connecting.attempt.take() else { return };
     let Some(packet) = packet else {
         // The peer closed the socket without an answer: it was busy, or is closed. The next attempt
@@ -175,10 +174,14 @@ pub(crate) fn receive_answer(
     };
     let reason = match answer {
         Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
-            match verify(local, &attempt.socket, &hello, packet, HelloKind::Answer) {
+            let sender = (&attempt.socket, attempt.process);
+            match verify(local, sender, &hello, packet, HelloKind::Answer) {
                 Ok((mut hello, _)) => {
                     hello.counted_for = None;
-                    connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), false);
+                    if was_postponed {
+                        let socket = attempt.socket.as_fd();
+                        connections.watcher.mute(socket, Watched::Socket(peer), false);
+                    }
                     socket::take(attempt.socket.as_fd());
                     let Attempt { socket, memory, offer, .. } = attempt;
                     let pair = PairMemory { memory, room: local.geometry, is_own: true };

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tagmatch_device::{DownReason, Event, Expected, Limits, PeerId, ReadMode, Shortage};
 use tagmatch_os::memory::{Mapping, SealedMemory};
 use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::process::Pid;
+use tagmatch_os::socket;
 use tagmatch_os::socket::{Credentials, Packet};
-use tagmatch_os::{process, socket};
 
 use super::local::LocalEnd;
 use super::packet::{Hello, OfferedMemory, Refusal};
@@ -20,9 +21,10 @@ use crate::copied_reads::CopiedReads;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
+use crate::nonce::OwnNonce;
 use crate::peer_memory::PeerMemory;
 use crate::peers::{HelloOffer, PeerState};
-use crate::processes::{PeerProcess, ProcessId};
+use crate::processes::{OwnUsersProcess, PeerProcess, ProcessId};
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, Ring};
 use crate::streaming;
 
@@ -104,27 +106,19 @@ pub(super) struct VerifiedHello {
     memory: Option<PeerMemory>,
 }
 
-/// `EPERM` if the process at the other end is of another user.
-pub(super) fn check_user(socket: &PeerSocket) -> io::Result<()> {
-    let uid = socket::credentials(socket.as_fd())?.uid;
-    if process::is_own_user(uid) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
-}
-
 /// Checks that the process at the other end is the one that a hello's address names.
 fn verify_sender(
     local: &LocalEnd,
-    socket: &PeerSocket,
+    sender: Credentials,
     hello: &Hello,
-) -> Result<(Credentials, ShmName), Rejection> {
+) -> Result<ShmName, Rejection> {
     let misbehaved = Rejection::misbehaved;
     let name = local.check_route(&hello.address).and_then(|()| ShmName::parse(&hello.address));
     let name = name.map_err(|_| misbehaved("a hello with an unusable address"))?;
-    let credentials = socket::credentials(socket.as_fd());
-    let credentials = credentials.map_err(|error| Rejection::failed(&error))?;
-    if !name.is_process(&local.name, credentials.pid) {
+    if !name.is_process(&local.name, sender.pid) {
         return Err(misbehaved("a process claims the address of another process"));
     }
-    Ok((credentials, name))
+    Ok(name)
 }
 
 /// Checks everything that a hello claims, and the descriptors of the packet that brought it. The
@@ -132,15 +126,15 @@ fn verify_sender(
 /// memory of the pair, which a first hello brings.
 pub(super) fn verify(
     local: &LocalEnd,
-    socket: &PeerSocket,
+    (socket, sender): (&PeerSocket, OwnUsersProcess),
     hello: &Hello,
     packet: Packet,
     kind: HelloKind,
 ) -> Result<(VerifiedHello, Option<Mapping>), Rejection> {
     let misbehaved = Rejection::misbehaved;
     let system = |error: io::Error| Rejection::failed(&error);
-    let (credentials, name) = verify_sender(local, socket, hello)?;
-    let name = name.waker_name();
+    let credentials = sender.credentials();
+    let name = verify_sender(local, credentials, hello)?.waker_name();
     if packet.lacks_descriptors {
         return Err(Rejection::shortage(Shortage::Descriptors));
     }
@@ -176,7 +170,7 @@ pub(super) fn verify(
     let (nonce_address, nonce) = (hello.nonce_address, hello.nonce);
     let process = PeerProcess { pid, nonce_address, nonce };
     let process = (pid.0 > 0 && pidfd.is_some()).then_some(process);
-    let (read_mode, fragmented_max) = choose_read_mode(local.config.read, process);
+    let (read_mode, fragmented_max) = choose_read_mode(local, process);
     if local.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
         return Err(Rejection {
             answer: Refusal::Invalid,
@@ -217,18 +211,28 @@ fn map_memory(
 }
 
 /// Direct reads, if the peer's nonce can be read at the address that its hello gives. Also returns
-/// the largest message that takes longer to be read than to be sent in fragments. A read takes as
-/// long between any two workers of a machine, so the reads of this worker tell of the peer's.
-fn choose_read_mode(policy: ReadPolicy, process: Option<PeerProcess>) -> (ReadMode, usize) {
-    let copied = (ReadMode::Copied, usize::MAX);
-    let (true, Some(process)) = (policy != ReadPolicy::Copied, process) else { return copied };
+/// the largest message that takes longer to be read than to be sent in fragments.
+fn choose_read_mode(local: &LocalEnd, process: Option<PeerProcess>) -> (ReadMode, usize) {
+    match process {
+        Some(process) if local.config.read != ReadPolicy::Copied && process.has_nonce() => {
+            (ReadMode::Direct, *local.fragmented_max.get_or_init(longest_in_fragments))
+        }
+        _ => (ReadMode::Copied, usize::MAX),
+    }
+}
+
+/// The largest message that takes longer to be read than to be sent in fragments. A read takes as
+/// long between any two workers of a machine, so that of this process' own memory tells.
+fn longest_in_fragments() -> usize {
+    let own = OwnNonce::new().map(|nonce| (nonce.said(), nonce));
+    let Ok(((nonce_address, nonce), _own)) = own else { return usize::MAX };
+    let process = PeerProcess { pid: Pid::own(), nonce_address, nonce };
     let mut shortest = Duration::MAX;
     for _ in 0..TIMED_READS {
         let start = Instant::now();
-        if !process.has_nonce() {
-            return copied;
+        if process.has_nonce() {
+            shortest = shortest.min(start.elapsed());
         }
-        shortest = shortest.min(start.elapsed());
     }
     let nanoseconds = usize::try_from(shortest.as_nanos()).unwrap_or(usize::MAX);
     let bytes_per_nanosecond = if streaming::is_faster_here() {
@@ -236,7 +240,7 @@ fn choose_read_mode(policy: ReadPolicy, process: Option<PeerProcess>) -> (ReadMo
     } else {
         FRAGMENTED_BYTES_PER_NANOSECOND
     };
-    (ReadMode::Direct, nanoseconds.saturating_mul(bytes_per_nanosecond))
+    nanoseconds.saturating_mul(bytes_per_nanosecond)
 }
 
 /// Makes the connection, after both sides have sent a hello and the peer's hello was verified.
@@ -255,7 +259,9 @@ pub(super) fn establish(
         std::mem::swap(&mut inbound, &mut outbound);
     }
     socket.refuse_descriptors();
-    let lifeline = Lifeline::new(peer, EndDescriptors { socket, pidfd: hello.pidfd });
+    // The side that connects has watched its socket since it sent the hello.
+    let ends = EndDescriptors { socket, pidfd: hello.pidfd, are_watched: [pair.is_own, false] };
+    let lifeline = Lifeline::new(peer, ends);
     connections.lifelines.add(&lifeline, &connections.watcher);
     let (waker, own_nonce, process) = (hello.waker, offer.nonce, hello.process);
     let piggyback = Arc::<Piggyback>::default();

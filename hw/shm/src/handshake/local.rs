@@ -1,5 +1,6 @@
 //! What a worker tells its peers about itself.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -32,6 +33,9 @@ pub(crate) struct LocalEnd {
     pub(crate) arena: Option<Arena>,
     /// Wakes this worker, and out of it this worker wakes its peers.
     pub(crate) waker: Arc<WakeSocket>,
+    /// The largest message that takes longer to be read by the kernel than to be sent in fragments,
+    /// once that was measured.
+    pub(crate) fragmented_max: OnceCell<usize>,
     /// Whether a barrier made by another process reaches this one.
     pub(crate) hears_barriers: bool,
     /// Whether this process can put a barrier on others.
@@ -65,6 +69,7 @@ impl LocalEnd {
             doorbell_memory,
             arena,
             waker: Arc::new(waker.in_call("bind an abstract socket")?),
+            fragmented_max: OnceCell::new(),
             hears_barriers,
             makes_barriers,
             config,

@@ -21,6 +21,8 @@ use super::orders::{LifelineOrder, LifelineThread};
 pub(crate) struct EndDescriptors {
     pub(crate) socket: PeerSocket,
     pub(crate) pidfd: Option<OwnedFd>,
+    /// Whether the worker watches the socket, and the pidfd.
+    pub(crate) are_watched: [bool; 2],
 }
 
 /// Where the descriptors of a connection are.
@@ -62,6 +64,13 @@ impl Lifeline {
         }
     }
 
+    /// Calls `watch` with the descriptors, if they are in the program's table.
+    pub(crate) fn watch_here(&self, watch: impl FnOnce(&mut EndDescriptors)) {
+        if let Whereabouts::Here(descriptors) = &mut *self.place() {
+            watch(descriptors);
+        }
+    }
+
     /// Whether the descriptors are in the program's table, so that [`Lifeline::has_ended`] is
     /// certain.
     pub(crate) fn is_here(&self) -> bool {
@@ -71,7 +80,7 @@ impl Lifeline {
     /// Leaves the descriptors to a thread. They stay here if it can't take them now.
     pub(crate) fn move_to(self: &Arc<Self>, thread: &Arc<LifelineThread<Lifeline>>) -> bool {
         let mut place = self.place();
-        let Whereabouts::Here(EndDescriptors { socket, pidfd }) = &*place else { return true };
+        let Whereabouts::Here(EndDescriptors { socket, pidfd, .. }) = &*place else { return true };
         if !thread.take(self, socket.as_fd(), pidfd.as_ref().map(AsFd::as_fd)) {
             return false;
         }
@@ -97,7 +106,7 @@ impl Lifeline {
     /// Whether the peer's process has ended, or its worker has hung up. A thread may notice that
     /// late.
     pub(crate) fn has_ended(&self) -> bool {
-        let here = self.look_here(|EndDescriptors { socket, pidfd }| match pidfd {
+        let here = self.look_here(|EndDescriptors { socket, pidfd, .. }| match pidfd {
             Some(pidfd) => process::has_ended_or_hung_up(pidfd.as_fd(), socket.as_fd()),
             None => event::is_readable(socket.as_fd()),
         });

@@ -12,7 +12,7 @@ use tagmatch_device::{DownReason, PeerId};
 use tagmatch_os::sleep::EventFd;
 
 use crate::watcher::{Watched, Watcher};
-use lifeline::Lifeline;
+use lifeline::{EndDescriptors, Lifeline};
 use orders::LifelineThread;
 use watching::EndReports;
 
@@ -23,6 +23,8 @@ const HERE_MAX: usize = 4;
 pub(crate) struct Lifelines {
     /// The lifelines whose descriptors are in the program's table.
     here: Vec<Arc<Lifeline>>,
+    /// Those of them that are not watched yet.
+    new: Vec<Arc<Lifeline>>,
     threads: Option<Threads>,
     /// The system gives no thread with a descriptor table of its own.
     is_alone: bool,
@@ -55,15 +57,27 @@ impl Threads {
 
 impl Lifelines {
     pub(crate) fn new() -> Self {
-        Lifelines { here: Vec::new(), threads: None, is_alone: false }
+        Lifelines { here: Vec::new(), new: Vec::new(), threads: None, is_alone: false }
     }
 
-    /// Watches a new lifeline.
+    /// Takes a new lifeline. [`Lifelines::watch_new`] must follow.
     pub(crate) fn add(&mut self, lifeline: &Arc<Lifeline>, watcher: &Watcher) {
-        watch_here(lifeline, watcher);
         self.here.push(Arc::clone(lifeline));
-        if self.here.len() > HERE_MAX && !self.is_alone {
+        self.new.push(Arc::clone(lifeline));
+        // Few descriptors wait in the program's table.
+        if self.new.len() >= HERE_MAX {
+            self.watch_new(watcher);
+        }
+    }
+
+    /// Watches the new lifelines. A thread is woken once for several.
+    pub(crate) fn watch_new(&mut self, watcher: &Watcher) {
+        if self.here.len() > HERE_MAX && !self.is_alone && !self.new.is_empty() {
             self.leave_to_threads(watcher);
+        }
+        for lifeline in self.new.drain(..) {
+            // Does nothing for one that a thread has taken.
+            watch_here(&lifeline, watcher);
         }
     }
 
@@ -91,7 +105,9 @@ impl Lifelines {
     /// Watches a lifeline no more, after its end was noticed.
     pub(crate) fn unwatch(&mut self, lifeline: &Arc<Lifeline>, watcher: &Watcher) {
         unwatch_here(lifeline, watcher);
-        self.here.retain(|other| !Arc::ptr_eq(other, lifeline));
+        for all in [&mut self.here, &mut self.new] {
+            all.retain(|other| !Arc::ptr_eq(other, lifeline));
+        }
     }
 
     /// The ends that threads have seen since the last call.
@@ -111,18 +127,25 @@ impl Drop for Lifelines {
 }
 
 fn watch_here(lifeline: &Lifeline, watcher: &Watcher) {
-    lifeline.look_here(|descriptors| {
-        // Fails if this worker has connected: the socket is watched already then.
-        let _ = watcher.watch(descriptors.socket.as_fd(), Watched::Socket(lifeline.peer()));
-        if let Some(pidfd) = &descriptors.pidfd {
+    lifeline.watch_here(|EndDescriptors { socket, pidfd, are_watched }| {
+        let [has_socket, has_pidfd] = std::mem::replace(are_watched, [true; 2]);
+        if !has_socket {
+            let _ = watcher.watch(socket.as_fd(), Watched::Socket(lifeline.peer()));
+        }
+        if let (Some(pidfd), false) = (pidfd, has_pidfd) {
             let _ = watcher.watch(pidfd.as_fd(), Watched::Process(lifeline.peer()));
         }
     });
 }
 
 fn unwatch_here(lifeline: &Lifeline, watcher: &Watcher) {
-    lifeline.look_here(|descriptors| {
-        watcher.forget(descriptors.socket.as_fd());
-        descriptors.pidfd.iter().for_each(|pidfd| watcher.forget(pidfd.as_fd()));
+    lifeline.watch_here(|EndDescriptors { socket, pidfd, are_watched }| {
+        let [has_socket, has_pidfd] = std::mem::take(are_watched);
+        if has_socket {
+            watcher.forget(socket.as_fd());
+        }
+        if let (Some(pidfd), true) = (pidfd, has_pidfd) {
+            watcher.forget(pidfd.as_fd());
+        }
     });
 }
