@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tagmatch_device::{
-    Address, Buffer, Device, DownReason, Event, EventDescriptor, Outgoing, PeerId, ReadError,
-    Refused, Shortage,
+    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Outgoing, PeerId,
+    ReadError, Refused, Shortage,
 };
+
+use crate::process::Descriptors;
 
 /// An event that borrows nothing.
 #[derive(Debug)]
@@ -97,6 +99,35 @@ pub fn accepting_end_reports_its_shortage<D: Device>(a: &mut D, b: &mut D, to_b:
     assert_eq!(b.peer_address(peer), Some(a.address()));
     let errno = rustix::io::Errno::USERS.raw_os_error();
     assert_eq!(of_a, Some(DownReason::Unreachable { errno }));
+}
+
+/// Makes a device with ever more free descriptors, so that each call that needs one fails in turn.
+/// Each error names the limit, and leaves no descriptor open.
+///
+/// # Panics
+/// If one doesn't, or if no number of descriptors is enough.
+pub fn a_device_without_descriptors_names_the_limit<D>(make: impl Fn() -> Result<D, DeviceError>) {
+    let descriptors = Descriptors::alone();
+    // What a process opens once is open after this.
+    drop(make());
+    let mut failed = 0;
+    for free in 0..60 {
+        let held = descriptors.leave(free);
+        let made = make().map(drop);
+        // The same number is free as before.
+        let left = descriptors.leave(0);
+        assert_eq!(left.len(), free, "after {made:?}");
+        drop((held, left));
+        match made {
+            Ok(()) => {
+                assert!(failed > 0, "no call has failed");
+                return;
+            }
+            Err(error) => assert!(error.to_string().contains("ulimit -n"), "{free} free: {error}"),
+        }
+        failed += 1;
+    }
+    panic!("{failed} descriptors are not enough");
 }
 
 /// Connects two devices of this process, and returns the number of each on the other.

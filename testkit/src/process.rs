@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Write, stderr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -83,13 +83,12 @@ impl Descriptors {
     /// If fewer are free.
     #[must_use]
     pub fn leave(&self, free: usize) -> Vec<OwnedFd> {
-        let any = File::open("/proc/self/exe").expect("a free descriptor");
-        let mut open = vec![OwnedFd::from(any)];
+        let mut open: Vec<OwnedFd> = Vec::new();
         // Descriptors that peers have sent are closed on another thread, which may not be done.
         loop {
             let before = open.len();
-            while let Ok(another) = open[0].as_fd().try_clone_to_owned() {
-                open.push(another);
+            while let Ok(another) = File::open("/proc/self/exe") {
+                open.push(another.into());
             }
             if open.len() == before {
                 break;

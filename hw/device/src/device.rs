@@ -230,7 +230,7 @@ pub enum Event<'a> {
 #[non_exhaustive]
 pub enum DeviceError {
     /// A system call failed.
-    #[error("{call}: {source}{hint}")]
+    #[error("{call}: {source}{}{hint}", limit_of(source))]
     System {
         /// The system call.
         call: &'static str,
@@ -286,6 +286,12 @@ pub enum DeviceError {
         /// How many there can be.
         limit: usize,
     },
+}
+
+/// Which limit was reached, if that is why a system call failed.
+fn limit_of(error: &io::Error) -> String {
+    let shortage = error.raw_os_error().and_then(Shortage::of_errno);
+    shortage.map_or_else(String::new, |shortage| format!(": {shortage}"))
 }
 
 /// A device that a thread can sleep on. A trait of its own, since a simulated device has no
@@ -534,6 +540,8 @@ mod tests {
         assert_eq!(Ok(7).in_call("mmap").unwrap(), 7);
         let hinted = DeviceError::system("bind", "; another port?")(io::Error::other("why"));
         assert_eq!(hinted.to_string(), "bind: why; another port?");
+        let full = DeviceError::system("socket", "")(io::Error::from_raw_os_error(24)).to_string();
+        assert!(full.starts_with("socket: ") && full.ends_with(", ulimit -n)"), "{full}");
         let text = DeviceError::too_many_exposed().to_string();
         assert_eq!(text, "no room for another exposed buffer: the limit is 1048576");
     }

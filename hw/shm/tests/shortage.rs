@@ -14,7 +14,10 @@ use tagmatch_shm::fuzzing::{HandshakePacket, Refusal};
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::process::Descriptors;
 
-use common::{Owned, accepting_end_reports_its_shortage, connect, poll, shm, wait_for};
+use common::{
+    Owned, a_device_without_descriptors_names_the_limit, accepting_end_reports_its_shortage,
+    connect, poll, shm, wait_for,
+};
 use hostile_peer::{RawSocket, hello, invented, memfd};
 
 /// A worker needs fewer descriptors for a connection.
@@ -222,4 +225,9 @@ fn the_numbers_of_shortages_are_those_of_the_system() {
     }
     assert_eq!(Shortage::of_errno(libc::ECONNREFUSED), None);
     assert!(Shortage::Descriptors.to_string().contains("ulimit -n"));
+}
+
+#[test]
+fn a_worker_that_lacks_a_descriptor_is_not_made_and_names_the_limit() {
+    a_device_without_descriptors_names_the_limit(|| Shm::new(ShmConfig::default()));
 }

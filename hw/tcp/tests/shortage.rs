@@ -8,12 +8,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Device, DownReason, Shortage};
-use tagmatch_tcp::TcpConfig;
+use tagmatch_tcp::{Tcp, TcpConfig};
 use tagmatch_testkit::process::Descriptors;
 
 use common::raw::{ANSWER, Raw, invented};
 use common::{
-    Owned, accepting_end_reports_its_shortage, config, connect, poll, secret, tcp, wait_for,
+    Owned, a_device_without_descriptors_names_the_limit, accepting_end_reports_its_shortage,
+    config, connect, poll, secret, tcp, wait_for,
 };
 
 const LACKING: DownReason = DownReason::Shortage(Shortage::Descriptors);
@@ -97,4 +98,9 @@ fn callers_are_told_by_a_process_that_never_has_a_free_descriptor() {
         assert_eq!(answer[0], BUSY);
         held.push(OwnedFd::from(caller.0));
     }
+}
+
+#[test]
+fn a_worker_that_lacks_a_descriptor_is_not_made_and_names_the_limit() {
+    a_device_without_descriptors_names_the_limit(|| Tcp::new(config()));
 }
