@@ -23,7 +23,8 @@
 //! The model checker runs exchanges in the order of the program, and takes a light fence for a full
 //! one. So two orders of the doorbell rest on this: the summary is taken with `Acquire`, so that
 //! the words are taken after it; and a bit is set with `Release`, because a light fence doesn't
-//! order it after the message.
+//! order it after the message. No program notices a weaker store of a `finished` that is restored
+//! (`segment`), which needs the order of every other store there.
 //!
 //! Three orders no model has, since one side is the kernel:
 //! - A nonce is erased before a `Release` fence and what is written to buffers then. The peer's
