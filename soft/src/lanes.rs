@@ -12,7 +12,7 @@ pub(crate) use arch::{equal_bytes, equal_halves, equal_words, equal_words_under}
 
 /// The comparisons with SSE2, which is part of x86-64. `unsafe` is needed only to call the
 /// instructions and to load from arrays: every function computes on values alone.
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "with plain loops a pair takes two thirds longer at four classes")]
 mod arch {
     use super::GROUP;
@@ -28,7 +28,7 @@ mod arch {
     /// Compares bytes: bit `i` of the result is set if byte `i` equals `byte`.
     #[inline]
     pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
-        // SAFETY: the instructions need SSE2, and this module is compiled only with it. The load
+        // SAFETY: the instructions need SSE2, which every x86-64 has. The load
         // reads the 16 bytes of the array, and needs no alignment.
         unsafe {
             // One multiplication and one shuffle are faster than the three shuffles of
@@ -48,14 +48,14 @@ mod arch {
     /// The lanes whose words equal `word` in the bits of one mask.
     #[inline]
     pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
-        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
+        // SAFETY: the instructions need SSE2, which every x86-64 has.
         let mask = unsafe { _mm_set1_epi64x(mask.cast_signed()) };
         equal_under(words, |_| mask, word)
     }
 
     #[inline]
     fn equal_under(words: &[u64; GROUP], mask: impl Fn(usize) -> __m128i, word: u64) -> u64 {
-        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
+        // SAFETY: the instructions need SSE2, which every x86-64 has.
         let halves = unsafe {
             let word = _mm_set1_epi64x(word.cast_signed());
             let pair = |at: usize| {
@@ -73,7 +73,7 @@ mod arch {
     #[inline]
     fn two(words: &[u64; GROUP], at: usize) -> __m128i {
         let two: &[u64] = &words[at..at + 2];
-        // SAFETY: the instruction needs SSE2, and this module is compiled only with it. The load
+        // SAFETY: the instruction needs SSE2, which every x86-64 has. The load
         // reads the two words of the slice, and needs no alignment.
         unsafe { _mm_loadu_si128(two.as_ptr().cast()) }
     }
@@ -81,7 +81,7 @@ mod arch {
     /// The lanes whose halves equal `half`.
     #[inline]
     pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
-        // SAFETY: the instructions need SSE2, and this module is compiled only with it. Each load
+        // SAFETY: the instructions need SSE2, which every x86-64 has. Each load
         // reads the four halves of its slice, and needs no alignment.
         unsafe {
             let half = _mm_set1_epi32(half.cast_signed());
@@ -95,16 +95,113 @@ mod arch {
 
     #[inline]
     fn bits(lanes: __m128i) -> u64 {
-        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
+        // SAFETY: the instructions need SSE2, which every x86-64 has.
         u64::from(unsafe { _mm_movemask_epi8(lanes) }.cast_unsigned())
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
+/// The comparisons with NEON, which is part of AArch64. `unsafe` is needed only to call the
+/// instructions and to load from arrays: every function computes on values alone.
+#[cfg(target_arch = "aarch64")]
+#[allow(
+    unsafe_code,
+    reason = "as on x86-64; its speed is unknown, since it ran under emulation only"
+)]
+mod arch {
+    use super::GROUP;
+    use std::arch::aarch64::{
+        uint16x8_t, uint32x4_t, uint64x2_t, vaddv_u8, vaddvq_u16, vandq_u8, vandq_u16, vandq_u64,
+        vceqq_u8, vceqq_u32, vceqzq_u64, vcombine_u16, vcombine_u32, vdupq_n_u8, vdupq_n_u32,
+        vdupq_n_u64, veorq_u64, vget_high_u8, vget_low_u8, vld1q_u8, vld1q_u16, vld1q_u32,
+        vld1q_u64, vmovn_u32, vmovn_u64,
+    };
+
+    /// The bit of each byte of eight in a result.
+    const BYTE_BITS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
+    /// The significant bit of every lane of a group.
+    const LANES: [u16; GROUP] = [1, 1 << 2, 1 << 4, 1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14];
+
+    /// Compares bytes: bit `i` of the result is set if byte `i` equals `byte`.
+    #[inline]
+    pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
+        // SAFETY: the instructions need NEON, which every AArch64 has. The loads
+        // read the 16 bytes of their arrays, and need no alignment.
+        unsafe {
+            let equal = vceqq_u8(vld1q_u8(bytes.as_ptr()), vdupq_n_u8(byte));
+            let bits = vandq_u8(equal, vld1q_u8(BYTE_BITS.as_ptr()));
+            let [low, high] = [vget_low_u8(bits), vget_high_u8(bits)].map(|eight| vaddv_u8(eight));
+            u32::from(low) | u32::from(high) << 8
+        }
+    }
+
+    /// The lanes whose words equal `word` in the bits of their masks.
+    #[inline]
+    pub(crate) fn equal_words(words: &[u64; GROUP], masks: &[u64; GROUP], word: u64) -> u64 {
+        equal_under(words, |at| two(masks, at), word)
+    }
+
+    /// The lanes whose words equal `word` in the bits of one mask.
+    #[inline]
+    pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
+        // SAFETY: the instruction needs NEON, which every AArch64 has.
+        let mask = unsafe { vdupq_n_u64(mask) };
+        equal_under(words, |_| mask, word)
+    }
+
+    #[inline]
+    fn equal_under(words: &[u64; GROUP], mask: impl Fn(usize) -> uint64x2_t, word: u64) -> u64 {
+        // SAFETY: the instructions need NEON, which every AArch64 has.
+        unsafe {
+            let word = vdupq_n_u64(word);
+            let pair = |at: usize| {
+                let differ = vandq_u64(veorq_u64(two(words, at), word), mask(at));
+                vmovn_u64(vceqzq_u64(differ))
+            };
+            lanes(vcombine_u32(pair(0), pair(2)), vcombine_u32(pair(4), pair(6)))
+        }
+    }
+
+    /// Loads two words, the first of them at `at`.
+    #[inline]
+    fn two(words: &[u64; GROUP], at: usize) -> uint64x2_t {
+        let two: &[u64] = &words[at..at + 2];
+        // SAFETY: the instruction needs NEON, which every AArch64 has. The load
+        // reads the two words of the slice, and needs no alignment.
+        unsafe { vld1q_u64(two.as_ptr()) }
+    }
+
+    /// The lanes whose halves equal `half`.
+    #[inline]
+    pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
+        // SAFETY: the instructions need NEON, which every AArch64 has. Each load
+        // reads the four halves of its slice, and needs no alignment.
+        unsafe {
+            let half = vdupq_n_u32(half);
+            let four = |at: usize| {
+                let four: &[u32] = &halves[at..at + 4];
+                vceqq_u32(vld1q_u32(four.as_ptr()), half)
+            };
+            lanes(four(0), four(4))
+        }
+    }
+
+    /// The lanes of which all bits are set: those of a group, four at a time.
+    #[inline]
+    fn lanes(first: uint32x4_t, second: uint32x4_t) -> u64 {
+        // SAFETY: the instructions need NEON, which every AArch64 has. The load
+        // reads the eight numbers of its array.
+        unsafe {
+            let equal: uint16x8_t = vcombine_u16(vmovn_u32(first), vmovn_u32(second));
+            u64::from(vaddvq_u16(vandq_u16(equal, vld1q_u16(LANES.as_ptr()))))
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use plain as arch;
 
 /// The comparisons with plain loops. The vector instructions are tested against them.
-#[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "sse2"))))]
+#[cfg(any(test, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod plain {
     use super::{GROUP, LANE_BITS};
 
@@ -135,7 +232,7 @@ mod plain {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -106,7 +106,9 @@ fn missing_parts(path: &str, text: &str, files: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for (at, before) in line.match_indices("ci/test ") {
-            let part = line[at + before.len()..].split(|c: char| !c.is_ascii_lowercase()).next();
+            let part = line[at + before.len()..]
+                .split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()))
+                .next();
             let part = part.filter(|part| !part.is_empty());
             let is_there = |part: &str| files.contains(&&*format!("ci/parts/{part}"));
             if let Some(part) = part.filter(|part| !is_there(part)) {

@@ -105,7 +105,8 @@ impl Doorbell {
     /// Returns whether the owner sleeps and the caller has to wake it.
     pub(crate) fn take_sleeper(&self) -> bool {
         let sleeping = &self.page().sleeping.0;
-        sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0
+        // The exchange gives the wake to one caller, and orders nothing.
+        sleeping.load(SeqCst) != 0 && sleeping.swap(0, Relaxed) != 0
     }
 
     /// Whether any bit may be set.
@@ -126,14 +127,15 @@ impl Doorbell {
         SleepAnnounced(())
     }
 
-    /// Says that the owner is awake.
+    /// Says that the owner is awake. Who sees that late sends a wake too many.
     pub(crate) fn end_sleep(&self) {
-        self.page().sleeping.0.store(0, SeqCst);
+        self.page().sleeping.0.store(0, Relaxed);
     }
 
     /// Moves the set bits to `pending`.
     pub(crate) fn collect(&self, pending: &mut PendingRings) {
-        let mut summary = self.page().summary.0.swap(0, SeqCst);
+        // The words are looked at after the summary, as they were set before.
+        let mut summary = self.page().summary.0.swap(0, Acquire);
         while summary != 0 {
             let word = summary.trailing_zeros() as usize;
             summary &= summary - 1;

@@ -89,9 +89,9 @@
 //!
 //! # Not tested
 //! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or
-//! membarrier; kernels before 6.16 (no `SO_PASSRIGHTS`), 6.5 (no `SO_PEERPIDFD`) and 5.3 (no
-//! pidfd); huge-page memfds; processors other than x86-64. The decisions that depend on them are
-//! tested with made-up answers, or by settings that switch the feature off
+//! membarrier; kernels before 5.3 (no pidfd); huge-page memfds; processors other than x86-64, but
+//! for AArch64 under emulation. (`ci/linux-5.10` takes away what later kernels have.) The decisions
+//! that depend on them are tested with made-up answers, or by settings that switch the feature off
 //! ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
 //!
 //! # Decisions

@@ -2,6 +2,44 @@
 //! checker in this crate's tests with `--cfg loom`. The model checker goes through all
 //! interleavings of the threads, and all values that the memory model lets a load return. It checks
 //! the code that ships.
+//!
+//! # What orders what
+//! A processor of AArch64 reorders whatever is not ordered. Here is what each order is for. If one
+//! of them is left out, a program of the model checker fails, but for those behind the table.
+//!
+//! | stored | loaded | so that |
+//! |---|---|---|
+//! | the word of a slot: `Release`, after the bytes of the message | `Acquire`, before the bytes are read | the reader sees the whole message; the writer, whose lines the word gives back (`piggyback`), writes them after they were read |
+//! | `consumed`: `Release`, after the lines were read | `Acquire`, before they are written again | the same, where no message goes back |
+//! | `consumed`, then `space_wanted` loaded | `space_wanted`, then `consumed` loaded | one of both sides sees the other's store: a `SeqCst` fence in between, at both |
+//! | the word of a slot, then `polled` loaded | `polled`, then the word loaded | the same: a `SeqCst` fence at both, or the reader's barrier on all its writers |
+//! | the bit of a ring: `Release`, after the message | exchanged: `Acquire`, before the ring is looked at | a bit that was taken has a message that is seen |
+//! | the bell's `summary`, then `sleeping` loaded | `sleeping`, then `summary` loaded | one of both sides sees the other's store: all four are `SeqCst` |
+//! | `released` of a piece: `Release`, after its bytes | `Acquire`, before the message is delivered | the receiver sees the bytes that its sender has written |
+//! | the stamp of a segment's slot: `Release`, after the contents | `Acquire`, before they are read | the reader sees the contents |
+//! | `finished` of a segment: `Release`, after the contents were read | `Acquire`, before they are written again; before a slot is looked at for the last time | contents stay until they were read; what a member has published is seen, if it has ended |
+//! | the generation of a connection: before a `Release` fence and what is written to its buffers | after an `Acquire` fence, behind what was read | bytes of a later use are noticed |
+//!
+//! The model checker runs exchanges in the order of the program, and takes a light fence for a full
+//! one. So two orders of the doorbell rest on this: the summary is taken with `Acquire`, so that
+//! the words are taken after it; and a bit is set with `Release`, because a light fence doesn't
+//! order it after the message. No program notices a weaker store of a `finished` that is restored
+//! (`segment`), which needs the order of every other store there.
+//!
+//! Three orders no model has, since one side is the kernel:
+//! - A nonce is erased before a `Release` fence and what is written to buffers then. The peer's
+//!   kernel reads buffer and nonce in one call, part by part, in the order of the parts.
+//!   Between two of them it gives back the pages of one by an atomic exchange that orders all
+//!   before it and all after it.
+//! - A sender writes a piece by a call of its kernel, on the processor on which the thread goes
+//!   on: the `Release` that follows orders these bytes as those that the thread has stored
+//!   itself.
+//! - A process that has ended has stored everything before its end is seen. The thread that
+//!   sees it says so by `has_ended`, with `Release` and `Acquire`, so its worker still finds
+//!   the last messages.
+//!
+//! All this orders ordinary memory, for processors: `dmb ish`, and accesses that acquire or
+//! release. Memory that a NIC writes is another matter, and that of its driver (`hw/verbs`).
 
 /// Bytes in the body of a slot: those of a message that lie in its slot, if it has no immediate
 /// data.
@@ -71,11 +109,23 @@ mod model {
         }
     }
 
+    loom::thread_local! {
+        /// Whether this thread has stored with `SeqCst` since its last `SeqCst` load.
+        static STORED: Cell<bool> = Cell::new(false);
+    }
+
+    fn note_store(order: Ordering) {
+        if order == SeqCst {
+            STORED.with(|stored| stored.set(true));
+        }
+    }
+
     /// An atomic with `SeqCst` accesses. loom orders a `SeqCst` access as `AcqRel`, and only fences
-    /// more strongly. So a store or an exchange is followed by a full fence here, which is what an
-    /// x86-64 processor does. loom also doesn't know that no store can come between the load and
-    /// the store of an exchange. So stores to the words of 32 bits, which one side stores and the
-    /// other exchanges, are exchanges here.
+    /// more strongly. So a full fence comes before a `SeqCst` load that follows a `SeqCst` store or
+    /// exchange of its thread. It comes no earlier: on AArch64 a `SeqCst` store may be overtaken by
+    /// what follows, up to the next such load. loom also doesn't know that no store can come
+    /// between the load and the store of an exchange. So stores to the words of 32 bits, which one
+    /// side stores and the other exchanges, are exchanges here.
     macro_rules! atomic {
         ($name:ident, $of:ty) => {
             #[derive(Default)]
@@ -87,6 +137,9 @@ mod model {
                 }
 
                 pub(crate) fn load(&self, order: Ordering) -> $of {
+                    if order == SeqCst && STORED.with(|stored| stored.replace(false)) {
+                        fence(SeqCst);
+                    }
                     self.0.load(if order == SeqCst { Acquire } else { order })
                 }
 
@@ -97,13 +150,12 @@ mod model {
                     } else {
                         self.0.store(value, weaker);
                     }
-                    after(order);
+                    note_store(order);
                 }
 
                 pub(crate) fn swap(&self, value: $of, order: Ordering) -> $of {
-                    let before = self.0.swap(value, if order == SeqCst { AcqRel } else { order });
-                    after(order);
-                    before
+                    note_store(order);
+                    self.0.swap(value, if order == SeqCst { AcqRel } else { order })
                 }
 
                 #[allow(dead_code, reason = "not of both sizes")]
@@ -119,19 +171,11 @@ mod model {
 
                 #[allow(dead_code, reason = "not of both sizes")]
                 pub(crate) fn fetch_or(&self, value: $of, order: Ordering) -> $of {
-                    let before =
-                        self.0.fetch_or(value, if order == SeqCst { AcqRel } else { order });
-                    after(order);
-                    before
+                    note_store(order);
+                    self.0.fetch_or(value, if order == SeqCst { AcqRel } else { order })
                 }
             }
         };
-    }
-
-    fn after(order: Ordering) {
-        if order == SeqCst {
-            fence(SeqCst);
-        }
     }
 
     atomic!(AtomicU32, u32);

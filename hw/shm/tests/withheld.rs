@@ -18,7 +18,6 @@ use common::{Owned, PATIENCE, connect, fall_asleep, shm, sleep, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 
 const LENGTH: usize = 1 << 20;
-const PAGE: u64 = 4096;
 
 /// Of linux/userfaultfd.h.
 const UFFD_API: u64 = 0xaa;
@@ -43,6 +42,12 @@ impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Bytes of a page: 4 KiB, or 16 or 64 on AArch64.
+fn page() -> u64 {
+    // SAFETY: no pointers.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
 }
 
 fn control<const N: usize>(fault: &OwnedFd, request: u64, mut words: [u64; N]) -> io::Result<()> {
@@ -92,8 +97,8 @@ impl Withheld {
             };
             if got == 32 {
                 self.waits.fetch_add(1, Ordering::Relaxed);
-                let page = event[2] & !(PAGE - 1);
-                control(&self.fault, UFFDIO_ZEROPAGE, [page, PAGE, 0, 0]).unwrap();
+                let start = event[2] & !(page() - 1);
+                control(&self.fault, UFFDIO_ZEROPAGE, [start, page(), 0, 0]).unwrap();
             }
         }
     }
@@ -106,8 +111,8 @@ fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
     let own_hello = Hello { nonce_address: memory.address(), ..own_hello };
     let hostile = HostilePeer::greet(&mut bystanders.victim, &own_hello);
     let peer = PeerId(2);
-    let address = memory.address() + PAGE;
-    let remote = RemoteSpan { address, key: 1, length: 5 * PAGE };
+    let address = memory.address() + page();
+    let remote = RemoteSpan { address, key: 1, length: 5 * page() };
     let into = Buffer::zeroed(LENGTH);
     bystanders.victim.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();
     let expected = match bystanders.victim.read_mode(peer) {

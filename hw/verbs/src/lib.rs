@@ -47,6 +47,13 @@
 //! secret ([`VerbsConfig::secret`]), each datagram carries a proof that its sender knows it, and
 //! nobody else gets a connection; messages carry no proof.
 //!
+//! # Memory order
+//! This crate looks at nothing that a NIC writes before the completion queue has said so, and tells
+//! a NIC of nothing but by a work request. So the barriers between a processor and a NIC are those
+//! of the driver, in `ibv_poll_cq` and `ibv_post_send` (rdma-core's `udma_from_device_barrier` and
+//! `udma_to_device_barrier`: on AArch64 `dmb` of the outer domain, where processors among each
+//! other need the inner one). Memory that two processes share is the matter of `hw/shm`.
+//!
 //! # Messages to oneself
 //! They go through a queue in memory, not through the NIC.
 //!

@@ -4,8 +4,13 @@
 //! claim a piece by an exchange of one word, so each piece has one owner. A sender has one claimed
 //! piece at a time, and releases it by a second word. Each side keeps its own count and believes
 //! the words only as far as the other side can change them by the rules.
+//!
+//! Exchanges of one word have one order, whatever else is ordered. The offer, which the sender gets
+//! by the ring, orders what the receiver has begun before what the sender does. So the accesses to
+//! the word of the claims order nothing. A release orders the bytes that the sender has written
+//! before their use by the receiver.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sync::AtomicU64;
 
@@ -99,7 +104,7 @@ impl ReceiverSide {
         let released = Released { number, has_failed: false, count: 0 };
         claims.released.store(released.word(), Relaxed);
         let claimed = Claimed { number, front, back: 0 };
-        claims.claimed.store(claimed.word(), Release);
+        claims.claimed.store(claimed.word(), Relaxed);
         Some(ReceiverSide { number, pieces, front, back: 0 })
     }
 
@@ -121,7 +126,7 @@ impl ReceiverSide {
 
     fn claim_up_to(&mut self, claims: &Claims, most: u32) -> Result<Option<u32>, &'static str> {
         for _ in 0..ATTEMPTS_MAX {
-            let word = claims.claimed.load(Acquire);
+            let word = claims.claimed.load(Relaxed);
             let seen = Claimed::of_word(word);
             let left = self.pieces - self.front;
             if (seen.number, seen.front) != (self.number, self.front)
@@ -135,7 +140,7 @@ impl ReceiverSide {
                 return Ok(None);
             }
             let next = Claimed { front: self.front + claimed, ..seen }.word();
-            if claims.claimed.compare_exchange(word, next, AcqRel, Relaxed).is_ok() {
+            if claims.claimed.compare_exchange(word, next, Relaxed, Relaxed).is_ok() {
                 let first = self.front;
                 self.front += claimed;
                 return Ok(Some(first));
@@ -182,14 +187,14 @@ impl SenderSide {
     /// before the next claim.
     pub(crate) fn claim(&mut self, claims: &Claims) -> Option<u32> {
         for _ in 0..ATTEMPTS_MAX {
-            let word = claims.claimed.load(Acquire);
+            let word = claims.claimed.load(Relaxed);
             let seen = Claimed::of_word(word);
             let left = self.pieces.checked_sub(seen.front)?;
             if (seen.number, seen.back) != (self.number, self.back) || seen.back >= left {
                 return None;
             }
             let next = Claimed { back: self.back + 1, ..seen }.word();
-            if claims.claimed.compare_exchange(word, next, AcqRel, Relaxed).is_ok() {
+            if claims.claimed.compare_exchange(word, next, Relaxed, Relaxed).is_ok() {
                 self.back += 1;
                 return Some(self.pieces - self.back);
             }

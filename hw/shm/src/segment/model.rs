@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -175,6 +176,32 @@ fn the_end_of_an_operation_is_seen_after_its_contents() {
             thread::yield_now();
         }
         assert_eq!(second.look(0, stamp), Published::Contents { about: 7 });
+        thread.join().unwrap();
+    });
+}
+
+/// Zeros are written over the words of both members, as by another process, and the members restore
+/// them. A restored word says no more than was done before.
+#[test]
+fn restored_words_are_seen_after_what_they_stand_for() {
+    check(|| {
+        let mut members = segments(2).into_iter();
+        let (mut writer, mut reader) = (members.next().unwrap(), members.next().unwrap());
+        let thread = thread::spawn(move || {
+            for round in 0..3 {
+                let stamp = Stamp::new(1, round);
+                assert_eq!(u32::from(read(&mut reader, 0, stamp, true)), round + 1);
+                reader.finish(stamp);
+                reader.memory.finished(1).store(0, Relaxed);
+                reader.restate(Stamp::new(1, round + 1));
+            }
+        });
+        for round in 0..3 {
+            let stamp = Stamp::new(1, round);
+            publish(&mut writer, stamp, true, round as u8 + 1);
+            writer.memory.slot(0, stamp.slot()).stamp.store(0, Relaxed);
+            writer.restate(stamp);
+        }
         thread.join().unwrap();
     });
 }
