@@ -1,4 +1,5 @@
 //! Explores every order of steps of a few processes in a few allocations.
+#![expect(clippy::mutable_key_type, reason = "the hash of a use is that of its name alone")]
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
