@@ -33,7 +33,7 @@ pub(crate) struct FreedId {
 
 /// How an id that was freed becomes free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Rest {
+enum RestStage {
     /// This process has not closed the id yet.
     Open,
     /// The allocations of its members settle the id.
@@ -48,7 +48,7 @@ enum Rest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RestState {
     /// The resting ids, with those in `freed` and those that are never offered again.
-    resting: BTreeMap<u32, Rest>,
+    resting: BTreeMap<u32, RestStage>,
     /// The ids freed since the last call of [`take`](Self::take).
     freed: Vec<FreedId>,
     /// How many ids have become strays since the last sweep began.
@@ -86,7 +86,8 @@ impl RestState {
     /// Adds a resting id.
     pub(crate) fn add(&mut self, freed: FreedId) {
         let is_stray = freed.used.is_none();
-        self.resting.insert(freed.prefix, if is_stray { Rest::Stray } else { Rest::Open });
+        self.resting
+            .insert(freed.prefix, if is_stray { RestStage::Stray } else { RestStage::Open });
         self.fresh += u32::from(is_stray && !freed.senders.is_empty());
         self.freed.push(freed);
     }
@@ -104,8 +105,8 @@ impl RestState {
     /// comes of that, because the id is a stray.
     pub(crate) fn close(&mut self, prefix: u32, close: impl FnOnce() -> ClosedUse) -> bool {
         match self.resting.get_mut(&prefix) {
-            Some(rest @ Rest::Open) => {
-                *rest = Rest::Closed(close());
+            Some(rest @ RestStage::Open) => {
+                *rest = RestStage::Closed(close());
                 true
             }
             _ => false,
@@ -121,23 +122,24 @@ impl RestState {
 
     /// From now on, an id is settled by asking alone.
     pub(crate) fn stray(&mut self, prefix: u32) {
-        if let Some(rest @ (Rest::Open | Rest::Closed(_))) = self.resting.get_mut(&prefix) {
-            *rest = Rest::Stray;
+        if let Some(rest @ (RestStage::Open | RestStage::Closed(_))) = self.resting.get_mut(&prefix)
+        {
+            *rest = RestStage::Stray;
             self.fresh += 1;
         }
     }
 
     pub(crate) fn is_stray(&self, prefix: u32) -> bool {
-        self.resting.get(&prefix) == Some(&Rest::Stray)
+        self.resting.get(&prefix) == Some(&RestStage::Stray)
     }
 
     pub(crate) fn has_settled(&self, prefix: u32) -> bool {
-        self.resting.get(&prefix) == Some(&Rest::Settled)
+        self.resting.get(&prefix) == Some(&RestStage::Settled)
     }
 
     fn closed(&mut self) -> impl Iterator<Item = (u32, &mut ClosedUse)> {
         self.resting.iter_mut().filter_map(|(prefix, rest)| match rest {
-            Rest::Closed(used) => Some((*prefix, used)),
+            RestStage::Closed(used) => Some((*prefix, used)),
             _ => None,
         })
     }
@@ -176,9 +178,9 @@ impl RestState {
     ) {
         for prefix in summed {
             let Some(rest) = self.resting.get_mut(&prefix) else { continue };
-            let Rest::Closed(used) = rest else { continue };
+            let RestStage::Closed(used) = rest else { continue };
             if sum == 0 {
-                *rest = Rest::Settled;
+                *rest = RestStage::Settled;
             } else if used.fail() {
                 self.stray(prefix);
             }
@@ -193,9 +195,9 @@ impl RestState {
     /// Whether all resting ids can be settled by allocations of these processes.
     pub(crate) fn is_carried_by(&mut self, over: Option<&Arc<Group>>) -> bool {
         self.resting.values_mut().all(|rest| match rest {
-            Rest::Open | Rest::Settled => true,
-            Rest::Closed(used) => over.is_some_and(|over| used.is_carried_by(over)),
-            Rest::Stray => false,
+            RestStage::Open | RestStage::Settled => true,
+            RestStage::Closed(used) => over.is_some_and(|over| used.is_carried_by(over)),
+            RestStage::Stray => false,
         })
     }
 
@@ -228,8 +230,9 @@ impl RestState {
             return None;
         }
         if is_full {
-            let open = |rest: &&mut Rest| matches!(rest, Rest::Open | Rest::Closed(_));
-            self.resting.values_mut().filter(open).for_each(|rest| *rest = Rest::Stray);
+            let open =
+                |rest: &&mut RestStage| matches!(rest, RestStage::Open | RestStage::Closed(_));
+            self.resting.values_mut().filter(open).for_each(|rest| *rest = RestStage::Stray);
         }
         (self.fresh, self.asks) = (0, false);
         self.begun += 1;
