@@ -77,9 +77,8 @@
 //!
 //! | deaths | longest chain of messages to the decision | messages and reports of a process |
 //! |---|---|---|
-//! | 1 | 26 | 53 |
-//! | 10 | 23 | 80 |
-//! | 100 | CHAIN | EVENTS |
+//! | 1 | 26 | 52 |
+//! | 10 | 23 | 79 |
 //!
 //! A process has 30 KB at the start: 7 bytes for each process of its job. Of a process that has
 //! died it remembers the number, and gives back all else.
