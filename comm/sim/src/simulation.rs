@@ -84,6 +84,24 @@ impl Sim {
         self.world.borrow().number
     }
 
+    /// The length of the longest chain of messages, each sent after the one before it had arrived,
+    /// that has reached a process: the time that has passed there if each message takes one step,
+    /// and nothing else takes time.
+    pub fn depth(&self, number: u32) -> u64 {
+        self.world.borrow().depth(ProcessId(number))
+    }
+
+    /// Number of ordered pairs of different processes of which one has sent something to the other.
+    pub fn connected(&self) -> usize {
+        self.world.borrow().connected()
+    }
+
+    /// Frees what the network keeps for each pair of processes that have sent something. For tests
+    /// that count bytes, once nothing is in flight any more.
+    pub fn forget_connections(&self) {
+        self.world.borrow_mut().forget_connections();
+    }
+
     /// Runs a program on each process, in the order of their ranks, until all have ended or died.
     ///
     /// # Errors
@@ -99,17 +117,17 @@ impl Sim {
         let mut context = Context::from_waker(Waker::noop());
         let (mut steps, mut in_vain) = (0, 0);
         let turns_in_vain = self.world.borrow().config.turns_in_vain as usize;
+        let mut running: Vec<usize> = (0..programs.len()).collect();
         loop {
             for kill in kills.iter().filter(|kill| kill.step == steps) {
                 // The network goes first, so that nothing that the program does while it is dropped
                 // is sent.
                 self.world.borrow_mut().kill(ProcessId(kill.rank));
                 programs[kill.rank as usize] = None;
+                running.retain(|at| *at != kill.rank as usize);
                 // The other processes still have to learn of the death.
                 in_vain = 0;
             }
-            let running: Vec<usize> =
-                (0..programs.len()).filter(|at| programs[*at].is_some()).collect();
             if running.is_empty() {
                 return Ok(Ran { ends, steps });
             }
@@ -135,10 +153,11 @@ impl Sim {
             {
                 ends[at] = Some(end);
                 programs[at] = None;
+                running.retain(|other| *other != at);
                 in_vain = 0;
             }
             in_vain = if self.world.borrow().activity() == before { in_vain + 1 } else { 0 };
-            if in_vain > turns_in_vain * running.len() && !self.world.borrow_mut().step() {
+            if in_vain > turns_in_vain * running.len().max(1) && !self.world.borrow_mut().step() {
                 return Err(Stuck { seed: self.world.borrow().config.seed, ranks: running, steps });
             }
         }

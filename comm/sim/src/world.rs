@@ -41,6 +41,8 @@ pub(crate) struct Parcel {
     from: ProcessId,
     tag: Tag,
     data: Vec<u8>,
+    /// The place of the message in the longest chain of messages that led to it.
+    depth: u64,
     /// The number of the send that completes when this message is matched.
     ack: Option<u64>,
 }
@@ -83,6 +85,8 @@ struct Posted {
 #[derive(Debug, Default)]
 struct Node {
     is_dead: bool,
+    /// The length of the longest chain of messages that led to what this process knows.
+    depth: u64,
     /// Entries of dropped receives are void.
     posted: VecDeque<Posted>,
     unexpected: VecDeque<Parcel>,
@@ -153,6 +157,14 @@ impl World {
         self.nodes.iter().filter(|node| !node.is_dead).map(|node| node.unexpected.len()).sum()
     }
 
+    pub(crate) fn depth(&self, of: ProcessId) -> u64 {
+        self.node(of).map_or(0, |node| node.depth)
+    }
+
+    pub(crate) fn connected(&self) -> usize {
+        self.last.keys().filter(|(from, to)| from != to).count()
+    }
+
     /// Grows with each event that happens or is sent.
     pub(crate) fn activity(&self) -> u64 {
         self.now + self.number
@@ -197,14 +209,19 @@ impl World {
             return Rc::new(RefCell::new(SendState::refused(NetError::Down(to), data)));
         }
         let bytes = data.clone().into_vec();
+        let depth = self.depth(from) + 1;
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
-            self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
+            self.launch(
+                from,
+                to,
+                Event::Parcel(Parcel { from, tag, data: bytes, depth, ack: None }),
+            );
             return Rc::new(RefCell::new(SendState::Ended(Ok(data))));
         }
         let ack = Some(self.number);
         let send = Rc::new(RefCell::new(SendState::Waiting(data)));
         self.sends.insert(self.number, (from, to, Rc::downgrade(&send)));
-        self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack }));
+        self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, depth, ack }));
         send
     }
 
@@ -286,16 +303,25 @@ impl World {
     pub(crate) fn kill(&mut self, process: ProcessId) {
         let Some(node) = self.node_mut(process).filter(|node| !node.is_dead) else { return };
         *node = Node { is_dead: true, ..Node::default() };
+        // The news of the death come after all that the process has sent.
+        let before = self.number;
+        let mut cuts = vec![u64::MAX; self.nodes.len()];
         for to in (0..self.config.processes).map(ProcessId).filter(|to| *to != process) {
             // Events that would arrive later than this were not sent in time.
-            let cut = self.now + u64::from(self.random.below_u32(self.config.delay_max + 1));
-            let is_lost =
-                |at: u64, flight: &Flight| (flight.from, flight.to) == (process, to) && at > cut;
-            self.flights.retain(|(at, _), flight| !is_lost(*at, flight));
+            cuts[to.0 as usize] =
+                self.now + u64::from(self.random.below_u32(self.config.delay_max + 1));
             if self.config.tells_deaths {
                 self.launch(process, to, Event::Down);
             }
         }
+        self.flights.retain(|(at, number), flight| {
+            let is_lost = flight.from == process && *at > cuts[flight.to.0 as usize];
+            *number > before || !is_lost
+        });
+    }
+
+    pub(crate) fn forget_connections(&mut self) {
+        self.last = HashMap::new();
     }
 
     /// Loses the connection of [`SimConfig::cut`] at its step; whether this is the step.
@@ -341,6 +367,7 @@ impl World {
 
     fn arrive(&mut self, to: ProcessId, parcel: Parcel) {
         let Some(node) = self.node_mut(to) else { return };
+        node.depth = node.depth.max(parcel.depth);
         node.posted.retain(|posted| posted.receive.strong_count() > 0);
         let accepts = |posted: &Posted| {
             let from = posted.pattern.from.filter(|_| !posted.by_tag);

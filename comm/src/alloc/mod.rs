@@ -21,33 +21,45 @@
 //!    another allocation holds. The allocation fails only if all members claim this, with the same
 //!    error at all of them. An id that a first round holds counts as taken: this process may have
 //!    to go on before that round can end, so waiting for the round could be waiting for itself.
-//! 4. An id that was freed *rests* until no process sends in it any more (`ft/rest.rs`). An
-//!    allocation fails only if all members know which of their resting ids are still used by other
-//!    processes. Those ids count as taken.
+//! 4. An id that was freed *rests* until no process sends in it any more (`ft/rest.rs`). The rounds
+//!    of later allocations find that out (`settling.rs`). An allocation fails only if all members
+//!    know which of their resting ids are still used by other processes. Those ids count as taken.
 //!
 //! This is MPICH's algorithm (src/mpi/comm/contextid.c), except for three things. A first round
 //! holds few ids: MPICH's holds all of them, and an allocation may wait for one that can't begin.
 //! Points 3 and 4 are new. And the flags of the round tell exhaustion from fragmentation, for which
 //! MPICH needs another reduction.
 
+mod id_use;
 mod resting;
+mod settling;
 mod shared_mask;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 
+pub(crate) use id_use::IdUse;
 pub(crate) use resting::{FreedId, RestState, Senders};
+pub(crate) use settling::ClosedUse;
 use shared_mask::{AllocationState, Priority, SharedMask};
-pub use shared_mask::{Progress, Role};
+pub use shared_mask::{Progress, Role, combine};
 
 /// The context ids of one process. Clones share the same ids, and threads may share an allocator.
 #[derive(Clone, Debug)]
-pub struct Allocator(Arc<Mutex<SharedMask>>);
+pub struct Allocator(Arc<AllocatorState>);
+
+#[derive(Debug)]
+struct AllocatorState {
+    mask: Mutex<SharedMask>,
+    /// By name, the uses of ids that this process takes part in, or may still take part in.
+    uses: Mutex<HashMap<u64, Weak<IdUse>>>,
+}
 
 impl Allocator {
     /// An allocator whose ids are all free. First rounds offer ids of the first `eager_words` words
@@ -56,7 +68,11 @@ impl Allocator {
     /// # Errors
     /// There is no word of the mask beside the eager words.
     pub fn new(layout: IdLayout, eager_words: usize) -> Result<Self, Error> {
-        Ok(Allocator(Arc::new(Mutex::new(SharedMask::new(layout, eager_words)?))))
+        Ok(Self::of(SharedMask::new(layout, eager_words)?))
+    }
+
+    fn of(mask: SharedMask) -> Self {
+        Allocator(Arc::new(AllocatorState { mask: Mutex::new(mask), uses: Mutex::default() }))
     }
 
     /// Begins an allocation. All members of the parent must begin it, with the same tag. If several
@@ -64,7 +80,12 @@ impl Allocator {
     /// the same order at all members.
     pub fn begin(&self, parent: ContextId, tag: u32, role: Role) -> Allocation {
         let state = self.shared().begin(Priority { parent, tag }, role);
-        Allocation { allocator: self.clone(), state, senders: None }
+        Allocation { allocator: self.clone(), state, senders: None, used: None }
+    }
+
+    /// The use of an id with this name, if this process takes part in it, or may still do so.
+    pub(crate) fn used(&self, name: u64) -> Option<Arc<IdUse>> {
+        self.uses().get(&name).and_then(Weak::upgrade)
     }
 
     /// The number of ids that no communicator of this process has. Some of them may rest: they are
@@ -82,7 +103,7 @@ impl Allocator {
     /// Frees an id that has rested.
     pub(crate) fn end_rest(&self, prefix: u32) {
         let mut shared = self.shared();
-        shared.resting.end();
+        shared.resting.end(prefix);
         let id = shared.free.layout().id(prefix);
         let freed = id.map(|id| shared.free.free(id));
         debug_assert_eq!(freed, Some(Ok(())), "a resting id is allocated");
@@ -90,7 +111,11 @@ impl Allocator {
 
     fn shared(&self) -> MutexGuard<'_, SharedMask> {
         // A panic while the lock is held can only come from a failed allocation of memory.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.mask.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uses(&self) -> MutexGuard<'_, HashMap<u64, Weak<IdUse>>> {
+        self.0.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,13 +127,37 @@ pub struct Allocation {
     state: AllocationState,
     /// The processes that will send in the id.
     senders: Option<Senders>,
+    /// The use of the id, if its members settle it by their allocations.
+    used: Option<Arc<IdUse>>,
 }
 
 impl Allocation {
-    /// Sets the members of the communicator that the id is for, and the name of its creation, which
-    /// is the same at all of them. When the id is freed, it rests until these members are done with
+    /// The processes that take part. The rounds of the allocation settle ids that rest in them.
+    pub(crate) fn over(mut self, processes: &Arc<Group>) -> Self {
+        self.state.over = Some(Arc::clone(processes));
+        self
+    }
+
+    /// Sets the members of the communicator that the id is for, and names of its creation and of
+    /// the communicator, which are the same at all of them. They settle the id together after they
+    /// have freed it.
+    pub(crate) fn for_members(self, [creation, name]: [u64; 2], group: &Arc<Group>) -> Self {
+        let mut allocation = self.for_groups(creation, group);
+        if allocation.senders.is_some() {
+            let used = IdUse::new(name, group);
+            let mut uses = allocation.allocator.uses();
+            uses.retain(|_, used| used.strong_count() > 0);
+            uses.insert(name, Arc::downgrade(&used));
+            drop(uses);
+            allocation.used = Some(used);
+        }
+        allocation
+    }
+
+    /// As [`for_members`](Self::for_members), for an intercommunicator, whose groups have ids of
+    /// their own: when the id is freed, it rests until these processes say that they are done with
     /// it.
-    pub(crate) fn for_members(mut self, creation: u64, group: &Arc<Group>) -> Self {
+    pub(crate) fn for_groups(mut self, creation: u64, group: &Arc<Group>) -> Self {
         if self.state.role == Role::Member {
             self.allocator.shared().resting.enter_creation(creation);
             self.senders = Some(Senders { creation, group: Arc::clone(group) });
@@ -129,12 +178,12 @@ impl Allocation {
         self.state.role = Role::Ignored;
     }
 
-    /// This process's operand in the bitwise AND of the next round.
+    /// This process's operand in the reduction of the next round. The reduction is [`combine`].
     pub fn offer(&mut self) -> Vec<u32> {
-        self.allocator.shared().offer(&self.state)
+        self.allocator.shared().offer(&mut self.state)
     }
 
-    /// Takes in the bitwise AND of the contributions of all processes.
+    /// Takes in the [combination](combine) of the operands of all processes.
     ///
     /// # Errors
     /// [`Error::Exhausted`] or [`Error::Fragmented`], the same one in all processes.
@@ -151,15 +200,15 @@ impl Allocation {
         if let Some(Senders { creation, .. }) = self.senders {
             self.allocator.shared().resting.enter_creation(creation);
         }
-        let senders = self.senders.iter().cloned().collect();
-        OwnedId { id, allocator: self.allocator.clone(), senders, is_traced: true }
+        let (senders, used) = (self.senders.iter().cloned().collect(), self.used.clone());
+        OwnedId { id, allocator: self.allocator.clone(), senders, used, is_traced: true }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         let mut shared = self.allocator.shared();
-        shared.abandon(&self.state);
+        shared.abandon(&mut self.state);
         if let Some(Senders { creation, .. }) = self.senders {
             shared.resting.leave_creation(creation);
         }
@@ -174,6 +223,8 @@ pub struct OwnedId {
     /// The processes that may send in the id; first those that took part in its allocation. Empty
     /// for an allocator without a transport.
     senders: Vec<Senders>,
+    /// The use of the id, if its members settle it by their allocations.
+    used: Option<Arc<IdUse>>,
     /// Whether all processes that may send in the id are known.
     is_traced: bool,
 }
@@ -182,6 +233,11 @@ impl OwnedId {
     /// The id.
     pub fn id(&self) -> ContextId {
         self.id
+    }
+
+    /// The use of the id, if its members settle it by their allocations.
+    pub(crate) fn used(&self) -> Option<&Arc<IdUse>> {
+        self.used.as_ref()
     }
 
     /// From now on, processes that this one does not know may be told of the id.
@@ -213,6 +269,7 @@ impl Drop for OwnedId {
         let prefix = shared.free.layout().prefix(self.id);
         let senders = std::mem::take(&mut self.senders);
         let senders = if self.is_traced { senders } else { Vec::new() };
-        shared.resting.add(FreedId { prefix, senders });
+        let used = self.used.take().filter(|used| !used.is_stray());
+        shared.resting.add(FreedId { prefix, senders, used });
     }
 }

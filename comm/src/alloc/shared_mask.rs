@@ -1,8 +1,11 @@
 //! The mask of one process, the parts of it that its allocations hold, and the steps of one
 //! allocation.
 
+use std::sync::Arc;
+
 use super::resting::RestState;
 use crate::error::{Error, in_range};
+use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
 
 /// The part of a process in an allocation.
@@ -25,6 +28,11 @@ const SETTLED: u32 = 4;
 const HELD_MAX: u32 = 8;
 /// A first round holds ids only if at least this many are free and not held by another allocation.
 const PLENTY: u32 = 32;
+/// An allocation goes through as many later rounds before it asks about resting ids that its rounds
+/// may settle.
+const ROUNDS_UNASKED: u32 = 4;
+/// The words of a round's operand that are added up: the sum of `settling.rs`.
+const SUM_WORDS: usize = 2;
 
 /// The order of the allocations of one process: by the parent's context, then by tag. It is the
 /// same in all processes, in whatever order the allocations begin.
@@ -77,6 +85,12 @@ pub(crate) struct AllocationState {
     pub(crate) role: Role,
     ticket: Ticket,
     is_first: bool,
+    /// The processes that take part, if the allocation settles resting ids.
+    pub(crate) over: Option<Arc<Group>>,
+    /// The resting ids that the sum of the round under way is about.
+    summed: Vec<u32>,
+    /// The number of later rounds that have ended, up to [`ROUNDS_UNASKED`].
+    later: u32,
     /// The first sweep whose answers about resting ids count. It begins when all members have begun
     /// the allocation, and so have freed all ids that they free before it.
     sweep: Option<u64>,
@@ -89,6 +103,22 @@ pub enum Progress<T> {
     Again,
     /// All members have the id. A process with [`Role::Ignored`] has none.
     Done(Option<T>),
+}
+
+/// Combines the operands of two processes in a round, into the right one: the bitwise AND, and of
+/// the last words the sum.
+pub fn combine(left: &[u32], right: &mut [u32]) {
+    let at = right.len().saturating_sub(SUM_WORDS);
+    let sum_of = |words: &[u32]| {
+        words.iter().rev().fold(0u64, |sum, word| sum << u32::BITS | u64::from(*word))
+    };
+    let sum = sum_of(left.get(at..).unwrap_or_default()).wrapping_add(sum_of(&right[at..]));
+    right.iter_mut().zip(left).for_each(|(right, left)| *right &= left);
+    right[at..].iter_mut().zip(halves(sum)).for_each(|(word, sum)| *word = sum);
+}
+
+fn halves(sum: u64) -> [u32; SUM_WORDS] {
+    [sum & u64::from(u32::MAX), sum >> u32::BITS].map(|half| u32::try_from(half).unwrap_or(0))
 }
 
 impl SharedMask {
@@ -110,20 +140,46 @@ impl SharedMask {
 
     pub(crate) fn begin(&mut self, priority: Priority, role: Role) -> AllocationState {
         self.tickets += 1;
-        AllocationState { priority, role, ticket: self.tickets, is_first: true, sweep: None }
+        AllocationState {
+            priority,
+            role,
+            ticket: self.tickets,
+            is_first: true,
+            over: None,
+            summed: Vec::new(),
+            later: 0,
+            sweep: None,
+        }
     }
 
-    /// The process's operand in the allocation's next round: a bit for each id that it
-    /// offers, and a word of flags. A first round is about the eager words only.
-    pub(crate) fn offer(&mut self, state: &AllocationState) -> Vec<u32> {
+    /// The process's operand in the allocation's next round: a bit for each id that it offers, a
+    /// bit for each id that it has closed, a word of flags, and its part of the sum over resting
+    /// ids (`settling.rs`). A first round is about the eager words only.
+    pub(crate) fn offer(&mut self, state: &mut AllocationState) -> Vec<u32> {
         let words = self.words_of(state);
+        let mut closed = vec![0; words];
+        let mut sum = 0;
+        if let Some(over) = &state.over {
+            closed.copy_from_slice(&self.unheld()[..words]);
+            self.resting.mark_closed(over, &mut closed);
+            (sum, state.summed) = self.resting.sum(over);
+        }
+        let (mut offer, flags) = self.offer_ids(state, words);
+        offer.extend(closed);
+        offer.push(flags);
+        offer.extend(halves(sum));
+        offer
+    }
+
+    /// The ids that the process offers, and the flags.
+    fn offer_ids(&mut self, state: &AllocationState, words: usize) -> (Vec<u32>, u32) {
         if state.role == Role::Ignored {
-            return vec![u32::MAX; words + 1];
+            return (vec![u32::MAX; words], u32::MAX);
         }
         let is_head = self.waiting.first().is_some_and(|first| first.ticket == state.ticket);
         let is_later = !state.is_first && is_head;
         let is_alone = !self.held.iter().any(|held| !held.is_first);
-        let mut offer = if state.is_first {
+        let offer = if state.is_first {
             self.first_offer(words)
         } else if is_head {
             self.unheld()
@@ -141,11 +197,10 @@ impl SharedMask {
             (ANY_FREE, self.free.free_count() + rests > 0),
             (SETTLED, is_settled),
         ];
-        offer.push(flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).sum());
-        offer
+        (offer, flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).sum())
     }
 
-    /// Takes in the bitwise AND of all offers of a round. After an error, and after
+    /// Takes in the [combination](combine) of all operands of a round. After an error, and after
     /// [`Progress::Done`], the allocation holds nothing.
     pub(crate) fn conclude(
         &mut self,
@@ -154,12 +209,20 @@ impl SharedMask {
     ) -> Result<Progress<ContextId>, Error> {
         let words = self.words_of(state);
         let held = self.release(state);
-        let Some(flags) = all.get(words).filter(|_| all.len() == words + 1) else {
+        let parts = all.split_at_checked(words).and_then(|(ids, rest)| {
+            let (closed, rest) = rest.split_at_checked(words)?;
+            Some((ids, closed, <[u32; 1 + SUM_WORDS]>::try_from(rest).ok()?))
+        });
+        let Some((all, closed, [flags, low, high])) = parts else {
             self.abandon(state);
             return Err(Error::NotOffered);
         };
+        if let Some(over) = &state.over {
+            let sum = u64::from(high) << u32::BITS | u64::from(low);
+            self.resting.take_in(over, closed, (sum, std::mem::take(&mut state.summed)));
+        }
         let ignored = state.role == Role::Ignored;
-        if let Some(prefix) = next_of(&all[..words]) {
+        if let Some(prefix) = next_of(all) {
             self.unlist(state);
             if ignored {
                 return Ok(Progress::Done(None));
@@ -180,10 +243,18 @@ impl SharedMask {
                 Error::Exhausted { ids }
             });
         }
-        state.is_first = false;
+        if std::mem::replace(&mut state.is_first, false) {
+            self.resting.ask_about_others(state.over.as_ref());
+        } else {
+            state.later = ROUNDS_UNASKED.min(state.later + 1);
+        }
         if !ignored {
             self.list(state);
-            if offered_all && state.sweep.is_none() {
+            let may_settle = state.later < ROUNDS_UNASKED;
+            if offered_all
+                && state.sweep.is_none()
+                && !(may_settle && self.resting.is_carried_by(state.over.as_ref()))
+            {
                 state.sweep = Some(self.resting.want());
             }
         }
@@ -191,9 +262,13 @@ impl SharedMask {
     }
 
     /// Ends an allocation at any point: it holds nothing any more.
-    pub(crate) fn abandon(&mut self, state: &AllocationState) {
+    pub(crate) fn abandon(&mut self, state: &mut AllocationState) {
         self.release(state);
         self.unlist(state);
+        // Other processes may know the sum, and have given these ids out again.
+        for prefix in std::mem::take(&mut state.summed) {
+            self.resting.stray(prefix);
+        }
     }
 
     /// Whether no allocation holds anything.

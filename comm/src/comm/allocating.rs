@@ -19,7 +19,7 @@
 //! its id got it in the round in which the others failed, and has sent them no message of a later
 //! round.
 
-use crate::alloc::{Allocation, OwnedId, Progress};
+use crate::alloc::{self, Allocation, OwnedId, Progress};
 use crate::coll::{Exchange, Op, Plan, algorithms};
 use crate::driver::{Channel, Handle, Machine, MachineIo};
 use crate::error::Error;
@@ -69,10 +69,28 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect()
 }
 
-/// The reduction of one round.
-pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
-    let offer = allocation.offer().iter().flat_map(|word| word.to_le_bytes()).collect();
-    Exchange::new(channel.clone(), algorithms::allreduce(channel, offer), Some(Op::band()))
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Combines the operands of two processes.
+fn combine(left: &[u8], right: &mut [u8]) {
+    let mut both = words(right);
+    alloc::combine(&words(left), &mut both);
+    right.copy_from_slice(&bytes(&both));
+}
+
+/// The reduction of one round. Each message has a whole operand.
+pub(crate) fn round<N: Net>(
+    io: &mut MachineIo<'_, N>,
+    channel: &Channel,
+    allocation: &mut Allocation,
+) -> Exchange {
+    // The service takes in the ids that were freed and settled until now.
+    io.ft.look(io.net);
+    let offer = bytes(&allocation.offer());
+    let plan = algorithms::allreduce(channel, offer);
+    Exchange::new(channel.clone(), plan, Op::new(1, true, combine).ok())
 }
 
 impl Allocating {
@@ -160,7 +178,7 @@ impl<N: Net> Machine<N> for Allocating {
                 if !part.channel.has_turn() {
                     return None;
                 }
-                *under_way = round(&part.channel, allocation).after(under_way.failure());
+                *under_way = round(io, &part.channel, allocation).after(under_way.failure());
                 io.ft.enter(part.key);
                 part.rounds = 1;
             }
@@ -170,7 +188,7 @@ impl<N: Net> Machine<N> for Allocating {
                 // ends here.
                 Ok(Progress::Again) => {
                     part.rounds += 1;
-                    *under_way = round(&part.channel, allocation);
+                    *under_way = round(io, &part.channel, allocation);
                     io.ft.expect();
                     return None;
                 }

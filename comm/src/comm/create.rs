@@ -189,13 +189,16 @@ impl Parent {
         failure: Option<Error>,
     ) -> CreatingCommStage {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
-        let allocation = self.allocator.begin(self.id, channel.tag, role);
-        let epoch = epoch(&self.origin, &channel.group, &self.group);
+        let allocation = self.allocator.begin(self.id, channel.tag, role).over(&channel.group);
+        let creation = epoch(&self.origin, &channel.group, &self.group);
         let allocation = match &members {
-            Some(members) => allocation.for_members(epoch, members),
+            Some(members) => {
+                let name = epoch(&[creation], members, &self.group);
+                allocation.for_members([creation, name], members)
+            }
             None => allocation,
         };
-        let key = Key::new(self.id, epoch);
+        let key = Key::new(self.id, creation);
         let allocating = Allocating::new(key, channel.clone(), allocation, failure);
         CreatingCommStage::Allocating { allocating, members }
     }
@@ -245,7 +248,7 @@ impl Created {
         let rank = own.and_then(|own| members.rank(own)).ok_or(Error::Group)?;
         let epoch = epoch(origin, &members, whole);
         let info = CommInfo { id: id.id(), group: members, rank };
-        let life = Life::new(info.id, epoch, &info.group, rank);
+        let life = Life::new(info.id, epoch, &info.group, rank).using(id.used());
         parent.make(info, life, Some(Arc::new(id)))
     }
 }

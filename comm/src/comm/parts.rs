@@ -79,7 +79,8 @@ impl<N: Net> Comm<N> {
         let origin = [self.inner.life.key.epoch, sub as u64];
         let epoch = epoch(&origin, &group, self.group());
         let info = CommInfo { id: self.driver().settings.ids.sub(self.id(), sub), group, rank };
-        let life = Life::new(info.id, epoch, &info.group, rank);
+        let of_whole = self.inner.owned.as_ref().and_then(|owned| owned.used());
+        let life = Life::new(info.id, epoch, &info.group, rank).using(of_whole);
         let part = self.make(info, life, self.inner.owned.clone())?;
         part.set_error_handler(self.error_handler());
         *place = Some(part.clone());

@@ -62,7 +62,7 @@ impl<N: Net> Comm<N> {
         let mut state = self.driver().lock();
         let DriverState { net, ft, buffered, .. } = &mut *state;
         let reserved = buffered.reserve(data.len())?;
-        ft.greet(net, process);
+        ft.note_send(net, &self.inner.life, process);
         let send = net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
         buffered.keep(send, reserved);
         Ok(())
@@ -72,7 +72,7 @@ impl<N: Net> Comm<N> {
         let under_way = match self.address(to, tag) {
             Ok(Some((to, tag))) => {
                 let DriverState { net, ft, .. } = &mut *self.driver().lock();
-                ft.greet(net, to);
+                ft.note_send(net, &self.inner.life, to);
                 UnderWay::Net(net.send(to, tag, data, mode))
             }
             Ok(None) => UnderWay::Over(Ok(data)),

@@ -5,7 +5,7 @@ use tagmatch::Buffer;
 use super::channel::Channel;
 use crate::error::Error;
 use crate::ft::Service;
-use crate::net::{Mode, Net};
+use crate::net::{Mode, Net, ProcessId};
 
 /// A message of up to this many bytes is sent as a copy, and its send has no end to wait for.
 pub(crate) const INJECT_MAX: usize = 4096;
@@ -64,7 +64,7 @@ impl<N: Net> MachineIo<'_, N> {
         }
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
-        self.ft.greet(self.net, process);
+        self.note_send(channel, process);
         let sent = self.net.inject(process, tag, data);
         sent.map(|()| None).map_err(|error| channel.error(error))
     }
@@ -83,9 +83,17 @@ impl<N: Net> MachineIo<'_, N> {
     ) -> Result<Handle, Error> {
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
-        self.ft.greet(self.net, process);
+        self.note_send(channel, process);
         let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
         Ok(self.keep(MachineTransfer::Send(send)))
+    }
+
+    /// To be called before each message to a process.
+    fn note_send(&mut self, channel: &Channel, process: ProcessId) {
+        match &channel.life {
+            Some(life) => self.ft.note_send(self.net, life, process),
+            None => self.ft.greet(self.net, process),
+        }
     }
 
     /// Receives up to `room` bytes from a member.

@@ -24,6 +24,8 @@ pub(crate) enum Control {
     Ask { number: u64, asked: Vec<Asked> },
     /// Answers the question with that number: a bit for each id, set if the sender is done with it.
     Answer { number: u64, done: Vec<u64> },
+    /// The sender has freed the context ids of these uses, and has sent its last messages in them.
+    Closing { uses: Vec<u64> },
     /// A letter to a mailbox of the receiver.
     Letter(Letter),
     /// The sender's settings that must be equal in all processes.
@@ -42,7 +44,7 @@ pub(crate) struct Asked {
     pub(crate) creation: u64,
 }
 
-/// The most ids that one message asks about.
+/// The most ids that one message asks about or closes.
 pub(crate) const ASK_MAX: usize = 256;
 
 /// The facts that a process which does not know the other group needs for its part in the

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::key::{Key, digest};
+use crate::alloc::IdUse;
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
@@ -19,6 +20,8 @@ pub(crate) struct Life {
     pub(crate) own: u32,
     /// The context in which this process receives.
     receives_in: ContextId,
+    /// What this process has sent in the communicator's id.
+    used: Arc<IdUse>,
     /// In an intercommunicator: the members of the remote group, which receive in another context.
     remote: Option<RemoteRanks>,
     revoked: AtomicBool,
@@ -56,6 +59,7 @@ impl Life {
             group: Arc::clone(group),
             own,
             receives_in: id,
+            used: IdUse::new(0, group),
             remote: None,
             revoked: AtomicBool::new(false),
             within: None,
@@ -71,6 +75,17 @@ impl Life {
     /// the remote group receives.
     pub(crate) fn between(self, receives_in: ContextId, remote: RemoteRanks) -> Self {
         Life { receives_in, remote: Some(remote), ..self }
+    }
+
+    /// For a communicator whose members settle its id together: the use of the id, which the
+    /// communicators with derived ids share.
+    pub(crate) fn using(self, used: Option<&Arc<IdUse>>) -> Self {
+        Life { used: used.map_or(self.used, Arc::clone), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn used(&self) -> &Arc<IdUse> {
+        &self.used
     }
 
     pub(crate) fn receives_in(&self) -> ContextId {

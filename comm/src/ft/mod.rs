@@ -69,6 +69,20 @@
 //! | a late revocation does not hit a reused context id | Open MPI | the epoch is not agreed on. It is computed from the parent's epoch, the number of the call and the members' ranks in the parent. So it costs no message, and members in other jobs compute the same epoch |
 //! | numbers of collective operations begin at any value | | a second guard, beside resting ids: a message that a revoked communicator left unreceived is not taken for a message of a later communicator with the same id |
 //!
+//! # Among thousands of processes
+//! An agreement costs a process a number of messages that grows with the logarithm of the number of
+//! processes, and three for each death: the report of the transport, a question whether the dead
+//! process lives, and the answer. In a job of 4096 simulated processes (`comm/tests/thousands.rs`),
+//! agree, shrink, barrier and free after deaths as the job begins take
+//!
+//! | deaths | longest chain of messages to the decision | messages and reports of a process |
+//! |---|---|---|
+//! | 1 | 26 | 52 |
+//! | 10 | 23 | 79 |
+//!
+//! A process has 30 KB at the start: 7 bytes for each process of its job. Of a process that has
+//! died it remembers the number, and gives back all else.
+//!
 //! A process that decides and then dies, before any other process has heard of its decision, may
 //! have decided otherwise than the processes that live. A process that leaves its job counts as
 //! down for those that still ask it something. A death is what the transport reports as one. For a

@@ -2,23 +2,39 @@
 //!
 //! Messages may still arrive in an id that this process has freed: from members that have not freed
 //! it yet, or sent earlier and late. They must not be received in the next communicator with this
-//! id. So a freed id *rests*:
+//! id. So a freed id *rests*. There are two ways for it to become free.
+//!
+//! # Together, by later allocations
+//! 1. When no operation of this process is under way in the id any more, the process *closes* the
+//!    id: it sends a closing to each process that it has sent to in the id, and to no other one.
+//! 2. Messages of one process don't overtake each other. So when a closing arrives, all messages of
+//!    its sender in the id have arrived.
+//! 3. The reductions of later allocations find out when all members have closed the id, and all
+//!    closings have arrived (`alloc/settling.rs`). So a communicator without messages costs none,
+//!    and needs no connection, when its id is used again.
+//! 4. The messages that wait in the id are discarded, and the id is free.
+//!
+//! # By asking
+//! An id that the members can't settle together is a *stray*: after failures, and where no
+//! allocation has all members. So is an id of an intercommunicator, because the groups have ids of
+//! their own.
 //!
 //! 1. This process asks each process that could send to it in the id whether that process is *done*
 //!    with the id.
 //! 2. A process is done with an id if it has no communicator and no operation under way in which it
 //!    would send to the asking process in that id, and does not take part in the creation that the
-//!    id was allocated for.
+//!    id was allocated for. If it rests in the id itself, the id is a stray there, too, from now
+//!    on.
 //! 3. Messages of one process don't overtake each other. So when its answer arrives, all its
 //!    messages in the id have arrived. The same holds for a process that the transport reports as
 //!    down.
 //! 4. When all processes are done, the messages that wait in the id are discarded, and the id is
 //!    free.
 //!
-//! Questions about several ids are sent together, in a *sweep*: when some ids have been freed since
-//! the last sweep, or when an allocation finds no free id. A process that is not done is asked
-//! again in the next sweep. A process that makes no progress doesn't answer, and delays only the
-//! ids that it was asked about.
+//! Questions about several ids are sent together, in a *sweep*. It begins when an allocation finds
+//! no free id at once and there are some strays, or finds none at all. In the second case all
+//! resting ids become strays. A process that is not done is asked again in the next sweep. A
+//! process that makes no progress doesn't answer, and delays only the ids that it was asked about.
 //!
 //! No receive is posted for messages in an id that rests, or in a communicator that was revoked.
 //! They are discarded as they arrive, so that their credit goes back to the sender, which needs it
@@ -27,7 +43,7 @@
 //! # What follows
 //! A process needs no memory in order to answer. A process that makes no progress delays only the
 //! ids that it was asked about, and an allocation that finds no other id. The smallest free id is
-//! no longer the last one freed: a program that duplicates and frees in a loop goes through some 16
+//! no longer the last one freed: a program that duplicates and frees in a loop goes through a few
 //! ids in turn.
 //!
 //! An allocation fails only if the state of all resting ids is known at all members. To know it,
@@ -47,14 +63,15 @@ use tagmatch::{TagLayout, TagMask};
 
 use super::control::{ASK_MAX, Asked, Control};
 use super::control_context::ControlContext;
+use super::key::digest;
 use super::life::Life;
 use super::registry::Registry;
-use crate::alloc::{Allocator, FreedId, RestState, Senders};
+use crate::alloc::{Allocator, ClosedUse, FreedId, IdUse, RestState, Senders};
 use crate::ids::IdLayout;
 use crate::net::{Net, Pattern, ProcessId};
 
-/// A sweep begins when this many ids were freed since the last one.
-const SWEEP_AT: usize = 16;
+/// The number of ids that one look makes free.
+const FREED_PER_LOOK: usize = 16;
 /// The number of contexts in which one look discards messages, beside those of ids that become
 /// free.
 const DISCARDS_PER_LOOK: usize = 4;
@@ -65,13 +82,16 @@ const DISCARD_MAX: usize = 64;
 struct RestingId {
     /// The latest sweep that had begun when the id was freed.
     freed_in: u64,
-    /// The processes that may still send in the id, each with the creation that gave it the
-    /// communicator.
-    senders: BTreeMap<(ProcessId, u64), Sender>,
+    senders: Vec<Senders>,
+    /// The use, if its members settle it together.
+    used: Option<Arc<IdUse>>,
+    /// Whether this process has yet to close the use.
+    is_open: bool,
+    /// Once a sweep is about the id: the processes that may still send in it, each with the
+    /// creation that gave it the communicator.
+    asked: Option<BTreeMap<(ProcessId, u64), Sender>>,
     /// Whether an operation under way in this process still receives in the id.
     is_in_use: bool,
-    /// It is not known which processes may send in the id: it is never offered again.
-    is_lost: bool,
 }
 
 /// A process that may still send in an id.
@@ -90,14 +110,28 @@ struct Question {
     asked: Vec<Asked>,
 }
 
+impl RestingId {
+    /// Whether it is not known which processes may send in the id: it is never offered again.
+    fn is_lost(&self) -> bool {
+        self.senders.is_empty()
+    }
+
+    /// A sweep is about the id from now on.
+    fn ask(&mut self) {
+        let all = self.senders.iter().flat_map(|Senders { creation, group }| {
+            group.processes().iter().map(|process| ((*process, *creation), Sender::default()))
+        });
+        let all = all.collect();
+        self.asked.get_or_insert(all);
+    }
+}
+
 /// The resting ids of one process, and the questions about them.
 pub(super) struct RestingIds {
     allocator: Allocator,
     ids: IdLayout,
     tags: TagLayout,
     resting: BTreeMap<u32, RestingId>,
-    /// The number of ids freed since the last sweep.
-    fresh: usize,
     sweep: u64,
     questions: HashMap<ProcessId, Question>,
     /// The number of questions so far.
@@ -116,7 +150,6 @@ impl RestingIds {
             ids,
             tags,
             resting: BTreeMap::new(),
-            fresh: 0,
             sweep: 0,
             questions: HashMap::new(),
             asked: 0,
@@ -153,6 +186,8 @@ impl RestingIds {
             resting.is_in_use =
                 registry.lives().any(|life| ids.prefix(life.receives_in()) == *prefix);
         }
+        self.close(net, context, registry.own);
+        self.begin_sweep();
         if std::mem::take(&mut self.must_ask) {
             for (process, asked) in self.find_questions(net) {
                 self.asked += 1;
@@ -166,29 +201,68 @@ impl RestingIds {
         self.settle();
     }
 
-    /// Takes in the ids that were freed, and begins a sweep if there is a reason to.
+    /// Takes in the ids that were freed.
     fn take_freed(&mut self) {
-        let (freed, is_wanted) = self.allocator.with_rest(|rest| (rest.take(), rest.is_wanted()));
-        self.fresh += freed.len();
-        for FreedId { prefix, senders } in freed {
-            let is_lost = senders.is_empty();
-            let all = senders.iter().flat_map(|Senders { creation, group }| {
-                group.processes().iter().map(|process| ((*process, *creation), Sender::default()))
-            });
-            let (freed_in, senders) = (self.sweep, all.collect());
-            let resting = RestingId { freed_in, senders, is_in_use: true, is_lost };
+        for FreedId { prefix, senders, used } in self.allocator.with_rest(RestState::take) {
+            let freed_in = self.sweep;
+            let (asked, is_open, is_in_use) = (None, used.is_some(), true);
+            let resting = RestingId { freed_in, senders, used, is_open, asked, is_in_use };
             self.resting.insert(prefix, resting);
         }
-        if is_wanted || self.fresh >= SWEEP_AT {
-            self.sweep = self.allocator.with_rest(RestState::begin_sweep);
-            (self.fresh, self.must_ask) = (0, true);
+    }
+
+    /// Closes the ids in which no operation of this process is under way any more.
+    fn close<N: Net>(&mut self, net: &mut N, context: &ControlContext<N>, own: ProcessId) {
+        let mut closings = BTreeMap::<ProcessId, Vec<u64>>::new();
+        for (prefix, resting) in &mut self.resting {
+            let is_due = resting.is_open && !resting.is_in_use;
+            let Some(used) = resting.used.as_ref().filter(|_| is_due) else { continue };
+            resting.is_open = false;
+            let (name, group) = (used.name(), used.group());
+            let closed = || {
+                let weights = [0, 1].map(|which| digest([name, which]));
+                let is_first = group.process(0) == Some(own);
+                let numbers = [used.sent_count(), used.closed_by()];
+                ClosedUse::new(name, group, weights, is_first, numbers)
+            };
+            if self.allocator.with_rest(|rest| rest.close(*prefix, closed)) {
+                used.sent_to().for_each(|to| closings.entry(to).or_default().push(name));
+            }
+        }
+        for (process, uses) in closings {
+            for uses in uses.chunks(ASK_MAX) {
+                context.send(net, process, &Control::Closing { uses: uses.to_vec() });
+            }
+        }
+    }
+
+    /// Takes in a closing of another process.
+    pub(super) fn hear_closing(&self, from: ProcessId, uses: &[u64]) {
+        for name in uses {
+            // A name is unknown where this process's part of the creation has failed.
+            if let Some(used) = self.allocator.used(*name) {
+                used.close_from(from);
+                self.allocator.with_rest(|rest| rest.receive(*name, used.closed_by()));
+            }
+        }
+    }
+
+    /// Begins a sweep if there is a reason to.
+    fn begin_sweep(&mut self) {
+        let Some(sweep) = self.allocator.with_rest(RestState::begin_sweep) else { return };
+        (self.sweep, self.must_ask) = (sweep, true);
+        for (prefix, resting) in &mut self.resting {
+            if self.allocator.with_rest(|rest| rest.is_stray(*prefix)) {
+                resting.ask();
+            }
         }
     }
 
     /// Collects the ids to ask each process about, and removes senders that are down.
     fn find_questions<N: Net>(&mut self, net: &mut N) -> BTreeMap<ProcessId, Vec<Asked>> {
         let (sweep, mut found) = (self.sweep, BTreeMap::<_, Vec<_>>::new());
-        for (prefix, RestingId { senders, .. }) in &mut self.resting {
+        for (prefix, RestingId { asked: senders, .. }) in &mut self.resting {
+            let Some(senders) = senders else { continue };
             senders.retain(|(process, creation), sender| {
                 if net.is_down(*process) {
                     return false;
@@ -208,13 +282,14 @@ impl RestingIds {
 
     /// Answers the question of another process: with which ids this process is done.
     pub(super) fn answer<N: Net>(
-        &self,
+        &mut self,
         net: &mut N,
         context: &ControlContext<N>,
         registry: &Registry,
         from: ProcessId,
         (number, asked): (u64, &[Asked]),
     ) {
+        self.take_freed();
         let sends_in = |life: Arc<Life>| {
             let rank = life.group.rank(from)?;
             Some(self.ids.prefix(life.context_of(rank)))
@@ -225,6 +300,11 @@ impl RestingIds {
             for (at, Asked { prefix, creation }) in asked.iter().enumerate() {
                 if !(used.contains(prefix) || rest.takes_part(*creation)) {
                     done[at / 64] |= 1 << (at % 64);
+                    let resting = self.resting.get(prefix);
+                    let is_of = |senders: &Senders| senders.creation == *creation;
+                    if resting.is_some_and(|resting| resting.senders.iter().any(is_of)) {
+                        rest.stray(*prefix);
+                    }
                 }
             }
         });
@@ -242,7 +322,10 @@ impl RestingIds {
         }
         let Some(question) = self.questions.remove(&from) else { return };
         for (at, Asked { prefix, creation }) in question.asked.iter().enumerate() {
-            let Some(RestingId { senders, .. }) = self.resting.get_mut(prefix) else { continue };
+            let resting = self.resting.get_mut(prefix);
+            let Some(senders) = resting.and_then(|resting| resting.asked.as_mut()) else {
+                continue;
+            };
             if done[at / 64] >> (at % 64) & 1 == 1 {
                 senders.remove(&(from, *creation));
             } else if let Some(sender) = senders.get_mut(&(from, *creation)) {
@@ -260,10 +343,11 @@ impl RestingIds {
         }
         let known_in = |resting: &RestingId| {
             // If no sender is left, the id is about to be free, and not known to be used elsewhere.
-            let answered = resting.senders.values().map(|sender| sender.answered).min();
+            let senders = resting.asked.iter().flat_map(BTreeMap::values);
+            let answered = senders.map(|sender| sender.answered).min();
             answered.unwrap_or(0).max(resting.freed_in)
         };
-        let asked_about = self.resting.values().filter(|resting| !resting.is_lost);
+        let asked_about = self.resting.values().filter(|resting| !resting.is_lost());
         let settled = asked_about.map(known_in).min().unwrap_or(self.sweep);
         self.allocator.with_rest(|rest| rest.settle(settled.min(self.sweep)));
     }
@@ -281,14 +365,19 @@ impl RestingIds {
         self.pattern(self.ids.id(prefix)?.bits(), self.ids.derived_bits())
     }
 
-    /// Frees the ids with which all processes are done, and discards messages that no receive
-    /// takes.
+    /// Frees the ids that are settled, or with which all processes are done, and discards messages
+    /// that no receive takes.
     fn discard<N: Net>(&mut self, net: &mut N) {
         // While an operation of this process is under way in the id, this process is a sender: it
         // has answered its own question.
-        let is_done = |resting: &RestingId| resting.senders.is_empty() && !resting.is_lost;
-        let done = self.resting.iter().filter(|(_, resting)| is_done(resting));
-        for prefix in done.map(|(prefix, _)| *prefix).take(SWEEP_AT).collect::<Vec<_>>() {
+        let is_done = |(prefix, resting): (&u32, &RestingId)| {
+            let have_all_answered = resting.asked.as_ref().is_some_and(BTreeMap::is_empty);
+            let is_done = have_all_answered && !resting.is_lost();
+            let is_settled = || self.allocator.with_rest(|rest| rest.has_settled(*prefix));
+            (is_done || is_settled()).then_some(*prefix)
+        };
+        let done: Vec<u32> = self.resting.iter().filter_map(is_done).take(FREED_PER_LOOK).collect();
+        for prefix in done {
             if self.id_pattern(prefix).is_none_or(|pattern| discard_all(net, pattern)) {
                 self.resting.remove(&prefix);
                 self.allocator.end_rest(prefix);

@@ -197,8 +197,17 @@ impl<N: Net> Service<N> {
         }
     }
 
-    /// Sends this process's settings to another process, once. To be called before a message to the
-    /// process, and before a receive from it.
+    /// Notes that this process sends to another one in a communicator. To be called before each
+    /// message.
+    #[inline]
+    pub(crate) fn note_send(&mut self, net: &mut N, life: &Life, process: ProcessId) {
+        if life.used().send_to(process) {
+            self.greet(net, process);
+        }
+    }
+
+    /// Sends this process's settings to another process, once. To be called before the first
+    /// message to the process, and before a receive from it.
     #[inline]
     pub(crate) fn greet(&mut self, net: &mut N, process: ProcessId) {
         if !self.comparison.is_sent(process) {
@@ -268,6 +277,7 @@ impl<N: Net> Service<N> {
                 self.resting.answer(net, &self.context, &self.registry, from, (number, &asked));
             }
             Control::Answer { number, done } => self.resting.hear(from, number, &done),
+            Control::Closing { uses } => self.resting.hear_closing(from, &uses),
             Control::Join { key, invitation, message } => {
                 self.hear_invitation(net, from, key, invitation, message);
             }

@@ -37,6 +37,8 @@ impl<N: Net> Comm<N> {
         let life = Life::new(self.id(), epoch, &life.group, life.own);
         let life = Arc::new(life);
         self.driver().register(&life);
+        // The messages of the shrink are sent in this communicator's id, without its life.
+        self.inner.life.used().settle_by_asking();
         let channel = Channel {
             group: Arc::clone(&self.inner.info.group),
             own: self.rank(),
@@ -82,7 +84,7 @@ enum ShrinkStage {
 }
 
 impl ShrinkMachine {
-    fn allocate(&mut self, decision: &Value) -> ShrinkStage {
+    fn allocate<N: Net>(&mut self, io: &mut MachineIo<'_, N>, decision: &Value) -> ShrinkStage {
         let all = &self.life.group;
         let members = decision.living(0..all.size());
         let members = Group::new(members.filter_map(|rank| all.process(rank)));
@@ -93,12 +95,20 @@ impl ShrinkMachine {
         self.channel.tag = number(&self.life, self.attempts, self.channel.tags);
         self.attempts = self.attempts.wrapping_add(1);
         let Channel { context, tag, .. } = self.channel;
-        let allocation = self.allocator.begin(context, tag, Role::Member);
-        self.reduce(allocation.for_members(self.life.key.epoch, &self.channel.group))
+        let members = &self.channel.group;
+        let creation = self.life.key.epoch;
+        let name = epoch(&[creation], members, all);
+        let allocation = self.allocator.begin(context, tag, Role::Member).over(members);
+        let allocation = allocation.for_members([creation, name], members);
+        self.reduce(io, allocation)
     }
 
-    fn reduce(&mut self, mut allocation: Allocation) -> ShrinkStage {
-        let round = Box::new(round(&self.channel, &mut allocation));
+    fn reduce<N: Net>(
+        &mut self,
+        io: &mut MachineIo<'_, N>,
+        mut allocation: Allocation,
+    ) -> ShrinkStage {
+        let round = Box::new(round(io, &self.channel, &mut allocation));
         self.allocation = Some(allocation);
         ShrinkStage::Reducing(round)
     }
@@ -118,7 +128,7 @@ impl<N: Net> Machine<N> for ShrinkMachine {
         loop {
             match &mut self.stage {
                 ShrinkStage::Counting(agree) => match agree.step(io)? {
-                    Ok(decision) => self.stage = self.allocate(&decision),
+                    Ok(decision) => self.stage = self.allocate(io, &decision),
                     Err(error) => return Some(Err(error)),
                 },
                 ShrinkStage::Reducing(round) => {
@@ -140,7 +150,7 @@ impl<N: Net> Machine<N> for ShrinkMachine {
                         // The next round may have to wait for another machine, which must be
                         // stepped first.
                         Ok(Progress::Again) => {
-                            self.stage = self.reduce(allocation);
+                            self.stage = self.reduce(io, allocation);
                             io.ft.expect();
                             None
                         }

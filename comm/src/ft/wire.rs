@@ -55,6 +55,8 @@ const CALLED: u32 = 1;
 const ANSWERED: u32 = 2;
 const LOST: u32 = 3;
 const LIVES: u32 = 4;
+/// The uses of ids that the sender closes: the first one is in the place of the epoch.
+const CLOSING: u32 = 36;
 
 /// Most messages have no more bytes than this.
 const SHORT: usize = 128;
@@ -101,6 +103,11 @@ impl Control {
                 put_words(&mut bytes, [*split]);
                 put_members(&mut bytes, members, net);
                 put_message(&mut bytes, message);
+            }
+            Control::Closing { uses } => {
+                let (first, others) = uses.split_first().unwrap_or((&0, &[]));
+                put_head(&mut bytes, CLOSING, Key { context: 0, epoch: *first });
+                others.iter().for_each(|name| bytes.extend(name.to_le_bytes()));
             }
             Control::Letter(Letter { to, from, body }) => {
                 let (what, said) = match body {
@@ -154,6 +161,13 @@ impl Control {
             let values = (0..count).map_while(|_| take_u64(&mut rest)).collect();
             let is_valid = is_whole && key == Key { context: 0, epoch: 0 };
             return is_valid.then_some(Control::Settings(values));
+        }
+        if code == CLOSING {
+            let others = rest.len() / 8;
+            let is_valid = rest.len() == 8 * others && others < ASK_MAX && key.context == 0;
+            let others = (0..others).map_while(|_| take_u64(&mut rest));
+            let uses = [key.epoch].into_iter().chain(others).collect();
+            return is_valid.then_some(Control::Closing { uses });
         }
         if code == UNEQUAL {
             let values = [key.epoch, take_u64(&mut rest)?];

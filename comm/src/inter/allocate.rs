@@ -40,8 +40,8 @@ impl AgreedAllocation {
         AgreedAllocation { life, channel, allocation, contribution, stage }
     }
 
-    fn begin_round(&mut self) {
-        let round = round(&self.channel, &mut self.allocation);
+    fn begin_round<N: Net>(&mut self, io: &mut MachineIo<'_, N>) {
+        let round = round(io, &self.channel, &mut self.allocation);
         self.stage = AllocateStage::Reducing(Box::new(round));
     }
 }
@@ -54,7 +54,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
         loop {
             match &mut self.stage {
                 AllocateStage::Waiting if !self.channel.has_turn() => return None,
-                AllocateStage::Waiting => self.begin_round(),
+                AllocateStage::Waiting => self.begin_round(io),
                 AllocateStage::Reducing(exchange) => {
                     let reduced = exchange.step(io)?;
                     let flags = self.contribution << 1 | u64::from(reduced.is_ok());
@@ -72,7 +72,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                     };
                     return match conclude(&mut self.allocation, all) {
                         Ok(Progress::Again) => {
-                            self.begin_round();
+                            self.begin_round(io);
                             io.ft.expect();
                             // The next round may have to wait for another machine, which must be
                             // stepped first.

@@ -110,7 +110,7 @@ impl AttemptStart {
         });
         driver.register(&life);
         let allocation = driver.allocator.begin(parent.id(), channel.tag, Role::Member);
-        let allocation = allocation.for_members(attempt, group);
+        let allocation = allocation.over(group).for_groups(attempt, group);
         let allocate = AgreedAllocation::new(&life, channel.clone(), allocation, 0);
         let plan = CreatePlan { start: self, ids: driver.settings.ids, channel, life };
         parent.start_then(Creating::new(plan, allocate), |parent, made| {

@@ -44,7 +44,7 @@ impl<N: Net> InterComm<N> {
         // All processes of both groups must order this allocation alike among their others.
         let place = driver.settings.ids.sub(first, Sub::Merging);
         let allocation = driver.allocator.begin(place, (key >> 32) as u32, Role::Member);
-        let allocation = allocation.for_members(key, both);
+        let allocation = allocation.over(both).for_members([key; 2], both);
         // One bit for each group. The members of the other group leave it set.
         let flags =
             if self.is_first() { 0b10 | u64::from(high) } else { 0b01 | u64::from(high) << 1 };

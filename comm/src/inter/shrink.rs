@@ -166,7 +166,7 @@ impl InterShrinkMachine {
         let birth = epoch(&attempt, &self.both.group, &self.both.group);
         let both = self.channel.group.union(&self.others);
         let allocation = self.allocator.begin(context, tag, Role::Member);
-        let allocation = allocation.for_members(birth, &Arc::new(both));
+        let allocation = allocation.over(&self.channel.group).for_groups(birth, &Arc::new(both));
         Ok(InterShrinkStage::Allocating(AgreedAllocation::new(
             &self.local,
             self.channel.clone(),

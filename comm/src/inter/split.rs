@@ -95,7 +95,7 @@ impl<N: Net> InterComm<N> {
         let life = Arc::new(Life::new(self.id(), of_local, &channel.group, channel.own));
         driver.register(&life);
         let allocation = driver.allocator.begin(self.id(), channel.tag, Role::Member);
-        let allocation = allocation.for_members(creation, &union.group);
+        let allocation = allocation.over(&channel.group).for_groups(creation, &union.group);
         let plan = algorithms::allgather(&channel, choice.to_bytes());
         let stage = SplitStage::Gathering(Exchange::new(channel.clone(), plan, None));
         let split = SplittingInter {

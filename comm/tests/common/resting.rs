@@ -29,6 +29,17 @@ fn run<F: Future>(
     kills: &[Kill],
     program: impl Fn(Sims) -> F,
 ) -> (Sim, Result<Ran<F::Output>, Stuck>) {
+    run_with(processes, seed, kills, config, program)
+}
+
+/// As [`run`], with other settings.
+fn run_with<F: Future>(
+    processes: u32,
+    seed: u64,
+    kills: &[Kill],
+    config: fn() -> Config<SimNet>,
+    program: impl Fn(Sims) -> F,
+) -> (Sim, Result<Ran<F::Output>, Stuck>) {
     let delay_max = [5, 50, 400][usize::try_from(seed % 3).unwrap()];
     let sim = Sim::new(SimConfig {
         processes,
@@ -452,4 +463,80 @@ pub(crate) fn lost() {
         assert!(groups.sim.unexpected() < 10, "{kills:?}: {}", groups.sim.unexpected());
         ran.steps.min(80)
     });
+}
+
+/// A communicator that a process frees after some more calls.
+struct HeldComm {
+    comm: Comm<SimNet>,
+    calls_left: u32,
+}
+
+/// Communicators of all processes, of halves and of random groups are made and freed, by each
+/// process at a time of its own, with messages in them that no process receives. There are many
+/// ids, so that later allocations settle the freed ones.
+pub(crate) fn in_any_order(processes: u32, seeds: u64) {
+    for seed in 0..seeds {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let half = world.split(Some(world.rank() % 2), 0).await.unwrap().unwrap();
+            let mut choices = Choices(seed);
+            let mut own = Choices(seed << 8 | u64::from(world.rank()));
+            let mut held: Vec<HeldComm> = Vec::new();
+            for name in 0..60 {
+                let parent = choices.below(3);
+                let group: Vec<u32> = (0..processes).filter(|_| choices.below(2) == 0).collect();
+                let made = match parent {
+                    0 => Some(world.dup().await.unwrap()),
+                    1 => Some(half.dup().await.unwrap()),
+                    _ if group.contains(&world.rank()) => {
+                        let group = world.group().include(&group).unwrap();
+                        Some(world.create_group(&group, name.into()).await.unwrap())
+                    }
+                    _ => None,
+                };
+                if let Some(comm) = made {
+                    // No process receives some of these messages.
+                    drop(comm.send(own.below(comm.size()), 1, vec![name]));
+                    if own.below(3) == 0 {
+                        drop(comm.barrier().start());
+                    }
+                    drop(comm.send(comm.rank(), 1, vec![name]));
+                    any(&comm, name).await;
+                    held.push(HeldComm { comm, calls_left: own.below(9) });
+                }
+                held.retain_mut(|held| {
+                    held.calls_left = held.calls_left.saturating_sub(1);
+                    held.comm.size() > 0 && held.calls_left > 0
+                });
+            }
+        };
+        run_with(processes, seed, &[], Config::default, program)
+            .1
+            .unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Members die while communicators are made and freed, and the others go on without them.
+pub(crate) fn deaths_between(deaths: Deaths, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let mut comm = runtime.world();
+        for name in 0..9 {
+            let made = comm.dup().await;
+            let have_all = comm.agree(u64::from(made.is_ok())).await.unwrap().flags == 1;
+            let Some(copy) = made.ok().filter(|_| have_all) else {
+                let Ok(small) = comm.shrink().await else { return };
+                comm = small;
+                continue;
+            };
+            drop(copy.send((copy.rank() + 1) % copy.size(), 1, vec![name]));
+            drop(copy.send(copy.rank(), 1, vec![name]));
+            any(&copy, name).await;
+        }
+    };
+    for seed in 0..seeds {
+        deaths.each(processes, seed, |kills| {
+            let ran = run_with(processes, seed, kills, Config::default, program).1;
+            ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}")).steps
+        });
+    }
 }

@@ -27,3 +27,4 @@ mod p2p;
 mod resting;
 mod settings;
 mod shared;
+mod thousands;

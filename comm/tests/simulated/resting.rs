@@ -55,3 +55,17 @@ fn failed_calls_use_up_no_ids() {
 fn nothing_waits_in_an_id_that_is_never_given_out_again() {
     resting::lost();
 }
+
+#[test]
+fn ids_that_are_freed_in_any_order_are_given_out_again_when_nothing_can_arrive() {
+    for (processes, seeds) in [(2, 20), (3, 20), (6, 20)] {
+        resting::in_any_order(processes, seeds);
+    }
+}
+
+#[test]
+fn ids_are_given_out_again_by_those_that_live() {
+    for (processes, seeds) in [(2, 3), (3, 2), (4, 1)] {
+        resting::deaths_between(InTurn, processes, seeds);
+    }
+}

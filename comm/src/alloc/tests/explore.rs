@@ -1,9 +1,11 @@
 //! Explores every order of steps of a few processes in a few allocations.
+#![expect(clippy::mutable_key_type, reason = "the hash of a use is that of its name alone")]
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::alloc::shared_mask::{AllocationState, Priority, Progress, SharedMask};
 use crate::alloc::*;
+use crate::net::ProcessId;
 
 /// The ranks and the allocations to explore. Each rank takes part in each allocation with a thread
 /// of its own.
@@ -19,6 +21,11 @@ pub(crate) struct ExploredScope {
     pub(crate) after: Vec<(usize, usize, usize)>,
     /// The ids that ranks use before they begin an allocation.
     pub(crate) used: Vec<Use>,
+    /// Whether ranks settle by their allocations the ids that they free, which they may do at any
+    /// time. If not, they ask each other, and free their ids before they begin.
+    pub(crate) settles: bool,
+    /// Which rank has sent to which other one in the ids that ranks use.
+    pub(crate) sent: Vec<(usize, usize)>,
 }
 
 /// A rank, the prefix of an id that it uses, and whether it frees the id before it begins an
@@ -61,7 +68,7 @@ impl Freeing {
         self.rests.retain(|rests| {
             let is_done = rests.used_in.iter().all(Option::is_none);
             if is_done {
-                shared.resting.end();
+                shared.resting.end(rests.prefix);
                 shared.free.free(layout.id(rests.prefix).unwrap()).unwrap();
             }
             !is_done
@@ -97,9 +104,27 @@ struct ExploredState {
     ranks: Vec<SharedMask>,
     calls: Vec<ExploredCall>,
     freeing: Vec<Freeing>,
+    /// The closings under way: of which id, from which rank to which.
+    closings: Vec<(u32, usize, usize)>,
+    /// For each rank, the ids in which closings have arrived.
+    closed: Vec<Vec<u32>>,
+    /// The ranks and ids that were given out again while a message could arrive.
+    early: Vec<(usize, u32)>,
 }
 
 impl ExploredScope {
+    /// The ranks that use an id.
+    fn users(&self, prefix: u32) -> Arc<Group> {
+        let users = self.used.iter().filter(|(_, used, _)| *used == prefix);
+        Arc::new(Group::new(users.map(|(rank, ..)| ProcessId(u32::try_from(*rank).unwrap()))))
+    }
+
+    /// The ranks of an allocation.
+    fn over(&self, call: usize) -> Arc<Group> {
+        let ranks = (0..).zip(&self.calls[call].1).filter(|(_, role)| role.is_some());
+        Arc::new(Group::new(ranks.map(|(rank, _)| ProcessId(rank))))
+    }
+
     fn must_wait(&self, state: &ExploredState, call: usize, rank: usize) -> bool {
         let has_ended = |call: usize| {
             let mut stages = state.calls[call].stages.iter().flatten();
@@ -118,12 +143,72 @@ impl ExploredState {
         };
         let freeing = (0..scope.ranks.len()).map(|rank| Freeing::new(scope, rank)).collect();
         let (ranks, calls) = (scope.ranks.clone(), scope.calls.iter().map(call).collect());
-        ExploredState { ranks, calls, freeing }
+        let closed = vec![Vec::new(); scope.ranks.len()];
+        let (closings, early) = (Vec::new(), Vec::new());
+        ExploredState { ranks, calls, freeing, closings, closed, early }
+    }
+
+    /// A rank frees an id that it uses, and closes it.
+    fn close(&mut self, scope: &ExploredScope, rank: usize) {
+        let ExploredState { ranks, freeing, closings, closed, .. } = self;
+        let (own, shared) = (&mut freeing[rank], &mut ranks[rank]);
+        let prefix = own.to_free.remove(0);
+        let group = scope.users(prefix);
+        own.uses.retain(|used| *used != prefix);
+        let used_in = (0..scope.ranks.len()).map(|of| (of != rank).then_some(0)).collect();
+        own.rests.push(Rests { prefix, freed_in: own.sweep, used_in });
+        let sent = scope.sent.iter().filter(|(from, to)| {
+            let is_user =
+                |rank: usize| group.rank(ProcessId(u32::try_from(rank).unwrap())).is_some();
+            *from == rank && is_user(*to)
+        });
+        let before = closings.len();
+        closings.extend(sent.map(|(from, to)| (prefix, *from, *to)));
+        closings.sort_unstable();
+        let received = closed[rank].iter().filter(|closed| **closed == prefix).count();
+        let numbers = [closings.len() - before, received].map(|number| number.try_into().unwrap());
+        let is_first = group.process(0) == Some(ProcessId(u32::try_from(rank).unwrap()));
+        let senders = vec![Senders { creation: 0, group: Arc::clone(&group) }];
+        let used = Some(IdUse::new(prefix.into(), &group));
+        shared.resting.add(FreedId { prefix, senders, used });
+        shared.resting.take();
+        let weights = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9]
+            .map(|weight: u64| weight.wrapping_mul(u64::from(prefix) + 1));
+        let close = || ClosedUse::new(prefix.into(), &group, weights, is_first, numbers);
+        assert!(shared.resting.close(prefix, close));
+    }
+
+    /// A closing arrives.
+    fn arrive(&mut self, at: usize) {
+        let (prefix, _, to) = self.closings.remove(at);
+        self.closed[to].push(prefix);
+        let received = self.closed[to].iter().filter(|closed| **closed == prefix).count();
+        self.ranks[to].resting.receive(prefix.into(), received.try_into().unwrap());
+    }
+
+    /// Frees the ids of a rank that are settled.
+    fn free_settled(&mut self, rank: usize) {
+        let shared = &mut self.ranks[rank];
+        for at in (0..self.freeing[rank].rests.len()).rev() {
+            let prefix = self.freeing[rank].rests[at].prefix;
+            if shared.resting.has_settled(prefix) {
+                self.freeing[rank].rests.remove(at);
+                shared.resting.end(prefix);
+                shared.free.free(shared.free.layout().id(prefix).unwrap()).unwrap();
+                let may_arrive =
+                    self.closings.iter().any(|(of, _, to)| (*of, *to) == (prefix, rank))
+                        || self.freeing.iter().any(|other| other.uses.contains(&prefix));
+                self.early.extend(may_arrive.then_some((rank, prefix)));
+            }
+        }
     }
 
     /// The states after a rank has freed an id, begun a sweep, or got the answer of another rank.
-    fn free(&self, rank: usize) -> Vec<ExploredState> {
+    fn free(&self, scope: &ExploredScope, rank: usize) -> Vec<ExploredState> {
         let mut all = Vec::new();
+        if scope.settles {
+            return self.settle(scope, rank);
+        }
         let mut push = |change: &dyn Fn(&mut Freeing, &mut SharedMask)| {
             let mut next = self.clone();
             change(&mut next.freeing[rank], &mut next.ranks[rank]);
@@ -136,13 +221,13 @@ impl ExploredState {
                 own.uses.retain(|used| *used != prefix);
                 let used_in = (0..self.ranks.len()).map(|of| (of != rank).then_some(0)).collect();
                 own.rests.push(Rests { prefix, freed_in: own.sweep, used_in });
-                shared.resting.add(FreedId { prefix: 0, senders: Vec::new() });
+                shared.resting.add(FreedId { prefix, senders: Vec::new(), used: None });
                 shared.resting.take();
             });
         }
-        if self.ranks[rank].resting.is_wanted() {
+        if self.ranks[rank].clone().resting.begin_sweep().is_some() {
             push(&|own, shared| {
-                own.sweep = shared.resting.begin_sweep();
+                own.sweep = shared.resting.begin_sweep().unwrap();
                 own.settle(shared);
             });
         }
@@ -159,19 +244,69 @@ impl ExploredState {
         all
     }
 
+    /// The states after a rank has freed an id that the ranks settle by their allocations, a
+    /// closing to it has arrived, or it has begun a sweep or got the answer of another rank.
+    fn settle(&self, scope: &ExploredScope, rank: usize) -> Vec<ExploredState> {
+        let mut all = Vec::new();
+        let own = &self.freeing[rank];
+        if !own.to_free.is_empty() {
+            let mut next = self.clone();
+            next.close(scope, rank);
+            all.push(next);
+        }
+        for at in (0..self.closings.len()).filter(|at| self.closings[*at].2 == rank) {
+            let mut next = self.clone();
+            next.arrive(at);
+            all.push(next);
+        }
+        let mut next = self.clone();
+        if let Some(sweep) = next.ranks[rank].resting.begin_sweep() {
+            next.freeing[rank].sweep = sweep;
+            next.freeing[rank].settle(&mut next.ranks[rank]);
+            all.push(next);
+        }
+        for of in (0..self.ranks.len()).filter(|of| *of != rank && own.asked[*of] < own.sweep) {
+            let mut next = self.clone();
+            // An answer arrives after all closings that were sent before it.
+            while let Some(at) =
+                next.closings.iter().position(|(_, from, to)| (*from, *to) == (of, rank))
+            {
+                next.arrive(at);
+            }
+            let ExploredState { ranks, freeing, .. } = &mut next;
+            freeing[rank].asked[of] = freeing[rank].sweep;
+            let others = freeing[of].uses.clone();
+            let sweep = freeing[rank].sweep;
+            for Rests { prefix, used_in, .. } in &mut freeing[rank].rests {
+                if ranks[rank].resting.is_stray(*prefix) {
+                    let is_used = others.contains(prefix);
+                    used_in[of] = is_used.then_some(sweep);
+                    if !is_used {
+                        ranks[of].resting.stray(*prefix);
+                    }
+                }
+            }
+            freeing[rank].settle(&mut ranks[rank]);
+            all.push(next);
+        }
+        all
+    }
+
     /// The state after the next step of a rank in a call; `None` if the rank has to wait.
     fn step(&self, scope: &ExploredScope, call: usize, rank: usize) -> Option<ExploredState> {
         let mut next = self.clone();
-        let ExploredState { ranks, calls, freeing } = &mut next;
+        let ExploredState { ranks, calls, freeing, .. } = &mut next;
         let shared = &mut ranks[rank];
         let of_call = &mut calls[call];
         let stage = of_call.stages[rank].as_mut()?;
         match stage {
             CallStage::Idle if scope.must_wait(self, call, rank) => return None,
-            CallStage::Idle if !freeing[rank].to_free.is_empty() => return None,
+            CallStage::Idle if !(scope.settles || freeing[rank].to_free.is_empty()) => return None,
             CallStage::Idle => {
                 let (priority, roles) = &scope.calls[call];
-                *stage = CallStage::Ready(shared.begin(*priority, roles[rank]?));
+                let mut state = shared.begin(*priority, roles[rank]?);
+                state.over = scope.settles.then(|| scope.over(call));
+                *stage = CallStage::Ready(state);
             }
             CallStage::Ready(state) if of_call.failed => {
                 shared.abandon(state);
@@ -199,6 +334,9 @@ impl ExploredState {
             CallStage::Ended(_) | CallStage::Abandoned => return None,
         }
         of_call.reduce();
+        if scope.settles {
+            next.free_settled(rank);
+        }
         Some(next)
     }
 
@@ -214,6 +352,9 @@ impl ExploredState {
 
     /// Checks that all ranks have ended, all with the same result, and that no id is held.
     fn check_end(&self) -> Result<(), String> {
+        if let [(rank, prefix), ..] = self.early[..] {
+            return Err(format!("rank {rank} has given out {prefix} while messages may arrive"));
+        }
         let mut taken = vec![Vec::new(); self.ranks.len()];
         for call in &self.calls {
             let mut outcome = None;
@@ -276,10 +417,11 @@ impl ExploredCall {
         let offers: Option<Vec<_>> = members()
             .map(|stage| if let CallStage::Offered(_, offer) = stage { Some(offer) } else { None })
             .collect();
-        let and = |a: Vec<u32>, b: &Vec<u32>| a.iter().zip(b).map(|(a, b)| a & b).collect();
         self.reduced = offers.and_then(|offers| {
             let (first, rest) = offers.split_first()?;
-            Some(rest.iter().fold((*first).clone(), |all, offer| and(all, offer)))
+            let mut all = (*first).clone();
+            rest.iter().for_each(|offer| combine(offer, &mut all));
+            Some(all)
         });
     }
 }
@@ -300,7 +442,7 @@ pub(crate) fn explore(
         let mut nexts = Vec::new();
         for call in 0..scope.calls.len() {
             nexts.extend((0..scope.ranks.len()).filter_map(|rank| state.step(scope, call, rank)));
-            nexts.extend((0..scope.ranks.len()).flat_map(|rank| state.free(rank)));
+            nexts.extend((0..scope.ranks.len()).flat_map(|rank| state.free(scope, rank)));
             if scope.may_fail {
                 nexts.extend(state.fail(call));
             }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use self::explore::{ExploredScope, Use, explore, rounds_when_fair};
 use super::shared_mask::SharedMask;
 use super::*;
+use crate::net::ProcessId;
 
 /// Prefixes in the eager word, which has 2 to 31.
 const EAGER: [u32; 3] = [5, 4, 3];
@@ -31,16 +32,32 @@ fn priority(parent: u32) -> Priority {
 
 const MEMBER: Option<Role> = Some(Role::Member);
 
+/// The roles of each rank in an allocation, and its priority.
+type Calls = Vec<(Priority, Vec<Option<Role>>)>;
+
+fn scope(ranks: Vec<SharedMask>, calls: Calls) -> ExploredScope {
+    let (after, used, sent) = Default::default();
+    ExploredScope { ranks, calls, may_fail: false, after, used, settles: false, sent }
+}
+
 /// Two allocations of all ranks, which have the same free ids.
 fn two_calls(ranks: usize, left: &[u32]) -> ExploredScope {
     let calls = vec![(priority(0), vec![MEMBER; ranks]), (priority(9), vec![MEMBER; ranks])];
-    ExploredScope {
-        ranks: vec![rank(left); ranks],
-        calls,
-        may_fail: false,
-        after: Vec::new(),
-        used: Vec::new(),
+    scope(vec![rank(left); ranks], calls)
+}
+
+/// Allocations of all ranks, one after the other. The first `users` ranks use an id, in which they
+/// have sent to each other, and free it at any time.
+fn settling(ranks: usize, users: usize, calls: usize, left: &[u32]) -> ExploredScope {
+    let call = |at| (priority(u32::try_from(at).unwrap()), vec![MEMBER; ranks]);
+    let mut scope = scope(vec![rank(left); ranks], (0..calls).map(call).collect());
+    for user in 0..users {
+        scope.ranks[user].free.take(40);
+        scope.used.push((user, 40, true));
+        scope.sent.push((user, (user + 1) % users));
     }
+    let turns = (1..calls).flat_map(|call| (0..ranks).map(move |rank| (call, rank, call - 1)));
+    ExploredScope { settles: true, after: turns.collect(), ..scope }
 }
 
 /// Lets first rounds hold one id if another one is free.
@@ -59,7 +76,7 @@ fn alone_while_the_other_waits(left: &[u32], alone: usize) -> ExploredScope {
         (0..alone).map(|at| (priority(1 + u32::try_from(at).unwrap()), vec![MEMBER, None])),
     );
     let after = (1..=alone).map(|call| (0, 1, call)).collect();
-    ExploredScope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
+    ExploredScope { after, ..scope(vec![rank(left); 2], calls) }
 }
 
 /// Three allocations, one for each two of three ranks.
@@ -75,6 +92,8 @@ fn ring(left: &[u32]) -> ExploredScope {
         may_fail: false,
         after,
         used: Vec::new(),
+        settles: false,
+        sent: Vec::new(),
     }
 }
 
@@ -154,6 +173,29 @@ fn every_order_of_a_ring_ends_right() {
     assert!(explored.is_ok(), "{explored:?}");
 }
 
+/// Ids that ranks free at any time, and settle by their allocations.
+fn explore_settling() -> Result<(), String> {
+    let any: Check = &|_| true;
+    let mut scopes: Vec<(&str, ExploredScope, Check)> = vec![
+        ("two", settling(2, 2, 3, &EAGER), &|burnt| burnt == [3, 3]),
+        ("two of three", settling(3, 2, 2, &EAGER), &|burnt| burnt == [2, 2, 2]),
+        ("the only id", settling(2, 2, 1, &[]), any),
+    ];
+    let mut failing = settling(2, 2, 2, &EAGER);
+    failing.may_fail = true;
+    scopes.push(("failing", failing, any));
+    for (name, scope, check) in scopes {
+        let states = explore(&scope, check).map_err(|fault| format!("{name}: {fault}"))?;
+        println!("{name}: {states} states");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_id_is_settled_while_a_message_may_arrive() {
+    assert_eq!(explore_settling(), Ok(()));
+}
+
 /// If all threads run, allocations end after a few rounds, in whatever order the threads run.
 fn rounds_are_bounded() -> Result<(), String> {
     for (name, scope, max) in [
@@ -177,11 +219,14 @@ fn rounds_are_bounded_when_all_threads_run() {
 fn allocate(allocators: &[Allocator], roles: &[Role]) -> Vec<Result<Option<OwnedId>, Error>> {
     let begin =
         |(allocator, role): (&Allocator, &Role)| allocator.begin(tiny().world(), u32::MAX, *role);
-    let mut allocations: Vec<_> = allocators.iter().zip(roles).map(begin).collect();
+    together(allocators.iter().zip(roles).map(begin).collect())
+}
+
+fn together(mut allocations: Vec<Allocation>) -> Vec<Result<Option<OwnedId>, Error>> {
     loop {
         let offers: Vec<_> = allocations.iter_mut().map(Allocation::offer).collect();
-        let and = |a: Vec<u32>, b: &Vec<u32>| a.iter().zip(b).map(|(a, b)| a & b).collect();
-        let all = offers[1..].iter().fold(offers[0].clone(), and);
+        let mut all = offers[0].clone();
+        offers[1..].iter().for_each(|offer| combine(offer, &mut all));
         let ends: Vec<_> = allocations.iter_mut().map(|one| one.conclude(&all)).collect();
         if !matches!(ends[0], Ok(Progress::Again)) {
             let id = |end| match end {
@@ -192,6 +237,92 @@ fn allocate(allocators: &[Allocator], roles: &[Role]) -> Vec<Result<Option<Owned
             return ends.into_iter().map(id).collect();
         }
     }
+}
+
+/// The processes of some allocators, which make communicators of all.
+struct AllocatorPair {
+    allocators: [Allocator; 2],
+    group: Arc<Group>,
+}
+
+impl AllocatorPair {
+    fn make(&self, name: u64) -> [OwnedId; 2] {
+        let begin = |allocator: &Allocator| {
+            let allocation = allocator.begin(tiny().world(), 0, Role::Member);
+            allocation.over(&self.group).for_members([name; 2], &self.group)
+        };
+        let ids = together(self.allocators.iter().map(begin).collect());
+        let ids: Vec<_> = ids.into_iter().map(|id| id.unwrap().unwrap()).collect();
+        ids.try_into().unwrap()
+    }
+
+    /// A process frees an id, and closes it.
+    fn close(&self, process: usize, id: OwnedId, numbers: [u32; 2]) {
+        let prefix = IdLayout::BITS_16.prefix(id.id());
+        drop(id);
+        self.allocators[process].with_rest(|rest| {
+            let name = rest.take()[0].used.as_ref().unwrap().name();
+            let (group, weights) = (&self.group, [3, 5]);
+            rest.close(prefix, || ClosedUse::new(name, group, weights, process == 0, numbers));
+        });
+    }
+
+    /// How many processes know that an id is settled.
+    fn settled(&self, id: ContextId) -> usize {
+        let prefix = IdLayout::BITS_16.prefix(id);
+        let knows = |one: &&Allocator| one.with_rest(|rest| rest.has_settled(prefix));
+        self.allocators.iter().filter(knows).count()
+    }
+}
+
+#[test]
+fn the_second_allocation_after_all_have_closed_an_id_settles_it() {
+    let allocators = [(); 2].map(|()| Allocator::new(IdLayout::BITS_16, 2).unwrap());
+    let job = AllocatorPair { allocators, group: Arc::new(Group::new([0, 1].map(ProcessId))) };
+    let ([a, b], [c, d]) = (job.make(1), job.make(2));
+    let (first, second) = (a.id(), c.id());
+    // The processes free the ids in different orders. Process 0 has sent in the first one.
+    job.close(0, a, [1, 0]);
+    job.close(1, d, [0, 0]);
+    let mut kept = Vec::from(job.make(3));
+    kept.extend(job.make(4));
+    assert_eq!([first, second].map(|id| job.settled(id)), [0, 0]);
+    job.close(0, c, [0, 0]);
+    // One allocation finds out that all have freed the id, and the next one settles it.
+    kept.extend(job.make(5));
+    assert_eq!(job.settled(second), 0);
+    kept.extend(job.make(6));
+    assert_eq!(job.settled(second), 2);
+    job.close(1, b, [0, 0]);
+    for name in 7..10 {
+        kept.extend(job.make(name));
+        assert_eq!(job.settled(first), 0, "a message in it may still arrive");
+    }
+    job.allocators[1].with_rest(|rest| rest.receive(1, 1));
+    kept.extend(job.make(10));
+    assert_eq!(job.settled(first), 2);
+}
+
+/// Another process may have learned from that round that nothing can arrive any more, and has
+/// forgotten the use.
+#[test]
+fn an_id_in_a_round_that_has_failed_is_a_stray() {
+    let allocators = [(); 2].map(|()| Allocator::new(IdLayout::BITS_16, 2).unwrap());
+    let job = AllocatorPair { allocators, group: Arc::new(Group::new([0, 1].map(ProcessId))) };
+    let ids = job.make(1);
+    let prefix = IdLayout::BITS_16.prefix(ids[0].id());
+    for (process, id) in ids.into_iter().enumerate() {
+        job.close(process, id, [0, 0]);
+    }
+    let _kept = job.make(2);
+    let begin = job.allocators[0].begin(tiny().world(), 0, Role::Member);
+    let mut failing = begin.over(&job.group);
+    failing.offer();
+    drop(failing);
+    assert_eq!(
+        job.allocators.each_ref().map(|one| one.with_rest(|rest| rest.is_stray(prefix))),
+        [true, false]
+    );
 }
 
 #[test]
@@ -216,13 +347,13 @@ fn all_ids_then_the_same_error_then_recovery() {
 #[test]
 fn free_ids_that_are_not_common_are_fragmentation() {
     let ranks = [[5, 40], [4, 41]];
-    let allocators = ranks.map(|left| Allocator(Arc::new(Mutex::new(rank(&left)))));
+    let allocators = ranks.map(|left| Allocator::of(rank(&left)));
     for end in allocate(&allocators, &[Role::Member; 2]) {
         assert_eq!(end.map(|_| ()), Err(Error::Fragmented { ids: 64 }));
     }
     // If one process has no id at all, all get exhaustion.
     let mut three = allocators.to_vec();
-    three.push(Allocator(Arc::new(Mutex::new(rank(&[])))));
+    three.push(Allocator::of(rank(&[])));
     for end in allocate(&three, &[Role::Member; 3]) {
         assert_eq!(end.map(|_| ()), Err(Error::Exhausted { ids: 64 }));
     }
@@ -235,7 +366,8 @@ fn free_ids_that_are_not_common_are_fragmentation() {
 fn an_impossible_result_is_refused_and_nothing_stays_held() {
     let allocator = Allocator::new(tiny(), 1).unwrap();
     let before = allocator.free_count();
-    let wrong: [&[u32]; 4] = [&[], &[1], &[u32::MAX, 1, 1], &[1, 7]];
+    let wrong: [&[u32]; 5] =
+        [&[], &[1], &[u32::MAX, 1, 1, 0, 0, 0], &[u32::MAX, 0, 7, 0], &[1, 0, 7, 0, 0]];
     for all in wrong {
         let mut allocation = allocator.begin(tiny().world(), 0, Role::Member);
         allocation.offer();
@@ -286,7 +418,7 @@ proptest! {
     #[test]
     fn the_first_common_id(masks in prop::collection::vec(any::<u64>(), 1..5), ignored in 0usize..5) {
         let left = |bits: u64| (2..64).filter(|prefix| bits >> prefix & 1 == 1).collect::<Vec<_>>();
-        let of_rank = |bits: &u64| Allocator(Arc::new(Mutex::new(rank(&left(*bits)))));
+        let of_rank = |bits: &u64| Allocator::of(rank(&left(*bits)));
         let allocators: Vec<_> = masks.iter().map(of_rank).collect();
         let role = |rank| if rank == ignored && rank > 0 { Role::Ignored } else { Role::Member };
         let roles: Vec<_> = (0..masks.len()).map(role).collect();

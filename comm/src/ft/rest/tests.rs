@@ -6,6 +6,7 @@ use tagmatch::Worker;
 
 use crate::alloc::{OwnedId, Progress, Role};
 use crate::ft::Life;
+use crate::ids::IdLayout;
 use crate::net::ProcessId;
 use crate::net::worker::WorkerNet;
 use crate::runtime::{Config, Runtime};
@@ -27,7 +28,7 @@ fn job() -> [Process; 2] {
 fn allocate(process: &Process) -> OwnedId {
     let world = process.world();
     let allocation = process.driver().allocator.begin(world.id(), 0, Role::Member);
-    let mut allocation = allocation.for_members(7, &world.inner.info.group);
+    let mut allocation = allocation.for_members([7, 8], &world.inner.info.group);
     let offered = allocation.offer();
     match allocation.conclude(&offered) {
         Ok(Progress::Done(Some(id))) => id,
@@ -65,4 +66,19 @@ fn an_id_rests_while_a_process_has_an_operation_in_it() {
         drop(life);
         assert!(!rests(&job));
     }
+}
+
+/// The process that has asked no longer counts the use when it settles ids with others.
+#[test]
+fn an_id_that_another_process_asks_about_is_a_stray() {
+    let job = job();
+    let ids = job.each_ref().map(allocate);
+    let prefix = IdLayout::BITS_16.prefix(ids[0].id());
+    drop(ids);
+    job.iter().for_each(Process::progress);
+    let strays =
+        || job.each_ref().map(|one| one.driver().allocator.with_rest(|rest| rest.is_stray(prefix)));
+    assert_eq!(strays(), [false, false]);
+    assert!(!rests(&job));
+    assert_eq!(strays(), [false, true]);
 }

@@ -69,6 +69,23 @@ fn a_message_parses_as_it_was_built_and_nothing_else_parses() {
 }
 
 #[test]
+fn closings_parse_as_they_were_built() {
+    let [sender, mut receiver] = nets([0, 4]);
+    let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
+    for count in [1, 2, ASK_MAX as u64] {
+        let closing = Control::Closing { uses: (0..count).map(|name| name << 40 | 7).collect() };
+        let bytes = closing.to_bytes(&sender);
+        assert!((0..bytes.len()).all(|length| parse(&bytes[..length]) != Some(closing.clone())));
+        assert_eq!(parse(&bytes), Some(closing));
+        assert!(bytes.len() as u64 <= length_max(2));
+        assert_eq!(parse(&[&bytes[..], &[0]].concat()), None);
+        let is_full = count == ASK_MAX as u64;
+        assert_eq!(parse(&[&bytes[..], &[0; 8]].concat()).is_none(), is_full);
+        assert_eq!(parse(&[&bytes[..4], &[1], &bytes[5..]].concat()), None);
+    }
+}
+
+#[test]
 fn a_letter_parses_as_it_was_built() {
     let [sender, mut receiver] = nets([0, 4]);
     let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
