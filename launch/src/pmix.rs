@@ -36,13 +36,23 @@ use crate::identity::Identity;
 use crate::spawn::{PARENT_KEY, SIZE_MAX, Spawn};
 #[doc(hidden)]
 pub use layout::facts;
-use layout::{KEY_BYTES, PMIX_COLLECT_DATA, PMIX_JOB_SIZE, PMIX_OPTIONAL};
-use layout::{PMIX_GLOBAL, PMIX_RANK_WILDCARD, PMIX_STRING, PMIX_SUCCESS, PMIX_UINT32};
+use layout::{KEY_BYTES, PMIX_COLLECT_DATA, PMIX_IMMEDIATE, PMIX_JOB_SIZE, PMIX_LOCAL_PEERS};
+use layout::{PMIX_GLOBAL, PMIX_LOCAL, PMIX_RANK_WILDCARD, PMIX_STRING, PMIX_SUCCESS};
+use layout::{PMIX_OPTIONAL, PMIX_UINT32};
 use layout::{pmix_app_t, pmix_info_t, pmix_proc_t, pmix_value_data, pmix_value_t};
 
 const LIBRARY: &CStr = c"libpmix.so.2";
 /// The key under which each process publishes its [`Identity`].
 const IDENTITY: &str = "tagmatch-process";
+
+/// Who can get a value after a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// The processes of this machine.
+    Machine,
+    /// All processes of the job.
+    Job,
+}
 
 /// Errors of PMIx.
 #[derive(Debug, thiserror::Error)]
@@ -185,7 +195,8 @@ impl Pmix {
         pmix.others.resize(pmix.size as usize, None);
         if let Some(identity) = &pmix.identity {
             let identity = identity.to_string();
-            pmix.put(IDENTITY, &identity)?;
+            // Only processes of this machine can ask the kernel.
+            pmix.put_for(Reach::Machine, IDENTITY, &identity)?;
         }
         Ok(Some(pmix))
     }
@@ -205,36 +216,71 @@ impl Pmix {
     /// # Errors
     /// The key is too long, or the connection to the server is lost.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmixError> {
+        self.put_for(Reach::Job, key, value)
+    }
+
+    /// As [`put`](Self::put), for these processes.
+    pub(crate) fn put_for(
+        &mut self,
+        reach: Reach,
+        key: &str,
+        value: &str,
+    ) -> Result<(), PmixError> {
+        let scope = match reach {
+            Reach::Machine => PMIX_LOCAL,
+            Reach::Job => PMIX_GLOBAL,
+        };
         let (key, string) = (c_key(key)?, c_string(value)?);
         let data = pmix_value_data { string: string.as_ptr().cast_mut() };
         let mut value = pmix_value_t { type_: PMIX_STRING, data };
         // SAFETY: the key is terminated, and `type_` tells which member of `data` is set. The
         // library copies both, and changes neither.
-        let put = unsafe { (self.functions.put)(PMIX_GLOBAL, key.as_ptr(), &raw mut value) };
+        let put = unsafe { (self.functions.put)(scope, key.as_ptr(), &raw mut value) };
         checked("PMIx_Put", put)?;
         // SAFETY: the call has no arguments; it sends the values that were put.
         checked("PMIx_Commit", unsafe { (self.functions.commit)() })
     }
 
-    /// Waits until all processes of the job have called this, and collects the values that they
-    /// have put.
+    /// Waits until all processes of the job have called this, except those that the server knows to
+    /// have ended, and collects the values that the processes have put.
     ///
     /// # Errors
-    /// A process has died, or the connection to the server is lost.
+    /// The connection to the server is lost, or the server fails.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
-        // SAFETY: a null list of processes means all of them. The one attribute is only read.
-        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
-        checked("PMIx_Fence", status)
+        self.fence_for(Reach::Job)
     }
 
-    /// The value that a process has put under a key.
+    /// As [`fence`](Self::fence), for values that were put for these processes.
+    pub(crate) fn fence_for(&mut self, reach: Reach) -> Result<(), PmixError> {
+        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
+        let count = usize::from(reach == Reach::Job);
+        // SAFETY: a null list of processes means all of them. The attribute is only read.
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, count) };
+        fenced(status)
+    }
+
+    /// The value that a process has put under a key, before the last fence. Doesn't wait for it:
+    /// `None` if there is none.
     ///
     /// # Errors
-    /// There is no such value, or it is not a string.
-    pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
-        let value = self.value(rank, key, &[])?;
-        value.text().ok_or_else(|| PmixError::Value { key: key.to_owned() })
+    /// The connection to the server is lost, or the value is not a string.
+    pub fn get(&self, rank: u32, key: &str) -> Result<Option<String>, PmixError> {
+        // Without the attribute, the server would wait for a value that a process hasn't put yet,
+        // also if the process has ended.
+        match self.value(rank, key, &[pmix_info_t::set(PMIX_IMMEDIATE)]) {
+            Err(PmixError::Failed { status: NOT_FOUND, .. }) => Ok(None),
+            value => {
+                let wrong = || PmixError::Value { key: key.to_owned() };
+                value?.text().ok_or_else(wrong).map(Some)
+            }
+        }
+    }
+
+    /// The ranks of the processes of this machine, as a list such as `0,1,3`; `None` if the server
+    /// doesn't say.
+    pub(crate) fn local_peers(&self) -> Option<String> {
+        let optional = [pmix_info_t::set(PMIX_OPTIONAL)];
+        self.value(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, &optional).ok()?.text()
     }
 
     /// Ranks of the processes that have ended, among those of this machine whose identity a fence
@@ -372,14 +418,23 @@ fn meaning(status: c_int) -> &'static str {
     match status {
         -24 => " (PMIX_ERR_TIMEOUT: the server didn't answer in time)",
         -25 => " (PMIX_ERR_UNREACH: there is no server at the place that the environment names)",
-        -46 => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
+        NOT_FOUND => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
         NOT_SUPPORTED => " (PMIX_ERR_NOT_SUPPORTED: the server doesn't do this)",
-        -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        -61 | -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        -50 => " (PMIX_ERR_UNPACK_READ_PAST_END_OF_BUFFER: Slurm says so if a process has died)",
         _ => "",
     }
 }
 
+const NOT_FOUND: c_int = -46;
 const NOT_SUPPORTED: c_int = -47;
+/// What servers answer to a fence in which a process has ended, and all others are (Open MPI 4.1,
+/// Slurm 22.05).
+const PARTIAL_SUCCESS: c_int = -52;
+
+fn fenced(status: c_int) -> Result<(), PmixError> {
+    if status == PARTIAL_SUCCESS { Ok(()) } else { checked("PMIx_Fence", status) }
+}
 
 fn spawned(status: c_int) -> Result<(), PmixError> {
     if status == NOT_SUPPORTED { Err(PmixError::NoSpawn) } else { checked("PMIx_Spawn", status) }
