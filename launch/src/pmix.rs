@@ -28,11 +28,14 @@ use std::env;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use tagmatch_secret::SECRET;
 use tagmatch_sys::load;
 
 use crate::identity::Identity;
+use crate::pmi1::ranks;
 use crate::spawn::{PARENT_KEY, SIZE_MAX, Spawn};
 #[doc(hidden)]
 pub use layout::facts;
@@ -44,6 +47,11 @@ use layout::{pmix_app_t, pmix_info_t, pmix_proc_t, pmix_value_data, pmix_value_t
 const LIBRARY: &CStr = c"libpmix.so.2";
 /// The key under which each process publishes its [`Identity`].
 const IDENTITY: &str = "tagmatch-process";
+
+/// When a process that waits in a fence first looks which processes of its machine have ended. The
+/// time doubles with each look.
+const LOOK_TIME: Duration = Duration::from_millis(500);
+const LOOK_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Who can get a value after a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +111,14 @@ struct Functions {
     put: unsafe extern "C" fn(u8, *const c_char, *mut pmix_value_t) -> c_int,
     commit: unsafe extern "C" fn() -> c_int,
     fence: unsafe extern "C" fn(*const pmix_proc_t, usize, *const pmix_info_t, usize) -> c_int,
+    fence_nb: unsafe extern "C" fn(
+        *const pmix_proc_t,
+        usize,
+        *const pmix_info_t,
+        usize,
+        unsafe extern "C" fn(c_int, *mut c_void),
+        *mut c_void,
+    ) -> c_int,
     get: unsafe extern "C" fn(
         *const pmix_proc_t,
         *const c_char,
@@ -135,6 +151,7 @@ impl Functions {
                 put: function(find("PMIx_Put")?),
                 commit: function(find("PMIx_Commit")?),
                 fence: function(find("PMIx_Fence")?),
+                fence_nb: function(find("PMIx_Fence_nb")?),
                 get: function(find("PMIx_Get")?),
                 spawn: function(find("PMIx_Spawn")?),
             })
@@ -161,6 +178,8 @@ pub struct Pmix {
     identity: Option<Identity>,
     /// The identities of all processes by rank, as far as they are known.
     others: Vec<Option<Identity>>,
+    /// The process that was the first to be found dead. Others may end later because it has.
+    first_dead: Option<u32>,
 }
 
 impl std::fmt::Debug for Pmix {
@@ -185,7 +204,7 @@ impl Pmix {
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
         let (identity, others) = (Identity::own().ok(), Vec::new());
-        let mut pmix = Pmix { functions, own, size: 0, identity, others };
+        let mut pmix = Pmix { functions, own, size: 0, identity, others, first_dead: None };
         let wrong = || PmixError::Value { key: PMIX_JOB_SIZE.to_owned() };
         let value = pmix.value(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &[])?;
         pmix.size = value.number().ok_or_else(wrong)?;
@@ -247,16 +266,54 @@ impl Pmix {
     /// # Errors
     /// The connection to the server is lost, or the server fails.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        self.fence_for(Reach::Job)
+        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
+        // SAFETY: a null list of processes means all of them. The attribute is only read.
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
+        if status == PARTIAL_SUCCESS { Ok(()) } else { checked("PMIx_Fence", status) }
     }
 
-    /// As [`fence`](Self::fence), for values that were put for these processes.
-    pub(crate) fn fence_for(&mut self, reach: Reach) -> Result<(), PmixError> {
-        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
+    /// As [`fence`](Self::fence), for values that were put for these processes. Also ends when a
+    /// process of this machine is known to have ended, with its rank: servers let some processes
+    /// wait for ever after a death (Open MPI 4.1: those that call a moment later than others).
+    pub(crate) fn fence_of_all(&mut self, reach: Reach) -> Result<Option<u32>, PmixError> {
+        let fence = Arc::new(Fence {
+            collect: pmix_info_t::set(PMIX_COLLECT_DATA),
+            status: Mutex::new(None),
+            ended: Condvar::new(),
+        });
         let count = usize::from(reach == Reach::Job);
-        // SAFETY: a null list of processes means all of them. The attribute is only read.
-        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, count) };
-        fenced(status)
+        let data = Arc::into_raw(Arc::clone(&fence));
+        // SAFETY: a null list of processes means all of them. The attribute is only read, and lives
+        // until `fence_ended` was called with `data`, which owns a count of its `Arc`.
+        let status = unsafe {
+            let collect = &raw const (*data).collect;
+            (self.functions.fence_nb)(
+                ptr::null(),
+                0,
+                collect,
+                count,
+                fence_ended,
+                data.cast_mut().cast(),
+            )
+        };
+        if status != PMIX_SUCCESS {
+            // SAFETY: the library has refused the call, so it doesn't call `fence_ended`.
+            drop(unsafe { Arc::from_raw(data) });
+            return checked("PMIx_Fence_nb", status).map(|()| None);
+        }
+        let mut time = LOOK_TIME;
+        loop {
+            if let Some(status) = fence.wait(time) {
+                if status == PARTIAL_SUCCESS && !self.dead().is_empty() {
+                    return Ok(self.first_dead);
+                }
+                return checked("PMIx_Fence", status).map(|()| None);
+            }
+            if !self.dead().is_empty() {
+                return Ok(self.first_dead);
+            }
+            time = (2 * time).min(LOOK_TIME_MAX);
+        }
     }
 
     /// The value that a process has put under a key, before the last fence. Doesn't wait for it:
@@ -276,29 +333,33 @@ impl Pmix {
         }
     }
 
-    /// The ranks of the processes of this machine, as a list such as `0,1,3`; `None` if the server
-    /// doesn't say.
-    pub(crate) fn local_peers(&self) -> Option<String> {
+    /// The ranks of the processes of this machine, in ascending order; empty if the server doesn't
+    /// say.
+    pub(crate) fn peers_here(&self) -> Vec<u32> {
         let optional = [pmix_info_t::set(PMIX_OPTIONAL)];
-        self.value(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, &optional).ok()?.text()
+        let list = self.value(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, &optional);
+        let list = list.ok().and_then(|list| list.text()).unwrap_or_default();
+        ranks(&list, self.size).unwrap_or_default()
     }
 
     /// Ranks of the processes that have ended, among those of this machine whose identity a fence
     /// has brought here.
     pub fn dead(&mut self) -> Vec<u32> {
-        let Some(own) = &self.identity else { return Vec::new() };
         let mut dead = Vec::new();
-        for (rank, known) in (0..self.size).zip(0..) {
+        for rank in self.peers_here() {
+            let known = rank as usize;
             if self.others[known].is_none() {
                 // PMIX_OPTIONAL: the call doesn't wait for a value that isn't here.
                 let said = self.value(rank, IDENTITY, &[pmix_info_t::set(PMIX_OPTIONAL)]);
                 let said = said.ok().and_then(|said| said.text());
                 self.others[known] = said.and_then(|said| Identity::parse(&said));
             }
-            if self.others[known].as_ref().is_some_and(|other| other.is_gone(own)) {
+            let (Some(other), Some(own)) = (&self.others[known], &self.identity) else { continue };
+            if other.is_gone(own) {
                 dead.push(rank);
             }
         }
+        self.first_dead = self.first_dead.or(dead.first().copied());
         dead
     }
 
@@ -421,6 +482,7 @@ fn meaning(status: c_int) -> &'static str {
         NOT_FOUND => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
         NOT_SUPPORTED => " (PMIX_ERR_NOT_SUPPORTED: the server doesn't do this)",
         -61 | -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        PARTIAL_SUCCESS => " (PMIX_ERR_PARTIAL_SUCCESS: a process has ended meanwhile)",
         -50 => " (PMIX_ERR_UNPACK_READ_PAST_END_OF_BUFFER: Slurm says so if a process has died)",
         _ => "",
     }
@@ -428,12 +490,31 @@ fn meaning(status: c_int) -> &'static str {
 
 const NOT_FOUND: c_int = -46;
 const NOT_SUPPORTED: c_int = -47;
-/// What servers answer to a fence in which a process has ended, and all others are (Open MPI 4.1,
-/// Slurm 22.05).
-const PARTIAL_SUCCESS: c_int = -52;
+/// What servers answer to a fence in which a process has ended (Open MPI 4.1, Slurm 22.05).
+pub(crate) const PARTIAL_SUCCESS: c_int = -52;
 
-fn fenced(status: c_int) -> Result<(), PmixError> {
-    if status == PARTIAL_SUCCESS { Ok(()) } else { checked("PMIx_Fence", status) }
+/// A fence that the library carries out.
+struct Fence {
+    collect: pmix_info_t,
+    status: Mutex<Option<c_int>>,
+    ended: Condvar,
+}
+
+impl Fence {
+    /// The fence's status, if it ends within this time.
+    fn wait(&self, time: Duration) -> Option<c_int> {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(status, time, |status| status.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Called once, by a thread of the library, when a fence has ended.
+unsafe extern "C" fn fence_ended(status: c_int, data: *mut c_void) {
+    // SAFETY: `data` is the `Arc` that `fence_of_all` has given to this fence alone.
+    let fence = unsafe { Arc::from_raw(data.cast_const().cast::<Fence>()) };
+    *fence.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    fence.ended.notify_all();
 }
 
 fn spawned(status: c_int) -> Result<(), PmixError> {

@@ -285,3 +285,19 @@ fn processes_of_slurm_exchange_on_one_node_and_on_two() {
         }
     }
 }
+
+/// Slurm ends the step about a second after a death that its PMIx server has seen. Until then, an
+/// exchange says that something has ended, on the node of the death with the rank.
+#[test]
+#[ignore = "needs slurm: ci/test launch"]
+fn an_exchange_after_a_death_is_an_error_with_pmix_of_slurm() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for nodes in [1, 2] {
+        let launcher = "srun --overcommit --ntasks=4 --mpi=pmix --kill-on-bad-exit=0";
+        let launcher = format!("{launcher} --nodes={nodes}");
+        let said = foreign(&launcher, "exchange without the dead", 1);
+        let told = said.matches("@told process 1 of the job has died").count();
+        assert!(told >= 4 / nodes - 1, "{nodes} nodes: {said}");
+        assert!(!said.contains("@exchanged"), "{said}");
+    }
+}

@@ -18,7 +18,9 @@
 //! - **Only barriers wait**, and how long, the launcher decides. It knows best which processes have
 //!   died, and a process that is stopped holds up the others until it goes on or is killed. Every
 //!   process passes all barriers, whatever it finds between them, so that no other process waits
-//!   in vain. Nothing is left behind: a board is memory without a name, which goes with the last
+//!   in vain. PMIx is the exception: after a death its servers let some processes wait for ever, so
+//!   a process that waits in a fence looks by itself which processes of its machine have ended.
+//!   Nothing is left behind: a board is memory without a name, which goes with the last
 //!   process that has it open.
 //! - **A process that can't open the board is its own leader**: it runs in another container, or the
 //!   kernel has no memory for a board, or the leader has died. Then the exchange costs more
@@ -63,13 +65,13 @@ pub(crate) fn exchange(
     own: &[u8],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut part = Part::<MemoryBoard>::begin(store, number, own);
-    store.barrier(Reach::Machine)?;
+    store.barrier(Reach::Machine, false)?;
     part.contribute(store);
-    store.barrier(Reach::Machine)?;
+    store.barrier(Reach::Machine, false)?;
     part.bundle(store);
-    store.barrier(Reach::Job)?;
+    store.barrier(Reach::Job, false)?;
     part.collect(store);
-    store.barrier(Reach::Machine)?;
+    store.barrier(Reach::Machine, true)?;
     part.end(store)
 }
 

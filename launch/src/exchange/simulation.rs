@@ -155,7 +155,7 @@ impl World {
                 if stage % 2 == 0 {
                     self.step(stage, rank);
                 } else if self.parts[rank as usize].is_some() {
-                    self.client(rank).barrier(Reach::Job).unwrap();
+                    self.client(rank).barrier(Reach::Job, false).unwrap();
                 }
             }
         }
@@ -227,7 +227,7 @@ impl Store for Client<'_> {
         Ok(self.ask("get", &[("key", key)]).unwrap().field("value").map(str::to_owned))
     }
 
-    fn barrier(&mut self, _: Reach) -> Result<(), Error> {
+    fn barrier(&mut self, _: Reach, _: bool) -> Result<(), Error> {
         self.traffic[self.rank as usize].barriers += 1;
         self.ask("barrier_in", &[]);
         Ok(())

@@ -2,9 +2,9 @@
 
 use super::mapping::neighbours;
 use crate::job::error::Error;
-use crate::pmi1::{self, Pmi1};
-use crate::pmix::Pmix;
+use crate::pmi1::Pmi1;
 pub(crate) use crate::pmix::Reach;
+use crate::pmix::{PARTIAL_SUCCESS, Pmix, PmixError};
 
 /// The key of the value by which a launcher that speaks PMI-1 tells the machines of all processes.
 pub(super) const MAPPING: &str = "PMI_process_mapping";
@@ -33,7 +33,10 @@ pub(crate) trait Store {
 
     /// Waits until all processes of the job that live have called this. `reach`: the farthest that
     /// a value was put since the last barrier.
-    fn barrier(&mut self, reach: Reach) -> Result<(), Error>;
+    ///
+    /// Where the launcher doesn't let the living go on after a death, a death is an error; but not
+    /// at the last barrier of an exchange, since a process that has passed it may leave and end.
+    fn barrier(&mut self, reach: Reach, is_last: bool) -> Result<(), Error>;
 
     /// Whether the process of this rank is known to have died.
     fn is_dead(&mut self, rank: u32) -> Result<bool, Error>;
@@ -65,7 +68,7 @@ impl Store for Pmi1 {
         Ok(self.get(key)?)
     }
 
-    fn barrier(&mut self, _: Reach) -> Result<(), Error> {
+    fn barrier(&mut self, _: Reach, _: bool) -> Result<(), Error> {
         Ok(self.barrier()?)
     }
 
@@ -84,8 +87,7 @@ impl Store for Pmix {
     }
 
     fn neighbours(&mut self) -> Result<Vec<u32>, Error> {
-        let list = self.local_peers().unwrap_or_default();
-        Ok(pmi1::ranks(&list, self.size()).unwrap_or_default())
+        Ok(self.peers_here())
     }
 
     fn value_max(&self, _: usize) -> usize {
@@ -100,8 +102,12 @@ impl Store for Pmix {
         Ok(Pmix::get(self, rank, key)?)
     }
 
-    fn barrier(&mut self, reach: Reach) -> Result<(), Error> {
-        Ok(self.fence_for(reach)?)
+    fn barrier(&mut self, reach: Reach, is_last: bool) -> Result<(), Error> {
+        match self.fence_of_all(reach) {
+            Ok(Some(rank)) if !is_last => Err(Error::Dead { rank }),
+            Err(PmixError::Failed { status: PARTIAL_SUCCESS, .. }) if is_last => Ok(()),
+            ended => Ok(ended.map(drop)?),
+        }
     }
 
     fn is_dead(&mut self, rank: u32) -> Result<bool, Error> {

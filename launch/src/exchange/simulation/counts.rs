@@ -44,7 +44,8 @@ impl Row {
         for stage in 0..8 {
             for rank in 0..processes {
                 if stage % 2 == 1 {
-                    super::Store::barrier(&mut world.client(rank), super::Reach::Job).unwrap();
+                    super::Store::barrier(&mut world.client(rank), super::Reach::Job, false)
+                        .unwrap();
                     continue;
                 }
                 world.step(stage, rank);
