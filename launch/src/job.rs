@@ -266,8 +266,8 @@ impl Job {
     /// those that the launcher knows to be dead; Slurm's PMI-1 server knows of none.
     ///
     /// Of the processes of a machine, one asks the launcher for the bytes of all others. They share
-    /// memory for this, which is gone when the call returns. Processes that can't share memory, since
-    /// they run in different containers, ask for themselves.
+    /// memory for this, which is gone when the call returns. Processes that can't share memory,
+    /// since they run in different containers, ask for themselves.
     ///
     /// # Errors
     /// There are more than [`BYTES_MAX`] bytes, the connection to the launcher has ended, or a

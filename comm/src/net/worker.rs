@@ -181,8 +181,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
     }
 
-    /// Takes note of why there can be no connection to a process. Without one to each process of its
-    /// job, this process can take no part.
+    /// Takes note of why there can be no connection to a process. Without one to each process of
+    /// its job, this process can take no part.
     fn lack(&mut self, process: ProcessId, why: &dyn Display) {
         if process.0 < self.size {
             self.failure

@@ -17,8 +17,8 @@
 
 use crate::job::error::BYTES_MAX;
 
-/// The most bytes that a process's numbers take: some for the first ones, and one for each 128 bytes
-/// of a long turn.
+/// The most bytes that a process's numbers take: some for the first ones, and one for each 128
+/// bytes of a long turn.
 const NUMBERS_MAX: usize = 32 + BYTES_MAX / 64;
 
 /// The most bytes that a bundle of a job of `size` processes can have.
@@ -85,9 +85,6 @@ fn turns(from: &mut &[u8], length: usize, first: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < length {
         let (same, own) = (number(from)?, number(from)?);
-        if same + own == 0 {
-            return None;
-        }
         bytes.extend(first.get(bytes.len()..)?.get(..same)?);
         bytes.extend(from.split_off(..own)?);
     }

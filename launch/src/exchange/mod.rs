@@ -5,8 +5,8 @@
 //! process that asks for all others of the machine: its *leader*.
 //!
 //! 1. Each process asks the launcher which processes are on its machine (PMI-1:
-//!    `PMI_process_mapping`, PMIx: `PMIX_LOCAL_PEERS`). The leader is the one of the lowest rank. It
-//!    makes memory that the others can open, the *board*, and puts where the board is. Barrier.
+//!    `PMI_process_mapping`, PMIx: `PMIX_LOCAL_PEERS`). The leader is the one of the lowest rank.
+//!    It makes memory that the others can open, the *board*, and puts where the board is. Barrier.
 //! 2. The others open the board, and write their bytes to it. Barrier.
 //! 3. Each leader puts the bytes of its machine, as one *bundle*. In PMI-1 a value ends at 1024
 //!    bytes, so a bundle goes in pieces. Barrier.
@@ -22,8 +22,8 @@
 //!   a process that waits in a fence looks by itself which processes of its machine have ended.
 //!   Nothing is left behind: a board is memory without a name, which goes with the last
 //!   process that has it open.
-//! - **A process that can't open the board is its own leader**: it runs in another container, or the
-//!   kernel has no memory for a board, or the leader has died. Then the exchange costs more
+//! - **A process that can't open the board is its own leader**: it runs in another container, or
+//!   the kernel has no memory for a board, or the leader has died. Then the exchange costs more
 //!   messages, and brings the same. So it is, too, where the launcher doesn't say which processes
 //!   are on a machine.
 //! - **Nobody needs to know the leaders.** The process of the lowest rank that no bundle so far has
@@ -44,15 +44,15 @@ mod board;
 pub(crate) mod bundle;
 mod mapping;
 mod pieces;
-#[cfg(test)]
-mod simulation;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use crate::job::error::{BYTES_MAX, Error};
 pub(crate) use board::MemoryBoard;
 use board::{Board, read_record, write_record};
 use store::Reach;
-pub(crate) use store::Store;
+pub(crate) use store::ValueStore;
 
 /// Exchanges bytes with all processes of the job. `number`: how many exchanges this process has had
 /// before.
@@ -60,7 +60,7 @@ pub(crate) use store::Store;
 /// # Errors
 /// A process gave no bytes, or the connection to the launcher has ended.
 pub(crate) fn exchange(
-    store: &mut impl Store,
+    store: &mut impl ValueStore,
     number: u32,
     own: &[u8],
 ) -> Result<Vec<Vec<u8>>, Error> {
@@ -94,7 +94,7 @@ struct Part<B> {
 
 impl<B: Board> Part<B> {
     /// Before the first barrier: a leader makes its board.
-    fn begin(store: &mut impl Store, number: u32, own: &[u8]) -> Self {
+    fn begin(store: &mut impl ValueStore, number: u32, own: &[u8]) -> Self {
         let rank = store.rank();
         let mut part = Part {
             number,
@@ -119,7 +119,7 @@ impl<B: Board> Part<B> {
     }
 
     /// After the first barrier: this process writes its bytes to its leader's board.
-    fn contribute(&mut self, store: &mut impl Store) {
+    fn contribute(&mut self, store: &mut impl ValueStore) {
         if self.is_leader() {
             return;
         }
@@ -133,7 +133,7 @@ impl<B: Board> Part<B> {
     }
 
     /// After the second barrier: a leader puts what its machine's processes have written.
-    fn bundle(&mut self, store: &mut impl Store) {
+    fn bundle(&mut self, store: &mut impl ValueStore) {
         if !self.is_leader() {
             return;
         }
@@ -148,7 +148,7 @@ impl<B: Board> Part<B> {
     }
 
     /// After the third barrier: a leader gets the bundles of all machines, and passes them on.
-    fn collect(&mut self, store: &mut impl Store) {
+    fn collect(&mut self, store: &mut impl ValueStore) {
         if !self.is_leader() {
             return;
         }
@@ -164,7 +164,7 @@ impl<B: Board> Part<B> {
     }
 
     /// After the last barrier: the bytes of all processes.
-    fn end(self, store: &mut impl Store) -> Result<Vec<Vec<u8>>, Error> {
+    fn end(self, store: &mut impl ValueStore) -> Result<Vec<Vec<u8>>, Error> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
@@ -247,7 +247,12 @@ impl Collected {
 
     /// Gets from the launcher what is still missing. `own`: the bundle of this process, if it is a
     /// leader.
-    fn complete(&mut self, store: &mut impl Store, number: u32, own: &[u8]) -> Result<(), Error> {
+    fn complete(
+        &mut self,
+        store: &mut impl ValueStore,
+        number: u32,
+        own: &[u8],
+    ) -> Result<(), Error> {
         while let Some(rank) = self.missing() {
             let is_own = rank == store.rank() && !own.is_empty();
             let got = if is_own { Some(own.to_vec()) } else { pieces::get(store, number, rank)? };

@@ -1,7 +1,7 @@
 //! A bundle as values of a launcher: hexadecimal digits, in pieces that are short enough.
 
 use super::bundle::bytes_max;
-use super::store::{Reach, Store};
+use super::store::{Reach, ValueStore};
 use crate::job::error::Error;
 use crate::pmi1::Pmi1Error;
 use crate::wire::{from_hex, to_hex};
@@ -14,7 +14,7 @@ fn key(number: u32, rank: u32, piece: usize) -> String {
 }
 
 /// Puts the bundle of this process.
-pub(super) fn put(store: &mut impl Store, number: u32, bundle: &[u8]) -> Result<(), Error> {
+pub(super) fn put(store: &mut impl ValueStore, number: u32, bundle: &[u8]) -> Result<(), Error> {
     let text = format!("{:0LENGTH_DIGITS$x}{}", bundle.len(), to_hex(bundle));
     let mut rest = &*text;
     for piece in 0.. {
@@ -35,7 +35,7 @@ pub(super) fn put(store: &mut impl Store, number: u32, bundle: &[u8]) -> Result<
 
 /// The bundle that the process of this rank has put; `None` if some piece of it is missing.
 pub(super) fn get(
-    store: &mut impl Store,
+    store: &mut impl ValueStore,
     number: u32,
     rank: u32,
 ) -> Result<Option<Vec<u8>>, Error> {

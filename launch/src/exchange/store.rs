@@ -12,7 +12,7 @@ pub(super) const MAPPING: &str = "PMI_process_mapping";
 const PMIX_VALUE_MAX: usize = 128 << 10;
 
 /// A launcher's key-value store and barriers, as one process sees them.
-pub(crate) trait Store {
+pub(crate) trait ValueStore {
     fn rank(&self) -> u32;
 
     fn size(&self) -> u32;
@@ -42,7 +42,7 @@ pub(crate) trait Store {
     fn is_dead(&mut self, rank: u32) -> Result<bool, Error>;
 }
 
-impl Store for Pmi1 {
+impl ValueStore for Pmi1 {
     fn rank(&self) -> u32 {
         self.rank()
     }
@@ -77,7 +77,7 @@ impl Store for Pmi1 {
     }
 }
 
-impl Store for Pmix {
+impl ValueStore for Pmix {
     fn rank(&self) -> u32 {
         self.rank()
     }

@@ -1,5 +1,5 @@
-//! The parsers of the frames between the launcher and its helpers, and of the bundles of an exchange,
-//! for fuzzing. Not a part of the public API.
+//! The parsers of the frames between the launcher and its helpers, and of the bundles of an
+//! exchange, for fuzzing. Not a part of the public API.
 
 use super::frame::{self, FromHelper, ToHelper};
 use super::remote::greet;

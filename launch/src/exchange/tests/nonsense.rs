@@ -4,7 +4,7 @@ use super::{Client, SimBoard, World};
 use crate::exchange::board::{Board, write_record};
 use crate::exchange::bundle::encode;
 use crate::exchange::pieces;
-use crate::exchange::store::{Reach, Store};
+use crate::exchange::store::{Reach, ValueStore};
 use crate::job::error::{BYTES_MAX, Error};
 
 /// Ranks 0 to 2 are on the first machine, ranks 3 to 5 on the second.

@@ -44,7 +44,7 @@ impl Row {
         for stage in 0..8 {
             for rank in 0..processes {
                 if stage % 2 == 1 {
-                    super::Store::barrier(&mut world.client(rank), super::Reach::Job, false)
+                    super::ValueStore::barrier(&mut world.client(rank), super::Reach::Job, false)
                         .unwrap();
                     continue;
                 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use super::Part;
 use super::board::Board;
 use super::mapping::neighbours;
-use super::store::{MAPPING, Reach, Store};
+use super::store::{MAPPING, Reach, ValueStore};
 use crate::job::error::Error;
 use crate::pmi1;
 use crate::server::{Action, Server};
@@ -196,7 +196,7 @@ impl Client<'_> {
     }
 }
 
-impl Store for Client<'_> {
+impl ValueStore for Client<'_> {
     fn rank(&self) -> u32 {
         self.rank
     }
