@@ -172,6 +172,9 @@ unsafe fn function<F: Copy>(address: *mut c_void) -> F {
 /// A process's connection to its PMIx server.
 pub struct Pmix {
     functions: Functions,
+    /// The attribute of a fence that brings values. It is leaked, once in a process: the library may
+    /// read it until a fence has ended, and nobody waits for some.
+    collect: &'static pmix_info_t,
     own: pmix_proc_t,
     size: u32,
     /// The identity of this process, if /proc gives it.
@@ -204,7 +207,9 @@ impl Pmix {
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
         let (identity, others) = (Identity::own().ok(), Vec::new());
-        let mut pmix = Pmix { functions, own, size: 0, identity, others, first_dead: None };
+        let collect = Box::leak(Box::new(pmix_info_t::set(PMIX_COLLECT_DATA)));
+        let (size, first_dead) = (0, None);
+        let mut pmix = Pmix { functions, collect, own, size, identity, others, first_dead };
         let wrong = || PmixError::Value { key: PMIX_JOB_SIZE.to_owned() };
         let value = pmix.value(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &[])?;
         pmix.size = value.number().ok_or_else(wrong)?;
@@ -266,9 +271,8 @@ impl Pmix {
     /// # Errors
     /// The connection to the server is lost, or the server fails.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
         // SAFETY: a null list of processes means all of them. The attribute is only read.
-        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, self.collect, 1) };
         if status == PARTIAL_SUCCESS { Ok(()) } else { checked("PMIx_Fence", status) }
     }
 
@@ -276,30 +280,24 @@ impl Pmix {
     /// process of this machine is known to have ended, with its rank: servers let some processes
     /// wait for ever after a death (Open MPI 4.1: those that call a moment later than others).
     pub(crate) fn fence_of_all(&mut self, reach: Reach) -> Result<Option<u32>, PmixError> {
-        let fence = Arc::new(Fence {
-            collect: pmix_info_t::set(PMIX_COLLECT_DATA),
-            status: Mutex::new(None),
-            ended: Condvar::new(),
-        });
+        let fence = Arc::new(Fence::default());
         let count = usize::from(reach == Reach::Job);
         let data = Arc::into_raw(Arc::clone(&fence));
         // SAFETY: a null list of processes means all of them. The attribute is only read, and lives
-        // until `fence_ended` was called with `data`, which owns a count of its `Arc`.
+        // for ever. `data` owns a count of its `Arc`, which `fence_ended` takes.
         let status = unsafe {
-            let collect = &raw const (*data).collect;
-            (self.functions.fence_nb)(
-                ptr::null(),
-                0,
-                collect,
-                count,
-                fence_ended,
-                data.cast_mut().cast(),
-            )
+            let (call, data) = (self.functions.fence_nb, data.cast_mut().cast());
+            call(ptr::null(), 0, self.collect, count, fence_ended, data)
         };
         if status != PMIX_SUCCESS {
-            // SAFETY: the library has refused the call, so it doesn't call `fence_ended`.
+            // SAFETY: the fence was refused or is over, so the library doesn't call `fence_ended`.
             drop(unsafe { Arc::from_raw(data) });
-            return checked("PMIx_Fence_nb", status).map(|()| None);
+            let is_over = status == OPERATION_SUCCEEDED;
+            return if is_over {
+                Ok(None)
+            } else {
+                checked("PMIx_Fence_nb", status).map(|()| None)
+            };
         }
         let mut time = LOOK_TIME;
         loop {
@@ -490,12 +488,14 @@ fn meaning(status: c_int) -> &'static str {
 
 const NOT_FOUND: c_int = -46;
 const NOT_SUPPORTED: c_int = -47;
+/// What a call that doesn't wait returns if the operation is over already.
+const OPERATION_SUCCEEDED: c_int = -157;
 /// What servers answer to a fence in which a process has ended (Open MPI 4.1, Slurm 22.05).
 pub(crate) const PARTIAL_SUCCESS: c_int = -52;
 
 /// A fence that the library carries out.
+#[derive(Default)]
 struct Fence {
-    collect: pmix_info_t,
     status: Mutex<Option<c_int>>,
     ended: Condvar,
 }

@@ -131,8 +131,9 @@ fn trouble(role: &str, who: u32) {
             if role == "killed" {
                 kill_this_process();
             }
-            Command::new("sh").args(["-c", &later]).spawn().unwrap();
+            let mut sleeper = Command::new("sh").args(["-c", &later]).spawn().unwrap();
             kill_process(pid, Signal::STOP).unwrap();
+            sleeper.wait().unwrap();
         });
     }
     let mut is_dead = false;
@@ -213,14 +214,16 @@ fn the_processes_of_a_machine_exchange() {
 
 #[test]
 fn a_process_that_is_killed_at_any_moment_is_told_to_all() {
-    for (turn, who) in (0..24).map(|turn| (turn * 400, [0, 3, 7][turn as usize % 3])) {
+    let turns = (0..24).map(|turn| turn * 400);
+    for (turn, who) in turns.zip([0, 3, 7].into_iter().cycle()) {
         assert_eq!(run("killed", turn, who, 8), [(who, Failure::Killed(9))], "{turn}");
     }
 }
 
 #[test]
 fn a_process_that_is_stopped_holds_up_the_others_until_it_goes_on_or_is_killed() {
-    for (turn, who) in (0..8).map(|turn| (turn * 1000, [0, 3][turn as usize % 2])) {
+    let turns = (0..8).map(|turn| turn * 1000);
+    for (turn, who) in turns.zip([0, 3].into_iter().cycle()) {
         assert_eq!(run("stopped", turn, who, 4), [], "{turn}");
         let killed = [(who, Failure::Killed(9))];
         assert_eq!(run("stopped and killed", turn, who, 4), killed, "{turn}");

@@ -19,7 +19,7 @@ use crate::wire::{from_hex, to_hex};
 /// The distance of two records. A record may be longer if no other one follows it.
 const RECORD_BYTES: u64 = 4096 + BYTES_MAX as u64;
 /// A record begins with its number of bytes plus one, since a board is full of zeros at first.
-const LENGTH_BYTES: u64 = 8;
+const LENGTH_BYTES: u64 = size_of::<u64>() as u64;
 
 /// Memory that several processes can open.
 pub(super) trait Board: Sized {
@@ -45,7 +45,7 @@ pub(super) fn write_record(board: &impl Board, record: usize, bytes: &[u8]) -> i
 /// Reads a record of at most `max` bytes; `None` if there is none.
 pub(super) fn read_record(board: &impl Board, record: usize, max: usize) -> Option<Vec<u8>> {
     let at = (1 + record as u64) * RECORD_BYTES;
-    let mut length = [0; LENGTH_BYTES as usize];
+    let mut length = [0; size_of::<u64>()];
     board.read(at, &mut length).ok()?;
     let length = usize::try_from(u64::from_le_bytes(length).checked_sub(1)?).ok()?;
     let mut bytes = vec![0; Some(length).filter(|length| *length <= max)?];
@@ -73,9 +73,9 @@ impl Board for MemoryBoard {
         let path = maker.descriptor(&own, descriptor)?;
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
-        // A process that lives now had this number when the file was opened. Only a memfd that can
-        // be sealed has no seal.
-        let is_memory = fcntl_get_seals(&file).is_ok_and(|seals| seals == SealFlags::empty());
+        // A process that lives now had this number when the file was opened. Only a memfd can be
+        // sealed.
+        let is_memory = fcntl_get_seals(&file).is_ok_and(|seals| !seals.contains(SealFlags::SEAL));
         let mut found = mark(0);
         let is_board = is_memory && file.read_exact_at(&mut found, 0).is_ok();
         (is_board && found == mark(number) && !maker.is_gone(&own)).then_some(MemoryBoard(file))

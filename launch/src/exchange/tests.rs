@@ -85,12 +85,17 @@ struct Traffic {
     bytes: [u64; 2],
 }
 
+/// What an exchange has brought.
+type Outcome = Result<Vec<Vec<u8>>, Error>;
+
 /// A job, and its launcher.
 struct World {
     server: Server,
     traffic: Vec<Traffic>,
     parts: Vec<Option<Part<SimBoard>>>,
     dead: BTreeSet<u32>,
+    /// The processes of each process's machine, for those that have asked and their neighbours.
+    neighbours: Vec<Option<Rc<[u32]>>>,
     bytes: fn(u32) -> Vec<u8>,
 }
 
@@ -107,13 +112,15 @@ impl World {
         }
         let parts = (0..size).map(|_| None).collect();
         let traffic = vec![Traffic::default(); size as usize];
-        World { server, traffic, parts, dead: BTreeSet::new(), bytes }
+        let neighbours = vec![None; size as usize];
+        World { server, traffic, parts, dead: BTreeSet::new(), neighbours, bytes }
     }
 
     /// The world as this process sees it.
     fn client(&mut self, rank: u32) -> Client<'_> {
         OPENER.with_borrow_mut(|opener| opener.0 = rank);
-        Client { server: &mut self.server, traffic: &mut self.traffic, rank }
+        let (server, traffic) = (&mut self.server, &mut self.traffic);
+        Client { server, traffic, neighbours: &mut self.neighbours, rank }
     }
 
     /// The process ends without leaving the job.
@@ -144,10 +151,7 @@ impl World {
 
     /// The exchange of all processes. Before each stage, `meddle` may do what a process could, or
     /// kill it. Returns the results of the processes that live.
-    fn run(
-        &mut self,
-        mut meddle: impl FnMut(&mut Self, usize),
-    ) -> Vec<(u32, Result<Vec<Vec<u8>>, Error>)> {
+    fn run(&mut self, mut meddle: impl FnMut(&mut Self, usize)) -> Vec<(u32, Outcome)> {
         let all = 0..u32::try_from(self.parts.len()).unwrap();
         for stage in 0..STAGES - 1 {
             meddle(self, stage);
@@ -174,6 +178,7 @@ impl World {
 struct Client<'a> {
     server: &'a mut Server,
     traffic: &'a mut [Traffic],
+    neighbours: &'a mut [Option<Rc<[u32]>>],
     rank: u32,
 }
 
@@ -207,7 +212,15 @@ impl ValueStore for Client<'_> {
 
     fn neighbours(&mut self) -> Result<Vec<u32>, Error> {
         let mapping = self.get(0, MAPPING)?.unwrap();
-        Ok(neighbours(&mapping, self.rank, self.size()).unwrap_or_default())
+        let rank = self.rank as usize;
+        if self.neighbours[rank].is_none() {
+            let ranks = neighbours(&mapping, self.rank, self.size()).unwrap_or_default();
+            let ranks: Rc<[u32]> = ranks.into();
+            for rank in ranks.iter() {
+                self.neighbours[*rank as usize] = Some(Rc::clone(&ranks));
+            }
+        }
+        Ok(self.neighbours[rank].as_deref().unwrap_or_default().to_vec())
     }
 
     fn value_max(&self, key: usize) -> usize {

@@ -138,9 +138,8 @@ impl Helper {
                     }
                 }
                 LauncherEvent::Frame(ToHelper::Values(job, name, values)) => {
-                    if self.processes.keys().any(|member| member.job == job) {
-                        self.values.learn(job, name, values);
-                    }
+                    self.values.learn(job, name, values);
+                    self.forget_jobs();
                 }
                 LauncherEvent::Request(member, text) => self.handle_request(member, text),
                 LauncherEvent::Signal(SIGCHLD) => {
@@ -213,6 +212,11 @@ impl Helper {
         Ok(())
     }
 
+    /// Forgets the values of jobs that have no process here any more.
+    fn forget_jobs(&mut self) {
+        self.values.keep(|job| self.processes.keys().any(|member| member.job == job));
+    }
+
     /// Tells the launcher which processes have ended.
     fn reap(&mut self) {
         let mut ended = Vec::new();
@@ -222,7 +226,7 @@ impl Helper {
             false
         });
         ended.iter().for_each(|frame| self.tell(frame));
-        self.values.keep(|job| self.processes.keys().any(|member| member.job == job));
+        self.forget_jobs();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Processes that write nonsense: to the board, and into the launcher's key-value store.
 
-use super::{Client, SimBoard, World};
+use super::{Client, Outcome, SimBoard, World};
 use crate::exchange::board::{Board, write_record};
 use crate::exchange::bundle::encode;
 use crate::exchange::pieces;
@@ -23,7 +23,7 @@ fn board(leader: u32) -> SimBoard {
 }
 
 /// Each process's result after `meddle` was called once, before this stage.
-fn results(at: usize, meddle: impl Fn(&mut World)) -> Vec<Result<Vec<Vec<u8>>, Error>> {
+fn results(at: usize, meddle: impl Fn(&mut World)) -> Vec<Outcome> {
     let mut world = World::new(6, MAPPING, &[], bytes);
     let results = world.run(|world, stage| {
         if stage == at {
