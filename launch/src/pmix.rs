@@ -172,8 +172,8 @@ unsafe fn function<F: Copy>(address: *mut c_void) -> F {
 /// A process's connection to its PMIx server.
 pub struct Pmix {
     functions: Functions,
-    /// The attribute of a fence that brings values. It is leaked, once in a process: the library may
-    /// read it until a fence has ended, and nobody waits for some.
+    /// The attribute of a fence that brings values. It is leaked, once in a process: the library
+    /// may read it until a fence has ended, and nobody waits for some.
     collect: &'static pmix_info_t,
     own: pmix_proc_t,
     size: u32,
