@@ -25,5 +25,6 @@ int (*job_abort)(int, const char *, pmix_proc_t *, size_t) = PMIx_Abort;
 int (*put)(unsigned char, const char *, pmix_value_t *) = PMIx_Put;
 int (*commit)(void) = PMIx_Commit;
 int (*fence)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t) = PMIx_Fence;
+int (*fence_nb)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t, void (*)(int, void *), void *) = PMIx_Fence_nb;
 int (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **) = PMIx_Get;
 int (*spawn)(const pmix_info_t *, size_t, const pmix_app_t *, size_t, char *) = PMIx_Spawn;

@@ -85,13 +85,13 @@ pub enum Error {
     #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
     ProcessFailedPending,
     /// This process has counted itself out: it lacks what a connection to another process of its
-    /// job needs, or it has lost the connection to one that lives. The other processes are told
-    /// that it has failed. Each of its operations ends with this error, those under way and later
-    /// ones.
+    /// job needs, there is no way to one on another machine (often for want of the job's secret),
+    /// or it has lost the connection to one that lives. The other processes are told that it has
+    /// failed. Each of its operations ends with this error, those under way and later ones.
     #[error("this process has left its job, because it can take no part any more: {why}")]
     CountedOut {
-        /// Which limit of this process was reached, as the transport says it; or which process
-        /// lives that this one has lost.
+        /// Which limit of this process was reached, or why there is no way to another process, as
+        /// the transport says it; or which process lives that this one has lost.
         why: String,
     },
     /// The communicator was revoked.

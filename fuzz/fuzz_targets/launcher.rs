@@ -1,4 +1,5 @@
-//! Everything that a helper of the launcher, or an agent, can send, and a launcher to a helper.
+//! Everything that a helper of the launcher, or an agent, can send, and a launcher to a helper; and
+//! what a process of a machine gives for all of them in an exchange.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +8,7 @@ use tagmatch_launch::launcher::fuzzing::read;
 fuzz_target!(|data: &[u8]| {
     read(data);
     // Frames one after the other, each with a good header: its kind and length come from one byte.
-    const KINDS: [u8; 10] = [1, 2, 3, 4, 5, 11, 12, 13, 14, 15];
+    const KINDS: [u8; 11] = [1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15];
     let mut frames = Vec::new();
     for part in data.chunks(96) {
         let (first, rest) = part.split_at(1);

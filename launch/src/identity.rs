@@ -4,6 +4,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 
 /// Identifies one process among all processes of all machines, including those that ended earlier
 /// or start later.
@@ -45,8 +46,17 @@ impl Identity {
     /// Whether the process is known to have ended. `own` is the process that asks: it can't see
     /// processes of other machines or pid namespaces, so for these the answer is `false`.
     pub(crate) fn is_gone(&self, own: &Identity) -> bool {
-        let is_visible = self.boot == own.boot && self.pid_namespace == own.pid_namespace;
-        is_visible && start_time(self.pid).is_ok_and(|started| started != Some(self.started))
+        self.is_visible(own)
+            && start_time(self.pid).is_ok_and(|started| started != Some(self.started))
+    }
+
+    /// Where a descriptor of the process is, if the process that asks, `own`, could see it.
+    pub(crate) fn descriptor(&self, own: &Identity, number: u16) -> Option<PathBuf> {
+        self.is_visible(own).then(|| format!("/proc/{}/fd/{number}", self.pid).into())
+    }
+
+    fn is_visible(&self, own: &Identity) -> bool {
+        self.boot == own.boot && self.pid_namespace == own.pid_namespace
     }
 }
 

@@ -1,11 +1,11 @@
 //! The connection of a process to its job, under any launcher.
 
-mod error;
-mod pieces;
+pub(crate) mod error;
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::exchange::exchange;
 use crate::pmi1::Pmi1;
 use crate::pmix::Pmix;
 use crate::secret::{self, JobSecretError, Secret};
@@ -13,7 +13,6 @@ use crate::slurm;
 use crate::spawn::{self, PARENT_SECRET_KEY, Spawn, SpawnError};
 use crate::step::{self, Lonely};
 pub use error::{BYTES_MAX, Error};
-use pieces::{get_pieces, parse, put_pieces, text_of};
 
 /// The kind of launcher that has started a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,7 +250,7 @@ impl Job {
             LauncherConnection::Pmix(pmix) => {
                 put.map_or(Ok(()), |value| pmix.put(secret::KEY, value))?;
                 pmix.fence()?;
-                if put.is_none() { Some(pmix.get(0, secret::KEY)?) } else { None }
+                if put.is_none() { pmix.get(0, secret::KEY)? } else { None }
             }
         };
         if let Some((secret, _)) = offer {
@@ -263,32 +262,28 @@ impl Job {
     }
 
     /// Sends these bytes to all processes of the job, and returns the bytes of each process in the
-    /// order of ranks. Every process must call this equally often. Waits for all processes.
+    /// order of ranks. Every process must call this equally often. Waits for all processes, except
+    /// those that the launcher knows to be dead; Slurm's PMI-1 server knows of none.
+    ///
+    /// Of the processes of a machine, one asks the launcher for the bytes of all others. They share
+    /// memory for this, which is gone when the call returns. Processes that can't share memory,
+    /// since they run in different containers, ask for themselves.
     ///
     /// # Errors
     /// There are more than [`BYTES_MAX`] bytes, the connection to the launcher has ended, or a
-    /// process died before it called this.
+    /// process died before it called this: [`Dead`](Error::Dead) if its death is known here, and
+    /// otherwise [`Garbled`](Error::Garbled), since what it should have given is missing. PMIx
+    /// servers tell of no deaths, so with PMIx only deaths on this machine are known.
     pub fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         if own.len() > BYTES_MAX {
             return Err(Error::TooLong { length: own.len() });
         }
-        let exchange = self.exchanges;
+        let number = self.exchanges;
         self.exchanges += 1;
-        let (rank, size) = (self.rank(), self.size());
-        let text = text_of(own);
-        let keys = |rank| move |piece| format!("tagmatch-{exchange}-{rank}-{piece}");
         match &mut self.connection {
             LauncherConnection::None => Ok(vec![own.to_vec()]),
-            LauncherConnection::Pmi1(pmi) => {
-                put_pieces(pmi, keys(rank), &text)?;
-                pmi.barrier()?;
-                (0..size).map(|rank| parse(rank, &get_pieces(pmi, rank, keys(rank))?)).collect()
-            }
-            LauncherConnection::Pmix(pmix) => {
-                pmix.put(&keys(rank)(0), &text)?;
-                pmix.fence()?;
-                (0..size).map(|rank| parse(rank, &pmix.get(rank, &keys(rank)(0))?)).collect()
-            }
+            LauncherConnection::Pmi1(pmi) => exchange(pmi, number, own),
+            LauncherConnection::Pmix(pmix) => exchange(&mut **pmix, number, own),
         }
     }
 

@@ -27,6 +27,7 @@
 //! |---|---|---|
 //! | an agent is given a machine and a command | MPICH's hydra, PRRTE | launcher and helper talk over the agent's standard input and output. Hydra and PRRTE connect back over TCP. So nothing listens, no stranger can connect, no address of the launcher must be known on the other machine, and `ssh` encrypts what is said, the secret included. An agent must not print to standard output after the helper's first line |
 //! | the end of the connection is the end of the ranks | hydra | the helper kills the process groups; if it is killed itself, the kernel kills its ranks (`PR_SET_PDEATHSIG`) |
+//! | helpers answer requests for values, which the launcher tells them at each barrier | hydra | |
 //! | `host:slots`, `--ppn`, hostfiles | both | without slots, ranks are divided evenly in blocks: hydra takes turns, Open MPI refuses a second rank on a machine. More ranks than slots are refused, as by Open MPI |
 //! | ranks get the launcher's environment and directory | hydra | Open MPI passes no variables on |
 //! | one secret for all jobs of a run | | a spawned job connects to its parents |
@@ -51,6 +52,7 @@ mod process;
 mod rank;
 mod remote;
 mod run;
+mod values;
 
 use std::sync::mpsc::sync_channel;
 

@@ -19,6 +19,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`job`] | [`Job`]: one interface for all launchers |
+//! | `exchange` | how all processes get the bytes of all: one process of each machine asks for the others |
 //! | [`pmi1`] | the client of PMI-1, the protocol of MPICH's `mpiexec`, of `srun --mpi=pmi2` and of Flux |
 //! | [`server`] | the server side of PMI-1, as a pure state machine |
 //! | [`launcher`] | starts processes on this machine and serves them PMI-1 |
@@ -32,6 +33,7 @@
 
 #![deny(unsafe_code)]
 
+mod exchange;
 mod identity;
 mod inherit;
 pub mod job;

@@ -357,7 +357,7 @@ fn parsed<T: FromStr>(
 
 /// The ranks in a list such as `1,3-5`; `None` if the list is invalid or has a rank that is not
 /// below `size`.
-fn ranks(list: &str, size: u32) -> Option<Vec<u32>> {
+pub(crate) fn ranks(list: &str, size: u32) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

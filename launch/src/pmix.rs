@@ -28,21 +28,39 @@ use std::env;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use tagmatch_secret::SECRET;
 use tagmatch_sys::load;
 
 use crate::identity::Identity;
+use crate::pmi1::ranks;
 use crate::spawn::{PARENT_KEY, SIZE_MAX, Spawn};
 #[doc(hidden)]
 pub use layout::facts;
-use layout::{KEY_BYTES, PMIX_COLLECT_DATA, PMIX_JOB_SIZE, PMIX_OPTIONAL};
-use layout::{PMIX_GLOBAL, PMIX_RANK_WILDCARD, PMIX_STRING, PMIX_SUCCESS, PMIX_UINT32};
+use layout::{KEY_BYTES, PMIX_COLLECT_DATA, PMIX_IMMEDIATE, PMIX_JOB_SIZE, PMIX_LOCAL_PEERS};
+use layout::{PMIX_GLOBAL, PMIX_LOCAL, PMIX_RANK_WILDCARD, PMIX_STRING, PMIX_SUCCESS};
+use layout::{PMIX_OPTIONAL, PMIX_UINT32};
 use layout::{pmix_app_t, pmix_info_t, pmix_proc_t, pmix_value_data, pmix_value_t};
 
 const LIBRARY: &CStr = c"libpmix.so.2";
 /// The key under which each process publishes its [`Identity`].
 const IDENTITY: &str = "tagmatch-process";
+
+/// When a process that waits in a fence first looks which processes of its machine have ended. The
+/// time doubles with each look.
+const LOOK_TIME: Duration = Duration::from_millis(500);
+const LOOK_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// Who can get a value after a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// The processes of this machine.
+    Machine,
+    /// All processes of the job.
+    Job,
+}
 
 /// Errors of PMIx.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +111,14 @@ struct Functions {
     put: unsafe extern "C" fn(u8, *const c_char, *mut pmix_value_t) -> c_int,
     commit: unsafe extern "C" fn() -> c_int,
     fence: unsafe extern "C" fn(*const pmix_proc_t, usize, *const pmix_info_t, usize) -> c_int,
+    fence_nb: unsafe extern "C" fn(
+        *const pmix_proc_t,
+        usize,
+        *const pmix_info_t,
+        usize,
+        unsafe extern "C" fn(c_int, *mut c_void),
+        *mut c_void,
+    ) -> c_int,
     get: unsafe extern "C" fn(
         *const pmix_proc_t,
         *const c_char,
@@ -125,6 +151,7 @@ impl Functions {
                 put: function(find("PMIx_Put")?),
                 commit: function(find("PMIx_Commit")?),
                 fence: function(find("PMIx_Fence")?),
+                fence_nb: function(find("PMIx_Fence_nb")?),
                 get: function(find("PMIx_Get")?),
                 spawn: function(find("PMIx_Spawn")?),
             })
@@ -145,12 +172,17 @@ unsafe fn function<F: Copy>(address: *mut c_void) -> F {
 /// A process's connection to its PMIx server.
 pub struct Pmix {
     functions: Functions,
+    /// The attribute of a fence that brings values. It is leaked, once in a process: the library
+    /// may read it until a fence has ended, and nobody waits for some.
+    collect: &'static pmix_info_t,
     own: pmix_proc_t,
     size: u32,
     /// The identity of this process, if /proc gives it.
     identity: Option<Identity>,
     /// The identities of all processes by rank, as far as they are known.
     others: Vec<Option<Identity>>,
+    /// The process that was the first to be found dead. Others may end later because it has.
+    first_dead: Option<u32>,
 }
 
 impl std::fmt::Debug for Pmix {
@@ -175,7 +207,9 @@ impl Pmix {
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
         let (identity, others) = (Identity::own().ok(), Vec::new());
-        let mut pmix = Pmix { functions, own, size: 0, identity, others };
+        let collect = Box::leak(Box::new(pmix_info_t::set(PMIX_COLLECT_DATA)));
+        let (size, first_dead) = (0, None);
+        let mut pmix = Pmix { functions, collect, own, size, identity, others, first_dead };
         let wrong = || PmixError::Value { key: PMIX_JOB_SIZE.to_owned() };
         let value = pmix.value(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &[])?;
         pmix.size = value.number().ok_or_else(wrong)?;
@@ -185,7 +219,8 @@ impl Pmix {
         pmix.others.resize(pmix.size as usize, None);
         if let Some(identity) = &pmix.identity {
             let identity = identity.to_string();
-            pmix.put(IDENTITY, &identity)?;
+            // Only processes of this machine can ask the kernel.
+            pmix.put_for(Reach::Machine, IDENTITY, &identity)?;
         }
         Ok(Some(pmix))
     }
@@ -205,54 +240,124 @@ impl Pmix {
     /// # Errors
     /// The key is too long, or the connection to the server is lost.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmixError> {
+        self.put_for(Reach::Job, key, value)
+    }
+
+    /// As [`put`](Self::put), for these processes.
+    pub(crate) fn put_for(
+        &mut self,
+        reach: Reach,
+        key: &str,
+        value: &str,
+    ) -> Result<(), PmixError> {
+        let scope = match reach {
+            Reach::Machine => PMIX_LOCAL,
+            Reach::Job => PMIX_GLOBAL,
+        };
         let (key, string) = (c_key(key)?, c_string(value)?);
         let data = pmix_value_data { string: string.as_ptr().cast_mut() };
         let mut value = pmix_value_t { type_: PMIX_STRING, data };
         // SAFETY: the key is terminated, and `type_` tells which member of `data` is set. The
         // library copies both, and changes neither.
-        let put = unsafe { (self.functions.put)(PMIX_GLOBAL, key.as_ptr(), &raw mut value) };
+        let put = unsafe { (self.functions.put)(scope, key.as_ptr(), &raw mut value) };
         checked("PMIx_Put", put)?;
         // SAFETY: the call has no arguments; it sends the values that were put.
         checked("PMIx_Commit", unsafe { (self.functions.commit)() })
     }
 
-    /// Waits until all processes of the job have called this, and collects the values that they
-    /// have put.
+    /// Waits until all processes of the job have called this, except those that the server knows to
+    /// have ended, and collects the values that the processes have put.
     ///
     /// # Errors
-    /// A process has died, or the connection to the server is lost.
+    /// The connection to the server is lost, or the server fails.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        let collect = pmix_info_t::set(PMIX_COLLECT_DATA);
-        // SAFETY: a null list of processes means all of them. The one attribute is only read.
-        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
-        checked("PMIx_Fence", status)
+        // SAFETY: a null list of processes means all of them. The attribute is only read.
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, self.collect, 1) };
+        if status == PARTIAL_SUCCESS { Ok(()) } else { checked("PMIx_Fence", status) }
     }
 
-    /// The value that a process has put under a key.
+    /// As [`fence`](Self::fence), for values that were put for these processes. Also ends when a
+    /// process of this machine is known to have ended, with its rank: servers let some processes
+    /// wait for ever after a death (Open MPI 4.1: those that call a moment later than others).
+    pub(crate) fn fence_of_all(&mut self, reach: Reach) -> Result<Option<u32>, PmixError> {
+        let fence = Arc::new(Fence::default());
+        let count = usize::from(reach == Reach::Job);
+        let data = Arc::into_raw(Arc::clone(&fence));
+        // SAFETY: a null list of processes means all of them. The attribute is only read, and lives
+        // for ever. `data` owns a count of its `Arc`, which `fence_ended` takes.
+        let status = unsafe {
+            let (call, data) = (self.functions.fence_nb, data.cast_mut().cast());
+            call(ptr::null(), 0, self.collect, count, fence_ended, data)
+        };
+        if status != PMIX_SUCCESS {
+            // SAFETY: the fence was refused or is over, so the library doesn't call `fence_ended`.
+            drop(unsafe { Arc::from_raw(data) });
+            let is_over = status == OPERATION_SUCCEEDED;
+            return if is_over {
+                Ok(None)
+            } else {
+                checked("PMIx_Fence_nb", status).map(|()| None)
+            };
+        }
+        let mut time = LOOK_TIME;
+        loop {
+            if let Some(status) = fence.wait(time) {
+                if status == PARTIAL_SUCCESS && !self.dead().is_empty() {
+                    return Ok(self.first_dead);
+                }
+                return checked("PMIx_Fence", status).map(|()| None);
+            }
+            if !self.dead().is_empty() {
+                return Ok(self.first_dead);
+            }
+            time = (2 * time).min(LOOK_TIME_MAX);
+        }
+    }
+
+    /// The value that a process has put under a key, before the last fence. Doesn't wait for it:
+    /// `None` if there is none.
     ///
     /// # Errors
-    /// There is no such value, or it is not a string.
-    pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
-        let value = self.value(rank, key, &[])?;
-        value.text().ok_or_else(|| PmixError::Value { key: key.to_owned() })
+    /// The connection to the server is lost, or the value is not a string.
+    pub fn get(&self, rank: u32, key: &str) -> Result<Option<String>, PmixError> {
+        // Without the attribute, the server would wait for a value that a process hasn't put yet,
+        // also if the process has ended.
+        match self.value(rank, key, &[pmix_info_t::set(PMIX_IMMEDIATE)]) {
+            Err(PmixError::Failed { status: NOT_FOUND, .. }) => Ok(None),
+            value => {
+                let wrong = || PmixError::Value { key: key.to_owned() };
+                value?.text().ok_or_else(wrong).map(Some)
+            }
+        }
+    }
+
+    /// The ranks of the processes of this machine, in ascending order; empty if the server doesn't
+    /// say.
+    pub(crate) fn peers_here(&self) -> Vec<u32> {
+        let optional = [pmix_info_t::set(PMIX_OPTIONAL)];
+        let list = self.value(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS, &optional);
+        let list = list.ok().and_then(|list| list.text()).unwrap_or_default();
+        ranks(&list, self.size).unwrap_or_default()
     }
 
     /// Ranks of the processes that have ended, among those of this machine whose identity a fence
     /// has brought here.
     pub fn dead(&mut self) -> Vec<u32> {
-        let Some(own) = &self.identity else { return Vec::new() };
         let mut dead = Vec::new();
-        for (rank, known) in (0..self.size).zip(0..) {
+        for rank in self.peers_here() {
+            let known = rank as usize;
             if self.others[known].is_none() {
                 // PMIX_OPTIONAL: the call doesn't wait for a value that isn't here.
                 let said = self.value(rank, IDENTITY, &[pmix_info_t::set(PMIX_OPTIONAL)]);
                 let said = said.ok().and_then(|said| said.text());
                 self.others[known] = said.and_then(|said| Identity::parse(&said));
             }
-            if self.others[known].as_ref().is_some_and(|other| other.is_gone(own)) {
+            let (Some(other), Some(own)) = (&self.others[known], &self.identity) else { continue };
+            if other.is_gone(own) {
                 dead.push(rank);
             }
         }
+        self.first_dead = self.first_dead.or(dead.first().copied());
         dead
     }
 
@@ -372,14 +477,45 @@ fn meaning(status: c_int) -> &'static str {
     match status {
         -24 => " (PMIX_ERR_TIMEOUT: the server didn't answer in time)",
         -25 => " (PMIX_ERR_UNREACH: there is no server at the place that the environment names)",
-        -46 => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
+        NOT_FOUND => " (PMIX_ERR_NOT_FOUND: the server doesn't know it)",
         NOT_SUPPORTED => " (PMIX_ERR_NOT_SUPPORTED: the server doesn't do this)",
-        -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        -61 | -101 => " (PMIX_ERR_LOST_CONNECTION: the server has gone)",
+        PARTIAL_SUCCESS => " (PMIX_ERR_PARTIAL_SUCCESS: a process has ended meanwhile)",
+        -50 => " (PMIX_ERR_UNPACK_READ_PAST_END_OF_BUFFER: Slurm says so if a process has died)",
         _ => "",
     }
 }
 
+const NOT_FOUND: c_int = -46;
 const NOT_SUPPORTED: c_int = -47;
+/// What a call that doesn't wait returns if the operation is over already.
+const OPERATION_SUCCEEDED: c_int = -157;
+/// What servers answer to a fence in which a process has ended (Open MPI 4.1, Slurm 22.05).
+pub(crate) const PARTIAL_SUCCESS: c_int = -52;
+
+/// A fence that the library carries out.
+#[derive(Default)]
+struct Fence {
+    status: Mutex<Option<c_int>>,
+    ended: Condvar,
+}
+
+impl Fence {
+    /// The fence's status, if it ends within this time.
+    fn wait(&self, time: Duration) -> Option<c_int> {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(status, time, |status| status.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Called once, by a thread of the library, when a fence has ended.
+unsafe extern "C" fn fence_ended(status: c_int, data: *mut c_void) {
+    // SAFETY: `data` is the `Arc` that `fence_of_all` has given to this fence alone.
+    let fence = unsafe { Arc::from_raw(data.cast_const().cast::<Fence>()) };
+    *fence.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    fence.ended.notify_all();
+}
 
 fn spawned(status: c_int) -> Result<(), PmixError> {
     if status == NOT_SUPPORTED { Err(PmixError::NoSpawn) } else { checked("PMIx_Spawn", status) }

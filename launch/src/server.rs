@@ -18,6 +18,9 @@ const VALUE_MAX: usize = 960;
 /// The most values that a job may put, for each of its processes. It bounds the memory of a job.
 const VALUES_MAX_PER_PROCESS: usize = 4096;
 
+/// The line that tells a process that a barrier has ended.
+pub(crate) const BARRIER_OUT: &str = "cmd=barrier_out\n";
+
 /// A line to send to a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
@@ -68,13 +71,25 @@ enum ProcessPhase {
     Ended,
 }
 
+impl ProcessPhase {
+    /// Whether a barrier waits for the process.
+    fn is_missing(self) -> bool {
+        matches!(self, Self::Silent | Self::Joined)
+    }
+}
+
 /// The PMI-1 state of one job.
 #[derive(Debug)]
 pub struct Server {
     kvsname: String,
     values: HashMap<String, String>,
     phases: Vec<ProcessPhase>,
+    /// The number of processes that a barrier waits for.
+    missing: usize,
     dead: BTreeSet<u32>,
+    /// The keys of the values that were put since the last [`take_news`](Self::take_news); `None`
+    /// if nobody takes them.
+    news: Option<BTreeSet<String>>,
 }
 
 impl Server {
@@ -90,8 +105,28 @@ impl Server {
             kvsname: kvsname.to_owned(),
             values: values.into_iter().collect(),
             phases: vec![ProcessPhase::Silent; size as usize],
+            missing: size as usize,
             dead: BTreeSet::new(),
+            news: None,
         }
+    }
+
+    /// The name of the job's key-value space.
+    pub fn kvsname(&self) -> &str {
+        &self.kvsname
+    }
+
+    /// From now on, [`take_news`](Self::take_news) returns the values that processes put.
+    pub fn keep_news(&mut self) {
+        self.news = Some(BTreeSet::new());
+    }
+
+    /// The values that processes have put since this was last called, with their keys. All
+    /// processes may get them once a barrier has ended, and from whoever knows them.
+    pub fn take_news(&mut self) -> Vec<(String, String)> {
+        let keys = self.news.as_mut().map(std::mem::take).unwrap_or_default();
+        let of = |key: String| Some((key.clone(), self.values.get(&key)?.clone()));
+        keys.into_iter().filter_map(of).collect()
     }
 
     /// The number of processes in the job.
@@ -137,11 +172,11 @@ impl Server {
             "put" => self.put(line)?,
             "get" => self.get(line)?,
             "barrier_in" => {
-                self.phases[rank as usize] = ProcessPhase::Waiting;
+                self.set_phase(rank, ProcessPhase::Waiting);
                 return Ok(Action::Reply(self.end_barrier()));
             }
             "finalize" => {
-                self.phases[rank as usize] = ProcessPhase::Left;
+                self.set_phase(rank, ProcessPhase::Left);
                 let line = wire::line("finalize_ack", &[])?;
                 let mut replies = vec![Reply { to: rank, line }];
                 replies.extend(self.end_barrier());
@@ -173,8 +208,10 @@ impl Server {
 
     /// Notes that a process has ended. If it has failed, `PMI_dead_processes` lists it from now on.
     pub fn ended(&mut self, rank: u32, has_failed: bool) -> Vec<Reply> {
-        let Some(phase) = self.phases.get_mut(rank as usize) else { return Vec::new() };
-        *phase = ProcessPhase::Ended;
+        if self.phases.len() <= rank as usize {
+            return Vec::new();
+        }
+        self.set_phase(rank, ProcessPhase::Ended);
         if has_failed {
             self.dead.insert(rank);
         }
@@ -207,6 +244,9 @@ impl Server {
             return refused("too_many_keys");
         }
         self.values.insert(key.to_owned(), value.to_owned());
+        if let Some(news) = &mut self.news {
+            news.insert(key.to_owned());
+        }
         wire::line("put_result", &[("rc", "0"), ("msg", "success")])
     }
 
@@ -231,18 +271,23 @@ impl Server {
         wire::line("get_result", &answer).or_else(|_| refused("too_long"))
     }
 
+    fn set_phase(&mut self, rank: u32, phase: ProcessPhase) {
+        let was = std::mem::replace(&mut self.phases[rank as usize], phase);
+        self.missing -= usize::from(was.is_missing());
+        self.missing += usize::from(phase.is_missing());
+    }
+
     /// Ends the barrier if all processes that still take part wait in it.
     fn end_barrier(&mut self) -> Vec<Reply> {
-        let is_missing =
-            |phase: &ProcessPhase| matches!(phase, ProcessPhase::Silent | ProcessPhase::Joined);
-        if self.phases.iter().any(is_missing) {
+        if self.missing > 0 {
             return Vec::new();
         }
         let mut replies = Vec::new();
         for (to, phase) in (0..).zip(&mut self.phases) {
             if *phase == ProcessPhase::Waiting {
                 *phase = ProcessPhase::Joined;
-                replies.push(Reply { to, line: "cmd=barrier_out\n".to_owned() });
+                self.missing += 1;
+                replies.push(Reply { to, line: BARRIER_OUT.to_owned() });
             }
         }
         replies

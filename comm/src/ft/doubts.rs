@@ -19,7 +19,8 @@
 //!    call on behalf of the lower one until it has decided to stay. So one of the two goes, and not
 //!    both: a lower one that goes has answered no call of the higher one, so the higher one hears
 //!    "no".
-//! 4. A process that lacks what a connection needs (`Net::failure`) counts itself out at once.
+//! 4. A process that lacks what a connection needs, or has no way to another process
+//!    (`Net::failure`), counts itself out at once.
 //!
 //! A process that falsely says that another one is dead changes nothing: no process believes in a
 //! death before its own transport has reported it (`service`). After a death each survivor asks one

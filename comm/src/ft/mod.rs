@@ -11,7 +11,9 @@
 //! *counts itself out*: it gives up all other processes, so each of these learns from its transport
 //! that it has failed, as of a death, and nobody waits for what one pair can't exchange. All its
 //! operations end with [`Error::CountedOut`](crate::Error::CountedOut), which names the limit. A
-//! shortage is a fact about the process that lacks, and never one about its peer.
+//! shortage is a fact about the process that lacks, and never one about its peer. A process that
+//! has no way to another one, since their workers have no network in common, does the same: the
+//! other one finds out in the same way as soon as it needs this one.
 //!
 //! A connection may also be lost between two processes that both live. The process that has lost
 //! another one of its job asks others whether that one lives. If it does, the asking process counts

@@ -124,10 +124,10 @@ pub trait Net: Directory + 'static {
     fn take_down(&mut self) -> Vec<ProcessId>;
 
     /// Why this process can take no part in its job any more, if it can't: it lacks what a
-    /// connection to another process of the job needs. Once this is some text, the process gives up
-    /// all others, and its operations end with [`Error::CountedOut`](crate::Error::CountedOut).
-    /// Default: it never lacks anything. A transport around another one passes on what that one
-    /// returns.
+    /// connection to another process of the job needs, or there is no way to that one. Once this is
+    /// some text, the process gives up all others, and its operations end with
+    /// [`Error::CountedOut`](crate::Error::CountedOut). Default: it never lacks anything. A
+    /// transport around another one passes on what that one returns.
     fn failure(&self) -> Option<String> {
         None
     }

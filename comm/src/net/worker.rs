@@ -63,7 +63,8 @@ pub struct WorkerNet<A: Access = Local> {
     /// The waker for operations that are tested.
     waker: Option<Waker>,
     /// Set once a connection to another process of the job could not be made: the limit of this
-    /// process that was reached, as [`Net::failure`] returns it.
+    /// process that was reached, or why there is no way to the other one, as [`Net::failure`]
+    /// returns it.
     failure: Option<String>,
 }
 
@@ -168,9 +169,25 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
         let unknown = || other(format!("there is no process {}", process.0));
         let address = self.addresses.get(at).ok_or_else(unknown)?;
-        let peer = self.worker.connect(address).map_err(other)?;
-        self.connected(process, peer);
-        Ok(peer)
+        match self.worker.connect(address) {
+            Ok(peer) => {
+                self.connected(process, peer);
+                Ok(peer)
+            }
+            Err(error) => {
+                self.lack(process, &error);
+                Err(other(error))
+            }
+        }
+    }
+
+    /// Takes note of why there can be no connection to a process. Without one to each process of
+    /// its job, this process can take no part.
+    fn lack(&mut self, process: ProcessId, why: &dyn Display) {
+        if process.0 < self.size {
+            self.failure
+                .get_or_insert_with(|| format!("no connection to process {}: {why}", process.0));
+        }
     }
 
     /// Takes note of a process's peer. The peer may have gone down before the transport was made,
@@ -181,11 +198,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         if self.is_down(process) && self.down.insert(process) {
             self.news.push(process);
         }
-        if process.0 < self.size
-            && let Ok(Some(PeerFault::Shortage(shortage))) = self.worker.peer_fault(peer)
-        {
-            let lacks = || format!("no connection to process {}: {shortage}", process.0);
-            self.failure.get_or_insert_with(lacks);
+        if let Ok(Some(PeerFault::Shortage(shortage))) = self.worker.peer_fault(peer) {
+            self.lack(process, &shortage);
         }
     }
 
@@ -432,7 +446,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn watch(&mut self, process: ProcessId) {
-        // A process that can't be reached is not known to be down. Sends to it fail.
+        // A process that can't be reached is not known to be down. This one counts itself out.
         let _ = self.peer(process);
     }
 

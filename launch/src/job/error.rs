@@ -53,7 +53,8 @@ pub enum Error {
         /// The rank of the process.
         rank: u32,
     },
-    /// The contribution of a process to an exchange is missing or invalid.
+    /// The contribution of a process to an exchange is missing or invalid. The process may have
+    /// died.
     #[error("the data that process {rank} has exchanged {what}")]
     Garbled {
         /// The rank of the process.

@@ -30,6 +30,9 @@ pub(super) enum ToHelper {
     Printed(u32),
     /// No more processes will be started: end when all output is sent.
     Finish,
+    /// Keys and values that processes of a job have put into its key-value space, which has this
+    /// name.
+    Values(u32, String, Vec<(String, String)>),
 }
 
 /// A frame from a helper to the launcher.
@@ -68,6 +71,13 @@ impl ToHelper {
             }
             Self::Printed(count) => Writer::new(4).number(*count).end(),
             Self::Finish => Writer::new(5).end(),
+            Self::Values(job, name, values) => {
+                let frame = Writer::new(6).number(*job).bytes(name.as_bytes());
+                let with = |frame: Writer, (key, value): &(String, String)| {
+                    frame.bytes(key.as_bytes()).bytes(value.as_bytes())
+                };
+                values.iter().fold(frame, with).end()
+            }
         }
     }
 
@@ -106,6 +116,14 @@ impl ToHelper {
             3 => Self::Signal(from.member()?, from.signed()?),
             4 => Self::Printed(from.number()?),
             5 => Self::Finish,
+            6 => {
+                let (job, name) = (from.number()?, from.string()?);
+                let mut values = Vec::new();
+                while !from.0.is_empty() {
+                    values.push((from.string()?, from.string()?));
+                }
+                Self::Values(job, name, values)
+            }
             _ => return None,
         })
     }
@@ -230,6 +248,10 @@ impl Reader<'_> {
         let bytes = self.take(usize::try_from(length).ok()?)?;
         (!bytes.contains(&0)).then(|| OsStr::from_bytes(bytes).to_owned())
     }
+
+    fn string(&mut self) -> Option<String> {
+        self.text()?.into_string().ok()
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +294,8 @@ mod tests {
             ToHelper::Signal(MEMBER, 15).encode(),
             ToHelper::Printed(70_000).encode(),
             ToHelper::Finish.encode(),
+            ToHelper::Values(1, "kvs".into(), vec![("a".into(), "b".into()); 2]).encode(),
+            ToHelper::Values(1, "kvs".into(), vec![]).encode(),
         ];
         for text in texts {
             let frame = read(&mut &*text).unwrap().unwrap();

@@ -1,12 +1,13 @@
-//! The parsers of the frames between the launcher and its helpers, for fuzzing. Not a part of the
-//! public API.
+//! The parsers of the frames between the launcher and its helpers, and of the bundles of an
+//! exchange, for fuzzing. Not a part of the public API.
 
 use super::frame::{self, FromHelper, ToHelper};
 use super::remote::greet;
+use crate::exchange::bundle;
 use crate::spawn::request::PmiRequest;
 
 /// Reads the bytes as what an agent prints, then as frames one after the other, and as the contents
-/// of a frame.
+/// of a frame, and as a bundle.
 ///
 /// # Panics
 /// If something that was accepted isn't read again as it was written.
@@ -17,6 +18,10 @@ pub fn read(data: &[u8]) {
         assert!(before.len() + from.len() < data.len(), "the greeting is a part");
     }
     decode(data);
+    if let Some(entries) = bundle::decode(data, 9) {
+        let again = bundle::encode(entries.iter().cloned());
+        assert_eq!(bundle::decode(&again, 9), Some(entries));
+    }
     let mut from = data;
     while let Ok(Some(frame)) = frame::read(&mut from) {
         decode(&frame);

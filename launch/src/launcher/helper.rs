@@ -6,6 +6,8 @@
 //! 2. The end of standard input means that the launcher has gone: the helper kills its processes,
 //!    and ends.
 //! 3. If the helper itself is killed, the kernel kills the processes. A helper has a guardian, too.
+//! 4. At the end of each barrier the launcher tells the helper the values that processes have put,
+//!    and the helper answers requests for them. So a value reaches each machine once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufReader, Write};
@@ -28,6 +30,7 @@ use super::outbox::Outbox;
 use super::output::{Outputs, Sink};
 use super::part::MachinePart;
 use super::process::Process;
+use super::values::KnownValues;
 use crate::spawn::request::PmiRequest;
 
 /// The most events that wait to be handled.
@@ -91,6 +94,7 @@ fn close(events: &SyncSender<LauncherEvent>, is_closed: &AtomicBool) {
 
 struct Helper {
     processes: BTreeMap<Member, Process>,
+    values: KnownValues,
     outputs: Outputs,
     sender: SyncSender<LauncherEvent>,
     outbox: Outbox,
@@ -101,7 +105,8 @@ struct Helper {
 impl Helper {
     fn new(sender: SyncSender<LauncherEvent>, outbox: Outbox) -> Self {
         let (processes, outputs) = (BTreeMap::new(), Outputs::default());
-        Helper { processes, outputs, sender, outbox, is_closed: Arc::default() }
+        let values = KnownValues::default();
+        Helper { processes, values, outputs, sender, outbox, is_closed: Arc::default() }
     }
 
     /// Tells the launcher something. A launcher that leaves too much unread counts as gone.
@@ -132,14 +137,11 @@ impl Helper {
                         process.signal(signal);
                     }
                 }
-                LauncherEvent::Request(member, text) => {
-                    let is_last = PmiRequest::read(&mut &*text).is_err();
-                    self.tell(&FromHelper::Request(member, text));
-                    if is_last && let Some(process) = self.processes.get_mut(&member) {
-                        process.set_disconnected();
-                        self.reap();
-                    }
+                LauncherEvent::Frame(ToHelper::Values(job, name, values)) => {
+                    self.values.learn(job, name, values);
+                    self.forget_jobs();
                 }
+                LauncherEvent::Request(member, text) => self.handle_request(member, text),
                 LauncherEvent::Signal(SIGCHLD) => {
                     self.reap();
                     let own: HashSet<_> = self.processes.values().map(Process::pid).collect();
@@ -168,6 +170,24 @@ impl Helper {
         !is_hurried
     }
 
+    /// Answers a request for a value that the launcher has told, and passes on all other requests.
+    fn handle_request(&mut self, member: Member, text: Vec<u8>) {
+        let request = PmiRequest::read(&mut &*text);
+        if let Ok(PmiRequest::Line(line)) = &request
+            && let Some(answer) = self.values.answer(member.job, line)
+            && let Some(process) = self.processes.get_mut(&member)
+        {
+            return process.send(answer.as_bytes());
+        }
+        self.tell(&FromHelper::Request(member, text));
+        if request.is_err()
+            && let Some(process) = self.processes.get_mut(&member)
+        {
+            process.set_disconnected();
+            self.reap();
+        }
+    }
+
     /// Starts all processes of a part, or none. Returns why they can't be started.
     fn start(&mut self, part: &MachinePart) -> Option<String> {
         let error = self.try_start(part).err()?;
@@ -192,6 +212,11 @@ impl Helper {
         Ok(())
     }
 
+    /// Forgets the values of jobs that have no process here any more.
+    fn forget_jobs(&mut self) {
+        self.values.keep(|job| self.processes.keys().any(|member| member.job == job));
+    }
+
     /// Tells the launcher which processes have ended.
     fn reap(&mut self) {
         let mut ended = Vec::new();
@@ -201,6 +226,7 @@ impl Helper {
             false
         });
         ended.iter().for_each(|frame| self.tell(frame));
+        self.forget_jobs();
     }
 }
 

@@ -13,7 +13,10 @@ use super::part::MachinePart;
 use super::process::Process;
 use super::rank::Rank;
 use super::remote::RemoteProcess;
-use crate::server::{Reply, Server};
+use crate::server::{BARRIER_OUT, Reply, Server};
+
+/// The most values in one frame. A key and its value have at most 1 KiB together.
+const VALUES_MAX: usize = 4096;
 
 pub(super) struct RunningJob {
     pub(super) server: Server,
@@ -23,6 +26,8 @@ pub(super) struct RunningJob {
     pub(super) waits_for: BTreeSet<usize>,
     /// The process that has asked for the job, and gets an answer when all machines have said so.
     pub(super) asker: Option<Member>,
+    /// The ways to the helpers of other machines, which answer for the server.
+    helpers: Vec<Link>,
     /// Whether the job can't be started. How its processes end is no failure then.
     pub(super) is_refused: bool,
 }
@@ -36,7 +41,7 @@ impl RunningJob {
     ) -> Self {
         let server = Server::new(size, &format!("kvs_{}_{job}", std::process::id()), values);
         let (processes, waits_for) = (Vec::new(), BTreeSet::new());
-        RunningJob { server, processes, waits_for, asker, is_refused: false }
+        RunningJob { server, processes, waits_for, asker, helpers: Vec::new(), is_refused: false }
     }
 
     /// Starts all processes on this machine, or none, and begins to send their requests, and the
@@ -72,6 +77,7 @@ impl RunningJob {
         hosts: impl IntoIterator<Item = (usize, Link, u32)>,
     ) -> Self {
         let mut running = Self::new(part.job, part.size, values, asker);
+        running.server.keep_news();
         for (host, link, count) in hosts {
             part.count = count;
             let ranks = part
@@ -81,11 +87,20 @@ impl RunningJob {
             running.waits_for.insert(host);
             link.send(&ToHelper::Start(part.clone()));
             part.first += count;
+            running.helpers.push(link);
         }
         running
     }
 
-    pub(super) fn send(&mut self, replies: Vec<Reply>) {
+    /// Sends lines to processes. When a barrier has ended, helpers are told the new values first.
+    pub(super) fn send(&mut self, job: u32, replies: Vec<Reply>) {
+        if replies.iter().any(|reply| reply.line == BARRIER_OUT) {
+            let (news, name) = (self.server.take_news(), self.server.kvsname());
+            for values in news.chunks(VALUES_MAX) {
+                let frame = ToHelper::Values(job, name.to_owned(), values.to_vec());
+                self.helpers.iter().for_each(|helper| helper.send(&frame));
+            }
+        }
         for Reply { to, line } in replies {
             self.processes[to as usize].send(&line);
         }

@@ -13,10 +13,14 @@ pub(super) const KEY_BYTES: usize = 512;
 
 /// The key of the number of processes in a job.
 pub(super) const PMIX_JOB_SIZE: &str = "pmix.job.size";
+/// The key of the list of a job's processes on this machine.
+pub(super) const PMIX_LOCAL_PEERS: &str = "pmix.lpeers";
 /// The attribute of a fence that brings the values of all processes.
 pub(super) const PMIX_COLLECT_DATA: &str = "pmix.collect";
-/// The attribute of a call that doesn't wait for a value that isn't here.
+/// The attribute of a call that doesn't ask the server for a value that isn't in this process.
 pub(super) const PMIX_OPTIONAL: &str = "pmix.optional";
+/// The attribute of a call that doesn't wait for a value that the server doesn't have.
+pub(super) const PMIX_IMMEDIATE: &str = "pmix.immediate";
 
 structures! {
     STRUCTURES from "pmix_common.h":
@@ -67,8 +71,11 @@ constants! {
     /// which process of a job; the wildcard is the whole job.
     pmix_rank_t: u32 { PMIX_RANK_WILDCARD = u32::MAX - 1, }
 
-    /// who can see a value: processes of this machine and of others.
-    pmix_scope_t: u8 { PMIX_GLOBAL = 3, }
+    /// who can see a value: processes of this machine; processes of this machine and of others.
+    pmix_scope_t: u8 {
+        PMIX_LOCAL = 1,
+        PMIX_GLOBAL = 3,
+    }
 
     /// what a value is.
     pmix_data_type_t: u16 {
@@ -97,11 +104,13 @@ impl pmix_info_t {
 /// The structures, constants and texts of this module, which `examples/pmix_layout.rs` prints
 /// for a comparison with the header of PMIx.
 #[doc(hidden)]
-pub fn facts() -> (&'static [Structure], &'static [Constant], [(&'static str, &'static str); 3]) {
+pub fn facts() -> (&'static [Structure], &'static [Constant], [(&'static str, &'static str); 5]) {
     let texts = [
         ("PMIX_JOB_SIZE", PMIX_JOB_SIZE),
         ("PMIX_COLLECT_DATA", PMIX_COLLECT_DATA),
         ("PMIX_OPTIONAL", PMIX_OPTIONAL),
+        ("PMIX_IMMEDIATE", PMIX_IMMEDIATE),
+        ("PMIX_LOCAL_PEERS", PMIX_LOCAL_PEERS),
     ];
     (STRUCTURES, CONSTANTS, texts)
 }

@@ -1,9 +1,10 @@
 use std::fmt::Error;
 
-use tagmatch::{Config, WaitPolicy, Worker};
+use tagmatch::{Address, Config, Tag, TagMask, WaitPolicy, Worker};
 
 use super::place::{self, Place};
-use super::{Net, ProcessId, WAIT, WAIT_CROWDED, WorkerNet};
+use super::{Mode, Net, Pattern, ProcessId, WAIT, WAIT_CROWDED, WorkerNet};
+use crate::Runtime;
 
 /// Makes progress until a death is told, and for some turns more; gives all that are told.
 fn deaths(net: &mut WorkerNet) -> Vec<ProcessId> {
@@ -64,6 +65,52 @@ fn a_death_is_told_that_the_worker_knew_before_the_transport() {
     assert_eq!(net.take_down(), []);
     net.watch(ProcessId(1));
     assert_eq!(deaths(&mut net), [ProcessId(1)]);
+}
+
+/// A process of a job of two. The other one's worker says that it is on another machine, and both
+/// are on shared memory alone.
+fn beside_another_machine() -> WorkerNet {
+    let [own, other] = [(); 2].map(|()| Worker::new(Config::default()).unwrap());
+    let mut bytes = other.address().as_bytes().to_vec();
+    // Version and name have 9 bytes; then comes the place.
+    bytes[9] ^= 1;
+    let addresses = vec![own.address(), Address::from_bytes(&bytes).unwrap()];
+    WorkerNet::new(own, addresses, 0).unwrap()
+}
+
+#[test]
+fn a_process_that_has_no_way_to_another_one_says_why_it_can_take_no_part() {
+    let from = Some(ProcessId(1));
+    let pattern = Pattern { tag: Tag(0), mask: TagMask::EXACT, from };
+    let needs: [fn(&mut WorkerNet, Pattern); 7] = [
+        |net, _| net.watch(ProcessId(1)),
+        |net, _| drop(net.send(ProcessId(1), Tag(0), vec![1].into(), Mode::Standard)),
+        |net, _| assert!(net.inject(ProcessId(1), Tag(0), &[1]).is_err()),
+        |net, pattern| drop(net.receive(pattern, vec![0].into())),
+        |net, pattern| drop(net.receive_by_tag(pattern, vec![0].into())),
+        |net, pattern| assert!(net.probe(pattern).is_none()),
+        |net, pattern| assert!(net.matched_probe(pattern).is_none()),
+    ];
+    for need in needs {
+        let mut net = beside_another_machine();
+        assert_eq!(net.failure(), None, "nothing was needed yet");
+        need(&mut net, pattern);
+        let why = net.failure().unwrap();
+        assert!(why.starts_with("no connection to process 1: there is no way to it"), "{why}");
+        assert!(!net.is_down(ProcessId(1)));
+    }
+}
+
+#[test]
+fn an_operation_with_a_process_of_an_unreachable_machine_ends() {
+    let world = Runtime::new(beside_another_machine(), crate::Config::default()).unwrap().world();
+    for ended in
+        [world.barrier().wait(), world.recv(1, 7, vec![0]).wait().map(drop).map_err(Into::into)]
+    {
+        let error = ended.unwrap_err();
+        assert!(matches!(&error, crate::Error::CountedOut { .. }), "{error}");
+        assert!(error.to_string().contains("another machine, network namespace"), "{error}");
+    }
 }
 
 /// The wait policy of a process whose job has other processes too, of which each gives one of these

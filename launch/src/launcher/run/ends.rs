@@ -36,7 +36,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
                 let failure = Failure::of(status, job.server.is_joined(rank));
                 let failure = failure.filter(|_| !job.is_refused);
                 let replies = job.server.ended(rank, failure.is_some());
-                job.send(replies);
+                job.send(number, replies);
                 failures.extend(failure.map(|failure| (Member { job: number, rank }, failure)));
             }
         }

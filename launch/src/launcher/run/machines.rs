@@ -66,7 +66,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
             }
             for rank in lost {
                 let replies = job.server.ended(rank, true);
-                job.send(replies);
+                job.send(number, replies);
                 if !is_refused && !job.is_refused {
                     failed.push(Member { job: number, rank });
                 }

@@ -38,7 +38,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
             PmiRequest::Spawn(request) => job.server.handle_spawn(member.rank, request),
         };
         match action {
-            Ok(Action::Reply(replies)) => job.send(replies),
+            Ok(Action::Reply(replies)) => job.send(member.job, replies),
             Ok(Action::Spawn(request)) => self.spawn(member, request),
             Ok(Action::Abort(status)) => {
                 self.fail(member, Failure::Aborted(status));
@@ -61,7 +61,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
     pub(super) fn answer_spawn(&mut self, asker: Member, refusal: Option<&str>) {
         let reply = server::spawn_result(asker.rank, refusal);
         if let Some(job) = self.jobs.get_mut(&asker.job) {
-            job.send(vec![reply]);
+            job.send(asker.job, vec![reply]);
         }
     }
 
