@@ -84,6 +84,11 @@ impl Sim {
         self.world.borrow().number
     }
 
+    /// Number of pairs of processes that have exchanged messages, or watch each other.
+    pub fn connections(&self) -> usize {
+        self.world.borrow().connections()
+    }
+
     /// Runs a program on each process, in the order of their ranks, until all have ended or died.
     ///
     /// # Errors

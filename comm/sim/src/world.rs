@@ -107,6 +107,8 @@ pub(crate) struct World {
     /// Time at which the last message from one process to another arrives.
     last: HashMap<(ProcessId, ProcessId), u64>,
     sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<SendState>>)>,
+    /// Pairs of processes that learn of each other's death, the lower number first.
+    connected: HashSet<[ProcessId; 2]>,
 }
 
 impl World {
@@ -127,6 +129,20 @@ impl World {
             number: 0,
             last: HashMap::new(),
             sends: HashMap::new(),
+            connected: HashSet::new(),
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connected.len()
+    }
+
+    /// Two processes learn of each other's death from now on.
+    pub(crate) fn connect(&mut self, at: ProcessId, process: ProcessId) {
+        let is_new = self.connected.insert([at.min(process), at.max(process)]);
+        let is_dead = self.node(process).is_some_and(|node| node.is_dead);
+        if is_new && is_dead && self.config.tells_deaths && !self.config.tells_unconnected {
+            self.launch(process, at, Event::Down);
         }
     }
 
@@ -196,6 +212,7 @@ impl World {
         if self.is_down(from, to) {
             return Rc::new(RefCell::new(SendState::refused(NetError::Down(to), data)));
         }
+        self.connect(from, to);
         let bytes = data.clone().into_vec();
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
             self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
@@ -215,6 +232,9 @@ impl World {
         room: Buffer,
         by_tag: bool,
     ) -> Rc<RefCell<ReceiveState>> {
+        if let Some(from) = pattern.from {
+            self.connect(own, from);
+        }
         if let Some(parcel) = self.take(own, &pattern) {
             return self.receive_parcel(own, parcel, room);
         }
@@ -292,7 +312,8 @@ impl World {
             let is_lost =
                 |at: u64, flight: &Flight| (flight.from, flight.to) == (process, to) && at > cut;
             self.flights.retain(|(at, _), flight| !is_lost(*at, flight));
-            if self.config.tells_deaths {
+            let is_connected = self.connected.contains(&[process.min(to), process.max(to)]);
+            if self.config.tells_deaths && (self.config.tells_unconnected || is_connected) {
                 self.launch(process, to, Event::Down);
             }
         }
