@@ -6,7 +6,7 @@ use crate::coll::Algorithms;
 use crate::error::Error;
 use crate::ids::IdLayout;
 
-const COUNT: usize = 15;
+const COUNT: usize = 17;
 
 /// The names of the settings.
 pub(crate) const NAMES: [&str; COUNT] = [
@@ -22,6 +22,8 @@ pub(crate) const NAMES: [&str; COUNT] = [
     "reduce_long of algorithms",
     "allreduce_long of algorithms",
     "allgather_long of algorithms",
+    "alltoall_short of algorithms",
+    "alltoall_members of algorithms",
     "alltoall_long of algorithms",
     "reduce_scatter_long of algorithms",
     "shared_memory",
@@ -53,6 +55,8 @@ impl CommonSettings {
             reduce_long,
             allreduce_long,
             allgather_long,
+            alltoall_short,
+            alltoall_members,
             alltoall_long,
             reduce_scatter_long,
         } = *algorithms;
@@ -69,6 +73,8 @@ impl CommonSettings {
             reduce_long as u64,
             allreduce_long as u64,
             allgather_long as u64,
+            alltoall_short as u64,
+            alltoall_members.into(),
             alltoall_long as u64,
             reduce_scatter_long as u64,
             shared_memory.into(),
@@ -120,6 +126,6 @@ mod tests {
         // Each process sees it from its own side.
         assert_eq!(theirs.error_of(&difference), error(20, 3));
         assert_eq!(own.difference(&[0, 1]), Some(Difference { setting: 2, values: [2, 0] }));
-        assert_eq!(own.error_of(&Difference { setting: 15, values: [0, 1] }), None);
+        assert_eq!(own.error_of(&Difference { setting: 17, values: [0, 1] }), None);
     }
 }

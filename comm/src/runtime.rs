@@ -52,12 +52,12 @@ pub struct Config<N: Net> {
     /// level, which no other layer has. Default: none.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
     /// Whether the members of a communicator that are all on one machine map memory together for
-    /// its barriers, broadcasts, reductions, allreduces, allgathers and alltoalls. The memory, 68
-    /// KiB for each member, is made at the first such call, and is used for up to 64 members. If
-    /// members are on several machines, one leader of each machine exchanges messages in the first
-    /// four of these operations, and the members of a machine use memory among themselves. Where
-    /// the memory can't be had, and with `false`, these operations are done by messages. Default:
-    /// `true`.
+    /// its barriers, broadcasts, reductions, allreduces, allgathers and alltoalls. The memory is
+    /// made at the first such call, and is used for up to 1024 members. It is 1.2 KiB for each
+    /// member, and up to 128 KiB more as the member's values get longer. If members are on several
+    /// machines, one leader of each machine exchanges messages in the first four of these
+    /// operations, and the members of a machine use memory among themselves. Where the memory can't
+    /// be had, and with `false`, these operations are done by messages. Default: `true`.
     pub shared_memory: bool,
 }
 

@@ -1,5 +1,7 @@
 //! Settings of a simulation.
 
+use std::time::Duration;
+
 /// The loss of the connection between two processes, numbered through all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
@@ -28,6 +30,12 @@ pub struct SimConfig {
     pub eager_max: usize,
     /// Whether the network reports a death to the other processes.
     pub tells_deaths: bool,
+    /// Whether a death is reported to all processes. Otherwise it is reported to those that have
+    /// exchanged messages with the dead process, or watch it, as between workers.
+    pub tells_unconnected: bool,
+    /// How long a process waits in shared memory for another one before it watches it, by the real
+    /// clock.
+    pub watch_after: Duration,
     /// How often every process is polled in vain, while no message is in flight, before the
     /// processes count as stuck. A process may need several polls without a message, or wait for
     /// the clock.
@@ -52,6 +60,8 @@ impl Default for SimConfig {
             delay_max: 20,
             eager_max: 64,
             tells_deaths: true,
+            tells_unconnected: true,
+            watch_after: Duration::ZERO,
             turns_in_vain: 64,
             per_node: u32::MAX,
             shares_memory: false,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tagmatch::{Buffer, Tag};
 use tagmatch_comm::net::{Arrived, Directory, Envelope, Mode, Net, NetError, NetFailed, Pattern};
@@ -182,7 +183,15 @@ impl Net for SimNet {
         self.world.borrow().config.shares_memory
     }
 
-    fn watch(&mut self, _: ProcessId) {}
+    fn watch(&mut self, process: ProcessId) {
+        if let Ok(process) = self.numbers.in_world(process) {
+            self.world.borrow_mut().connect(self.numbers.own, process);
+        }
+    }
+
+    fn watch_after(&self) -> Duration {
+        self.world.borrow().config.watch_after
+    }
 
     fn has_left(&self, process: ProcessId) -> bool {
         let (own, process) = (self.numbers.own, self.numbers.in_world(process));

@@ -102,6 +102,11 @@ impl Sim {
         self.world.borrow_mut().forget_connections();
     }
 
+    /// Number of pairs of processes that have exchanged messages, or watch each other.
+    pub fn connections(&self) -> usize {
+        self.world.borrow().connections()
+    }
+
     /// Runs a program on each process, in the order of their ranks, until all have ended or died.
     ///
     /// # Errors

@@ -111,6 +111,8 @@ pub(crate) struct World {
     /// Time at which the last message from one process to another arrives.
     last: HashMap<(ProcessId, ProcessId), u64>,
     sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<SendState>>)>,
+    /// Pairs of processes that learn of each other's death, the lower number first.
+    connected: HashSet<[ProcessId; 2]>,
 }
 
 impl World {
@@ -131,6 +133,20 @@ impl World {
             number: 0,
             last: HashMap::new(),
             sends: HashMap::new(),
+            connected: HashSet::new(),
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connected.len()
+    }
+
+    /// Two processes learn of each other's death from now on.
+    pub(crate) fn connect(&mut self, at: ProcessId, process: ProcessId) {
+        let is_new = self.connected.insert([at.min(process), at.max(process)]);
+        let is_dead = self.node(process).is_some_and(|node| node.is_dead);
+        if is_new && is_dead && self.config.tells_deaths && !self.config.tells_unconnected {
+            self.launch(process, at, Event::Down);
         }
     }
 
@@ -208,6 +224,7 @@ impl World {
         if self.is_down(from, to) {
             return Rc::new(RefCell::new(SendState::refused(NetError::Down(to), data)));
         }
+        self.connect(from, to);
         let bytes = data.clone().into_vec();
         let depth = self.depth(from) + 1;
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
@@ -232,6 +249,9 @@ impl World {
         room: Buffer,
         by_tag: bool,
     ) -> Rc<RefCell<ReceiveState>> {
+        if let Some(from) = pattern.from {
+            self.connect(own, from);
+        }
         if let Some(parcel) = self.take(own, &pattern) {
             return self.receive_parcel(own, parcel, room);
         }
@@ -310,7 +330,8 @@ impl World {
             // Events that would arrive later than this were not sent in time.
             cuts[to.0 as usize] =
                 self.now + u64::from(self.random.below_u32(self.config.delay_max + 1));
-            if self.config.tells_deaths {
+            let is_connected = self.connected.contains(&[process.min(to), process.max(to)]);
+            if self.config.tells_deaths && (self.config.tells_unconnected || is_connected) {
                 self.launch(process, to, Event::Down);
             }
         }
@@ -322,6 +343,7 @@ impl World {
 
     pub(crate) fn forget_connections(&mut self) {
         self.last = HashMap::new();
+        self.connected = HashSet::new();
     }
 
     /// Loses the connection of [`SimConfig::cut`] at its step; whether this is the step.

@@ -33,7 +33,10 @@
 //! If not all members know that there is an agreement, they are *asked*. A process that enters the
 //! agreement asks its neighbours in the tree, and asks again when a death gives it other
 //! neighbours. All living members are connected by these neighbours. An agreement of this kind has
-//! no ballot 0.
+//! no ballot 0. In both kinds, a process that goes to another ballot asks its neighbours afresh,
+//! because they may not know of the death that is the reason. So it is enough that each process
+//! learns of the deaths of those that send to it at ballot 0 ([`senders`]), and of those that it
+//! has sent to.
 //!
 //! It is assumed that a process that is reported as down is down, and that all living processes
 //! learn of it in the end. A process that decides, and dies before any other process has heard of
@@ -139,7 +142,8 @@ pub(crate) struct Agreement {
     sent: Option<(u32, bool)>,
     /// At ballot 0: the distance of the next member to send to.
     reach: u32,
-    /// The members that were asked; `None` if all members begin the agreement by themselves.
+    /// The members that were asked; `None` if all members begin the agreement by themselves, and
+    /// no death is known.
     asked: Option<Ranks>,
     out: Vec<(u32, AgreeMessage)>,
 }
@@ -228,15 +232,16 @@ impl Agreement {
         let leader = self.leader();
         let ballot = if is_without_death { 0 } else { leader + 1 };
         if ballot != self.ballot {
+            self.asked = Some(Ranks::none(self.dead.size()));
             self.ballot = ballot;
             self.gathered = Value::nothing(self.dead.size());
             // `reported` stays: it is a decision, which a new ballot does not undo.
             self.sent = None;
         }
+        self.ask();
         if self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot) {
             return;
         }
-        self.ask();
         if let Some(vote) = &self.vote {
             self.gathered.merge(vote);
         }
@@ -357,6 +362,12 @@ impl Agreement {
             found.push(top);
         }
     }
+}
+
+/// The ranks that send to this one at ballot 0.
+pub(crate) fn senders(own: u32, size: u32) -> impl Iterator<Item = u32> {
+    let distances = (0..u32::BITS).map(|bit| 1 << bit).take_while(move |by| *by < size);
+    distances.map(move |by| (own + size - by) % size)
 }
 
 fn above(rank: u32) -> Option<u32> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::agree::Value;
+use super::agree::{Value, senders};
 use super::life::Life;
 use crate::driver::MachineIo;
 use crate::error::Error;
@@ -14,13 +14,22 @@ pub(crate) struct Agree {
     low: u32,
     flags: u64,
     has_voted: bool,
+    /// Whether only those members are watched that this one may wait for.
+    watches_few: bool,
 }
 
 impl Agree {
     /// Takes the number of the agreement. All members must do this in the same order.
     pub(crate) fn new(life: &Arc<Life>, flags: u64) -> Self {
         let (number, low) = life.begin();
-        Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
+        let (life, has_voted, watches_few) = (Arc::clone(life), false, false);
+        Agree { life, number, low, flags, has_voted, watches_few }
+    }
+
+    /// As [`new`](Self::new). A watch may cost a connection, so this process watches those members
+    /// alone that it exchanges messages with in any case. It hears from them of other deaths.
+    pub(crate) fn watching_few(life: &Arc<Life>, flags: u64) -> Self {
+        Agree { watches_few: true, ..Agree::new(life, flags) }
     }
 
     /// Sets the flags that this process will contribute. To be called before the first step.
@@ -42,6 +51,7 @@ impl Agree {
             return Some(Err(Error::Revoked));
         }
         if !std::mem::replace(&mut self.has_voted, true) {
+            self.watch(*net);
             ft.vote(net, &self.life, self.number, self.low, self.flags);
         } else if net.progress() > 0 {
             // A machine that steps several times in a row must find the messages that decide.
@@ -51,5 +61,15 @@ impl Agree {
         let decision = ft.decision(self.life.key, self.number)?;
         self.life.end(self.number);
         Some(Ok(decision))
+    }
+
+    fn watch<N: Net>(&self, net: &mut N) {
+        let Life { group, own, .. } = &*self.life;
+        if self.watches_few {
+            let senders = senders(*own, group.size()).filter_map(|rank| group.process(rank));
+            senders.for_each(|process| net.watch(process));
+        } else {
+            self.life.watch(net);
+        }
     }
 }

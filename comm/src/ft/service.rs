@@ -366,7 +366,6 @@ impl<N: Net> Service<N> {
         let (name, of) = ((life.key, number), (&self.context, &self.registry));
         self.agreements.ensure(net, of, name, &life.group, None);
         self.doubts.ask_about_left();
-        life.watch(net);
         self.agreements.vote(net, &self.context, name, (flags, low), &life.acknowledged());
     }
 

@@ -30,7 +30,7 @@
 ///     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
 ///     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
 ///     forward_net!(net: free_tag_bits, has_left, failure, progress, pause, node, shares_memory, sleeper, sleep_max);
-///     forward_net!(net: arm, disarm, notify);
+///     forward_net!(net: watch_after, arm, disarm, notify);
 ///
 ///     fn wait_policy(&self) -> WaitPolicy {
 ///         WaitPolicy { spin: 0, ..self.net.wait_policy() }
@@ -99,6 +99,9 @@ macro_rules! forward_net {
     };
     (@watch $net:ident) => {
         $crate::forward_net!(@call $net: fn watch(&mut self, process: $crate::net::ProcessId));
+    };
+    (@watch_after $net:ident) => {
+        $crate::forward_net!(@call $net: fn watch_after(&self) -> std::time::Duration);
     };
     (@has_left $net:ident) => {
         $crate::forward_net!(@call $net: fn has_left(&self, process: $crate::net::ProcessId)

@@ -109,6 +109,13 @@ pub trait Net: Directory + 'static {
     /// Makes this process learn of another one's death even if they exchange no messages.
     fn watch(&mut self, process: ProcessId);
 
+    /// How long an operation waits in shared memory for a process, at least, before it
+    /// [watches](Self::watch) that process, which may cost a connection. Most waits are shorter, so
+    /// few of the processes of a machine need be connected. Default: 100 ms.
+    fn watch_after(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
     /// Whether a process that is down has left in order: it has closed its transport, and was
     /// neither lost nor given up. Default: this isn't known, and the process may have been lost.
     fn has_left(&self, process: ProcessId) -> bool {

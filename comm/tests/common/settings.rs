@@ -36,6 +36,8 @@ pub(crate) fn others<N: Net>() -> Vec<(&'static str, Config<N>, [u64; 2])> {
         ("reduce_long of algorithms", algorithms(|all| all.reduce_long = 1), [2 << 10, 1]),
         ("allreduce_long of algorithms", algorithms(|all| all.allreduce_long = 1), [2 << 10, 1]),
         ("allgather_long of algorithms", algorithms(|all| all.allgather_long = 1), [80 << 10, 1]),
+        ("alltoall_short of algorithms", algorithms(|all| all.alltoall_short = 1), [256, 1]),
+        ("alltoall_members of algorithms", algorithms(|all| all.alltoall_members = 2), [8, 2]),
         ("alltoall_long of algorithms", algorithms(|all| all.alltoall_long = 1), [32 << 10, 1]),
         (
             "reduce_scatter_long of algorithms",

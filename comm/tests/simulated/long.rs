@@ -52,7 +52,7 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
         let due: Vec<u32> = (0..size).flat_map(|rank| values(rank, count)).collect();
         assert_eq!(from_bytes::<u32>(&came), due, "allgather, {size} ranks, {count} values");
     }
-    for count in counts(&[algorithms.alltoall_long]) {
+    for count in counts(&[algorithms.alltoall_short, algorithms.alltoall_long]) {
         let given: Vec<u32> = (0..size).flat_map(|to| values(100 * rank + to, count)).collect();
         let due: Vec<u32> = (0..size).flat_map(|from| values(100 * from + rank, count)).collect();
         let came = world.alltoall(to_bytes(&given)).await.unwrap();
@@ -95,6 +95,8 @@ fn lengths_around_low_thresholds() {
         reduce_long: 12,
         allreduce_long: 20,
         allgather_long: 100,
+        alltoall_short: 8,
+        alltoall_members: 2,
         alltoall_long: 16,
         reduce_scatter_long: 64,
     };

@@ -18,6 +18,8 @@ pub(crate) fn run<F: Future>(
 ) -> Result<(Ran<F::Output>, u64), Stuck> {
     // Members get on in shared memory without an event of the network.
     let config = SimConfig { processes, seed, turns_in_vain: 2000, ..SimConfig::default() };
+    // A process learns of the deaths of those alone that it watches or exchanges messages with.
+    let config = SimConfig { tells_unconnected: false, ..config };
     let sim = Sim::new(SimConfig { shares_memory: true, per_node, ..config });
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {

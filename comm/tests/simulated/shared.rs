@@ -1,7 +1,10 @@
 //! Collective operations in memory that the members map together.
 
+use std::time::Duration;
+
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::{Error, ErrorClass};
+use tagmatch_comm::{Config, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, Sim, SimConfig};
 
 use crate::common::Sims;
 use crate::machines::{run, survive};
@@ -31,52 +34,94 @@ pub(crate) fn composition() -> Op {
     .unwrap()
 }
 
+/// Checks all operations on values of these lengths.
+async fn check(runtime: Sims, lengths: &[usize]) {
+    let world = runtime.world();
+    assert_eq!(world.table().layer(), "shared memory");
+    let (own, size) = (world.rank(), world.size());
+    for (turn, values) in (1..).zip(lengths.iter().copied()) {
+        let root = turn * (size - 1) % size;
+        let of = |rank: u32| -> Vec<u64> {
+            (0..values as u64)
+                .map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000)
+                .collect()
+        };
+        world.barrier().await.unwrap();
+        // The root's request and the others' blocking calls are the same operation.
+        let told = world.broadcast(root, to_bytes(&of(own))).start();
+        let sum = world.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
+        let least = world.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).start();
+        let chain = world.allreduce(to_bytes(&of(own)), &composition()).start();
+        assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
+        let all: Vec<Vec<u64>> = (0..size).map(of).collect();
+        let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
+            (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
+        };
+        let chained = each(&|one| one.reduce(composed).unwrap());
+        assert_eq!(from_bytes::<u64>(&chain.await.unwrap()), chained);
+        assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
+        let least = from_bytes::<u64>(&least.await.unwrap());
+        let lowest = each(&|one| one.min().unwrap());
+        assert_eq!(least, if own == root { lowest } else { Vec::new() });
+        let gathered = world.allgather(to_bytes(&of(own))).await.unwrap();
+        assert_eq!(from_bytes::<u64>(&gathered), all.concat());
+        let part = |from: u32, to: u32| -> Vec<u64> {
+            (0..values as u64).map(|at| at * 3 + u64::from(from * 1000 + to)).collect()
+        };
+        let sent: Vec<u64> = (0..size).flat_map(|to| part(own, to)).collect();
+        let came: Vec<u64> = (0..size).flat_map(|from| part(from, own)).collect();
+        let got = world.alltoall(to_bytes(&sent)).await.unwrap();
+        assert_eq!(from_bytes::<u64>(&got), came);
+    }
+}
+
 #[test]
 fn all_operations_give_the_results_of_messages() {
     for (size, seed) in [(2, 0), (2, 1), (3, 2), (4, 3), (5, 4), (9, 5), (16, 6)] {
-        let program = |runtime: Sims| async move {
-            let world = runtime.world();
-            assert_eq!(world.table().layer(), "shared memory");
-            let (own, size) = (world.rank(), world.size());
-            for (turn, values) in (0..).zip(LENGTHS) {
-                let root = turn % size;
-                let of = |rank: u32| -> Vec<u64> {
-                    (0..values as u64)
-                        .map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000)
-                        .collect()
-                };
-                world.barrier().await.unwrap();
-                // The root's request and the others' blocking calls are the same operation.
-                let told = world.broadcast(root, to_bytes(&of(own))).start();
-                let sum = world.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
-                let least = world.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).start();
-                let chain = world.allreduce(to_bytes(&of(own)), &composition()).start();
-                assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
-                let all: Vec<Vec<u64>> = (0..size).map(of).collect();
-                let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
-                    (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
-                };
-                assert_eq!(
-                    from_bytes::<u64>(&chain.await.unwrap()),
-                    each(&|one| one.reduce(composed).unwrap())
-                );
-                assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
-                let least = from_bytes::<u64>(&least.await.unwrap());
-                let lowest = each(&|one| one.min().unwrap());
-                assert_eq!(least, if own == root { lowest } else { Vec::new() });
-                let gathered = world.allgather(to_bytes(&of(own))).await.unwrap();
-                assert_eq!(from_bytes::<u64>(&gathered), all.concat());
-                let part = |from: u32, to: u32| -> Vec<u64> {
-                    (0..values as u64).map(|at| at * 3 + u64::from(from * 100 + to)).collect()
-                };
-                let sent: Vec<u64> = (0..size).flat_map(|to| part(own, to)).collect();
-                let came: Vec<u64> = (0..size).flat_map(|from| part(from, own)).collect();
-                let got = world.alltoall(to_bytes(&sent)).await.unwrap();
-                assert_eq!(from_bytes::<u64>(&got), came);
-            }
-        };
-        run((size, size), seed, &[], program).unwrap();
+        run((size, size), seed, &[], |runtime| check(runtime, &LENGTHS)).unwrap();
     }
+}
+
+/// More members than a word has bits, and than a byte has values. An alltoall of 30 values takes
+/// several rounds there.
+#[test]
+fn all_operations_are_right_among_the_ranks_of_a_large_machine() {
+    for (size, seed) in [(65, 0), (300, 1)] {
+        run((size, size), seed, &[], |runtime| check(runtime, &[1, 30])).unwrap();
+    }
+}
+
+/// The calls of 300 members differ in their roots alone, of which two are equal but for the highest
+/// bit.
+#[test]
+fn roots_that_differ_are_an_error_on_a_large_machine() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let root = if world.rank() == 1 { 256 } else { 0 };
+        let result = world.reduce(root, vec![1], &Op::bor()).await;
+        assert!(world.rank() != 0 || result.is_err(), "{result:?}");
+        assert_eq!(world.allreduce(vec![1], &Op::bor()).await, Ok(vec![1]));
+    };
+    run((300, 300), 2, &[], program).unwrap();
+}
+
+/// The members of a large machine meet in memory. Each of them is connected to few others, whatever
+/// the operation, as long as nobody is waited for long.
+#[test]
+fn members_that_share_memory_are_connected_to_few_others() {
+    let (processes, watch_after) = (128, Duration::from_secs(3600));
+    let sim = Sim::new(SimConfig {
+        processes,
+        shares_memory: true,
+        turns_in_vain: 2000,
+        watch_after,
+        ..SimConfig::default()
+    });
+    let start = |rank| check(Sims::new(sim.net(rank), Config::default()).unwrap(), &[1, 30]);
+    sim.run((0..processes).map(start), &[]).unwrap();
+    // The partners in the agreement on the memory: two at each distance.
+    let each = 2 * processes.ilog2();
+    assert!(sim.connections() <= (processes * each) as usize, "{}", sim.connections());
 }
 
 /// The lengths are equal, so only the operation tells that the calls differ.
@@ -270,6 +315,34 @@ fn survivors_of_a_death_in_any_phase_go_on() {
     };
     for (processes, seed) in [(2, 1), (3, 2), (4, 3)] {
         survive((processes, processes), seed, program);
+    }
+}
+
+/// Most pairs of members are not connected here. One or two members die at steps that the seed
+/// chooses: while the memory is made, or later. Each other one learns of the deaths by itself:
+/// nobody revokes, and nobody sends a message that names the dead.
+#[test]
+fn survivors_that_are_not_connected_to_the_dead_go_on() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        for _ in 0..8 {
+            if let Err(error) = world.barrier().await {
+                assert_eq!(error.class(), ErrorClass::ProcessFailed);
+                break;
+            }
+        }
+    };
+    let (ran, _) = run((17, 17), 0, &[], program).unwrap();
+    for seed in 0..60 {
+        let kill = |by: u64| Kill {
+            rank: u32::try_from(seed * by % 17).unwrap(),
+            step: seed * by * 37 % ran.steps,
+        };
+        let kills = if seed % 2 == 0 { vec![kill(1)] } else { vec![kill(1), kill(5)] };
+        let dead = |rank: usize| kills.iter().any(|kill| kill.rank as usize == rank);
+        let ran = run((17, 17), seed, &kills, program);
+        let (ran, _) = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+        assert!(ran.ends.iter().enumerate().all(|(rank, end)| end.is_some() || dead(rank)));
     }
 }
 

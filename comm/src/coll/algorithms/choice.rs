@@ -55,6 +55,9 @@ pub(crate) fn plan_of(
             uneven::allgather(channel, Call { receives: lengths(length), ..call })?
         }
         Coll::Allgather => short::allgather(channel, call.data),
+        Coll::Alltoall if algorithms.is_short_alltoall(length / size as usize, size) => {
+            short::alltoall(channel, call.data)
+        }
         Coll::Alltoall => {
             let lengths = lengths(length / size as usize);
             let call = Call { sends: lengths.clone(), receives: lengths, ..call };

@@ -27,6 +27,12 @@ pub struct Algorithms {
     /// An allgather of at least this many bytes of all members together uses a ring. Shorter ones
     /// are Bruck's. Default: 80 KiB.
     pub allgather_long: usize,
+    /// An alltoall of up to this many bytes for each member, among at least
+    /// [`alltoall_members`](Self::alltoall_members), is Bruck's: each member sends to few others,
+    /// and each block goes by several members. Longer ones go from pair to pair. Default: 256.
+    pub alltoall_short: usize,
+    /// The smallest number of members of a short alltoall. Default: 8.
+    pub alltoall_members: u32,
     /// An alltoall of at least this many bytes for each member has one pair of messages under way
     /// at a time. Shorter ones have up to 32. Default: 32 KiB.
     pub alltoall_long: usize,
@@ -44,6 +50,8 @@ impl Default for Algorithms {
             reduce_long: 2 << 10,
             allreduce_long: 2 << 10,
             allgather_long: 80 << 10,
+            alltoall_short: 256,
+            alltoall_members: 8,
             alltoall_long: 32 << 10,
             reduce_scatter_long: 512 << 10,
         }
@@ -51,6 +59,11 @@ impl Default for Algorithms {
 }
 
 impl Algorithms {
+    /// Whether the blocks of an alltoall go by several members. `block`: bytes for each member.
+    pub(crate) fn is_short_alltoall(&self, block: usize, members: u32) -> bool {
+        block <= self.alltoall_short && members >= self.alltoall_members
+    }
+
     /// The number of pairs of an alltoall that are under way at the same time. `block`: bytes for
     /// each member.
     pub(crate) fn pairs_at_once(&self, block: usize) -> u32 {

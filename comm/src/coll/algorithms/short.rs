@@ -1,8 +1,8 @@
 //! Algorithms for short messages. Each member sends few messages.
 //!
 //! Barrier by dissemination (Hensgen, Finkel, Manber 1988); broadcast, reduction, gather and
-//! scatter along binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et
-//! al. (1997); alltoall by pairs.
+//! scatter along binomial trees; allreduce and scan by recursive doubling; allgather and alltoall
+//! as Bruck et al. (1997).
 
 use std::ops::Range;
 
@@ -101,6 +101,63 @@ pub(crate) fn allgather(channel: &Channel, data: Vec<u8>) -> Plan {
     plan.result = 0..plan.memory.len();
     plan.rotate = own as usize * block;
     plan
+}
+
+/// A block for the rank at some distance goes there in hops whose lengths are the powers of two of
+/// that distance. All blocks with the same hop before them travel in one message.
+pub(super) fn alltoall(channel: &Channel, data: Vec<u8>) -> Plan {
+    let (own, size) = (channel.own, channel.size());
+    let (all, block) = (data.len(), data.len() / size as usize);
+    // At most half of the blocks travel at once.
+    let most = size as usize / 2 * block;
+    let (out, came, result) = (all, all + most, all + 2 * most);
+    let mut plan = Plan { memory: data, result: result..result + all, ..Plan::default() };
+    plan.memory.resize(result + all, 0);
+    for distance in powers_below(size) {
+        let hops = hops(own, size, distance);
+        let mut end = 0;
+        for places in &hops {
+            let places = scaled(places.clone(), block);
+            let length = places.len();
+            plan.local(places, out + end..out + end + length, Placement::Replace);
+            end += length;
+        }
+        plan.fence();
+        let from = around(own, size - distance, size);
+        plan.receive(from, came..came + end, Placement::Replace);
+        plan.send(around(own, distance, size), out..out + end);
+        let mut end = 0;
+        for places in hops {
+            let places = scaled(places, block);
+            let length = places.len();
+            plan.local(came + end..came + end + length, places, Placement::Replace);
+            end += length;
+        }
+    }
+    for distance in 0..size {
+        // The block that stood for the rank at this distance has been replaced by one that has
+        // come as far.
+        let place = around(own, distance, size);
+        let (place, from) = (place..place + 1, around(own, size - distance, size) as usize);
+        let into = result + from * block..result + (from + 1) * block;
+        plan.local(scaled(place, block), into, Placement::Replace);
+    }
+    plan
+}
+
+/// The ranks whose distance from this one has a bit set, in the order of their distances.
+fn hops(own: u32, size: u32, bit: u32) -> Vec<Range<u32>> {
+    let mut hops = Vec::new();
+    for start in (bit..size).step_by(2 * bit as usize) {
+        let length = bit.min(size - start);
+        let first = around(own, start, size);
+        let before_end = length.min(size - first);
+        hops.push(first..first + before_end);
+        if before_end < length {
+            hops.push(0..length - before_end);
+        }
+    }
+    hops
 }
 
 pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {

@@ -37,7 +37,7 @@ impl Making {
         Making {
             local: local.clone(),
             telling: Some(Exchange::new(channel, plan, None)),
-            agree: Agree::new(life, 0),
+            agree: Agree::watching_few(life, 0),
             segment,
             _name: name,
         }
@@ -49,9 +49,6 @@ impl Making {
         if let Some(telling) = &mut self.telling {
             let told = telling.step(io)?;
             self.telling = None;
-            // An operation may wait for any of these members, so the death of each must become
-            // known.
-            self.local.group.processes().iter().for_each(|process| io.net.watch(*process));
             let (members, own) = (self.local.size(), self.local.own);
             if self.segment.is_none() {
                 self.segment = told.ok().and_then(|name| Segment::open(&name, members, own).ok());

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use tagmatch::shm::segment::Segment;
+use tagmatch::shm::segment::{Segment, Stamp};
 
 use super::making::Making;
+use super::operation::Stand;
 use crate::ft::Life;
 
 /// A member's state for the operations of one communicator in shared memory.
@@ -38,6 +40,21 @@ pub(super) struct SharedState {
     pub(super) turn: u64,
     /// Memory for values that are combined.
     pub(super) scratch: Vec<u8>,
+    /// The last wait that was looked at closely, and when it began.
+    wait: Option<(Stamp, Stand, Instant)>,
+}
+
+impl SharedState {
+    /// For how long the operation has stood like this, as far as anybody has looked.
+    pub(super) fn waited(&mut self, stamp: Stamp, stand: Stand) -> Duration {
+        match self.wait {
+            Some((of, stood, since)) if (of, stood) == (stamp, stand) => since.elapsed(),
+            _ => {
+                self.wait = Some((stamp, stand, Instant::now()));
+                Duration::ZERO
+            }
+        }
+    }
 }
 
 impl SharedMembers {
@@ -51,6 +68,7 @@ impl SharedMembers {
                 agreement: None,
                 turn: 1,
                 scratch: Vec::new(),
+                wait: None,
             }),
         }
     }

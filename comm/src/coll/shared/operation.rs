@@ -20,8 +20,10 @@
 
 use std::mem;
 use std::ops::Range;
+use std::time::Duration;
 
-use tagmatch::shm::segment::{AREA_BYTES, Published, ROUNDS_MAX, SLOT_BYTES, Segment, Stamp};
+use tagmatch::shm::segment::{AREA_BYTES, MEMBERS_MAX, ROUNDS_MAX, SLOT_BYTES};
+use tagmatch::shm::segment::{Published, Segment, Stamp};
 
 use crate::coll::call::{Call, Coll};
 use crate::coll::op::Op;
@@ -32,6 +34,19 @@ const BLOCK_BYTES: usize = 4096;
 
 /// From this many bytes on, each member of a reduction of more than two combines a slice.
 const SLICED_MIN: usize = 2048;
+
+/// Blocks of an alltoall up to this length lie close together, in as few cache lines as they need.
+/// Each longer one begins with a cache line, so that it can be written past the cache.
+const PACKED_MAX: usize = 1024;
+
+/// The fields of the word about contents: the length, the operation, and the root in the lowest
+/// bits.
+const COLL_SHIFT: u32 = 16;
+const LENGTH_SHIFT: u32 = 24;
+const _: () = assert!(MEMBERS_MAX <= 1 << COLL_SHIFT);
+
+/// A member that sees nobody give up is as many times as patient, for each rank of the distance.
+const ALONE: u32 = 8;
 
 /// How an operation is cut into rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +79,10 @@ impl RoundShape {
         let is_sliced = matches!(call.coll, Coll::Reduce | Coll::Allreduce)
             && call.data.len() >= SLICED_MIN
             && members > 2;
+        let block = call.data.len() / members;
         let (all, piece) = match call.coll {
-            // Whole cache lines, which can be written past the cache.
-            Coll::Alltoall if is_long => (call.data.len() / members, room / members / 64 * 64),
-            // Short blocks lie close together, in as few cache lines as they need.
-            Coll::Alltoall => {
-                let block = call.data.len() / members;
-                (block, (room / members).min(block))
-            }
+            Coll::Alltoall if block < PACKED_MAX && call.data.len() <= room => (block, block),
+            Coll::Alltoall => (block, room / members / 64 * 64),
             _ => (call.data.len(), room / width * width),
         };
         let pieces = if all == 0 { 1 } else { all.div_ceil((piece > 0).then_some(piece)?) };
@@ -128,7 +139,7 @@ impl SharedOperation {
             Coll::Allgather => with_room_for_all(data, own, members),
             _ => data,
         };
-        let about = (length as u64) << 16 | (coll as u64) << 8 | u64::from(root);
+        let about = (length as u64) << LENGTH_SHIFT | (coll as u64) << COLL_SHIFT | u64::from(root);
         SharedOperation {
             coll,
             root,
@@ -178,6 +189,9 @@ impl SharedOperation {
                     Published::Other => return Err(self.mismatch(member, 0)),
                 }
             }
+            if self.reads_all() {
+                segment.seen_all(stamp);
+            }
             self.take(segment, stamp, scratch);
             self.round += 1;
             if self.round == self.shape.rounds {
@@ -195,13 +209,25 @@ impl SharedOperation {
         segment.finish(self.stamp().end());
     }
 
+    /// The time after which this process watches a member that it waits for. Some members are
+    /// connected to that one in any case: they notice its death, and give up their parts.
+    /// The others see that, or watch by themselves at last, its neighbours first. So few members
+    /// connect to one that is late.
+    pub(super) fn patience(&self, segment: &Segment, member: u32, least: Duration) -> Duration {
+        if self.others().any(|other| self.has_given_up(segment, other)) {
+            return least;
+        }
+        let distance = self.own.abs_diff(member);
+        least * ALONE * distance.min(self.members - distance)
+    }
+
     /// Whether a member has given up its part.
     pub(super) fn has_given_up(&self, segment: &Segment, member: u32) -> bool {
         segment.has_ended(member, self.stamp())
     }
 
     fn mismatch(&self, rank: u32, about: u64) -> Error {
-        Error::Mismatch { rank, length: about >> 16, due: self.length() }
+        Error::Mismatch { rank, length: about >> LENGTH_SHIFT, due: self.length() }
     }
 
     /// The result, after the end.
@@ -220,13 +246,23 @@ impl SharedOperation {
         }
     }
 
+    /// Whether this member needs the contents of all others in this round.
+    #[inline]
+    fn reads_all(&self) -> bool {
+        match self.coll {
+            Coll::Broadcast => false,
+            Coll::Reduce => self.own == self.root || self.combines_slice(),
+            _ => true,
+        }
+    }
+
     /// The next member whose contents this member needs in this round.
     #[inline]
     fn awaited(&self) -> Option<u32> {
         match self.coll {
             Coll::Broadcast if self.own == self.root || self.next > self.root => None,
             Coll::Broadcast => Some(self.root),
-            Coll::Reduce if self.own != self.root && !self.combines_slice() => None,
+            _ if !self.reads_all() => None,
             _ => {
                 let next = self.next + u32::from(self.next == self.own);
                 (next < self.members).then_some(next)
@@ -276,10 +312,17 @@ impl SharedOperation {
         let is_long = self.shape.is_long;
         if self.coll == Coll::Alltoall {
             let block = self.block();
-            for member in self.others() {
-                let piece = self.piece(block * member as usize, block);
-                let at = member as usize * self.shape.piece;
-                segment.write(stamp, is_long, at, &self.memory[piece]);
+            if self.shape.piece == block {
+                // The blocks lie in the segment as they lie here. The readers need all but the own.
+                let (before, after) = (block * self.own as usize, block * (self.own as usize + 1));
+                segment.write(stamp, is_long, 0, &self.memory[..before]);
+                segment.write(stamp, is_long, after, &self.memory[after..]);
+            } else {
+                for member in self.others() {
+                    let piece = self.piece(block * member as usize, block);
+                    let at = member as usize * self.shape.piece;
+                    segment.write(stamp, is_long, at, &self.memory[piece]);
+                }
             }
         } else {
             // In an allgather, this piece of the first block is still this member's own.

@@ -147,7 +147,7 @@ impl RunningPart<'_> {
         Ok(stand)
     }
 
-    fn look_closely<N: Net>(&mut self, net: &N) -> Result<Stand, Error> {
+    fn look_closely<N: Net>(&mut self, net: &mut N) -> Result<Stand, Error> {
         let life = self.life;
         let stand = look_closely(self.state, &mut self.operation, life, &life.group, net)?;
         self.is_done = stand == Stand::Done;
@@ -174,21 +174,26 @@ fn advance(state: &mut SharedState, operation: &mut SharedOperation) -> Result<S
 }
 
 /// Goes on, and looks whether the member that the operation waits for is down or has given up.
-/// `group` has the segment's members.
+/// `group` has the segment's members. A member that is waited for long is watched from then on.
 pub(super) fn look_closely<N: Net>(
     state: &mut SharedState,
     operation: &mut SharedOperation,
     life: &Life,
     group: &Group,
-    net: &N,
+    net: &mut N,
 ) -> Result<Stand, Error> {
     let mut stand = advance(state, operation)?;
     while let Stand::NoRoom(member) | Stand::Unpublished(member) = stand {
         if life.is_revoked() {
             return Err(Error::Revoked);
         }
-        let is_down = group.process(member).is_some_and(|process| net.is_down(process));
+        let process = group.process(member);
+        let is_down = process.is_some_and(|process| net.is_down(process));
+        let (waited, least) = (state.waited(operation.stamp(), stand), net.watch_after());
         let Way::Shared(segment) = &mut state.way else { break };
+        if !is_down && waited >= least && waited >= operation.patience(segment, member, least) {
+            process.into_iter().for_each(|process| net.watch(process));
+        }
         let is_room = stand == Stand::NoRoom(member);
         if !is_down && (is_room || !operation.has_given_up(segment, member)) {
             segment.restate(operation.stamp());

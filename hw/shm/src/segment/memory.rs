@@ -10,17 +10,25 @@ pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<Slot>();
 pub(super) const AREA_BYTES: usize = 64 << 10;
 /// The first page has the token, and nothing else.
 const HEAD_BYTES: usize = 4096;
-/// A member's page of words: its slots, and behind them the word that says what it has finished.
-const WORDS_BYTES: usize = 4096;
+/// A member's words: its slots, and behind them the word that says what it has finished. The words
+/// of all members lie together, so that a member that reads all of them touches few pages. The
+/// distance from one member's to the next is an odd number of slots. With a distance of a page, the
+/// slots of all members would compete for the same few lines of a cache.
+const WORDS_BYTES: usize = FINISHED_OFFSET + SLOT_STRIDE;
 const FINISHED_OFFSET: usize = SLOTS * SLOT_STRIDE;
-const MEMBER_BYTES: usize = WORDS_BYTES + AREAS * AREA_BYTES;
+const AREAS_BYTES: usize = AREAS * AREA_BYTES;
 pub(super) const TOKEN_BYTES: usize = 16;
 
-const _: () = assert!(FINISHED_OFFSET + 128 <= WORDS_BYTES);
+const _: () = assert!(WORDS_BYTES / SLOT_STRIDE % 2 == 1 && AREA_BYTES.is_multiple_of(HEAD_BYTES));
+
+/// Where the areas begin: with a page, behind the words of all members.
+fn areas_offset(members: u32) -> usize {
+    HEAD_BYTES + (members as usize * WORDS_BYTES).next_multiple_of(HEAD_BYTES)
+}
 
 /// The length of a segment for this many members.
 pub(super) fn length_bytes(members: u32) -> usize {
-    HEAD_BYTES + members as usize * MEMBER_BYTES
+    areas_offset(members) + members as usize * AREAS_BYTES
 }
 
 /// The words of a slot. Contents follow them.
@@ -65,6 +73,7 @@ mod real {
         _mapping: Mapping,
         start: NonNull<u8>,
         members: u32,
+        areas_offset: usize,
     }
 
     // SAFETY: `Memory` gives out references to atomics and copies of bytes. The mapping belongs to
@@ -79,7 +88,8 @@ mod real {
             if mapping.length() != length_bytes(members) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            Ok(Memory { _mapping: mapping, start, members })
+            let areas_offset = areas_offset(members);
+            Ok(Memory { _mapping: mapping, start, members, areas_offset })
         }
 
         pub(in super::super) fn members(&self) -> u32 {
@@ -96,20 +106,28 @@ mod real {
             }
         }
 
-        /// The beginning of a member's memory.
+        /// The beginning of a member's words.
         #[inline]
-        fn member(&self, member: u32) -> NonNull<u8> {
+        fn words(&self, member: u32) -> NonNull<u8> {
             assert!(member < self.members);
             // SAFETY: inside the mapping, by the check above and the length that `new` has checked.
-            unsafe { self.start.add(HEAD_BYTES + member as usize * MEMBER_BYTES) }
+            unsafe { self.start.add(HEAD_BYTES + member as usize * WORDS_BYTES) }
+        }
+
+        /// The beginning of a member's areas.
+        #[inline]
+        fn areas(&self, member: u32) -> NonNull<u8> {
+            assert!(member < self.members);
+            // SAFETY: as in `words`.
+            unsafe { self.start.add(self.areas_offset + member as usize * AREAS_BYTES) }
         }
 
         #[inline]
         pub(in super::super) fn slot(&self, member: u32, slot: usize) -> &Slot {
             let offset = slot % SLOTS * SLOT_STRIDE;
-            // SAFETY: inside the member's first page; the offset is a multiple of 128 from a page;
-            // slots are made of atomics.
-            unsafe { self.member(member).add(offset).cast::<Slot>().as_ref() }
+            // SAFETY: inside the member's words; the offset is a multiple of 128 from a page; slots
+            // are made of atomics.
+            unsafe { self.words(member).add(offset).cast::<Slot>().as_ref() }
         }
 
         /// Asks for a slot's first cache line, in order to write it. Waits for nothing.
@@ -121,24 +139,26 @@ mod real {
 
         #[inline]
         pub(in super::super) fn finished(&self, member: u32) -> &AtomicU64 {
-            // SAFETY: inside the member's first page, and aligned.
-            unsafe { self.member(member).add(FINISHED_OFFSET).cast::<AtomicU64>().as_ref() }
+            // SAFETY: inside the member's words, and aligned.
+            unsafe { self.words(member).add(FINISHED_OFFSET).cast::<AtomicU64>().as_ref() }
         }
 
         /// The bytes from `offset` on, and how many there are.
         #[inline]
         fn bytes(&self, place: Place, offset: usize) -> (*mut u8, usize) {
-            let (member, start, length) = match place {
+            let (part, start, length) = match place {
                 Place::Slot(member, slot) => {
-                    (member, slot % SLOTS * SLOT_STRIDE + size_of::<Slot>(), SLOT_BYTES)
+                    let start = slot % SLOTS * SLOT_STRIDE + size_of::<Slot>();
+                    (self.words(member), start, SLOT_BYTES)
                 }
                 Place::Area(member, area) => {
-                    (member, WORDS_BYTES + area % AREAS * AREA_BYTES, AREA_BYTES)
+                    (self.areas(member), area % AREAS * AREA_BYTES, AREA_BYTES)
                 }
             };
             let offset = offset.min(length);
-            // SAFETY: `start + length` is within the member's memory, and `offset` within that.
-            let bytes = unsafe { self.member(member).add(start + offset) };
+            // SAFETY: `start + length` is within that part of the member's memory, and `offset`
+            // within that.
+            let bytes = unsafe { part.add(start + offset) };
             (bytes.as_ptr(), length - offset)
         }
 

@@ -55,8 +55,9 @@ use crate::streaming::{self, Writing};
 pub const SLOT_BYTES: usize = memory::SLOT_BYTES;
 /// Bytes of an area.
 pub const AREA_BYTES: usize = memory::AREA_BYTES;
-/// The most members of a segment.
-pub const MEMBERS_MAX: u32 = 64;
+/// The most members of a segment: as many ranks as a machine has, and more. Nothing in the segment
+/// depends on the number but its length.
+pub const MEMBERS_MAX: u32 = 1024;
 /// The most rounds of an operation.
 pub const ROUNDS_MAX: u32 = 60_000;
 
@@ -128,6 +129,8 @@ pub struct Segment {
     own: u32,
     /// By member: this member knows that the member has finished these rounds.
     finished: Vec<Stamp>,
+    /// All members have finished these rounds.
+    finished_by_all: Stamp,
     /// By slot: the last stamp published there.
     in_slots: [Stamp; memory::SLOTS],
     /// By area: the stamp of its last contents.
@@ -165,6 +168,7 @@ impl Segment {
             memory,
             own,
             finished: vec![Stamp(0); members as usize],
+            finished_by_all: Stamp(0),
             in_slots: [Stamp(0); memory::SLOTS],
             in_areas: [Stamp(0); memory::AREAS],
             writing: Writing::new(streaming::is_faster_here(), TIMED_MAX),
@@ -184,7 +188,7 @@ impl Segment {
         if long {
             old = old.max(self.in_areas[stamp.area()]);
         }
-        if old == Stamp(0) {
+        if old <= self.finished_by_all {
             return None;
         }
         let Segment { memory, own, finished, .. } = self;
@@ -229,7 +233,7 @@ impl Segment {
 
     /// What another member has published in a round.
     #[inline]
-    pub fn look(&mut self, member: u32, stamp: Stamp) -> Published {
+    pub fn look(&self, member: u32, stamp: Stamp) -> Published {
         let slot = self.memory.slot(member, stamp.slot());
         let seen = Stamp(slot.stamp.load(Acquire));
         if seen < stamp {
@@ -238,10 +242,14 @@ impl Segment {
         if seen > stamp {
             return Published::Other;
         }
-        if let Some(known) = self.finished.get_mut(member as usize) {
-            *known = stamp.before().max(*known);
-        }
         Published::Contents { about: slot.about.load(Relaxed) }
+    }
+
+    /// Takes note that all other members have published in a round, and so have finished the rounds
+    /// before.
+    #[inline]
+    pub fn seen_all(&mut self, stamp: Stamp) {
+        self.finished_by_all = stamp.before();
     }
 
     /// Copies contents of a round that another member has published. What is not in the slot or the

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn a_member_that_waits_restores_its_words() {
         let (mut first, name) = Segment::create(2, 0).unwrap();
-        let mut second = Segment::open(name.as_bytes(), 2, 1).unwrap();
+        let second = Segment::open(name.as_bytes(), 2, 1).unwrap();
         let (old, stamp, next) = (Stamp::new(1, 0), Stamp::new(2, 0), Stamp::new(2, 1));
         for stamp in [old, stamp] {
             first.publish(stamp, false, 7);
