@@ -92,8 +92,8 @@ impl Sim {
     }
 
     /// Number of ordered pairs of different processes of which one has sent something to the other.
-    pub fn connected(&self) -> usize {
-        self.world.borrow().connected()
+    pub fn sending_pairs(&self) -> usize {
+        self.world.borrow().sending_pairs()
     }
 
     /// Frees what the network keeps for each pair of processes that have sent something. For tests

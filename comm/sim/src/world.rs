@@ -177,7 +177,7 @@ impl World {
         self.node(of).map_or(0, |node| node.depth)
     }
 
-    pub(crate) fn connected(&self) -> usize {
+    pub(crate) fn sending_pairs(&self) -> usize {
         self.last.keys().filter(|(from, to)| from != to).count()
     }
 

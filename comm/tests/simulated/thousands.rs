@@ -25,7 +25,7 @@ fn run<F: Future>(processes: u32, program: impl Fn(Sims) -> F) -> SentCounts {
         linger(runtime.clone(), &busy, program(runtime))
     };
     sim.run((0..processes).map(start), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
-    SentCounts { events: sim.sent(), pairs: sim.connected() }
+    SentCounts { events: sim.sent(), pairs: sim.sending_pairs() }
 }
 
 /// Makes duplicates, and frees each before the next. If they `talk`, each process sends a message
