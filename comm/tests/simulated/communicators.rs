@@ -202,8 +202,10 @@ fn running_out_of_ids_is_the_same_error_everywhere_and_passes() {
         comms.truncate(60);
         let again = world.dup().await.unwrap();
         again.barrier().await.unwrap();
-        // No id is free at all members: each member has kept a different one.
         drop(again);
+        // All members have freed it then: an id that another member uses counts as taken.
+        world.barrier().await.unwrap();
+        // No id is free at all members: each member has kept a different one.
         let kept: Vec<_> = (0..2).map(|_| runtime.oneself().dup().start()).collect();
         for one in kept {
             comms.push(one.await.unwrap());
