@@ -319,8 +319,8 @@ fn survivors_of_a_death_in_any_phase_go_on() {
 }
 
 /// Most pairs of members are not connected here. One or two members die at steps that the seed
-/// chooses: while the memory is made, or later. Each other one learns of the deaths by itself:
-/// nobody revokes, and nobody sends a message that names the dead.
+/// chooses: while the memory is made, or later. Each other one learns of the deaths, and nobody
+/// revokes.
 #[test]
 fn survivors_that_are_not_connected_to_the_dead_go_on() {
     let program = |runtime: Sims| async move {

@@ -45,8 +45,10 @@ const COLL_SHIFT: u32 = 16;
 const LENGTH_SHIFT: u32 = 24;
 const _: () = assert!(MEMBERS_MAX <= 1 << COLL_SHIFT);
 
-/// A member that sees nobody give up is as many times as patient, for each rank of the distance.
+/// A member that sees nobody give up is as many times as patient, for each rank of the distance, up
+/// to some ranks.
 const ALONE: u32 = 8;
+const ALONE_RANKS_MAX: u32 = 3;
 
 /// How an operation is cut into rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +220,7 @@ impl SharedOperation {
             return least;
         }
         let distance = self.own.abs_diff(member);
-        least * ALONE * distance.min(self.members - distance)
+        least * ALONE * distance.min(self.members - distance).min(ALONE_RANKS_MAX)
     }
 
     /// Whether a member has given up its part.
