@@ -165,7 +165,7 @@ fn members_that_swap_contents_see_those_of_the_round() {
 fn the_end_of_an_operation_is_seen_after_its_contents() {
     check(|| {
         let mut members = segments(2).into_iter();
-        let (mut first, mut second) = (members.next().unwrap(), members.next().unwrap());
+        let (mut first, second) = (members.next().unwrap(), members.next().unwrap());
         let thread = thread::spawn(move || {
             let stamp = Stamp::new(1, 0);
             publish(&mut first, stamp, false, 7);
