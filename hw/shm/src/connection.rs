@@ -110,9 +110,23 @@ impl Connection {
         immediate: Option<u32>,
         polls: &u32,
     ) -> Result<(), PushError> {
-        self.producer.push(header, payload, immediate, polls)?;
-        self.notify();
+        match self.producer.push(header, payload, immediate, polls) {
+            Ok(()) => self.notify(),
+            Err(error) => {
+                self.wake_to_follow();
+                return Err(error);
+            }
+        }
         Ok(())
+    }
+
+    /// After a message was refused: wakes a peer that has to follow this worker's writer to other
+    /// lines before there is room. Nobody was woken for that until now.
+    #[cold]
+    pub(crate) fn wake_to_follow(&self) {
+        if !self.producer.can_change_lines() {
+            self.ring_doorbell();
+        }
     }
 
     /// After a message was written: rings the peer's doorbell if the peer wants that.

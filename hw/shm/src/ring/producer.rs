@@ -287,7 +287,8 @@ impl Producer {
         true
     }
 
-    fn can_change_lines(&self) -> bool {
+    /// Whether the reader is known to have followed to the lines that are in use.
+    pub(crate) fn can_change_lines(&self) -> bool {
         self.changed_at.is_none_or(|position| !is_before(self.consumed, position))
     }
 
