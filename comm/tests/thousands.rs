@@ -50,7 +50,7 @@ impl Meeting {
             turn().await;
         }
         if self.used.get() == 0 {
-            // What the network keeps for pairs of processes is no memory of a process.
+            // The simulated network keeps memory for pairs of processes, which no process has.
             sim.into_iter().for_each(Sim::forget_connections);
             self.used.set(used_bytes());
         }
@@ -58,7 +58,7 @@ impl Meeting {
     }
 }
 
-/// What deaths in a job cost.
+/// The counts of messages, steps and bytes that a job of deaths has taken.
 #[derive(Debug)]
 #[expect(dead_code, reason = "the test prints all of it")]
 struct DeathCost {

@@ -61,14 +61,14 @@ pub(crate) struct ClosedUse {
     /// The members.
     group: Arc<Group>,
     weight: u64,
-    /// What this process adds because it is a member.
+    /// The part of this member's term that doesn't depend on closings.
     share: u64,
     sent: u32,
     received: u32,
     /// In how many sums the use was that were not 0.
     in_vain: u32,
-    /// What is known about the use in the allocations of groups of processes; the latest group
-    /// comes last.
+    /// For each group of processes that has made allocations: what the allocations have shown about
+    /// the use. The latest group comes last.
     overs: Vec<Over>,
 }
 
@@ -134,8 +134,8 @@ impl ClosedUse {
         over.is_agreed = have_all && over.carries;
     }
 
-    /// What this process adds to the sum of a round of these processes; `None`: nothing, since they
-    /// have not agreed on the use.
+    /// The term that this process adds to the sum of a round of these processes. `None`: the
+    /// processes have not agreed on the use, so this process adds nothing.
     pub(crate) fn term(&mut self, processes: &Arc<Group>) -> Option<u64> {
         let is_agreed = self.over(processes).is_agreed;
         let missing = u64::from(self.sent).wrapping_sub(self.received.into());

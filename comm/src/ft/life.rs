@@ -20,7 +20,7 @@ pub(crate) struct Life {
     pub(crate) own: u32,
     /// The context in which this process receives.
     receives_in: ContextId,
-    /// What this process has sent in the communicator's id.
+    /// The use of the communicator's id, with the processes that this one has sent to.
     used: Arc<IdUse>,
     /// In an intercommunicator: the members of the remote group, which receive in another context.
     remote: Option<RemoteRanks>,

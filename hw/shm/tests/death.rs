@@ -20,15 +20,7 @@ fn a_death_is_noticed_while_a_forked_child_lives() {
     if role().is_some() {
         let mut shm = shm(ShmConfig::default());
         say(shm.address());
-        // SAFETY: the child only waits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            loop {
-                // SAFETY: the call accesses no memory.
-                unsafe { libc::pause() };
-            }
-        }
-        say(child);
+        say(common::waiting_child());
         loop {
             poll(&mut shm);
         }

@@ -202,20 +202,10 @@ fn each_end_is_noticed_by_a_sleeping_worker() {
             "leaves" => drop(worker),
             "exits" => {}
             "calls exec" => {
-                let error = Command::new("sleep").arg("1000").exec();
+                let error = Command::new("sleep").arg("60").exec();
                 panic!("{error}");
             }
-            "has a child" => {
-                // SAFETY: the child only waits.
-                let child = unsafe { libc::fork() };
-                if child == 0 {
-                    loop {
-                        // SAFETY: the call accesses no memory.
-                        unsafe { libc::pause() };
-                    }
-                }
-                say(child);
-            }
+            "has a child" => say(common::waiting_child()),
             _ => panic!("{role}"),
         }
         if role == "leaves" {

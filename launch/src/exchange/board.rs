@@ -90,7 +90,7 @@ impl Board for MemoryBoard {
     }
 }
 
-/// What the board of an exchange begins with.
+/// The first bytes of the board of an exchange.
 fn mark(number: u32) -> [u8; 16] {
     let mut mark = *b"tagmatch....    ";
     mark[12..].copy_from_slice(&number.to_le_bytes());

@@ -50,7 +50,7 @@ mod tests {
         let blocks = "(vector,(0,2,4),(2,1,8))";
         assert_eq!(of(blocks, 5, 16), [4, 5, 6, 7]);
         assert_eq!(of(blocks, 8, 14), [8, 9, 10, 11, 12, 13], "the last machine has fewer");
-        // What Slurm says of `-m cyclic`, and MPICH of `-n 3` on one machine.
+        // Slurm describes `-m cyclic` like this, and MPICH `-n 3` on one machine.
         let turns = "(vector,(0,2,1),(0,2,1))";
         assert_eq!((of(turns, 0, 4), of(turns, 3, 4)), (vec![0, 2], vec![1, 3]));
         assert_eq!(of("(vector,(0,1,1))", 2, 3), [0, 1, 2]);

@@ -56,9 +56,9 @@
 //!   16 no more than 30. But each phase of a group costs its members a turn on their
 //!   processors, and where processors have several members each, the turns take most of the time.
 //!   There, two turns are enough without groups: a member publishes and yields, and then all others
-//!   have published. On two processors, barriers of 64 and 128 members take some 0.15 and 0.4 ms,
-//!   and of 256 members 1.3 to 2.9 ms. Where each member has a processor of its own, groups may be
-//!   faster; that was not measured.
+//!   have published. On two processors, barriers of 64, 128 and 256 members take some 0.2, 0.4 and
+//!   1.3 ms. Where each member has a processor of its own, groups may be faster; that was not
+//!   measured.
 //! - *A member watches those alone that it waits for long.* A watch may cost a connection, and n
 //!   members that watch each other n (n - 1) of them: 256 members would need 65,280 connections
 //!   before their first barrier. Connections that are made while others wait make more members

@@ -73,18 +73,18 @@ pub(super) fn shortage_of(error: &io::Error) -> Option<Shortage> {
 /// Which hello of a handshake it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HelloKind {
-    /// That of the connecting side, which brings the memory of the pair.
+    /// The hello of the side that connects. The memory of the pair comes with it.
     First,
-    /// The answer.
+    /// The hello of the side that listens, which answers the first one.
     Answer,
 }
 
 /// The memory of a pair.
 pub(super) struct PairMemory {
     pub(super) memory: Mapping,
-    /// What it has room for.
+    /// The longest rings that the memory has room for.
     pub(super) room: Geometry,
-    /// Whether this side has made it.
+    /// Whether this side has made the memory.
     pub(super) is_own: bool,
 }
 

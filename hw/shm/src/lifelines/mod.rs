@@ -23,7 +23,7 @@ const HERE_MAX: usize = 4;
 pub(crate) struct Lifelines {
     /// The lifelines whose descriptors are in the program's table.
     here: Vec<Arc<Lifeline>>,
-    /// Those of them that are not watched yet.
+    /// The lifelines of `here` that are not watched yet.
     new: Vec<Arc<Lifeline>>,
     threads: Option<Threads>,
     /// The system gives no thread with a descriptor table of its own.

@@ -137,7 +137,7 @@ impl Ring {
         };
     }
 
-    /// The same ring with the other lines in use.
+    /// This ring, with its short lines in use instead of the long ones, or the other way round.
     pub(crate) fn other_lines(&self) -> Self {
         let mut other = self.clone();
         other.change_lines();

@@ -23,3 +23,19 @@ pub fn shm(config: ShmConfig) -> Shm {
     tagmatch_testkit::process::share_descriptors();
     up(Shm::new(config).unwrap())
 }
+
+/// Forks a child that only waits, and that has open what this process has. It ends by itself after a
+/// while, so that a test that fails leaves nothing behind.
+pub fn waiting_child() -> i32 {
+    // SAFETY: the child only makes calls that access no memory.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            loop {
+                libc::pause();
+            }
+        }
+        child
+    }
+}
