@@ -24,8 +24,8 @@ pub fn shm(config: ShmConfig) -> Shm {
     up(Shm::new(config).unwrap())
 }
 
-/// Forks a child that only waits, and that has open what this process has. It ends by itself after a
-/// while, so that a test that fails leaves nothing behind.
+/// Forks a child that only waits, and that has open what this process has. It ends by itself after
+/// a while, so that a test that fails leaves nothing behind.
 pub fn waiting_child() -> i32 {
     // SAFETY: the child only makes calls that access no memory.
     unsafe {
