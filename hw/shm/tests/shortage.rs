@@ -18,7 +18,7 @@ use common::{
     Owned, a_device_without_descriptors_names_the_limit, accepting_end_reports_its_shortage,
     connect, poll, shm, wait_for,
 };
-use hostile_peer::{RawSocket, hello, invented, memfd};
+use hostile_peer::{DOORBELL_BYTES, RawSocket, SEALS, hello, invented, memfd};
 
 /// A worker needs fewer descriptors for a connection.
 const NEEDED_MAX: usize = 8;
@@ -230,4 +230,32 @@ fn the_numbers_of_shortages_are_those_of_the_system() {
 #[test]
 fn a_worker_that_lacks_a_descriptor_is_not_made_and_names_the_limit() {
     a_device_without_descriptors_names_the_limit(|| Shm::new(ShmConfig::default()));
+}
+
+/// While the answer waits, its socket is not watched.
+#[test]
+fn a_socket_whose_answer_has_waited_is_watched_as_others_are() {
+    let descriptors = Descriptors::alone();
+    let mut victim = shm(ShmConfig::default());
+    let liar = invented(&victim.address(), 60);
+    let listener = RawSocket::listen(&liar);
+    let peer = victim.connect(&liar).unwrap();
+    let socket = listener.accept();
+    assert!(socket.receive().is_some(), "its hello");
+    let doorbell = memfd(DOORBELL_BYTES, SEALS);
+    let held = descriptors.leave(0);
+    assert!(socket.send(&hello(liar).emit(), &[doorbell.as_raw_fd()]));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(60) {
+        assert!(poll(&mut victim).is_none());
+    }
+    drop(held);
+    wait_for(&mut [&mut victim], "the connection", |_, event| {
+        matches!(event, Owned::Up(up, _) if up == peer).then_some(())
+    });
+    assert!(socket.send(b"nonsense", &[]));
+    wait_for(&mut [&mut victim], "the end", |_, event| {
+        matches!(event, Owned::Down(down, DownReason::Misbehaved { .. }) if down == peer)
+            .then_some(())
+    });
 }

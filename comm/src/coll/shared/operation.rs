@@ -103,6 +103,11 @@ pub(super) enum Stand {
     Unpublished(u32),
 }
 
+/// How many times as patient a member is that sees nobody give up, and waits for one at a distance.
+fn times_as_patient(distance: u32, members: u32) -> u32 {
+    ALONE * distance.min(members - distance).min(ALONE_RANKS_MAX)
+}
+
 /// A member's block at its place among those of all members. Out of the way of short operations.
 #[inline(never)]
 fn with_room_for_all(mut block: Vec<u8>, own: u32, members: u32) -> Vec<u8> {
@@ -219,8 +224,7 @@ impl SharedOperation {
         if self.others().any(|other| self.has_given_up(segment, other)) {
             return least;
         }
-        let distance = self.own.abs_diff(member);
-        least * ALONE * distance.min(self.members - distance).min(ALONE_RANKS_MAX)
+        least * times_as_patient(self.own.abs_diff(member), self.members)
     }
 
     /// Whether a member has given up its part.
@@ -427,5 +431,16 @@ impl SharedOperation {
             }
             at += length;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_look_first_and_nobody_waits_much_longer() {
+        let patience = |distance| times_as_patient(distance, 256);
+        assert_eq!([1, 2, 3, 128, 253, 254, 255].map(patience), [8, 16, 24, 24, 24, 16, 8]);
     }
 }

@@ -320,6 +320,13 @@ fn half_of_a_ring_is_free_until_half_of_its_lines_wait() {
     while pop(&mut ends.consumer).is_some() {}
     ends.consumer.publish();
     assert_eq!(ends.producer.has_half_free(), Ok(true));
+    // While the short lines are in use, the long ones are free.
+    let mut short = Ends::new(&short_ring_of(4096), 0);
+    for _ in 0..15 {
+        assert_eq!(short.producer.push(&[1; 8], &[], None, &0), Ok(()));
+        assert!(short.producer.is_in_short_lines());
+        assert_eq!(short.producer.has_half_free(), Ok(true));
+    }
 }
 
 #[test]
