@@ -1,6 +1,7 @@
 //! Processes that write nonsense: to the board, and into the launcher's key-value store.
 
 use super::{Client, Outcome, SimBoard, World};
+use crate::exchange::Collected;
 use crate::exchange::board::{Board, write_record};
 use crate::exchange::bundle::encode;
 use crate::exchange::pieces;
@@ -113,4 +114,15 @@ fn a_leader_that_puts_nonsense_is_to_blame() {
         let value = whole(world);
         put(&mut world.client(3), &format!("{value}00"));
     });
+}
+
+#[test]
+fn a_bundle_replaces_the_bytes_of_no_process_that_another_one_has_brought() {
+    let bundle = |ranks: &[u32]| encode(ranks.iter().map(|rank| (*rank, bytes(*rank))));
+    let mut collected = Collected::new(4);
+    assert!(collected.add(&bundle(&[0, 2])));
+    let again = encode([(1, bytes(1)), (2, vec![9])].into_iter());
+    assert!(!collected.add(&again));
+    assert_eq!(collected.all, [Some(bytes(0)), None, Some(bytes(2)), None]);
+    assert!(collected.add(&bundle(&[1, 3])));
 }
