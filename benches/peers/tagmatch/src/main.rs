@@ -2,7 +2,7 @@
 //!
 //! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first
 //! process measures. It starts the second one, which runs the same program and answers. The ranks
-//! of `ranks` are started by a launcher.
+//! of `ranks` are started by a launcher, as those of `scale` are.
 //!
 //! [`report`] makes tables, JSON and charts of what all programs have measured.
 
@@ -15,6 +15,7 @@ mod memory;
 #[allow(unsafe_code, reason = "cache lines that two processes share")]
 mod probe;
 mod report;
+mod scale;
 mod work;
 
 use std::env;
@@ -57,6 +58,9 @@ fn run() -> Outcome<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if let Some(outcome) = report::command(&arguments) {
         return outcome;
+    }
+    if arguments == ["scale"] {
+        return scale::run();
     }
     let [core_a, core_b, milliseconds, cases @ ..] = &arguments[..] else {
         return Err("usage: tagmatch-peers CORE_A CORE_B MILLISECONDS CASE...".into());
