@@ -32,5 +32,5 @@ pub use table::{Attached, CollLayer, CollRequest, CollTable, Run, Start, TableBu
 pub(crate) use exchange::Exchange;
 pub(crate) use plan::{Placement, Plan};
 pub(crate) use repeats::Repeats;
-pub(crate) use shared::{SharedLayer, SharedMembers};
+pub(crate) use shared::{SharedLayer, SharedMembers, allgather_machine};
 pub(crate) use table::{Bound, Tables};

@@ -8,7 +8,7 @@ use super::choices::{SplitChoice, chosen};
 use super::communicator::Comm;
 use super::info::CommInfo;
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::coll::{CollRequest, Collective, Exchange, algorithms};
+use crate::coll::{CollRequest, Collective, allgather_machine};
 use crate::driver::{Channel, Machine, MachineIo, numbers};
 use crate::error::Error;
 use crate::ft::{Key, Life, epoch};
@@ -44,10 +44,16 @@ impl<N: Net> Comm<N> {
         Collective::begun_by(move || {
             let channel = self.channel();
             let own = SplitChoice { color, key };
-            let plan = algorithms::allgather(&channel, own.to_bytes());
-            let gather =
-                CreatingCommStage::Choosing(Exchange::new(channel.clone(), plan, None), color);
-            self.creation(self.begin(&channel, 0), channel, gather, Ok)
+            match allgather_machine(self, own.to_bytes(), &channel) {
+                Ok(gather) => {
+                    let stage = CreatingCommStage::Choosing(gather, color);
+                    let request = self.creation(self.begin(&channel, 0), channel, stage, Ok);
+                    // A thread that sleeps on the transport is not woken by shared memory.
+                    self.driver().ring();
+                    request
+                }
+                Err(error) => self.ended(Err(error)),
+            }
         })
     }
 
@@ -132,7 +138,7 @@ impl<N: Net> Comm<N> {
         &self,
         parent: Parent,
         channel: Channel,
-        stage: CreatingCommStage,
+        stage: CreatingCommStage<N>,
         finish: impl FnOnce(Option<Comm<N>>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> CollRequest<N, T> {
         let origin = parent.origin;
@@ -156,15 +162,15 @@ struct Parent {
 }
 
 /// The state machine of one process that makes a communicator.
-struct CreatingComm {
+struct CreatingComm<N: Net> {
     parent: Parent,
     channel: Channel,
-    stage: CreatingCommStage,
+    stage: CreatingCommStage<N>,
 }
 
-enum CreatingCommStage {
+enum CreatingCommStage<N: Net> {
     /// An allgather of the arguments that the members have passed to a split, and the own colour.
-    Choosing(Exchange, Option<u32>),
+    Choosing(Box<dyn Machine<N, Output = Vec<u8>>>, Option<u32>),
     Allocating {
         allocating: Allocating,
         members: Option<Arc<Group>>,
@@ -182,12 +188,12 @@ impl Parent {
     /// Begins the allocation of the context id. `members` is `None` in a process that is not a
     /// member of the new communicator. `failure`: an error that this process has to report to the
     /// others.
-    fn allocate(
+    fn allocate<N: Net>(
         &self,
         channel: &Channel,
         members: Option<Arc<Group>>,
         failure: Option<Error>,
-    ) -> CreatingCommStage {
+    ) -> CreatingCommStage<N> {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
         let allocation = self.allocator.begin(self.id, channel.tag, role).over(&channel.group);
         let creation = epoch(&self.origin, &channel.group, &self.group);
@@ -204,7 +210,7 @@ impl Parent {
     }
 }
 
-impl<N: Net> Machine<N> for CreatingComm {
+impl<N: Net> Machine<N> for CreatingComm<N> {
     type Output = Option<Created>;
 
     fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Option<Created>, Error>> {

@@ -38,8 +38,8 @@ struct Traced {
 impl Traced {
     /// Forks. The child traces itself, and ends by `_exit` after `program`.
     fn fork(program: impl FnOnce()) -> Self {
-        // SAFETY: the child has this thread alone, and calls what the C library allows such a child.
-        // It ends by `_exit`, so nothing of its parent is run twice.
+        // SAFETY: the child has this thread alone, and calls what the C library allows such a
+        // child. It ends by `_exit`, so nothing of its parent is run twice.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {

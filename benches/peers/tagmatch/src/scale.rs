@@ -1,5 +1,5 @@
-//! A job of many ranks, as in `benches/peers/scale.c`: the same steps in the same order. Change both
-//! together.
+//! A job of many ranks, as in `benches/peers/scale.c`: the same steps in the same order. Change
+//! both together.
 
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs};

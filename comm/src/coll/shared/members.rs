@@ -78,6 +78,12 @@ impl SharedMembers {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether an operation has begun to make the segment. All members give the same answer at the
+    /// same call.
+    pub(super) fn has_begun(&self) -> bool {
+        self.next.load(Ordering::Relaxed) > 1
+    }
+
     pub(super) fn goes_by_messages(&self) -> bool {
         self.goes_by_messages.load(Ordering::Relaxed)
     }

@@ -90,3 +90,4 @@ mod running;
 
 pub(crate) use layer::{SharedLayer, takes};
 pub(crate) use members::SharedMembers;
+pub(crate) use running::allgather_machine;

@@ -52,6 +52,29 @@ pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> 
     comm.raise(result)
 }
 
+/// The state machine of an allgather that is a part of another operation, which has `channel`. It
+/// goes through the segment only if an earlier operation has begun to make one: a communicator may
+/// serve for nothing but making others.
+pub(crate) fn allgather_machine<N: Net>(
+    comm: &Comm<N>,
+    data: Vec<u8>,
+    channel: &Channel,
+) -> Result<Box<dyn Machine<N, Output = Vec<u8>>>, Error> {
+    let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
+    if !members.is_some_and(|members| members.has_begun()) {
+        let plan = algorithms::allgather(channel, data);
+        return Ok(Box::new(Exchange::new(channel.clone(), plan, None)));
+    }
+    let call = Call::new(Coll::Allgather, 0, data);
+    if let Some(begun) = begun(comm, &call)? {
+        return Ok(Box::new(begun.machine(comm, call)));
+    }
+    // Other members may learn only now that the call goes by messages, and take such a number.
+    let channel = comm.shared_numbered(comm.outside(0));
+    let plan = algorithms::allgather(&channel, call.data);
+    Ok(Box::new(Exchange::new(channel, plan, None)))
+}
+
 /// A call that goes through the segment: its rounds, its number, and the state that it uses.
 struct Begun<'a> {
     shape: RoundShape,
