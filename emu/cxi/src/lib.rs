@@ -30,6 +30,7 @@ mod chance;
 mod effects;
 mod endpoint;
 mod ffi;
+mod install;
 mod memory;
 mod queue;
 mod settings;
@@ -39,3 +40,4 @@ mod vector;
 mod wire;
 
 pub use ffi::fi_prov_ini;
+pub use install::install;
