@@ -1,0 +1,159 @@
+//! List entries of the NIC: what happens when there are no more.
+
+use tagmatch_ofi_sys as sys;
+
+use crate::client::{Context, Hints, Memory, Message, Node, within_limit};
+use crate::messages::{pair, send};
+use crate::process::{alone, outcome};
+
+const FOUR: (&str, &str) = ("TAGMATCH_CXI_ENTRIES", "4");
+const LONG: (&str, &str) = ("TAGMATCH_CXI_ONLOAD", "20");
+
+fn receive_tags(receiver: &Node, from: u64, tags: std::ops::Range<u64>) {
+    for tag in tags {
+        let (into, context) = (Memory::new(1), Context::new());
+        within_limit("a receive that is accepted", || {
+            receiver.recv(into, from, 0, 0xff, context).ok()
+        });
+        assert_eq!(receiver.expect(context, 0).tag, tag);
+    }
+}
+
+/// Five unexpected messages, and four entries: from then on the state changes.
+fn exhaust(sender: &Node, to: u64, receiver: &Node) {
+    for tag in 0..5 {
+        send(sender, to, tag, b"x");
+    }
+    receiver.expect_silence(1);
+}
+
+#[test]
+fn flow_control_holds_up_both_sides_and_loses_nothing() {
+    let test = "entries::flow_control_holds_up_both_sides_and_loses_nothing";
+    alone(test, &[FOUR, LONG], |_| {
+        let (sender, to, receiver, from) = pair(&Hints::default());
+        exhaust(&sender, to, &receiver);
+        let (memory, context) = (Memory::new(1), Context::new());
+        let search = Message::new(&[], from, 0, context);
+        assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
+        assert_eq!(receiver.recvmsg(search, sys::FI_PEEK), Err(sys::FI_EAGAIN));
+        assert!(!receiver.may_sleep());
+        // The next message is dropped, and the sender told so.
+        send(&sender, to, 5, b"x");
+        receiver.expect_silence(1);
+        sender.expect_silence(1);
+        assert_eq!(sender.send(memory, to, 6, context), Err(sys::FI_EAGAIN));
+        assert_eq!(sender.inject(memory, to, 6), Err(sys::FI_EAGAIN));
+        receive_tags(&receiver, from, 0..6);
+        within_limit("the sender's turn", || sender.send(memory, to, 6, context).ok());
+        receive_tags(&receiver, from, 6..7);
+        // It begins again as soon as there is no entry.
+        sender.expect(context, 0);
+        exhaust(&sender, to, &receiver);
+        receive_tags(&receiver, from, 0..5);
+    });
+}
+
+#[test]
+fn in_hybrid_mode_there_is_no_end_of_entries_once_software_matches() {
+    let test = "entries::in_hybrid_mode_there_is_no_end_of_entries_once_software_matches";
+    alone(test, &[FOUR, LONG], |_| {
+        let hints = Hints { mode: Some(c"hybrid"), ..Hints::default() };
+        let (sender, to, receiver, from) = pair(&hints);
+        exhaust(&sender, to, &receiver);
+        let (memory, context) = (Memory::new(1), Context::new());
+        assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
+        receiver.expect_silence(60);
+        for tag in 5..20 {
+            send(&sender, to, tag, b"x");
+            receiver.expect_silence(1);
+            receiver.recv(memory, from, 99, 0, Context::new()).expect("posted");
+        }
+        receive_tags(&receiver, from, 0..20);
+    });
+}
+
+/// Posts five receives, which take all entries.
+fn post_five(receiver: &Node, from: u64) {
+    for tag in 0..5 {
+        receiver.recv(Memory::new(1), from, tag, 0, Context::new()).expect("posted");
+    }
+    receiver.expect_silence(60);
+}
+
+#[test]
+fn a_second_exhaustion_in_flow_control_ends_the_process() {
+    let test = "entries::a_second_exhaustion_in_flow_control_ends_the_process";
+    let (is_well, words) = outcome(test, &[FOUR], |_| {
+        let (_, _, receiver, from) = pair(&Hints::default());
+        post_five(&receiver, from);
+    });
+    // A process of this test ends so, and this test sees it.
+    if !words.is_empty() {
+        assert!(!is_well && words.contains("a second exhaustion"), "{words}");
+        assert!(words.starts_with("signal: 6"), "{words}");
+    }
+}
+
+#[test]
+fn a_second_exhaustion_can_wait_for_an_entry() {
+    let test = "entries::a_second_exhaustion_can_wait_for_an_entry";
+    alone(test, &[FOUR, ("TAGMATCH_CXI_SECOND", "wait")], |_| {
+        let (sender, to, receiver, from) = pair(&Hints::default());
+        let cancelled = [Context::new(), Context::new()];
+        for context in cancelled {
+            receiver.recv(Memory::new(1), from, 100, 0, context).expect("posted");
+        }
+        for tag in 0..3 {
+            receiver.recv(Memory::new(1), from, tag, 0, Context::new()).expect("posted");
+        }
+        receiver.expect_silence(60);
+        let post = || receiver.recv(Memory::new(1), from, 3, 0, Context::new());
+        assert_eq!(post(), Err(sys::FI_EAGAIN));
+        for context in cancelled {
+            receiver.cancel(context).expect("it is posted");
+            receiver.expect(context, sys::FI_ECANCELED);
+        }
+        within_limit("a receive that is accepted", || {
+            assert_eq!(receiver.poll(), None);
+            post().ok()
+        });
+        for tag in (0..4).rev() {
+            send(&sender, to, tag, b"x");
+            assert_eq!(receiver.entry().tag, tag);
+        }
+    });
+}
+
+#[test]
+fn in_hybrid_mode_receives_that_take_all_entries_end_nothing() {
+    let test = "entries::in_hybrid_mode_receives_that_take_all_entries_end_nothing";
+    alone(test, &[FOUR], |_| {
+        let (sender, to, receiver, from) =
+            pair(&Hints { mode: Some(c"hybrid"), ..Hints::default() });
+        post_five(&receiver, from);
+        for tag in (0..5).rev() {
+            send(&sender, to, tag, b"x");
+            assert_eq!(receiver.entry().tag, tag);
+        }
+    });
+}
+
+#[test]
+fn a_claim_is_answered_wrongly_when_the_entries_end() {
+    let test = "entries::a_claim_is_answered_wrongly_when_the_entries_end";
+    alone(test, &[FOUR, ("TAGMATCH_CXI_PEEK", "100")], |_| {
+        let (sender, to, receiver, from) = pair(&Hints::default());
+        send(&sender, to, 0, b"there");
+        receiver.expect_silence(2);
+        let (claim, probe) = (Context::new(), Context::new());
+        receiver.recvmsg(Message::new(&[], from, 0, probe), sys::FI_PEEK).expect("accepted");
+        let flags = sys::FI_PEEK | sys::FI_CLAIM;
+        receiver.recvmsg(Message::new(&[], from, 0, claim), flags).expect("accepted");
+        for tag in 1..5 {
+            send(&sender, to, tag, b"x");
+        }
+        receiver.expect(claim, sys::FI_ENOMSG);
+        receiver.expect(probe, 0);
+    });
+}
