@@ -38,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) mode: Mode,
     pub(crate) has_mode_control: bool,
     pub(crate) entries_max: usize,
+    pub(crate) taken_per_mille: u32,
     pub(crate) aborts: bool,
     pub(crate) onload_rounds: u32,
     pub(crate) peek_rounds: u32,
@@ -53,14 +54,19 @@ pub(crate) struct Settings {
     pub(crate) seed: Option<u64>,
 }
 
-/// The settings of this process; `None` without a NIC.
+/// The settings of this process.
 ///
 /// # Errors
-/// A variable's value is none that it can have. The words say which.
-pub(crate) fn of_environment() -> Result<Option<Settings>, String> {
-    read(|name| std::env::var(name).ok())
+/// There is no NIC (`FI_ENODATA`). So it is if a knob is wrong, which is told on standard error.
+pub(crate) fn of_environment() -> Result<Settings, Errno> {
+    let settings = read(|name| std::env::var(name).ok()).map_err(|error| {
+        eprintln!("cxi: {error}");
+        Errno::NO_DATA
+    })?;
+    settings.ok_or(Errno::NO_DATA)
 }
 
+/// The settings; `None` without a NIC. The words of an error say which variable is wrong.
 fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
     let Some(nic) = variable("TAGMATCH_CXI_NIC") else { return Ok(None) };
     let index = nic.strip_prefix("cxi").and_then(|index| index.parse::<u8>().ok());
@@ -89,6 +95,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
         mode: mode.unwrap_or(Mode::Hardware),
         has_mode_control: choice("TAGMATCH_CXI_CONTROL", "on", &["off"])? == "on",
         entries_max: number("TAGMATCH_CXI_ENTRIES", 15360)? as usize,
+        taken_per_mille: number("TAGMATCH_CXI_TAKEN", 0)?,
         aborts: choice("TAGMATCH_CXI_SECOND", "abort", &["wait"])? == "abort",
         onload_rounds: number("TAGMATCH_CXI_ONLOAD", 4)?,
         peek_rounds: number("TAGMATCH_CXI_PEEK", 2)?,

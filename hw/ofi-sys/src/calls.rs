@@ -16,7 +16,8 @@ macro_rules! numbers {
     ($($name:ident = $value:ident,)*) => {
         impl Errno {
             $(
-                #[doc = concat!("`", stringify!($value), "`")]
+                #[doc = concat!("`", stringify!($value), "`.")]
+                /// See fi_errno(3).
                 pub const $name: Errno = Errno(crate::errno::$value);
             )*
         }

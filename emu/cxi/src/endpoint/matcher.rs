@@ -182,7 +182,8 @@ impl Matcher {
             self.deliver(receive, put, effects);
             return true;
         }
-        if self.is_full() {
+        let others = self.settings.taken_per_mille;
+        if self.is_full() || (is_in_nic && self.chance.per_mille(others)) {
             self.aside.push_front(put);
             self.exhausted(effects);
             return false;
@@ -203,7 +204,7 @@ impl Matcher {
         // The driver can't search in this state, and says that there is no message.
         let (claims, others) = self.searches.drain(..).partition(|search| search.claims);
         self.searches = others;
-        for search in Vec::from(claims) {
+        for search in claims {
             effects.completions.push(nothing_found(search.context));
         }
     }
@@ -227,7 +228,7 @@ impl Matcher {
         let round = self.round;
         let (due, later) = self.gets.drain(..).partition(|get| get.at <= round);
         self.gets = later;
-        for get in Vec::from(due) {
+        for get in due {
             read(get, effects);
         }
         self.telemetry.publish();
@@ -266,7 +267,7 @@ impl Matcher {
         let round = self.round;
         let (due, later) = self.searches.drain(..).partition(|search| search.at <= round);
         self.searches = later;
-        for Search { wanted, context, claims, .. } in Vec::from(due) {
+        for Search { wanted, context, claims, .. } in due {
             let Some(put) = self.lists.find(wanted) else {
                 effects.completions.push(nothing_found(context));
                 continue;

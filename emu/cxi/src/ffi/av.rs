@@ -7,18 +7,8 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, count, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use super::domain::{Domain, DomainObject};
-use super::object::Object;
-use crate::vector::Vector;
+use super::object::{DomainObject, Object, OpenedVector, VectorObject};
 use crate::wire::Name;
-
-/// An address vector, which keeps its domain open.
-pub(crate) struct Opened {
-    pub(crate) vector: Arc<Vector>,
-    _domain: Arc<Domain>,
-}
-
-pub(crate) type VectorObject = Object<sys::fid_av, Opened>;
 
 static HEAD: sys::fi_ops = closable(close);
 
@@ -53,7 +43,7 @@ pub(crate) unsafe extern "C" fn open(
             (*attributes).r#type = sys::FI_AV_TABLE;
             let fid = head(sys::FI_CLASS_AV, context, &HEAD);
             let object = sys::fid_av { fid, ops: table(&VECTOR) };
-            let opened = Opened { vector: Arc::default(), _domain: domain };
+            let opened = OpenedVector { vector: Arc::default(), _domain: domain };
             *vector = Object::into_raw(object, Arc::new(opened));
         }
         Ok(())

@@ -8,18 +8,8 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, copy_text, count, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use super::domain::{Domain, DomainObject};
-use super::object::Object;
+use super::object::{DomainObject, Object, OpenedQueue, QueueObject};
 use crate::queue::{Entry, Queue};
-
-/// A completion queue with the form of its entries.
-pub(crate) struct Opened {
-    pub(crate) queue: Arc<Queue>,
-    domain: Arc<Domain>,
-    format: sys::fi_cq_format,
-}
-
-pub(crate) type QueueObject = Object<sys::fid_cq, Opened>;
 
 static HEAD: sys::fi_ops = sys::fi_ops { control: Some(control), ..closable(close) };
 
@@ -62,7 +52,7 @@ pub(crate) unsafe extern "C" fn open(
             let domain = DomainObject::of(domain).clone();
             let fid = head(sys::FI_CLASS_CQ, context, &HEAD);
             let object = sys::fid_cq { fid, ops: table(&QUEUE) };
-            let opened = Opened { queue: Arc::new(inner), domain, format };
+            let opened = OpenedQueue { queue: Arc::new(inner), domain, format };
             *queue = Object::into_raw(object, Arc::new(opened));
         }
         Ok(())
@@ -73,7 +63,7 @@ pub(crate) unsafe extern "C" fn open(
 ///
 /// # Safety
 /// [`open`] gave the pointer.
-pub(crate) unsafe fn of<'a>(queue: *mut sys::fid_cq) -> &'a Opened {
+pub(crate) unsafe fn of<'a>(queue: *mut sys::fid_cq) -> &'a OpenedQueue {
     // SAFETY: the caller's promise.
     unsafe { QueueObject::of(queue) }
 }

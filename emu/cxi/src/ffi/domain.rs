@@ -8,28 +8,9 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use super::fabric::{Fabric, FabricObject};
-use super::object::Object;
+use super::object::{Domain, DomainObject, FabricObject, Object};
 use super::{av, cq, ep};
 use crate::settings::Mode;
-
-/// A domain: a NIC.
-pub(crate) struct Domain {
-    pub(crate) fabric: Arc<Fabric>,
-    mode: Mutex<Mode>,
-    /// Endpoints that were opened.
-    endpoints: AtomicU32,
-}
-
-pub(crate) type DomainObject = Object<sys::fid_domain, Domain>;
-
-impl Domain {
-    /// The mode of the next endpoint. From then on the mode stays.
-    pub(crate) fn mode_of_endpoint(&self) -> Mode {
-        self.endpoints.fetch_add(1, Ordering::Relaxed);
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// From `rdma/fi_cxi_ext.h`: `FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE`, whose argument is a name.
 const SET_MATCH_MODE: c_int = -0x0ccc_0000 + 10;
@@ -78,7 +59,8 @@ pub(crate) unsafe extern "C" fn open(
             let mode = Mutex::new(fabric.settings.mode);
             let fid = head(sys::FI_CLASS_DOMAIN, context, &HEAD);
             let object = sys::fid_domain { fid, ops: table(&DOMAIN), mr: table(&REGISTER) };
-            let inner = Domain { fabric, mode, endpoints: AtomicU32::new(0) };
+            let endpoints = AtomicU32::new(0);
+            let inner = Domain { fabric, mode, endpoints };
             *domain = Object::into_raw(object, Arc::new(inner));
         }
         Ok(())

@@ -8,19 +8,9 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use super::av::{self, VectorObject};
-use super::domain::{Domain, DomainObject};
-use super::object::Object;
-use super::{cq, offer, tagged};
+use super::object::{DomainObject, EndpointObject, Object, OpenedEndpoint, VectorObject};
+use super::{av, cq, offer, tagged};
 use crate::endpoint::{Endpoint, Options};
-
-/// An endpoint, which keeps its domain open.
-pub(crate) struct Opened {
-    pub(crate) endpoint: Arc<Endpoint>,
-    _domain: Arc<Domain>,
-}
-
-pub(crate) type EndpointObject = Object<sys::fid_ep, Opened>;
 
 static HEAD: sys::fi_ops =
     sys::fi_ops { bind: Some(bind), control: Some(control), ..closable(close) };
@@ -84,7 +74,7 @@ pub(crate) unsafe extern "C" fn open(
                 atomic: std::ptr::null_mut(),
                 collective: std::ptr::null_mut(),
             };
-            let opened = Opened { endpoint: Arc::new(inner), _domain: domain };
+            let opened = OpenedEndpoint { endpoint: Arc::new(inner), _domain: domain };
             *endpoint = Object::into_raw(object, Arc::new(opened));
         }
         Ok(())

@@ -7,17 +7,9 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use super::object::Object;
-use super::{cq, domain, settings};
-use crate::settings::Settings;
-
-/// A fabric.
-pub(crate) struct Fabric {
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) api_version: u32,
-}
-
-pub(crate) type FabricObject = Object<sys::fid_fabric, Fabric>;
+use super::object::{Fabric, FabricObject, Object};
+use super::{cq, domain};
+use crate::settings;
 
 static HEAD: sys::fi_ops = closable(close);
 
@@ -41,7 +33,7 @@ pub(crate) unsafe extern "C" fn open(
         if attributes.is_null() || fabric.is_null() {
             return Err(Errno::INVALID);
         }
-        let settings = Arc::new(settings()?);
+        let settings = Arc::new(settings::of_environment()?);
         // SAFETY: the caller gives attributes, and a place for the fabric.
         unsafe {
             let api_version = (*attributes).api_version;

@@ -15,9 +15,9 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use tagmatch_ofi_sys as sys;
-use tagmatch_ofi_sys::calls::{Errno, Result, enter};
+use tagmatch_ofi_sys::calls::{Errno, enter};
 
-use crate::settings::{self, Settings};
+use crate::settings;
 
 struct Provider(sys::fi_provider);
 
@@ -46,17 +46,6 @@ pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
     ptr::from_ref(&provider.0).cast_mut()
 }
 
-/// The knobs. A wrong one is told on standard error, and leaves the machine without a NIC.
-fn settings() -> Result<Settings> {
-    match settings::of_environment() {
-        Ok(settings) => settings.ok_or(Errno::NO_DATA),
-        Err(error) => {
-            eprintln!("cxi: {error}");
-            Err(Errno::NO_DATA)
-        }
-    }
-}
-
 unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
@@ -73,7 +62,7 @@ unsafe extern "C" fn getinfo(
         if !node.is_null() {
             return Err(Errno::NO_DATA);
         }
-        let settings = settings()?;
+        let settings = settings::of_environment()?;
         // SAFETY: libfabric passes on what its caller gives.
         unsafe {
             let offers = offer::negotiate(&settings, &info::read(hints)).map_err(|why| {

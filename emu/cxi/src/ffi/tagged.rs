@@ -6,7 +6,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter};
 use tagmatch_ofi_sys::stub::Stub;
 
-use super::ep::EndpointObject;
+use super::object::EndpointObject;
 use super::offer::{RECEIVE_FLAGS, SEND_FLAGS};
 use crate::endpoint::{Endpoint, Incoming, Outgoing};
 use crate::memory::Memory;

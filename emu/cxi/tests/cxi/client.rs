@@ -119,6 +119,11 @@ impl Memory {
         Memory { start, length: bytes.len() }
     }
 
+    /// The same memory with another length, for calls that refuse it.
+    pub(crate) fn claimed(self, length: usize) -> Self {
+        Memory { length, ..self }
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: the memory lives for ever, and no operation is under way in it.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }.to_vec()

@@ -157,3 +157,22 @@ fn a_claim_is_answered_wrongly_when_the_entries_end() {
         receiver.expect(probe, 0);
     });
 }
+
+#[test]
+fn others_can_take_the_entries_of_the_nic() {
+    let test = "entries::others_can_take_the_entries_of_the_nic";
+    let knobs = [("TAGMATCH_CXI_TAKEN", "1000"), ("TAGMATCH_CXI_SEED", "1"), LONG];
+    alone(test, &knobs, |_| {
+        let hints = Hints { mode: Some(c"hybrid"), ..Hints::default() };
+        let (sender, to, receiver, from) = pair(&hints);
+        let (into, context) = (Memory::new(1), Context::new());
+        receiver.recv(into, from, 0, 0, context).expect("posted");
+        send(&sender, to, 0, b"x");
+        receiver.expect(context, 0);
+        receiver.recv(into, from, 99, 0, context).expect("an expected message takes no entry");
+        send(&sender, to, 0, b"x");
+        receiver.expect_silence(1);
+        assert!(!receiver.may_sleep());
+        receive_tags(&receiver, from, 0..1);
+    });
+}

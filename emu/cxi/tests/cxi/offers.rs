@@ -56,7 +56,8 @@ fn the_protocol_without_unexpected_messages_is_offered_second_and_cannot_be_open
 #[test]
 fn what_cxi_lacks_is_not_offered() {
     alone("offers::what_cxi_lacks_is_not_offered", &[], |_| {
-        let changes: [(&str, fn(&mut Hints)); 13] = [
+        type Change = fn(&mut Hints);
+        let changes: [(&str, Change); 13] = [
             ("a capability", |hints| hints.caps |= sys::FI_MULTICAST),
             ("messages without tags", |hints| hints.caps |= sys::FI_MSG),
             ("a tag of 49 bits", |hints| hints.endpoint.mem_tag_format = 1 << 48),

@@ -137,6 +137,7 @@ fn run(test: &str, mode: &'static std::ffi::CStr, seeds: std::ops::Range<u64>) {
         ("TAGMATCH_CXI_SEED", "11"),
         ("TAGMATCH_CXI_AGAIN", "50"),
         ("TAGMATCH_CXI_ENTRIES", "24"),
+        ("TAGMATCH_CXI_TAKEN", "3"),
         ("TAGMATCH_CXI_SECOND", "wait"),
         ("TAGMATCH_CXI_PEEK", "5"),
         ("TAGMATCH_CXI_CANCEL", "5"),

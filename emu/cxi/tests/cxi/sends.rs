@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory, Message, Node};
+use crate::client::{Code, Context, Hints, Memory, Message, Node};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
@@ -65,6 +65,15 @@ fn an_injected_message_is_short_and_has_no_entry() {
 }
 
 #[test]
+fn a_message_has_less_than_four_gibibytes() {
+    alone("sends::a_message_has_less_than_four_gibibytes", &[], |_| {
+        let (sender, to, ..) = pair(&Hints::default());
+        let long = Memory::new(1).claimed(1 << 32);
+        assert_eq!(sender.send(long, to, 1, Context::new()), Err(sys::FI_EMSGSIZE));
+    });
+}
+
+#[test]
 fn a_message_has_one_part() {
     alone("sends::a_message_has_one_part", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
@@ -107,7 +116,8 @@ fn calls_ask_to_be_tried_again_without_a_reason() {
     let knobs = [("TAGMATCH_CXI_AGAIN", "500"), ("TAGMATCH_CXI_SEED", "7")];
     alone("sends::calls_ask_to_be_tried_again_without_a_reason", &knobs, |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let tries: [fn(&Node, u64) -> Result<usize, i32>; 3] = [
+        type Try = fn(&Node, u64) -> Code;
+        let tries: [Try; 3] = [
             |node, to| node.send(Memory::new(1), to, 1, Context::new()),
             |node, from| node.recv(Memory::new(1), from, 2, 0, Context::new()),
             |node, from| {
