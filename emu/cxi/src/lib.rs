@@ -83,8 +83,8 @@
 //!   and the knobs that need a seed work.
 //!
 //! The counters are `lpe_net_match_priority_N` (messages that met a posted receive),
-//! `…_overflow_N` (unexpected ones) and `…_request_N` (those that software matched); N is 0 to 3, and
-//! the sum counts. They are the NIC's: all processes count in them.
+//! `lpe_net_match_overflow_N` (unexpected ones) and `lpe_net_match_request_N` (those that software
+//! matched); N is 0 to 3, and the sum counts. They are the NIC's: all processes count in them.
 //!
 //! # Modules
 //!
