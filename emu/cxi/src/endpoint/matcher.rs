@@ -236,10 +236,7 @@ impl Matcher {
     }
 
     fn elapsed(&mut self, effects: &mut Effects) {
-        let from = self.state;
-        if from != State::FlowControl {
-            self.lists.onload();
-        }
+        self.lists.onload();
         if self.mode == Mode::Hardware && self.lists.posted() >= self.settings.entries_max {
             // The second exhaustion in flow control: RXC_FATAL in cxip_recv_pte_cb.
             if self.settings.aborts {

@@ -142,3 +142,23 @@ fn complete(send: Send, failure: Option<Failure>, done: &mut Vec<Completion>) {
         done.push(Completion::of(send.context, SEND, failure));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_peer_that_has_a_message_tells_its_match() {
+        let [own, peer, other] = [1, 2, 3].map(Name);
+        let mut sender = Sender::new(own, 10, 10, Errno::IO);
+        let id = sender.admit(peer, true).unwrap();
+        sender.push(peer, &Packet::Pause, Send { context: 7, tells: true, id });
+        let mut done = Vec::new();
+        sender.matched(other, id, &mut done);
+        sender.matched(peer, id + 1, &mut done);
+        assert!(done.is_empty());
+        sender.matched(peer, id, &mut done);
+        sender.matched(peer, id, &mut done);
+        assert_eq!((done.len(), done[0].context), (1, 7));
+    }
+}

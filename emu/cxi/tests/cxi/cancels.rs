@@ -15,6 +15,7 @@ fn a_cancelled_receive_ends_some_rounds_later() {
         receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
         assert_eq!(receiver.cancel(other), Err(sys::FI_ENOENT));
         assert_eq!(receiver.cancel(context), Ok(0));
+        assert_eq!(receiver.cancel(context), Err(sys::FI_ENOENT));
         receiver.expect_silence(9);
         receiver.expect(context, sys::FI_ECANCELED);
         assert_eq!(receiver.cancel(context), Err(sys::FI_ENOENT));

@@ -375,9 +375,9 @@ impl Node {
         unsafe { libc::poll(&raw mut poll, 1, limit_ms) == 1 }
     }
 
-    /// Closes the domain alone, which fails while others use it.
-    pub(crate) fn close_domain(&self) -> Code {
-        close(self.domain.cast())
+    /// Tries to close what other objects use.
+    pub(crate) fn close_used(&self) -> [Code; 4] {
+        [self.vector.cast(), self.queue.cast(), self.domain.cast(), self.fabric.cast()].map(close)
     }
 
     /// Closes all objects.

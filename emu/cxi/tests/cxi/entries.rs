@@ -9,14 +9,23 @@ use crate::process::{alone, outcome};
 const FOUR: (&str, &str) = ("TAGMATCH_CXI_ENTRIES", "4");
 const LONG: (&str, &str) = ("TAGMATCH_CXI_ONLOAD", "20");
 
+/// Receives messages with these tags in their order.
 fn receive_tags(receiver: &Node, from: u64, tags: std::ops::Range<u64>) {
-    for tag in tags {
-        let (into, context) = (Memory::new(1), Context::new());
-        within_limit("a receive that is accepted", || {
-            receiver.recv(into, from, 0, 0xff, context).ok()
-        });
-        assert_eq!(receiver.expect(context, 0).tag, tag);
-    }
+    tags.for_each(|tag| receive_tag(receiver, from, tag, || ()));
+}
+
+/// Receives the next message, which has this tag. The sender may need progress.
+fn receive_tag(receiver: &Node, from: u64, tag: u64, mut progress: impl FnMut()) {
+    let (into, context) = (Memory::new(1), Context::new());
+    within_limit("a receive that is accepted", || {
+        progress();
+        receiver.recv(into, from, 0, 0xff, context).ok()
+    });
+    let entry = within_limit("a message", || {
+        progress();
+        receiver.poll()
+    });
+    assert_eq!((entry.context, entry.tag, entry.error), (Some(context), tag, 0));
 }
 
 /// Five unexpected messages, and four entries: from then on the state changes.
@@ -51,6 +60,58 @@ fn flow_control_holds_up_both_sides_and_loses_nothing() {
         sender.expect(context, 0);
         exhaust(&sender, to, &receiver);
         receive_tags(&receiver, from, 0..5);
+    });
+}
+
+#[test]
+fn messages_that_were_put_aside_keep_their_order_when_the_entries_end_again() {
+    let test = "entries::messages_that_were_put_aside_keep_their_order_when_the_entries_end_again";
+    alone(test, &[FOUR, LONG], |_| {
+        let (sender, to, receiver, from) = pair(&Hints::default());
+        exhaust(&sender, to, &receiver);
+        // The sender makes no progress, and so isn't told to pause.
+        for tag in 5..14 {
+            sender.inject(Memory::new(1), to, tag).expect("accepted");
+        }
+        receiver.expect_silence(200);
+        receive_tags(&receiver, from, 0..14);
+    });
+}
+
+#[test]
+fn a_sender_keeps_its_messages_while_the_receiver_is_in_flow_control() {
+    let test = "entries::a_sender_keeps_its_messages_while_the_receiver_is_in_flow_control";
+    alone(test, &[FOUR, ("TAGMATCH_CXI_ONLOAD", "1000")], |_| {
+        let hints = Hints { wait: sys::FI_WAIT_FD, ..Hints::default() };
+        let (sender, to, receiver, from) = pair(&hints);
+        exhaust(&sender, to, &receiver);
+        for tag in 5..100 {
+            sender.inject(Memory::new(1), to, tag).expect("accepted");
+        }
+        for _ in 0..200 {
+            receiver.expect_silence(1);
+            sender.expect_silence(1);
+        }
+        assert!(!sender.may_sleep());
+        for tag in 0..100 {
+            receive_tag(&receiver, from, tag, || sender.expect_silence(1));
+        }
+        assert!(sender.may_sleep());
+    });
+}
+
+#[test]
+fn an_entry_is_free_again_when_its_message_was_received() {
+    let test = "entries::an_entry_is_free_again_when_its_message_was_received";
+    alone(test, &[FOUR], |_| {
+        let (sender, to, receiver, from) = pair(&Hints::default());
+        for tag in 0..10 {
+            send(&sender, to, tag, b"x");
+            receiver.expect_silence(1);
+            let context = Context::new();
+            receiver.recv(Memory::new(1), from, tag, 0, context).expect("posted");
+            receiver.expect(context, 0);
+        }
     });
 }
 

@@ -45,6 +45,26 @@ fn so_many_sends_at_a_time_can_wait_for_a_match() {
 }
 
 #[test]
+fn an_endpoint_takes_so_many_sends_at_a_time_as_it_was_opened_for() {
+    alone("sends::an_endpoint_takes_so_many_sends_at_a_time_as_it_was_opened_for", &[], |_| {
+        let mut hints = Hints::default();
+        hints.transmit.size = 4;
+        let (sender, to, receiver, _) = pair(&hints);
+        for _ in 0..3 {
+            // Those that have left for the receiver's socket don't count.
+            let send = |_: &usize| sender.inject(Memory::new(1), to, 1).is_ok();
+            let count = (0..1000).take_while(send).count();
+            assert!((4..1000).contains(&count), "{count}");
+            assert_eq!(sender.inject(Memory::new(1), to, 1), Err(sys::FI_EAGAIN));
+            for _ in 0..100 {
+                receiver.expect_silence(1);
+                sender.expect_silence(1);
+            }
+        }
+    });
+}
+
+#[test]
 fn an_injected_message_is_short_and_has_no_entry() {
     alone("sends::an_injected_message_is_short_and_has_no_entry", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
