@@ -238,9 +238,9 @@ impl Matcher {
     fn elapsed(&mut self, effects: &mut Effects) {
         self.lists.onload();
         if self.mode == Mode::Hardware && self.lists.posted() >= self.settings.entries_max {
-            // The second exhaustion in flow control: RXC_FATAL in cxip_recv_pte_cb.
+            // FC_SW_ONLOAD_MSG_FATAL in prov/cxi/src/cxip_msg_hpc.c.
             if self.settings.aborts {
-                eprintln!("cxi: a second exhaustion of list entries in flow control");
+                eprintln!("cxi: LE resources not recovered during flow control");
                 std::process::abort();
             }
             return;

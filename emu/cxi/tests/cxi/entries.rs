@@ -150,7 +150,7 @@ fn a_second_exhaustion_in_flow_control_ends_the_process() {
         post_five(&receiver, from);
     });
     if let Some((is_well, words)) = ended {
-        assert!(!is_well && words.contains("a second exhaustion"), "{words}");
+        assert!(!is_well && words.contains("LE resources not recovered"), "{words}");
         assert!(words.starts_with("signal: 6"), "{words}");
     }
 }
