@@ -5,50 +5,7 @@ use std::ffi::CStr;
 use tagmatch::{Error, PeerFault};
 use tagmatch_ofi_sys as sys;
 
-/// A positive error number of `rdma/fi_errno.h`. Calls return its negative value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
-
-/// The result of a call.
-pub(crate) type Result<T> = std::result::Result<T, Errno>;
-
-macro_rules! numbers {
-    ($($name:ident = $value:ident,)*) => {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::unnecessary_cast)]
-        impl Errno {
-            $(pub(crate) const $name: Errno = Errno(sys::$value as i32);)*
-        }
-    };
-}
-
-numbers! {
-    AGAIN = FI_EAGAIN,
-    AVAIL = FI_EAVAIL,
-    BAD_FLAGS = FI_EBADFLAGS,
-    BAD_STATE = FI_EOPBADSTATE,
-    BUSY = FI_EBUSY,
-    CANCELED = FI_ECANCELED,
-    CLOSED = FI_EBADF,
-    CONNECTION_ABORTED = FI_ECONNABORTED,
-    CONNECTION_RESET = FI_ECONNRESET,
-    HOST_UNREACHABLE = FI_EHOSTUNREACH,
-    INVALID = FI_EINVAL,
-    IO = FI_EIO,
-    DOMAIN = FI_EDOMAIN,
-    NO_AV = FI_ENOAV,
-    NO_CQ = FI_ENOCQ,
-    NO_DATA = FI_ENODATA,
-    NO_MEMORY = FI_ENOMEM,
-    NO_MESSAGE = FI_ENOMSG,
-    NO_PROTOCOL_OPTION = FI_ENOPROTOOPT,
-    NO_SYSTEM_CALL = FI_ENOSYS,
-    NOT_CONNECTED = FI_ENOTCONN,
-    OTHER = FI_EOTHER,
-    TIMED_OUT = FI_ETIMEDOUT,
-    TOO_LONG = FI_EMSGSIZE,
-    TOO_SMALL = FI_ETOOSMALL,
-    TRUNCATED = FI_ETRUNC,
-}
+pub(crate) use sys::calls::{Errno, Result};
 
 /// Own numbers in `prov_errno`, for which `fi_cq_strerror` has words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

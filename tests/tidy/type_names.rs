@@ -10,10 +10,11 @@ use super::{code, is_name, is_rust};
 
 const TAKEN: &str = "tests/type_names.txt";
 
-/// Whether a file has types of what is shipped. The bindings have the names of C headers.
+/// Whether a file has types of what is shipped. The bindings have the names of C headers, and the
+/// provider for tests has those of libfabric.
 fn counts(path: &str) -> bool {
     let is_test = |part: &str| matches!(part, "tests" | "tests.rs" | "benches" | "examples");
-    let is_apart = path.starts_with("fuzz/") || path.starts_with("testkit/");
+    let is_apart = ["fuzz/", "testkit/", "emu/cxi/"].iter().any(|part| path.starts_with(part));
     is_rust(path) && !is_apart && !path.contains("-sys/") && !path.split('/').any(is_test)
 }
 

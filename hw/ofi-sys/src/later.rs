@@ -67,7 +67,14 @@ constants! {
 
     /// formats of addresses: `fi_info.addr_format`. A name of our own.
     fi_addr_format_2: u32 {
+        FI_ADDR_CXI = 15,
         FI_SOCKADDR_IP = 17,
+    }
+
+    /// protocols: `fi_ep_attr.protocol`. A name of our own.
+    fi_protocol_2: u32 {
+        FI_PROTO_CXI = 24,
+        FI_PROTO_CXI_RNR = 29,
     }
 }
 

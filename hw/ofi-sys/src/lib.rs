@@ -8,6 +8,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`provider`] | what a provider's library exports |
+//! | [`calls`], [`stub`] | what the functions of each provider have in common |
 //! | [`domain`] | `fi_info`, fabrics, domains, address vectors, memory regions |
 //! | [`attributes`] | attributes of endpoints |
 //! | [`endpoint`] | endpoints, and the tables of functions that move data |
@@ -32,6 +33,7 @@
 #![allow(non_camel_case_types, non_snake_case)]
 
 pub mod attributes;
+pub mod calls;
 pub mod domain;
 pub mod endpoint;
 pub mod errno;
@@ -42,6 +44,7 @@ pub mod load;
 pub mod provider;
 pub mod queues;
 pub mod remote;
+pub mod stub;
 pub mod values;
 pub mod version;
 

@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::Stub;
 
 use super::entry::{Answer, count};
-use super::stub::Stub;
 use crate::errno::Errno;
 
 /// What people can set so that their MPI library does without these operations.

@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::{Stub, closable};
 
 use super::entry::{copy_text, count, enter, head, table};
 use super::handle::{Handle, domain_of};
-use super::stub::{Stub, closable};
 use crate::address::Name;
 use crate::errno::{Errno, Result};
 use crate::state::{State, Vector, closed, insert};

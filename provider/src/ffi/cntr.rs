@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::closable;
 
 use super::entry::{enter, head, number, table};
 use super::handle::{Handle, domain_of};
-use super::stub::closable;
 use crate::errno::{Errno, Result};
 use crate::state::{Counter, State, closed, insert};
 

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::closable;
 use tagmatch_os::sleep::sleep_until_readable;
 
 use super::entry::{copy_text, count, enter, head, table};
 use super::handle::{Handle, domain_of};
-use super::stub::closable;
 use crate::errno::{Errno, Reason, Result};
 use crate::state::{Output, Queue, State, Waiter, closed, insert};
 

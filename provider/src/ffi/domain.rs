@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::{Stub, closable};
 
 use super::entry::{enter, head, retire, table};
 use super::handle::{DomainHandle, domain_of, fabric_of};
-use super::stub::{Stub, closable};
 use super::{av, cntr, cq, ep, eq, mr};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};

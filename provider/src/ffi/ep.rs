@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tagmatch::Worker;
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::{Stub, closable};
 use tagmatch_trace::Recorder;
 
 use super::entry::{count, enter, head, table};
 use super::handle::{EndpointHandle, Handle, domain_of, with_endpoint};
-use super::stub::{Stub, closable};
 use super::{absent, av, cq, eq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::closable;
 
 use super::entry::{copy_text, count, enter, head, retire, table};
 use super::handle::fabric_of;
-use super::stub::closable;
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 

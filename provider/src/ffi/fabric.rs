@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::{Stub, closable};
 
 use super::cq;
 use super::domain;
 use super::entry::{enter, head, retire, table};
 use super::eq;
 use super::handle::{FabricHandle, fabric_of};
-use super::stub::{Stub, closable};
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 use crate::settings;

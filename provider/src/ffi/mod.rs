@@ -14,7 +14,6 @@ mod fabric;
 mod handle;
 mod mr;
 mod msg;
-mod stub;
 mod tagged;
 mod transfer;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::stub::closable;
 
 use super::entry::{enter, head, retire};
 use super::handle::domain_of;
-use super::stub::closable;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 

@@ -1,15 +1,13 @@
-//! Functions that this provider doesn't have. Each answers `-FI_ENOSYS`: libfabric's inline
-//! functions call through a table without asking whether the function is there.
+//! Functions that a provider doesn't have. Each answers `-FI_ENOSYS`: libfabric's inline functions
+//! call through a table without asking whether the function is there.
 
 use std::ffi::c_int;
 
-use tagmatch_ofi_sys as sys;
-
-use super::entry::Answer;
-use crate::errno::Errno;
+use crate::calls::{Answer, Errno};
+use crate::head::{fi_ops, fid};
 
 /// A function that answers `-FI_ENOSYS`, of any type that a table has.
-pub(crate) trait Stub {
+pub trait Stub {
     /// The function.
     const STUB: Self;
 }
@@ -37,9 +35,9 @@ stubs! {
 }
 
 /// The functions that all objects have, for an object that has `close` alone.
-pub(crate) const fn closable(close: unsafe extern "C" fn(*mut sys::fid) -> c_int) -> sys::fi_ops {
-    sys::fi_ops {
-        size: size_of::<sys::fi_ops>(),
+pub const fn closable(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {
+    fi_ops {
+        size: size_of::<fi_ops>(),
         close: Some(close),
         bind: Stub::STUB,
         control: Stub::STUB,
