@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::{Config, Error, ErrorClass};
-use tagmatch_comm_sim::{Kill, Sim, SimConfig};
+use tagmatch_comm::{Comm, Config, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, Sim, SimConfig, SimNet};
 
 use crate::common::Sims;
 use crate::machines::{run, survive};
@@ -282,8 +282,78 @@ fn operations_that_begin_together_before_any_other_get_their_segment() {
     assert!(sent(20) < sent(0) + 20);
 }
 
+/// A split takes no more messages than a dup: its members exchange their colours in the segment,
+/// if an earlier operation has made one. Without such an operation it makes none.
+#[test]
+fn a_split_exchanges_its_colours_in_the_segment() {
+    let sent = |creations: u32, splits: bool| {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let (own, size) = (world.rank(), world.size());
+            for _ in 0..creations {
+                let part = if splits {
+                    let part = world.split(Some(own % 2), -own.cast_signed()).await.unwrap();
+                    part.unwrap()
+                } else {
+                    world.dup().await.unwrap()
+                };
+                let members = if splits { (size - own % 2).div_ceil(2) } else { size };
+                assert_eq!(part.size(), members);
+                let rank = if splits { members - 1 - own / 2 } else { own };
+                assert_eq!(part.rank(), rank);
+                part.free();
+                world.barrier().await.unwrap();
+            }
+        };
+        run((8, 8), 2, &[], program).unwrap().1
+    };
+    let (first, later) = (sent(1, true), sent(9, true) - sent(1, true));
+    let (first_dup, later_dups) = (sent(1, false), sent(9, false) - sent(1, false));
+    // By messages, an allgather of eight members takes 24.
+    assert!(first >= first_dup + 24, "{first} {first_dup}");
+    assert!(later <= later_dups + 8 * 12, "{later} {later_dups}");
+}
+
+/// Ends the phase of a program in which members die: those that are left learn of it, or are told
+/// by a revocation, and go on.
+async fn go_on(world: &Comm<SimNet>, failed: Result<(), Error>) {
+    if let Err(error) = failed {
+        let is_failure = matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
+        assert!(is_failure, "{error:?}");
+        world.revoke();
+    }
+    loop {
+        let left = world.shrink().await.unwrap();
+        if let Ok(sum) = left.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await {
+            assert_eq!(from_bytes::<u32>(&sum), [left.size()]);
+            break;
+        }
+        left.revoke();
+    }
+}
+
+/// A member dies at each step of splits in shared memory.
+#[test]
+fn survivors_of_a_death_in_a_split_go_on() {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let failed = async {
+            world.barrier().await?;
+            for _ in 0..3 {
+                let part = world.split(Some(world.rank() % 2), 0).await?;
+                assert_eq!(part.unwrap().size(), (world.size() - world.rank() % 2).div_ceil(2));
+            }
+            Ok::<(), Error>(())
+        };
+        go_on(&world, failed.await).await;
+    };
+    for (processes, seed) in [(3, 4), (4, 5), (5, 6)] {
+        survive((processes, processes), seed, program);
+    }
+}
+
 /// A member dies at each step of the run: while the segment is made, between the rounds of an
-/// operation, afterwards. The others learn of it, or are told by a revocation, and go on.
+/// operation, afterwards.
 #[test]
 fn survivors_of_a_death_in_any_phase_go_on() {
     let program = |runtime: Sims| async move {
@@ -298,20 +368,7 @@ fn survivors_of_a_death_in_any_phase_go_on() {
             }
             Ok::<(), Error>(())
         };
-        if let Err(error) = failed.await {
-            let is_failure =
-                matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
-            assert!(is_failure, "{error:?}");
-            world.revoke();
-        }
-        loop {
-            let left = world.shrink().await.unwrap();
-            if let Ok(sum) = left.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await {
-                assert_eq!(from_bytes::<u32>(&sum), [left.size()]);
-                break;
-            }
-            left.revoke();
-        }
+        go_on(&world, failed.await).await;
     };
     for (processes, seed) in [(2, 1), (3, 2), (4, 3)] {
         survive((processes, processes), seed, program);
