@@ -14,7 +14,7 @@ const GROWTH_MAX: u64 = 1 << 20;
 fn used_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4096
+    pages * tagmatch_os::memory::page_bytes() as u64
 }
 
 /// A client connects, sends a message, and leaves.

@@ -57,8 +57,8 @@
 //!   again.
 //! - Before Linux 5.19, a signal interrupts a command, which is undone and repeated: a timer must
 //!   give it time, some milliseconds.
-//! - A libibverbs that gives commands by write(2), older than rdma-core 20, finds its writes
-//!   refused: it can't open the device.
+//! - A libibverbs that gives commands by write(2), not by ioctl(2), finds its writes refused: it
+//!   can't open the device.
 //! - A program that becomes another one by execve(2) with an open device should close it before.
 //!
 //! | module | contents |

@@ -22,9 +22,9 @@ use memmap2::{MmapOptions, MmapRaw};
 
 /// The words of the longest record.
 pub const WORDS_MAX: usize = 4;
-/// What stands before the window: a page.
+/// What stands before the window. Where pages are larger, the window begins inside one.
 pub const HEADER_BYTES: usize = 4096;
-/// The bytes of a block: some pages.
+/// The bytes of a block.
 pub const BLOCK_BYTES: usize = 8 * 4096;
 /// A record may begin up to here, so another one always has room behind it.
 const LAST_BYTES: usize = BLOCK_BYTES - 2 * WORDS_MAX * 8;
@@ -112,8 +112,8 @@ impl Journal {
     fn store<const WORDS: usize>(&mut self, record: [u64; WORDS]) {
         const { assert!(WORDS > 0 && WORDS <= WORDS_MAX) };
         debug_assert!(self.at + WORDS_MAX * 8 <= BLOCK_BYTES && record[0] != 0);
-        // SAFETY: the window has room for a record here; its start is aligned to a page, and `at`
-        // to 8 bytes. Nothing else in this process uses the memory.
+        // SAFETY: the window has room for a record here; its start is aligned to [`HEADER_BYTES`],
+        // and `at` to 8 bytes. Nothing else in this process uses the memory.
         unsafe {
             let to = self.window.as_mut_ptr().add(self.at).cast::<u64>();
             for (at, word) in record.iter().enumerate().skip(1) {

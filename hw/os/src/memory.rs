@@ -182,6 +182,15 @@ impl AsFd for SealedMemory {
     }
 }
 
+/// Bytes of a page of this machine, which is what the kernel gives at least: 4 KiB on x86-64; 4, 16
+/// or 64 KiB on AArch64.
+pub fn page_bytes() -> usize {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // There is no error of a name that is known (POSIX).
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
 /// Mapped memory: page-aligned and zeroed at first. Another process may write it at any time.
 pub struct Mapping {
     raw: MmapRaw,

@@ -23,8 +23,9 @@ use super::sync::AtomicU64;
 
 /// Bytes before the buffers: the generation of a connection for each bit of the owner's doorbell.
 pub(crate) const HEADER_BYTES: usize = doorbell::BITS * size_of::<u64>();
-/// Buffers begin and end with a page.
-const PAGE_BYTES: usize = 4096;
+/// Buffers begin and end at multiples of this: with a page where pages have 4 KiB. Where they are
+/// larger, short buffers share one, which peers may read as a whole anyway.
+const BUFFER_STEP_BYTES: usize = 4096;
 
 /// The memory of this worker's device. Clones share it.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ impl Arena {
     /// Memory of at least so many bytes. None of them takes a page yet.
     pub(crate) fn new(bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let length = length.next_multiple_of(PAGE_BYTES);
+        let length = length.next_multiple_of(BUFFER_STEP_BYTES);
         let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-memory", length)?;
         let start = NonNull::new(mapping.start()).ok_or(io::ErrorKind::OutOfMemory)?;
         let free = Mutex::new(FreeRanges::new(HEADER_BYTES..length));
@@ -73,7 +74,7 @@ impl Arena {
     /// A buffer of `length` bytes, which may contain bytes of an earlier buffer; `None` if so many
     /// are not free in one run.
     pub(crate) fn allocate(&self, length: usize) -> Option<Buffer> {
-        let taken = length.max(1).checked_next_multiple_of(PAGE_BYTES)?;
+        let taken = length.max(1).checked_next_multiple_of(BUFFER_STEP_BYTES)?;
         let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         let at = free.take(taken)?;
         drop(free);

@@ -87,6 +87,20 @@
 //! went down leaves some 150 bytes behind until it is forgotten
 //! ([`Device::forget`](tagmatch_device::Device::forget)).
 //!
+//! # On AArch64
+//! `sync` says what each order of its memory is for. Everything else is unmeasured, since no ARM
+//! processor was at hand:
+//! - A copy into a ring is an ordinary one. Pairs of non-temporal stores (STNP) are not used:
+//!   `streaming` is for what was measured to be faster.
+//! - Lines are fetched for writing as on x86-64 (PRFM PSTL1KEEP). There is no CLDEMOTE.
+//! - 64 bytes count as a cache line. Where lines are longer (A64FX), neighbours share one, which
+//!   costs time and nothing else.
+//! - The device has no spin hint of its own; who waits gives it (`std::hint::spin_loop`, which is
+//!   ISB there). WFE is not used: a peer's store ends it only for one line, which was
+//!   loaded by LDXR before.
+//! - Pages may have 4, 16 or 64 KiB. Long lines of a ring begin with a page of any of these sizes,
+//!   so that they can be given back.
+//!
 //! # Not tested
 //! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or
 //! membarrier; kernels before 5.3 (no pidfd); huge-page memfds; processors other than x86-64, but

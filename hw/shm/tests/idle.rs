@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Device, Event, EventDescriptor, PeerId};
+use tagmatch_os::memory::page_bytes;
 use tagmatch_shm::{Shm, ShmConfig};
 
 use common::{Owned, connect, message, pattern, shm, wait_for};
@@ -58,8 +59,7 @@ fn an_idle_pair_takes_a_page_and_a_busy_one_more_until_it_is_idle_again() {
     let config = ShmConfig { sweep_interval: Duration::from_millis(20), ..ShmConfig::default() };
     let (mut one, mut other) = (shm(config.clone()), shm(config));
     let (to_other, to_one) = connect(&mut one, &mut other);
-    // SAFETY: no pointers.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
+    let page = page_bytes();
     for length in [8, 16_000] {
         let idle = resident();
         assert!(idle.len() == 2 && idle.iter().all(|bytes| *bytes <= page), "{idle:?}");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use tagmatch_device::{Buffer, Device, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
+use tagmatch_os::memory::page_bytes;
 use tagmatch_shm::fuzzing::{Hello, OfferedMemory};
 use tagmatch_shm::{ReadPolicy, SenderWrites, ShmConfig};
 
@@ -44,10 +45,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Bytes of a page: 4 KiB, or 16 or 64 on AArch64.
 fn page() -> u64 {
-    // SAFETY: no pointers.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
+    page_bytes() as u64
 }
 
 fn control<const N: usize>(fault: &OwnedFd, request: u64, mut words: [u64; N]) -> io::Result<()> {

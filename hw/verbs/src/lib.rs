@@ -59,8 +59,8 @@
 //!
 //! # After fork
 //! A worker belongs to the process that created it. A forked child may drop the worker, which frees
-//! no object of the RDMA device, or call exec. On kernels before 5.12 this needs
-//! `RDMAV_FORK_SAFE=1`.
+//! no object of the RDMA device, or call exec. Where the kernel doesn't copy registered pages at
+//! fork(2) (`ibv_is_fork_initialized(3)`), this needs `RDMAV_FORK_SAFE=1`.
 //!
 //! # Not tested
 //! No machine was available for these: InfiniBand and a ConnectX other than in software

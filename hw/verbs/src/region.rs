@@ -16,19 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tagmatch_device::buffer::LentMemory;
 use tagmatch_device::{Buffer, RawMemory, Registered};
-use tagmatch_os::memory::Mapping;
+use tagmatch_os::memory::{Mapping, page_bytes};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Mr, Pd};
-
-/// The smallest piece, in bytes: a page.
-const PIECE_MIN: usize = 4096;
 
 /// The accesses to memory that stays registered from one operation to the next.
 const KEPT_ACCESS: sys::ibv_access_flags =
     sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_READ;
 
-/// A piece of registered memory. Its length is a power of two.
+/// A piece of registered memory. Its length is a power of two, and a page at least: what it takes
+/// of the machine, and of the memory that the process may lock.
 struct Piece {
     // Drop order: the region is unregistered before the memory is freed.
     mr: Mr,
@@ -60,6 +58,12 @@ impl Free {
     }
 }
 
+/// Bytes of the piece for a buffer of so many, on a machine with pages of `page` bytes; `None` if
+/// there is no such number.
+fn piece_bytes(length: usize, page: usize) -> Option<usize> {
+    length.max(page).checked_next_power_of_two()
+}
+
 /// The pool of registered memory for buffers.
 pub(super) struct Pool {
     pd: Arc<Pd>,
@@ -78,8 +82,7 @@ impl Pool {
     /// # Errors
     /// The memory can't be allocated or registered.
     pub(super) fn allocate(&self, length: usize) -> io::Result<Buffer> {
-        let rounded = length.max(PIECE_MIN).checked_next_power_of_two();
-        let rounded = rounded.ok_or(io::ErrorKind::OutOfMemory)?;
+        let rounded = piece_bytes(length, page_bytes()).ok_or(io::ErrorKind::OutOfMemory)?;
         let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).take(rounded);
         let piece = match kept {
             Some(piece) => piece,
@@ -212,4 +215,21 @@ pub(super) fn retire(buffer: &Buffer) -> bool {
         lent.is_retired.store(true, Ordering::Relaxed);
     }
     lent.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::piece_bytes;
+
+    #[test]
+    fn a_piece_is_a_power_of_two_and_takes_whole_pages_of_any_size() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for length in [0, 1, 4096, 4097, page - 1, page, page + 1, 1 << 20, (1 << 20) + 1] {
+                let bytes = piece_bytes(length, page).unwrap();
+                assert!(bytes >= length && bytes.is_power_of_two(), "{length}: {bytes}");
+                assert!(bytes.is_multiple_of(page) && bytes < 2 * length.max(page), "{length}");
+            }
+            assert_eq!(piece_bytes(usize::MAX, page), None);
+        }
+    }
 }

@@ -56,8 +56,8 @@ pub(crate) const OFFERED_MIN: usize = 64 << 10;
 /// half a microsecond beside its bytes. 128 KiB took 9.0 microseconds in two pieces, 11.1 in three,
 /// 11.6 in four, and 16 in eight.
 const PIECE_BYTES_MAX: usize = 128 << 10;
-/// Pieces begin at multiples of this.
-const PAGE_BYTES: usize = 4096;
+/// Pieces begin at multiples of this, whatever the machine's pages are: both sides compute them.
+const PIECE_STEP_BYTES: usize = 4096;
 
 /// The pieces of a message. Both sides compute them from its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub(crate) struct MessagePieces {
 impl MessagePieces {
     /// The pieces of a message of so many bytes.
     pub(crate) fn of(length: usize) -> Self {
-        let half = length.div_ceil(2).next_multiple_of(PAGE_BYTES);
-        let piece_bytes = half.clamp(PAGE_BYTES, PIECE_BYTES_MAX);
+        let half = length.div_ceil(2).next_multiple_of(PIECE_STEP_BYTES);
+        let piece_bytes = half.clamp(PIECE_STEP_BYTES, PIECE_BYTES_MAX);
         MessagePieces { length, piece_bytes }
     }
 

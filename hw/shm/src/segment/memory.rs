@@ -8,7 +8,8 @@ pub(super) const AREAS: usize = 2;
 const SLOT_STRIDE: usize = 128;
 pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<Slot>();
 pub(super) const AREA_BYTES: usize = 64 << 10;
-/// The first page has the token, and nothing else.
+/// The first bytes have the token, and nothing else: a page, if it is of the smallest size. Larger
+/// ones cost nothing but memory.
 const HEAD_BYTES: usize = 4096;
 /// A member's words: its slots, and behind them the word that says what it has finished. The words
 /// of all members lie together, so that a member that reads all of them touches few pages. The
@@ -21,7 +22,7 @@ pub(super) const TOKEN_BYTES: usize = 16;
 
 const _: () = assert!(WORDS_BYTES / SLOT_STRIDE % 2 == 1 && AREA_BYTES.is_multiple_of(HEAD_BYTES));
 
-/// Where the areas begin: with a page, behind the words of all members.
+/// Where the areas begin: at a multiple of [`HEAD_BYTES`], behind the words of all members.
 fn areas_offset(members: u32) -> usize {
     HEAD_BYTES + (members as usize * WORDS_BYTES).next_multiple_of(HEAD_BYTES)
 }
