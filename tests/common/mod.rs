@@ -1,7 +1,7 @@
 //! What tests of the public API share: the device that they run on, and what it can't do.
 
 #![cfg_attr(
-    not(all(feature = "emu", feature = "ucx")),
+    not(all(feature = "emu", feature = "ofi", feature = "ucx")),
     allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
 )]
 
@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tagmatch::AutoConfig;
+#[cfg(feature = "ofi")]
+use tagmatch::ofi::OfiConfig;
 #[cfg(feature = "tcp")]
 use tagmatch::tcp::{Secret, TcpConfig};
 #[cfg(feature = "ucx")]
@@ -30,8 +32,9 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 /// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
 /// worker has TCP alone, so that both are used; `auto+model`, `auto+tcp` with a model of a NIC on
 /// TCP that is offered all receives; `auto+verbs` and `auto+emu`, where every second worker has
-/// verbs alone, without or with an emulated NIC that is offered all receives; or `ucx`, over the
-/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// verbs alone, without or with an emulated NIC that is offered all receives; `ucx`, over the
+/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`; or `ofi`, over the
+/// provider of libfabric that `TAGMATCH_TEST_OFI` names.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -110,10 +113,12 @@ fn on_device(patience: Option<Duration>) -> Config {
         }
         #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
+        #[cfg(feature = "ofi")]
+        "ofi" => Config { device: ofi(patience), ..Config::default() },
         other => {
             panic!(
                 "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, verbs+nic, tcp, auto, \
-                 auto+tcp, auto+model, auto+verbs, auto+emu, auto+nic or ucx is right"
+                 auto+tcp, auto+model, auto+verbs, auto+emu, auto+nic, ucx or ofi is right"
             )
         }
     }
@@ -178,6 +183,15 @@ fn ucx(patience: Option<Duration>) -> DeviceConfig {
     let default = UcxConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
     DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
+}
+
+#[cfg(feature = "ofi")]
+fn ofi(patience: Option<Duration>) -> DeviceConfig {
+    let provider = std::env::var("TAGMATCH_TEST_OFI").ok();
+    let default = OfiConfig::default();
+    let connect_timeout = patience.unwrap_or(default.connect_timeout);
+    let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+    DeviceConfig::Ofi(OfiConfig { provider, connect_timeout, listen, ..default })
 }
 
 /// Whether messages leave their sender though their receiver makes no progress. UCX over TCP has

@@ -1,0 +1,155 @@
+//! What a provider really does, tried with a message to oneself when a device is made.
+//!
+//! Some providers take a look for a message and answer that there is none, whatever waits
+//! (`shm` of libfabric 1.17); some show a message again that was taken (`net` of 1.17). Nothing in
+//! their attributes tells.
+
+use std::time::{Duration, Instant};
+
+use tagmatch_ofi_sys as sys;
+
+use super::carrier::Carrier;
+use super::endpoint::{BATCH, Begun, Completion, Context, Endpoint};
+
+/// How long a provider may take to connect to itself.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How long a message to oneself may take once it was sent.
+const ARRIVE_MAX: Duration = Duration::from_millis(500);
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// A message that waits is found (`FI_PEEK`).
+    pub(super) finds: bool,
+    /// It can be taken, and isn't found again (`FI_CLAIM`).
+    pub(super) takes: bool,
+}
+
+/// One message to oneself, and the memory that libfabric has for it.
+struct Trial<'a> {
+    endpoint: &'a Endpoint,
+    /// Of a look, of another one, of the receive.
+    contexts: Box<[Context; 3]>,
+    bytes: Box<[u8; 8]>,
+    pattern: (u64, u64),
+    is_under_way: bool,
+}
+
+/// Tries a provider. `oneself` is the address of its own endpoint, for which nothing is posted.
+///
+/// `None`: a message to oneself doesn't arrive.
+pub(super) fn attempt(
+    endpoint: &Endpoint,
+    oneself: sys::fi_addr_t,
+    carrier: &Carrier,
+) -> Option<Found> {
+    let trial = Trial {
+        endpoint,
+        contexts: Box::new([Context::new(0), Context::new(1), Context::new(2)]),
+        bytes: Box::new([0; 8]),
+        pattern: (carrier.piece_tag(0), 0),
+        is_under_way: false,
+    };
+    trial.run(oneself)
+}
+
+impl Trial<'_> {
+    fn run(mut self, oneself: sys::fi_addr_t) -> Option<Found> {
+        let begin = Instant::now();
+        while self.endpoint.inject(oneself, &[7], (self.pattern.0, 0)) != Begun::Yes {
+            self.endpoint.read(&mut [Completion::default(); BATCH]);
+            if begin.elapsed() > CONNECT_MAX {
+                return None;
+            }
+        }
+        let mut found = Found { finds: self.look_until_found(), takes: false };
+        if found.finds {
+            let is_taken = self.look(1, true).is_some_and(|errno| errno == 0);
+            found.takes = is_taken && self.look(0, false).is_some_and(|errno| errno != 0);
+            if is_taken {
+                // A message that is shown again may not be there again.
+                let is_received = self.receive(1);
+                found.takes &= is_received;
+                return is_received.then_some(found);
+            }
+        }
+        self.receive(2).then_some(found)
+    }
+
+    fn look_until_found(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < ARRIVE_MAX {
+            match self.look(0, false) {
+                Some(0) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// The error number of a look, once it is answered.
+    fn look(&mut self, context: usize, takes: bool) -> Option<i32> {
+        let from = sys::FI_ADDR_UNSPEC;
+        let context = &self.contexts[context];
+        // SAFETY: the contexts stay until the look has ended (`Drop`), and a message that was taken
+        // is received with the same one.
+        match unsafe { self.endpoint.look(from, self.pattern, takes, context) } {
+            Begun::Yes => {}
+            Begun::Again => return Some(sys::FI_EAGAIN),
+            Begun::Failed(_) => return None,
+        }
+        self.is_under_way = true;
+        self.wait().map(|completion| completion.errno)
+    }
+
+    /// Receives the message, taken with the second context or not at all.
+    fn receive(&mut self, context: usize) -> bool {
+        let memory = (self.bytes.as_mut_ptr(), self.bytes.len());
+        let (from, (tag, ignored)) = (sys::FI_ADDR_UNSPEC, self.pattern);
+        let begin = Instant::now();
+        loop {
+            let with = &self.contexts[context];
+            // SAFETY: memory and contexts stay until the receive has ended (`Drop`).
+            let begun = unsafe {
+                match context {
+                    1 => self.endpoint.receive_claimed(from, memory, tag, with),
+                    _ => self.endpoint.receive(from, memory, (tag, ignored), with),
+                }
+            };
+            match begun {
+                Begun::Yes => break,
+                Begun::Again if begin.elapsed() < ARRIVE_MAX => {
+                    self.endpoint.read(&mut [Completion::default(); BATCH]);
+                }
+                _ => return false,
+            }
+        }
+        self.is_under_way = true;
+        self.wait().is_some_and(|completion| completion.errno == 0 && completion.length == 1)
+    }
+
+    /// The next completion.
+    fn wait(&mut self) -> Option<Completion> {
+        let begin = Instant::now();
+        let mut found = [Completion::default(); BATCH];
+        while begin.elapsed() < ARRIVE_MAX {
+            if self.endpoint.read(&mut found) > 0 {
+                self.is_under_way = false;
+                return Some(found[0]);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if self.is_under_way {
+            // libfabric may still write to them.
+            let contexts = [Context::new(0), Context::new(1), Context::new(2)];
+            std::mem::forget(std::mem::replace(&mut self.contexts, Box::new(contexts)));
+            std::mem::forget(std::mem::replace(&mut self.bytes, Box::new([0; 8])));
+        }
+    }
+}
