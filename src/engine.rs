@@ -216,14 +216,7 @@ impl WorkerEngine {
     }
 }
 
-#[cfg(all(
-    test,
-    not(loom),
-    feature = "ofi",
-    feature = "ucx",
-    feature = "model",
-    feature = "emu"
-))]
+#[cfg(all(test, not(loom), feature = "ofi", feature = "ucx", feature = "model", feature = "emu"))]
 mod tests {
     use tagmatch_model::ModelConfig;
 

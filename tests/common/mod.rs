@@ -214,11 +214,24 @@ pub(crate) enum Ability {
     FirstBytes,
     /// Carries tags of 64 bits, whatever the layout.
     AllTags,
+    /// Carries immediate data, whatever the layout.
+    WideImmediate,
+    /// Finds messages that wait.
+    Probes,
+    /// Takes messages that wait, so that nothing else receives them.
+    MatchedProbes,
+    /// A probe shows the immediate data of every message.
+    ProbedImmediate,
+    /// Receives messages of a peer by their tags however many others of it wait.
+    ManyWaiting,
 }
 
 /// Whether the device under test has an ability. If it hasn't, a line of the test's output says so
 /// and why.
 pub(crate) fn has(ability: Ability) -> bool {
+    if device() == "ofi" {
+        return over_ofi(ability);
+    }
     if device() != "ucx" {
         return true;
     }
@@ -229,8 +242,41 @@ pub(crate) fn has(ability: Ability) -> bool {
             "UCX acknowledges a message when it is matched, not when it is copied"
         }
         Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
+        Ability::WideImmediate => "a layout of 64 bits leaves none for immediate data",
+        Ability::Probes
+        | Ability::MatchedProbes
+        | Ability::ProbedImmediate
+        | Ability::ManyWaiting => return true,
         Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");
+    false
+}
+
+/// The same over libfabric. What only some providers lack is named in `TAGMATCH_TEST_OFI_LACKS`; see
+/// docs/devices.md.
+fn over_ofi(ability: Ability) -> bool {
+    let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
+    let is_lacking = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));
+    let why = match ability {
+        Ability::Counts => "a provider doesn't tell the lengths of its lists",
+        Ability::Bounds => "a provider takes eager messages as they arrive",
+        Ability::AllTags => "the tag carries the sender beside the application's bits",
+        Ability::Probes => "the provider takes a look for a message as a receive",
+        Ability::MatchedProbes => "the provider shows a message again that was taken",
+        Ability::ProbedImmediate => "4 bytes of data beside the tag have the length",
+        Ability::ManyWaiting => {
+            "the provider stops reading from a peer behind 64 messages that wait"
+        }
+        Ability::Delivered | Ability::FirstBytes | Ability::WideImmediate => return true,
+    };
+    let is_some_providers = matches!(
+        ability,
+        Ability::Probes | Ability::MatchedProbes | Ability::ProbedImmediate | Ability::ManyWaiting
+    );
+    if is_some_providers && !is_lacking {
+        return true;
+    }
+    println!("NOT OVER LIBFABRIC: {ability:?}: {why}");
     false
 }

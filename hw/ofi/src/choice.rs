@@ -93,7 +93,10 @@ fn judge(offer: &Offer, wanted: Option<&str>, listen: &[IpAddr]) -> Result<(u32,
         return Err(format!("its interface is not that of {first}"));
     }
     if offer.tag_bits < TAG_BITS_MIN {
-        return Err(format!("it matches {} bits of a tag, and {TAG_BITS_MIN} are needed", offer.tag_bits));
+        return Err(format!(
+            "it matches {} bits of a tag, and {TAG_BITS_MIN} are needed",
+            offer.tag_bits
+        ));
     }
     if offer.data_bytes < 4 {
         return Err("it carries less than 4 bytes beside the tag".into());

@@ -46,7 +46,11 @@ impl Ofi {
             holds |= self.sends_of(peer) > 0 || self.is_up(peer) && !self.is_drained(peer);
         }
         // Receivers may wait for these.
-        holds || self.operations.iter().any(|operation| operation.kind == Kind::ControlOut && !operation.is_told)
+        holds
+            || self
+                .operations
+                .iter()
+                .any(|operation| operation.kind == Kind::ControlOut && !operation.is_told)
     }
 
     /// See [`MatchingDevice::close`](tagmatch_device::matching::MatchingDevice::close).

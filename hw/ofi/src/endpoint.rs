@@ -163,8 +163,7 @@ impl Endpoint {
             let mut attributes = sys::fi_av_attr::zeroed();
             attributes.r#type = sys::FI_AV_TABLE;
             let ops = (*domain).ops;
-            let answer =
-                call!(ops, av_open(domain, &raw mut attributes, &raw mut this.av, null));
+            let answer = call!(ops, av_open(domain, &raw mut attributes, &raw mut this.av, null));
             check("fi_av_open", answer)?;
             this.open_queue()?;
             let answer = call!(ops, endpoint(domain, info, &raw mut this.ep, null));
@@ -177,7 +176,8 @@ impl Endpoint {
             this.tagged = *(*this.ep).tagged;
             let mut name = vec![0u8; NAME_MAX];
             let mut length = NAME_MAX;
-            let answer = call!((*this.ep).cm, getname(ep, name.as_mut_ptr().cast(), &raw mut length));
+            let answer =
+                call!((*this.ep).cm, getname(ep, name.as_mut_ptr().cast(), &raw mut length));
             check("fi_getname", answer)?;
             name.truncate(length);
             this.name = name;
@@ -445,15 +445,15 @@ impl Endpoint {
             src_addr: sys::FI_ADDR_NOTAVAIL,
         };
         // SAFETY: an open queue, and a zeroed entry.
-        let count =
-            unsafe { call!((*self.cq).ops, readerr(self.cq, (&raw mut entry).cast(), 0)) };
+        let count = unsafe { call!((*self.cq).ops, readerr(self.cq, (&raw mut entry).cast(), 0)) };
         let entry = entry.common;
         if count != 1 || entry.op_context.is_null() {
             return 0;
         }
         // SAFETY: the context of an operation of this device.
         let index = unsafe { index_of(entry.op_context) };
-        let errno = if entry.err == 0 { sys::FI_EOTHER } else { entry.err };
+        // Some providers give the negative number.
+        let errno = if entry.err == 0 { sys::FI_EOTHER } else { entry.err.saturating_abs() };
         let (length, beyond) = (entry.len, entry.olen);
         *found = Completion { index, errno, length, beyond, tag: entry.tag, data: entry.data };
         1

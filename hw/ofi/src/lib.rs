@@ -42,9 +42,7 @@ use tagmatch_device::slab::Key;
 use tagmatch_device::{
     Address, Buffer, DeviceError, DownReason, EventDescriptor, Flush, IntegerMap, PeerId,
 };
-use tagmatch_handshake::{
-    Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect,
-};
+use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect};
 
 /// The libfabric device. See the [module](self) for how it works.
 ///

@@ -153,7 +153,8 @@ impl Operations {
     #[cold]
     fn grow(&mut self) {
         let first = self.room();
-        let chunk: Box<[Context]> = (first..first.saturating_add(CHUNK)).map(Context::new).collect();
+        let chunk: Box<[Context]> =
+            (first..first.saturating_add(CHUNK)).map(Context::new).collect();
         self.contexts.push(NonNull::from(Box::leak(chunk)));
     }
 

@@ -162,7 +162,8 @@ impl Ofi {
             && operation.awaits == 1
             && (1..=piece_max).contains(&piece)
             && end <= operation.length;
-        let long = operation.long.as_mut().filter(|long| is_right && long.piece == 0 && end > long.next);
+        let long =
+            operation.long.as_mut().filter(|long| is_right && long.piece == 0 && end > long.next);
         let Some(long) = long else { return Err("a go for no message that waits for one") };
         (long.other, long.piece, long.end) = (receive, piece as usize, end);
         // The ack after the last piece is awaited then.
@@ -178,7 +179,8 @@ impl Ofi {
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
             let is_lent = !operation.buffer.is_vec();
-            let own = if is_lent { operation.buffer[start..start + length].to_vec() } else { Vec::new() };
+            let own =
+                if is_lent { operation.buffer[start..start + length].to_vec() } else { Vec::new() };
             let piece = Operation {
                 kind: Kind::PieceOut,
                 peer: Some(peer),
@@ -268,9 +270,8 @@ impl Ofi {
 
     /// Ends the pieces of a message whose peer has ended, as far as libfabric lets go of them.
     pub(super) fn cancel_pieces(&mut self, peer: PeerId) {
-        let is_its = |operation: &Operation| {
-            operation.kind == Kind::PieceIn && operation.peer == Some(peer)
-        };
+        let is_its =
+            |operation: &Operation| operation.kind == Kind::PieceIn && operation.peer == Some(peer);
         for key in self.operations.keys(is_its) {
             let Some((piece, context)) = self.operations.with_context(key) else { continue };
             piece.canceller = Canceller::PeersEnd;

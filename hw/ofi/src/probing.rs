@@ -184,4 +184,3 @@ const NO_TAKING: Unfit = Unfit::NotCarried(
     "this provider doesn't take messages that wait (FI_CLAIM); probe and receive, or use another \
      provider",
 );
-

@@ -121,7 +121,7 @@ pub(super) fn open(
             why: "the provider doesn't take its own name",
         });
     };
-    let Some(Found { finds, takes }) = attempt(&endpoint, oneself, &carrier) else {
+    let Some(Found { finds, takes }) = attempt(&provider.name, &endpoint, oneself, &carrier) else {
         return Err(DeviceError::Unsupported {
             what: "a message to oneself",
             why: "it didn't arrive; does `fi_pingpong -e rdm -p PROVIDER` work here?",
@@ -136,10 +136,14 @@ const TAG_BITS: u32 = 63;
 
 fn nothing_to_take(wanted: Option<&str>) -> DeviceError {
     let why = match wanted.map(standing) {
-        None => "none of its providers is one that the rule takes; `tagperf info` says why not, and \
-                 `fi_info -l` what there is",
+        None => {
+            "none of its providers is one that the rule takes; `tagperf info` says why not, and \
+                 `fi_info -l` what there is"
+        }
         Some(Standing::Refused(why)) => why,
-        Some(_) => "libfabric doesn't offer this provider for tagged messages here; try: fi_info -l",
+        Some(_) => {
+            "libfabric doesn't offer this provider for tagged messages here; try: fi_info -l"
+        }
     };
     DeviceError::Unsupported { what: "libfabric without a usable provider", why }
 }
@@ -183,7 +187,8 @@ fn open_cxi(
         Err(DeviceError::System { call: MATCH_MODE, .. }) => {
             let set = std::env::var(CXI_MODE).unwrap_or_default();
             let mode = ["software", "hybrid"].into_iter().find(|mode| *mode == set);
-            let mode = mode.filter(|mode| *mode == "software" || config.hw_tags != TagMatching::Off);
+            let mode =
+                mode.filter(|mode| *mode == "software" || config.hw_tags != TagMatching::Off);
             let Some(mode) = mode else {
                 return Err(DeviceError::Unsupported {
                     what: "cxi of a libfabric before 2.4",

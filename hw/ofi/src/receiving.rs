@@ -86,7 +86,8 @@ impl Ofi {
 
     /// A receive, with memory of the device's own if it needs some.
     pub(super) fn with_room(&mut self, wire: Wire) -> Operation {
-        let own = if self.carrier.data == Data::Sender { Vec::new() } else { self.operations.spare() };
+        let own =
+            if self.carrier.data == Data::Sender { Vec::new() } else { self.operations.spare() };
         Operation { wire, own, ..Operation::default() }
     }
 
@@ -212,7 +213,9 @@ impl Ofi {
             0 => self.deliver(key, completion),
             // Only where the caller's buffer was posted, and the provider tells what didn't fit.
             sys::FI_ETRUNC if operation.own.is_empty() => self.deliver(key, completion),
-            sys::FI_ECANCELED if operation.canceller == Canceller::Caller => self.end_cancelled(key),
+            sys::FI_ECANCELED if operation.canceller == Canceller::Caller => {
+                self.end_cancelled(key)
+            }
             _ if operation.peer.is_some() => {
                 let peer = operation.peer;
                 self.end_lost(key);
@@ -309,16 +312,15 @@ impl Ofi {
 
     /// A message that nobody wants has come: its sender learns that it was matched.
     pub(super) fn dropped(&mut self, key: Key, completion: &Completion) {
-        let Some(operation) = self.operations.remove(key) else { return };
+        let Some(operation) = self.operations.at(key) else { return };
         let carried = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
         let came = completion.length.min(operation.own.len());
-        if completion.errno == 0
-            && carried.has_trailer
-            && let Some((_, trailer)) = Trailer::split(&operation.own[..came])
-            && let Some(source) = self.source_of(carried.number)
-            && trailer.send != NOBODY
-        {
-            self.say(source, Packet::Ack { send: trailer.send });
+        let split = Trailer::split(&operation.own[..came]);
+        let trailer = split.filter(|_| completion.errno == 0 && carried.has_trailer);
+        let send = trailer.map(|(_, trailer)| trailer.send).filter(|send| *send != NOBODY);
+        self.operations.remove(key);
+        if let (Some(send), Some(source)) = (send, self.source_of(carried.number)) {
+            self.say(source, Packet::Ack { send });
         }
     }
 
@@ -379,6 +381,5 @@ impl Ofi {
 /// The number of no send: its sender waits for nothing.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-const NOT_CONNECTED: Unfit = Unfit::NotCarried(
-    "over this provider a peer can be named once it is up; wait for that",
-);
+const NOT_CONNECTED: Unfit =
+    Unfit::NotCarried("over this provider a peer can be named once it is up; wait for that");

@@ -100,7 +100,7 @@ impl Ofi {
     /// Begins to send an operation, or lets it wait.
     pub(super) fn launch(&mut self, peer: PeerId, key: Key) {
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        let waits = !matches!(entry.state, PeerState::Up) || !entry.link.waiting.is_empty();
+        let waits = !takes_messages(entry.state) || !entry.link.waiting.is_empty();
         if waits || self.start(peer, key) == Begun::Again {
             self.wait_for(peer, key);
         }
@@ -109,7 +109,7 @@ impl Ofi {
     fn wait_for(&mut self, peer: PeerId, key: Key) {
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
         entry.link.waiting.push_back(key);
-        if matches!(entry.state, PeerState::Up) && !self.blocked.contains(&peer) {
+        if takes_messages(entry.state) && !self.blocked.contains(&peer) {
             self.blocked.push(peer);
         }
     }
@@ -131,7 +131,7 @@ impl Ofi {
         loop {
             let Some(entry) = self.meeting.peers.find(peer) else { return true };
             let Some(key) = entry.link.waiting.front().copied() else { return true };
-            if !matches!(entry.state, PeerState::Up) || self.start(peer, key) == Begun::Again {
+            if !takes_messages(entry.state) || self.start(peer, key) == Begun::Again {
                 return false;
             }
             if let Some(entry) = self.meeting.peers.find_mut(peer) {
@@ -292,8 +292,11 @@ impl Ofi {
         let result = OperationError::PeerDown(peer);
         let (token, buffer) = if operation.is_held() {
             operation.is_told = true;
-            let buffer =
-                if operation.lends() { Buffer::default() } else { std::mem::take(&mut operation.buffer) };
+            let buffer = if operation.lends() {
+                Buffer::default()
+            } else {
+                std::mem::take(&mut operation.buffer)
+            };
             let token = operation.token;
             self.let_go(Some(peer));
             (token, buffer)
@@ -370,6 +373,12 @@ impl Ofi {
             entry.sent = Sent::Flushed;
         }
     }
+}
+
+/// Whether what is sent to a peer in this state goes out: also the last of it, while this device
+/// disconnects the peer.
+fn takes_messages(state: PeerState) -> bool {
+    matches!(state, PeerState::Up | PeerState::Leaving { reason: DownReason::Disconnected, .. })
 }
 
 const TOO_LONG: Unfit = Unfit::NotCarried(

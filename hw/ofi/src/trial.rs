@@ -1,9 +1,12 @@
-//! What a provider really does, tried with a message to oneself when a device is made.
+//! What a provider really does, tried with a message to oneself when the first device of a process
+//! is made.
 //!
 //! Some providers take a look for a message and answer that there is none, whatever waits
 //! (`shm` of libfabric 1.17); some show a message again that was taken (`net` of 1.17). Nothing in
 //! their attributes tells.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
@@ -35,14 +38,22 @@ struct Trial<'a> {
     is_under_way: bool,
 }
 
-/// Tries a provider. `oneself` is the address of its own endpoint, for which nothing is posted.
+/// Tries a provider, once a process. `oneself` is the address of its own endpoint, for which nothing
+/// is posted.
 ///
 /// `None`: a message to oneself doesn't arrive.
 pub(super) fn attempt(
+    provider: &str,
     endpoint: &Endpoint,
     oneself: sys::fi_addr_t,
     carrier: &Carrier,
 ) -> Option<Found> {
+    static KNOWN: Mutex<Option<HashMap<String, Found>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if let Some(found) = known.get(provider) {
+        return Some(*found);
+    }
     let trial = Trial {
         endpoint,
         contexts: Box::new([Context::new(0), Context::new(1), Context::new(2)]),
@@ -50,11 +61,31 @@ pub(super) fn attempt(
         pattern: (carrier.piece_tag(0), 0),
         is_under_way: false,
     };
-    trial.run(oneself)
+    let found = trial.run(oneself)?;
+    known.insert(provider.to_owned(), found);
+    Some(found)
 }
 
 impl Trial<'_> {
     fn run(mut self, oneself: sys::fi_addr_t) -> Option<Found> {
+        self.send(oneself)?;
+        let mut found = Found { finds: self.look_until_found(), takes: false };
+        if !found.finds {
+            // The look may have eaten the message.
+            self.pattern.0 += 1;
+            self.send(oneself)?;
+            return self.receive(2).then_some(found);
+        }
+        let is_taken = self.look(1, true) == Some(0);
+        if !is_taken {
+            return self.receive(2).then_some(found);
+        }
+        // A message that was taken isn't found again, and is received all the same.
+        found.takes = self.look(0, false) == Some(sys::FI_ENOMSG);
+        self.receive(1).then_some(found)
+    }
+
+    fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
         let begin = Instant::now();
         while self.endpoint.inject(oneself, &[7], (self.pattern.0, 0)) != Begun::Yes {
             self.endpoint.read(&mut [Completion::default(); BATCH]);
@@ -62,18 +93,7 @@ impl Trial<'_> {
                 return None;
             }
         }
-        let mut found = Found { finds: self.look_until_found(), takes: false };
-        if found.finds {
-            let is_taken = self.look(1, true).is_some_and(|errno| errno == 0);
-            found.takes = is_taken && self.look(0, false).is_some_and(|errno| errno != 0);
-            if is_taken {
-                // A message that is shown again may not be there again.
-                let is_received = self.receive(1);
-                found.takes &= is_received;
-                return is_received.then_some(found);
-            }
-        }
-        self.receive(2).then_some(found)
+        Some(())
     }
 
     fn look_until_found(&mut self) -> bool {
@@ -81,8 +101,8 @@ impl Trial<'_> {
         while begin.elapsed() < ARRIVE_MAX {
             match self.look(0, false) {
                 Some(0) => return true,
-                Some(_) => {}
-                None => return false,
+                Some(sys::FI_ENOMSG | sys::FI_EAGAIN) => {}
+                _ => return false,
             }
         }
         false
@@ -96,11 +116,20 @@ impl Trial<'_> {
         // is received with the same one.
         match unsafe { self.endpoint.look(from, self.pattern, takes, context) } {
             Begun::Yes => {}
-            Begun::Again => return Some(sys::FI_EAGAIN),
+            Begun::Again => {
+                self.endpoint.read(&mut [Completion::default(); BATCH]);
+                return Some(sys::FI_EAGAIN);
+            }
             Begun::Failed(_) => return None,
         }
         self.is_under_way = true;
-        self.wait().map(|completion| completion.errno)
+        let answer = self.wait();
+        if answer.is_none() {
+            // It was taken for a receive. It must not stay posted.
+            self.endpoint.cancel(&self.contexts[0]);
+            self.wait();
+        }
+        answer.map(|completion| completion.errno)
     }
 
     /// Receives the message, taken with the second context or not at all.
