@@ -264,7 +264,7 @@ impl Carrier {
 
     /// Tag and ignored bits with which any control packet is received.
     pub(super) fn any_control(&self) -> (u64, u64) {
-        (self.control(), self.control() - 1 & !self.trailer())
+        (self.control(), (self.control() - 1) & !self.trailer())
     }
 
     /// The number of the sender of a control packet.

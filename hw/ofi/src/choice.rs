@@ -32,7 +32,7 @@ const KNOWN: [(&str, Standing); 17] = [
     ("tcp;ofi_rxm", Ranked(5)),
     ("tcp", Ranked(6)),
     ("net;ofi_rxm", Ranked(7)),
-    ("net", Ranked(8)),
+    ("net", OnRequest("it forgets the messages of a peer that has left")),
     ("shm", OnRequest("it reaches this machine alone, where shared memory of our own is faster")),
     ("sm2", OnRequest("it reaches this machine alone, where shared memory of our own is faster")),
     ("lnx", OnRequest("it switches the matching of NICs off")),
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn some_are_taken_by_their_name_alone_and_some_never() {
-        for name in ["shm", "sm2", "lnx", "psm3", "tagmatch", "usnic"] {
+        for name in ["shm", "sm2", "lnx", "psm3", "tagmatch", "net", "usnic"] {
             let offers = [offer(name, None)];
             assert_eq!(taken(&offers, None, &[]), None, "{name}");
             assert_eq!(taken(&offers, Some(name), &[]), Some(0), "{name}");

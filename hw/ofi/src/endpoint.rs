@@ -75,10 +75,11 @@ pub(super) struct Endpoint {
     domain: *mut sys::fid_domain,
     av: *mut sys::fid_av,
     cq: *mut sys::fid_cq,
-    ep: *mut sys::fid_ep,
+    /// For messages; and for this device's own packets, where these would be stuck behind messages.
+    eps: [*mut sys::fid_ep; 2],
     tagged: sys::fi_ops_tagged,
     read: ReadCall,
-    name: Vec<u8>,
+    names: [Vec<u8>; 2],
     is_text: bool,
     wakeup: Option<RawFd>,
     made_by: Pid,
@@ -96,6 +97,8 @@ pub(super) struct Opening<'a> {
     pub(super) info: NonNull<sys::fi_info>,
     /// The mode of matching to ask of `cxi`, by `fi_control(3)` before there is an endpoint.
     pub(super) cxi_mode: Option<&'a CStr>,
+    /// Whether this device's own packets need an endpoint of their own.
+    pub(super) has_side: bool,
 }
 
 /// A function of a table, which a provider fills.
@@ -134,10 +137,10 @@ impl Endpoint {
             domain: ptr::null_mut(),
             av: ptr::null_mut(),
             cq: ptr::null_mut(),
-            ep: ptr::null_mut(),
+            eps: [ptr::null_mut(); 2],
             tagged: sys::fi_ops_tagged::zeroed(),
             read: no_read,
-            name: Vec::new(),
+            names: [Vec::new(), Vec::new()],
             is_text: false,
             wakeup: None,
             made_by: Pid::own(),
@@ -166,24 +169,46 @@ impl Endpoint {
             let answer = call!(ops, av_open(domain, &raw mut attributes, &raw mut this.av, null));
             check("fi_av_open", answer)?;
             this.open_queue()?;
-            let answer = call!(ops, endpoint(domain, info, &raw mut this.ep, null));
-            check("fi_endpoint", answer)?;
-            let ep = &raw mut (*this.ep).fid;
-            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*this.av).fid, 0)))?;
-            let flags = sys::FI_TRANSMIT | sys::FI_RECV;
-            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*this.cq).fid, flags)))?;
-            check("fi_enable", call!((*ep).ops, control(ep, sys::FI_ENABLE, null)))?;
-            this.tagged = *(*this.ep).tagged;
-            let mut name = vec![0u8; NAME_MAX];
-            let mut length = NAME_MAX;
-            let answer =
-                call!((*this.ep).cm, getname(ep, name.as_mut_ptr().cast(), &raw mut length));
-            check("fi_getname", answer)?;
-            name.truncate(length);
-            this.name = name;
+            for lane in 0..1 + usize::from(opening.has_side) {
+                this.open_lane(info, lane)?;
+            }
+            this.tagged = *(*this.eps[0]).tagged;
             this.is_text = (*info).addr_format == sys::FI_ADDR_STR;
         }
         Ok(endpoint)
+    }
+
+    /// Opens an endpoint.
+    ///
+    /// # Safety
+    /// A description that libfabric has made; all but endpoints is open.
+    unsafe fn open_lane(
+        &mut self,
+        info: *mut sys::fi_info,
+        lane: usize,
+    ) -> Result<(), DeviceError> {
+        let libfabric = self.libfabric;
+        let check = |call, answer: c_int| failed(libfabric, call, answer);
+        let null = ptr::null_mut();
+        // SAFETY: by the caller; a place for the object, and for its name.
+        unsafe {
+            let place = &raw mut self.eps[lane];
+            let answer = call!((*self.domain).ops, endpoint(self.domain, info, place, null));
+            check("fi_endpoint", answer)?;
+            let ep = &raw mut (*self.eps[lane]).fid;
+            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*self.av).fid, 0)))?;
+            let flags = sys::FI_TRANSMIT | sys::FI_RECV;
+            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*self.cq).fid, flags)))?;
+            check("fi_enable", call!((*ep).ops, control(ep, sys::FI_ENABLE, null)))?;
+            let mut name = vec![0u8; NAME_MAX];
+            let mut length = NAME_MAX;
+            let cm = (*self.eps[lane]).cm;
+            let answer = call!(cm, getname(ep, name.as_mut_ptr().cast(), &raw mut length));
+            check("fi_getname", answer)?;
+            name.truncate(length);
+            self.names[lane] = name;
+        }
+        Ok(())
     }
 
     /// Opens the queue, with a descriptor if the provider has one.
@@ -220,9 +245,20 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The endpoint's name in the provider's form.
-    pub(super) fn name(&self) -> &[u8] {
-        &self.name
+    /// The names of the endpoints in the provider's form: one or two.
+    pub(super) fn names(&self) -> [&[u8]; 2] {
+        [&self.names[0], &self.names[1]]
+    }
+
+    /// Whether there is an endpoint for this device's own packets.
+    pub(super) fn has_side(&self) -> bool {
+        !self.eps[1].is_null()
+    }
+
+    /// The endpoint for messages, or for this device's own packets.
+    #[inline]
+    fn lane(&self, is_side: bool) -> *mut sys::fid_ep {
+        if is_side && !self.eps[1].is_null() { self.eps[1] } else { self.eps[0] }
     }
 
     /// Whether bytes can be the name of an endpoint of the same provider: as long as ours, or a
@@ -230,7 +266,7 @@ impl Endpoint {
     pub(super) fn is_name(&self, name: &[u8]) -> bool {
         match name.split_last() {
             Some((last, text)) if self.is_text => *last == 0 && !text.contains(&0),
-            Some(_) => name.len() == self.name.len(),
+            Some(_) => name.len() == self.names[0].len(),
             None => false,
         }
     }
@@ -274,17 +310,18 @@ impl Endpoint {
     #[inline]
     pub(super) unsafe fn send(
         &self,
-        to: sys::fi_addr_t,
+        (to, is_side): (sys::fi_addr_t, bool),
         (start, length): (*const u8, usize),
         (tag, data): (u64, u64),
         context: &Context,
     ) -> Begun {
         let context = context.memory.get().cast();
+        let ep = self.lane(is_side);
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
                 &raw const self.tagged,
-                senddata(self.ep, start.cast(), length, ptr::null_mut(), data, to, tag, context)
+                senddata(ep, start.cast(), length, ptr::null_mut(), data, to, tag, context)
             )
         })
     }
@@ -312,7 +349,7 @@ impl Endpoint {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
             let flags = sys::FI_COMPLETION | sys::FI_REMOTE_CQ_DATA | level;
-            call!(&raw const self.tagged, sendmsg(self.ep, &raw const message, flags))
+            call!(&raw const self.tagged, sendmsg(self.eps[0], &raw const message, flags))
         })
     }
 
@@ -321,14 +358,15 @@ impl Endpoint {
     #[inline]
     pub(super) fn inject(
         &self,
-        to: sys::fi_addr_t,
+        (to, is_side): (sys::fi_addr_t, bool),
         bytes: &[u8],
         (tag, data): (u64, u64),
     ) -> Begun {
         let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let ep = self.lane(is_side);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
         begun(unsafe {
-            call!(&raw const self.tagged, injectdata(self.ep, start, length, data, to, tag))
+            call!(&raw const self.tagged, injectdata(ep, start, length, data, to, tag))
         })
     }
 
@@ -341,18 +379,19 @@ impl Endpoint {
     #[inline]
     pub(super) unsafe fn receive(
         &self,
-        from: sys::fi_addr_t,
+        (from, is_side): (sys::fi_addr_t, bool),
         (start, length): (*mut u8, usize),
         (tag, ignored): (u64, u64),
         context: &Context,
     ) -> Begun {
         let context = context.memory.get().cast();
+        let ep = self.lane(is_side);
         let (start, none) = (start.cast(), ptr::null_mut());
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
                 &raw const self.tagged,
-                recv(self.ep, start, length, none, from, tag, ignored, context)
+                recv(ep, start, length, none, from, tag, ignored, context)
             )
         })
     }
@@ -375,7 +414,9 @@ impl Endpoint {
         message.context = context.memory.get().cast();
         let flags = sys::FI_PEEK | if claims { sys::FI_CLAIM } else { 0 };
         // SAFETY: an open endpoint; no buffers; and by the caller.
-        begun(unsafe { call!(&raw const self.tagged, recvmsg(self.ep, &raw const message, flags)) })
+        begun(unsafe {
+            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, flags))
+        })
     }
 
     /// Receives the message that [`Endpoint::look`] has claimed with this context; `tag` is the
@@ -398,17 +439,18 @@ impl Endpoint {
         begun(unsafe {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
-            call!(&raw const self.tagged, recvmsg(self.ep, &raw const message, sys::FI_CLAIM))
+            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, sys::FI_CLAIM))
         })
     }
 
     /// Asks that an operation be cancelled. A completion tells whether it was; the call's own
     /// answer means something else in each provider.
-    pub(super) fn cancel(&self, context: &Context) {
+    pub(super) fn cancel(&self, is_side: bool, context: &Context) {
+        let lane = self.lane(is_side);
         // SAFETY: an open endpoint, and the context of an operation that libfabric has, or had.
         unsafe {
-            let ep = &raw mut (*self.ep).fid;
-            let _ = call!((*self.ep).ops, cancel(ep, context.memory.get().cast()));
+            let ep = &raw mut (*lane).fid;
+            let _ = call!((*lane).ops, cancel(ep, context.memory.get().cast()));
         }
     }
 
@@ -470,8 +512,10 @@ impl Endpoint {
             return false;
         }
         // Those first that need others. Each begins with a `fid`.
-        let objects: [*mut sys::fid; 5] = [
-            std::mem::replace(&mut self.ep, ptr::null_mut()).cast(),
+        let [ep, side] = std::mem::replace(&mut self.eps, [ptr::null_mut(); 2]);
+        let objects: [*mut sys::fid; 6] = [
+            ep.cast(),
+            side.cast(),
             std::mem::replace(&mut self.av, ptr::null_mut()).cast(),
             std::mem::replace(&mut self.cq, ptr::null_mut()).cast(),
             std::mem::replace(&mut self.domain, ptr::null_mut()).cast(),

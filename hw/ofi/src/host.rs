@@ -34,12 +34,17 @@ impl MeetingHost for Ofi {
         if way.carriage != self.carrier.fingerprint() {
             return Err(Refusal::Layout);
         }
-        if !self.endpoint.is_name(way.name) {
+        let [name, side] = way.names;
+        if !self.endpoint.is_name(name) || self.endpoint.has_side() != self.endpoint.is_name(side) {
             return Err(Refusal::Invalid);
         }
-        let address = self.endpoint.insert(way.name).ok_or(Refusal::NoTransport)?;
+        let address = self.endpoint.insert(name).ok_or(Refusal::NoTransport)?;
+        let side = match self.endpoint.has_side() {
+            true => self.endpoint.insert(side).ok_or(Refusal::NoTransport)?,
+            false => address,
+        };
         if let Some(entry) = self.meeting.peers.find_mut(peer) {
-            entry.link.address = Some(address);
+            (entry.link.address, entry.link.side) = (Some(address), side);
         }
         Ok(())
     }
@@ -50,8 +55,21 @@ impl MeetingHost for Ofi {
         }
     }
 
+    /// That a peer is up is told once the provider has a connection to it, which both ends have to
+    /// poll for: a mark has gone then. The end with the smaller address sends its mark first, so
+    /// that there is one connection: two at once are one too many for `tcp`, which begins anew.
     fn tell(&mut self, event: MatchingEvent) {
-        self.events.push_back(event);
+        match event {
+            MatchingEvent::PeerUp { peer } => {
+                let own = self.meeting.address;
+                let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+                entry.link.is_rising = true;
+                if own < entry.address || entry.link.has_marked {
+                    self.say(peer, Packet::Mark);
+                }
+            }
+            other => self.events.push_back(other),
+        }
     }
 
     fn is_drained(&mut self, peer: PeerId) -> bool {
@@ -126,6 +144,26 @@ impl MeetingHost for Ofi {
 }
 
 impl Ofi {
+    /// Tells that a peer is up, if that wasn't told yet.
+    pub(super) fn has_risen(&mut self, peer: PeerId) {
+        if let Some(entry) = self.meeting.peers.find_mut(peer)
+            && std::mem::take(&mut entry.link.is_rising)
+        {
+            self.events.push_back(MatchingEvent::PeerUp { peer });
+        }
+    }
+
+    /// A mark of a peer has come: its connection is there, and can be used the other way.
+    pub(super) fn was_marked(&mut self, peer: PeerId) {
+        let own = self.meeting.address;
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let is_second = own > entry.address && !entry.link.has_marked;
+        entry.link.has_marked = true;
+        if is_second && entry.link.is_rising {
+            self.say(peer, Packet::Mark);
+        }
+    }
+
     /// Sends to a peer whose ends were not reported.
     pub(super) fn sends_of(&self, peer: PeerId) -> usize {
         let is_send = |operation: &&Operation| {

@@ -69,14 +69,15 @@ impl OfiInfo {
         let taken = choice.taken.map(|place| offers[place].provider.clone());
         info.others.retain(|(name, _)| Some(name) != taken.as_ref());
         match config.check().and_then(|()| open(libfabric, config)) {
-            Ok((endpoint, provider, ..)) => {
+            Ok((_, provider, ..)) => {
                 let mode = provider.mode.map_or(String::new(), |mode| format!(", {mode} matching"));
                 let what = format!("{} on {}{mode}", provider.name, provider.domain);
                 info.device = Finding::yes("ofi device", what);
-                info.wakeup = match endpoint.descriptor() {
-                    Some(_) => Finding::yes("ofi wakeup", "its descriptor tells of events"),
-                    None => {
-                        let reason = "the provider has no descriptor; a timer has to do";
+                info.wakeup = match provider.wakes {
+                    true => Finding::yes("ofi wakeup", "its descriptor tells of events"),
+                    false => {
+                        let reason =
+                            "the provider has no descriptor that falls silent; a timer has to do";
                         Finding::no("ofi wakeup", reason, Some("fi_info -p 'tcp;ofi_rxm'"))
                     }
                 };

@@ -92,7 +92,7 @@ impl Ofi {
         let way = Way {
             carriage: carrier.fingerprint(),
             provider: &provider.name,
-            name: endpoint.name(),
+            names: endpoint.names(),
         };
         let layout = Layout {
             used: config.used,
@@ -109,9 +109,13 @@ impl Ofi {
             connect_timeout: config.connect_timeout,
             keepalive: config.keepalive,
         };
-        let link = OfiLink { address: Some(oneself), ..OfiLink::default() };
+        let side = match endpoint.has_side() {
+            true => endpoint.insert(endpoint.names()[1]).unwrap_or(oneself),
+            false => oneself,
+        };
+        let link = OfiLink { address: Some(oneself), side, ..OfiLink::default() };
         let meeting = Meeting::open(meeting, link)?;
-        let alarm = Alarm::new(&meeting, endpoint.descriptor())?;
+        let alarm = Alarm::new(&meeting, endpoint.descriptor().filter(|_| provider.wakes))?;
         let mut ofi = Ofi {
             carrier,
             provider,
@@ -253,7 +257,8 @@ impl MatchingDevice for Ofi {
     }
 
     fn close(&mut self) {
-        self.alarm.work_begun();
+        // Whoever closes it polls it from now on.
+        self.alarm.disarm();
         self.close_all();
     }
 

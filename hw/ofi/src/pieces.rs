@@ -119,7 +119,7 @@ impl Ofi {
         let memory =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
         let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
-        let (any, nothing_ignored) = (sys::FI_ADDR_UNSPEC, 0);
+        let (any, nothing_ignored) = ((sys::FI_ADDR_UNSPEC, true), 0);
         // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
         // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
         // these bytes meanwhile. The table keeps the context.
@@ -202,7 +202,7 @@ impl Ofi {
     pub(super) fn pass_piece(&mut self, address: sys::fi_addr_t, key: Key) -> Begun {
         let Some(piece) = self.operations.at(key) else { return Begun::Yes };
         let (start, length, parent) = (piece.start, piece.length, piece.parent);
-        let own = (!piece.own.is_empty()).then(|| piece.own.as_ptr());
+        let own = (!piece.own.is_empty()).then_some(piece.own.as_ptr());
         let Some(operation) = parent.and_then(|parent| self.operations.at(parent)) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
@@ -214,7 +214,7 @@ impl Ofi {
         let tag = self.carrier.piece_tag(other);
         let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
         // SAFETY: as in `post_piece`.
-        unsafe { self.endpoint.send(address, (bytes, length), (tag, 0), context) }
+        unsafe { self.endpoint.send((address, true), (bytes, length), (tag, 0), context) }
     }
 
     /// A piece has gone, or failed.
@@ -276,7 +276,7 @@ impl Ofi {
             let Some((piece, context)) = self.operations.with_context(key) else { continue };
             piece.canceller = Canceller::PeersEnd;
             if piece.is_begun {
-                self.endpoint.cancel(context);
+                self.endpoint.cancel(true, context);
             } else {
                 let parent = piece.parent;
                 self.unposted.retain(|waiting| *waiting != key);

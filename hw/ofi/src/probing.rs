@@ -56,6 +56,11 @@ impl Ofi {
             // A message of a peer that was not reported as up yet is not found yet.
             if self.meeting.is_up_unreported(source) {
                 come_up(self, source);
+                self.has_risen(source);
+                return Ok(None);
+            }
+            if self.meeting.peers.find(source).is_some_and(|peer| peer.link.is_rising) {
+                self.has_risen(source);
                 return Ok(None);
             }
             let length = carried.length.map_or(found.length as u64, u64::from);

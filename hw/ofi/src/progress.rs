@@ -88,7 +88,7 @@ impl Ofi {
         let Some((operation, context)) = self.operations.with_context(key) else { return };
         operation.canceller = Canceller::PeersEnd;
         if operation.is_begun {
-            self.endpoint.cancel(context);
+            self.endpoint.cancel(false, context);
         } else if operation.long.is_none() {
             self.unposted.retain(|waiting| *waiting != key);
             let index = key.index;

@@ -34,6 +34,8 @@ pub(super) struct Provider {
     /// It finds messages that wait, and takes them.
     pub(super) finds: bool,
     pub(super) takes: bool,
+    /// A thread can sleep on its descriptor.
+    pub(super) wakes: bool,
     /// Its descriptor may miss an event.
     pub(super) wakes_late: bool,
     /// The mode of matching that it was asked for, if it has several.
@@ -44,8 +46,8 @@ pub(super) struct Provider {
 pub(super) struct Way<'a> {
     pub(super) carriage: [u8; 2],
     pub(super) provider: &'a str,
-    /// The name of its endpoint.
-    pub(super) name: &'a [u8],
+    /// The names of its endpoints, one or two.
+    pub(super) names: [&'a [u8]; 2],
 }
 
 impl<'a> Way<'a> {
@@ -53,13 +55,18 @@ impl<'a> Way<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (carriage, rest) = bytes.split_first_chunk::<2>()?;
         let (length, rest) = rest.split_first()?;
-        let (provider, name) = rest.split_at_checked((*length).into())?;
-        Some(Way { carriage: *carriage, provider: std::str::from_utf8(provider).ok()?, name })
+        let (provider, rest) = rest.split_at_checked((*length).into())?;
+        let (length, rest) = rest.split_first_chunk::<2>()?;
+        let (name, side) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+        let provider = std::str::from_utf8(provider).ok()?;
+        Some(Way { carriage: *carriage, provider, names: [name, side] })
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
         let length = u8::try_from(self.provider.len()).unwrap_or(0);
-        [&self.carriage[..], &[length], self.provider.as_bytes(), self.name].concat()
+        let [name, side] = self.names;
+        let first = u16::try_from(name.len()).unwrap_or(0).to_le_bytes();
+        [&self.carriage[..], &[length], self.provider.as_bytes(), &first, name, side].concat()
     }
 }
 
@@ -99,6 +106,7 @@ pub(super) fn open(
         piece: piece(&offer.provider)?.min(offer.message_max),
         finds: false,
         takes: false,
+        wakes: false,
         wakes_late: is_cxi,
         mode: None,
     };
@@ -111,23 +119,26 @@ pub(super) fn open(
         let Some(info) = offers.raw_at(place) else {
             return Err(nothing_to_take(config.provider.as_deref()));
         };
-        let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None })?;
+        // These read nothing of a peer behind 64 messages of it that wait.
+        let has_side = matches!(&*offer.provider, "tcp" | "net");
+        let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
         (endpoint, if offer.data_bytes >= 8 { Data::Both } else { Data::One })
     };
     let carrier = Carrier::new(config.used, config.source, offer.tag_bits.min(TAG_BITS), data)?;
-    let Some(oneself) = endpoint.insert(endpoint.name()) else {
+    let Some(oneself) = endpoint.insert(endpoint.names()[0]) else {
         return Err(DeviceError::Unsupported {
             what: "a message to oneself",
             why: "the provider doesn't take its own name",
         });
     };
-    let Some(Found { finds, takes }) = attempt(&provider.name, &endpoint, oneself, &carrier) else {
+    let Some(Found { finds, takes, wakes }) = attempt(&provider.name, &endpoint, oneself, &carrier)
+    else {
         return Err(DeviceError::Unsupported {
             what: "a message to oneself",
             why: "it didn't arrive; does `fi_pingpong -e rdm -p PROVIDER` work here?",
         });
     };
-    (provider.finds, provider.takes) = (finds, takes);
+    (provider.finds, provider.takes, provider.wakes) = (finds, takes, wakes);
     Ok((endpoint, provider, carrier, oneself))
 }
 
@@ -182,7 +193,7 @@ fn open_cxi(
     };
     let mode: &CStr = if config.hw_tags == TagMatching::Off { c"software" } else { c"hybrid" };
     let text = mode.to_str().unwrap_or_default();
-    match Endpoint::open(libfabric, &Opening { info, cxi_mode: Some(mode) }) {
+    match Endpoint::open(libfabric, &Opening { info, cxi_mode: Some(mode), has_side: false }) {
         Ok(endpoint) => Ok((endpoint, if text == "software" { "software" } else { "hybrid" })),
         Err(DeviceError::System { call: MATCH_MODE, .. }) => {
             let set = std::env::var(CXI_MODE).unwrap_or_default();
@@ -196,7 +207,10 @@ fn open_cxi(
                           try: export FI_CXI_RX_MATCH_MODE=hybrid (or software, with HwTags::Off)",
                 });
             };
-            Ok((Endpoint::open(libfabric, &Opening { info, cxi_mode: None })?, mode))
+            Ok((
+                Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side: false })?,
+                mode,
+            ))
         }
         Err(error) => Err(error),
     }
@@ -215,12 +229,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ways_round_trip(carriage: [u8; 2], provider in "[a-z;_]{0,40}", name: Vec<u8>) {
-            let way = Way { carriage, provider: &provider, name: &name };
+        fn ways_round_trip(carriage: [u8; 2], provider in "[a-z;_]{0,40}", name: Vec<u8>, side: Vec<u8>) {
+            let way = Way { carriage, provider: &provider, names: [&name, &side] };
             let bytes = way.emit();
             let read = Way::parse(&bytes).unwrap();
             prop_assert_eq!((read.carriage, read.provider), (carriage, &*provider));
-            prop_assert_eq!(read.name, &name[..]);
+            prop_assert_eq!(read.names, [&name[..], &side[..]]);
         }
 
         #[test]

@@ -23,6 +23,9 @@ use super::sending::HEAD;
 
 /// Receives for control packets. More of them wait in the provider.
 const CONTROL_POSTS: usize = 16;
+/// The token of such a receive says where it is posted.
+const SIDE: u64 = 0;
+const MAIN: u64 = 1;
 
 /// What a receive matches on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +117,10 @@ impl Ofi {
             if !self.post(key) {
                 return;
             }
-            self.unposted.pop_front_if(|first| *first == key);
+            // The end of a peer may have taken it out.
+            if self.unposted.front() == Some(&key) {
+                self.unposted.pop_front();
+            }
         }
     }
 
@@ -153,6 +159,7 @@ impl Ofi {
             (operation.own.as_mut_ptr(), operation.own.len())
         };
         let Wire { tag, data: ignored } = operation.wire;
+        let is_side = operation.kind == Kind::ControlIn && operation.token == 0;
         let named = operation.peer.filter(|_| directed && operation.kind == Kind::Receive);
         let from = named.and_then(|peer| self.meeting.peers.find(peer)?.link.address);
         let from = from.unwrap_or(sys::FI_ADDR_UNSPEC);
@@ -162,7 +169,7 @@ impl Ofi {
             if operation.is_claimed {
                 self.endpoint.receive_claimed(from, memory, tag, context)
             } else {
-                self.endpoint.receive(from, memory, (tag, ignored), context)
+                self.endpoint.receive((from, is_side), memory, (tag, ignored), context)
             }
         }
     }
@@ -177,7 +184,7 @@ impl Ofi {
         }
         operation.canceller = Canceller::Caller;
         if operation.is_begun {
-            self.endpoint.cancel(context);
+            self.endpoint.cancel(false, context);
             while self.advance() {}
         } else {
             self.unposted.retain(|waiting| *waiting != key);
@@ -240,6 +247,7 @@ impl Ofi {
         if self.meeting.is_up_unreported(source) {
             come_up(self, source);
         }
+        self.has_risen(source);
         let (tag, immediate) = (carried.tag, carried.immediate);
         let Some(operation) = self.operations.at(key) else { return };
         if !carried.has_trailer {
@@ -327,16 +335,20 @@ impl Ofi {
     /// Posts the receives for control packets.
     pub(super) fn post_controls(&mut self) {
         for _ in 0..CONTROL_POSTS {
-            self.post_control();
+            self.post_control(SIDE);
+        }
+        // Marks come among messages.
+        if self.endpoint.has_side() {
+            self.post_control(MAIN);
         }
     }
 
-    fn post_control(&mut self) {
+    fn post_control(&mut self, token: u64) {
         let (tag, data) = self.carrier.any_control();
         let wire = Wire { tag, data };
         let own = vec![0; PACKET + TRAILER];
         let kind = Kind::ControlIn;
-        let operation = Operation { kind, own, wire, ..Operation::default() };
+        let operation = Operation { kind, token, own, wire, ..Operation::default() };
         if let Ok(key) = self.operations.enter(operation) {
             self.post_or_wait(key);
         }
@@ -348,13 +360,16 @@ impl Ofi {
         if completion.errno == sys::FI_ECANCELED {
             return;
         }
-        self.post_control();
+        self.post_control(operation.token);
         let Some(source) = self.source_of(self.carrier.control_number(completion.tag)) else {
             return;
         };
         let came = completion.length.min(operation.own.len());
         let handled = match Packet::parse(&operation.own[..came]) {
-            Some(Packet::Mark) => Ok(()),
+            Some(Packet::Mark) => {
+                self.was_marked(source);
+                Ok(())
+            }
             Some(Packet::Ack { send }) => self.acknowledged(source, send),
             Some(go @ Packet::Go { .. }) => self.go_on(source, go),
             None => Err("a control packet of no known kind"),

@@ -89,7 +89,7 @@ impl Ofi {
         #[expect(clippy::cast_possible_truncation, reason = "no more than `inject_max`")]
         let length = bytes.len() as u32;
         let wire = self.carrier.send(tag, immediate, entry.our_number, length, false);
-        if self.endpoint.inject(address, bytes, (wire.tag, wire.data)) != Begun::Yes {
+        if self.endpoint.inject((address, false), bytes, (wire.tag, wire.data)) != Begun::Yes {
             return false;
         }
         entry.sent = Sent::Unflushed;
@@ -134,9 +134,11 @@ impl Ofi {
             if !takes_messages(entry.state) || self.start(peer, key) == Begun::Again {
                 return false;
             }
-            if let Some(entry) = self.meeting.peers.find_mut(peer) {
-                // The end of the peer may have emptied the queue.
-                entry.link.waiting.pop_front_if(|first| *first == key);
+            // The end of the peer may have emptied the queue.
+            if let Some(entry) = self.meeting.peers.find_mut(peer)
+                && entry.link.waiting.front() == Some(&key)
+            {
+                entry.link.waiting.pop_front();
             }
         }
     }
@@ -164,12 +166,15 @@ impl Ofi {
         let (Some(address), number) = (entry.link.address, entry.our_number) else {
             return Begun::Failed(sys::FI_ENOTCONN);
         };
+        let side = entry.link.side;
         match self.operations.at(key).map(|operation| operation.kind) {
             Some(Kind::Send) => self.pass_send(address, number, key),
-            Some(Kind::PieceOut) => self.pass_piece(address, key),
+            Some(Kind::PieceOut) => self.pass_piece(side, key),
             Some(Kind::ControlOut) => {
                 let tag = self.carrier.control_tag(number);
-                self.pass_own(address, (tag, 0), key)
+                let is_mark = self.operations.at(key).is_some_and(|operation| operation.token == 1);
+                let to = if is_mark { (address, false) } else { (side, true) };
+                self.pass_own(to, (tag, 0), key)
             }
             _ => Begun::Failed(sys::FI_EINVAL),
         }
@@ -190,7 +195,7 @@ impl Ofi {
         if is_copied && operation.own.is_empty() {
             self.copy_head(key, has_trailer);
         }
-        self.pass_own(address, (wire.tag, wire.data), key)
+        self.pass_own((address, false), (wire.tag, wire.data), key)
     }
 
     /// Copies the head of a message into memory of the device's own.
@@ -221,7 +226,7 @@ impl Ofi {
     }
 
     /// Passes the bytes of an operation: its own ones, or else the caller's.
-    fn pass_own(&mut self, address: sys::fi_addr_t, wire: (u64, u64), key: Key) -> Begun {
+    fn pass_own(&mut self, to: (sys::fi_addr_t, bool), wire: (u64, u64), key: Key) -> Begun {
         let is_true = self.carrier.data == Data::Sender;
         let Some((operation, context)) = self.operations.with_context(key) else {
             return Begun::Yes;
@@ -240,8 +245,8 @@ impl Ofi {
         // the endpoint is gone.
         unsafe {
             match level {
-                None => self.endpoint.send(address, bytes, wire, context),
-                Some(level) => self.endpoint.send_until(level, address, bytes, wire, context),
+                None => self.endpoint.send(to, bytes, wire, context),
+                Some(level) => self.endpoint.send_until(level, to.0, bytes, wire, context),
             }
         }
     }
@@ -335,13 +340,16 @@ impl Ofi {
     pub(super) fn say(&mut self, peer: PeerId, packet: Packet) {
         let bytes = packet.emit();
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        let Some(address) = entry.link.address else { return };
+        if entry.link.address.is_none() {
+            return;
+        }
+        let side = (entry.link.side, true);
         let is_mark = packet == Packet::Mark;
         if is_mark {
             entry.link.mark = Some(entry.link.sent);
         } else if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
             let tag = self.carrier.control_tag(entry.our_number);
-            if self.endpoint.inject(address, &bytes, (tag, 0)) == Begun::Yes {
+            if self.endpoint.inject(side, &bytes, (tag, 0)) == Begun::Yes {
                 return;
             }
         }
@@ -364,6 +372,9 @@ impl Ofi {
         let Some(peer) = operation.peer else { return };
         if completion.errno != 0 {
             return break_with(self, peer, DownReason::Gone);
+        }
+        if operation.token == 1 {
+            self.has_risen(peer);
         }
         if operation.token == 1
             && let Some(entry) = self.meeting.peers.find_mut(peer)

@@ -21,7 +21,7 @@ impl Ofi {
         }
         self.post_waiting();
         self.launch_blocked();
-        let wakes = self.endpoint.descriptor().is_some();
+        let wakes = self.provider.wakes;
         if wakes && !self.endpoint.arm() {
             return false;
         }

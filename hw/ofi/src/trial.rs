@@ -1,15 +1,16 @@
 //! What a provider really does, tried with a message to oneself when the first device of a process
 //! is made.
 //!
-//! Some providers take a look for a message and answer that there is none, whatever waits
-//! (`shm` of libfabric 1.17); some show a message again that was taken (`net` of 1.17). Nothing in
-//! their attributes tells.
+//! Some providers take a look for a message for a receive (`shm` of libfabric 1.17); some show a
+//! message again that was taken (`net` of 1.17), and have a descriptor that stays readable once
+//! something has come, so that a thread would never sleep. Nothing in their attributes tells.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_os::sleep::sleep_until_readable;
 
 use super::carrier::Carrier;
 use super::endpoint::{BATCH, Begun, Completion, Context, Endpoint};
@@ -19,6 +20,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How long a message to oneself may take once it was sent.
 const ARRIVE_MAX: Duration = Duration::from_millis(500);
 
+/// How often a thread tries to fall asleep, and how long it waits before the next time.
+const SLEEP_TRIALS: usize = 20;
+const SLEEP_DELAY: Duration = Duration::from_millis(1);
+
 /// What was found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -26,6 +31,8 @@ pub(super) struct Found {
     pub(super) finds: bool,
     /// It can be taken, and isn't found again (`FI_CLAIM`).
     pub(super) takes: bool,
+    /// A thread can sleep on the descriptor.
+    pub(super) wakes: bool,
 }
 
 /// One message to oneself, and the memory that libfabric has for it.
@@ -61,15 +68,25 @@ pub(super) fn attempt(
         pattern: (carrier.piece_tag(0), 0),
         is_under_way: false,
     };
-    let found = trial.run(oneself)?;
+    let found = Found { wakes: falls_asleep(endpoint), ..trial.run(oneself)? };
     known.insert(provider.to_owned(), found);
     Some(found)
+}
+
+/// Whether the descriptor falls silent when nothing happens.
+fn falls_asleep(endpoint: &Endpoint) -> bool {
+    let Some(descriptor) = endpoint.descriptor() else { return false };
+    (0..SLEEP_TRIALS).any(|_| {
+        std::thread::sleep(SLEEP_DELAY);
+        while endpoint.read(&mut [Completion::default(); BATCH]) > 0 {}
+        endpoint.arm() && matches!(sleep_until_readable(&[descriptor], Duration::ZERO), Ok(false))
+    })
 }
 
 impl Trial<'_> {
     fn run(mut self, oneself: sys::fi_addr_t) -> Option<Found> {
         self.send(oneself)?;
-        let mut found = Found { finds: self.look_until_found(), takes: false };
+        let mut found = Found { finds: self.look_until_found(), ..Found::default() };
         if !found.finds {
             // The look may have eaten the message.
             self.pattern.0 += 1;
@@ -87,7 +104,7 @@ impl Trial<'_> {
 
     fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
         let begin = Instant::now();
-        while self.endpoint.inject(oneself, &[7], (self.pattern.0, 0)) != Begun::Yes {
+        while self.endpoint.inject((oneself, false), &[7], (self.pattern.0, 0)) != Begun::Yes {
             self.endpoint.read(&mut [Completion::default(); BATCH]);
             if begin.elapsed() > CONNECT_MAX {
                 return None;
@@ -126,7 +143,7 @@ impl Trial<'_> {
         let answer = self.wait();
         if answer.is_none() {
             // It was taken for a receive. It must not stay posted.
-            self.endpoint.cancel(&self.contexts[0]);
+            self.endpoint.cancel(false, &self.contexts[0]);
             self.wait();
         }
         answer.map(|completion| completion.errno)
@@ -143,7 +160,7 @@ impl Trial<'_> {
             let begun = unsafe {
                 match context {
                     1 => self.endpoint.receive_claimed(from, memory, tag, with),
-                    _ => self.endpoint.receive(from, memory, (tag, ignored), with),
+                    _ => self.endpoint.receive((from, false), memory, (tag, ignored), with),
                 }
             };
             match begun {

@@ -319,7 +319,8 @@ impl MatchingDevice for Ucx {
     }
 
     fn close(&mut self) {
-        self.alarm.work_begun();
+        // Whoever closes it polls it from now on.
+        self.alarm.disarm();
         self.close_all();
     }
 
