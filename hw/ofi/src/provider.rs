@@ -162,6 +162,8 @@ fn nothing_to_take(wanted: Option<&str>) -> DeviceError {
 /// Most bytes of a piece.
 fn piece(provider: &str) -> Result<usize, DeviceError> {
     if !provider.split(';').any(|layer| layer == "ofi_rxm") {
+            return Ok(x.parse().unwrap());
+        }
         return Ok(PIECE_MAX);
     }
     // A rendezvous of this layer ends the receiver by a segmentation fault if its sender dies.
