@@ -88,5 +88,5 @@ pub fn later_structures() -> impl Iterator<Item = &'static Structure> {
 
 /// Every constant of this crate that is newer than version 1.17.
 pub fn later_constants() -> impl Iterator<Item = &'static Constant> {
-    [LATER_VALUES, LATER_OPTIONS].into_iter().flatten()
+    [LATER_VALUES, LATER_OPTIONS, CXI_VALUES].into_iter().flatten()
 }

@@ -1,6 +1,8 @@
 //! The provider of a device: chosen, opened and tried.
 
 use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_ofi_sys as sys;
@@ -38,8 +40,39 @@ pub(super) struct Provider {
     pub(super) wakes: bool,
     /// Its descriptor may miss an event.
     pub(super) wakes_late: bool,
+    /// No other device of this process has it.
+    pub(super) _sole: Option<Arc<Sole>>,
     /// The mode of matching that it was asked for, if it has several.
     pub(super) mode: Option<&'static str>,
+}
+
+/// The right to the one endpoint of `shm` that a process may have: two of them end the process by a
+/// segmentation fault when they exchange more than short messages (libfabric 1.17 and 2.5).
+#[derive(Debug)]
+pub(super) struct Sole;
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Sole {
+    fn claim(provider: &str) -> Result<Option<Arc<Self>>, DeviceError> {
+        if provider != "shm" {
+            return Ok(None);
+        }
+        if IS_TAKEN.swap(true, Ordering::Relaxed) {
+            return Err(DeviceError::Unsupported {
+                what: "a second worker of one process on libfabric's shm",
+                why: "its endpoints in one process end the process; sm2, or shared memory of our own, \
+                      does it",
+            });
+        }
+        Ok(Some(Arc::new(Sole)))
+    }
+}
+
+impl Drop for Sole {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Relaxed);
+    }
 }
 
 /// How the hello of a peer says that it is reached: `Hello::worker`.
@@ -108,6 +141,7 @@ pub(super) fn open(
         takes: false,
         wakes: false,
         wakes_late: is_cxi,
+        _sole: Sole::claim(&offer.provider)?,
         mode: None,
     };
     let (endpoint, data) = if is_cxi {
@@ -162,8 +196,6 @@ fn nothing_to_take(wanted: Option<&str>) -> DeviceError {
 /// Most bytes of a piece.
 fn piece(provider: &str) -> Result<usize, DeviceError> {
     if !provider.split(';').any(|layer| layer == "ofi_rxm") {
-            return Ok(x.parse().unwrap());
-        }
         return Ok(PIECE_MAX);
     }
     // A rendezvous of this layer ends the receiver by a segmentation fault if its sender dies.
