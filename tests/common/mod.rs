@@ -216,12 +216,8 @@ pub(crate) enum Ability {
     AllTags,
     /// Carries immediate data, whatever the layout.
     WideImmediate,
-    /// Finds messages that wait.
-    Probes,
-    /// Takes messages that wait, so that nothing else receives them.
-    MatchedProbes,
-    /// A probe shows the immediate data of every message.
-    ProbedImmediate,
+    /// Receives can name a peer that isn't connected yet.
+    EarlyNames,
     /// Receives messages of a peer by their tags however many others of it wait.
     ManyWaiting,
 }
@@ -243,10 +239,7 @@ pub(crate) fn has(ability: Ability) -> bool {
         }
         Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
         Ability::WideImmediate => "a layout of 64 bits leaves none for immediate data",
-        Ability::Probes
-        | Ability::MatchedProbes
-        | Ability::ProbedImmediate
-        | Ability::ManyWaiting => return true,
+        Ability::EarlyNames | Ability::ManyWaiting => return true,
         Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");
@@ -257,26 +250,17 @@ pub(crate) fn has(ability: Ability) -> bool {
 /// docs/devices.md.
 fn over_ofi(ability: Ability) -> bool {
     let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
-    let is_lacking = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));
+    let lacks = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));
     let why = match ability {
         Ability::Counts => "a provider doesn't tell the lengths of its lists",
         Ability::Bounds => "a provider takes eager messages as they arrive",
         Ability::AllTags => "the tag carries the sender beside the application's bits",
-        Ability::Probes => "the provider takes a look for a message as a receive",
-        Ability::MatchedProbes => "the provider shows a message again that was taken",
-        Ability::ProbedImmediate => "4 bytes of data beside the tag have the length",
-        Ability::ManyWaiting => {
-            "the provider stops reading from a peer behind 64 messages that wait"
+        Ability::EarlyNames if lacks => {
+            "the provider knows a sender by its address, which comes with the peer"
         }
-        Ability::Delivered | Ability::FirstBytes | Ability::WideImmediate => return true,
+        Ability::ManyWaiting if lacks => "the provider stops reading behind 64 messages that wait",
+        _ => return true,
     };
-    let is_some_providers = matches!(
-        ability,
-        Ability::Probes | Ability::MatchedProbes | Ability::ProbedImmediate | Ability::ManyWaiting
-    );
-    if is_some_providers && !is_lacking {
-        return true;
-    }
     println!("NOT OVER LIBFABRIC: {ability:?}: {why}");
     false
 }

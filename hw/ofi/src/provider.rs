@@ -216,9 +216,11 @@ fn open_cxi(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
 ) -> Result<(Endpoint, &'static str), DeviceError> {
-    let levels = sys::FI_MATCH_COMPLETE;
-    let offers = Offers::ask(libfabric, Some("cxi"), sys::FI_DIRECTED_RECV, levels);
-    let place = offers.iter().position(|offer| offer.is_directed && offer.data_bytes >= 8);
+    // A level that is asked for becomes that of every send, so the endpoint is opened without it.
+    let is_true = Offers::ask(libfabric, Some("cxi"), 0, sys::FI_MATCH_COMPLETE).iter().count() > 0;
+    let offers = Offers::ask(libfabric, Some("cxi"), sys::FI_DIRECTED_RECV, 0);
+    let fits = |offer: Offer| is_true && offer.is_directed && offer.data_bytes >= 8;
+    let place = offers.iter().position(fits);
     let Some(info) = place.and_then(|place| offers.raw_at(place)) else {
         return Err(DeviceError::Unsupported {
             what: "this provider cxi",

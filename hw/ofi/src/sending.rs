@@ -191,15 +191,22 @@ impl Ofi {
         // `check_send` has checked it, unless the provider tells lengths itself.
         let length = u32::try_from(operation.length).unwrap_or(u32::MAX);
         let wire = self.carrier.send(tag, immediate, number, length, has_trailer);
-        let is_copied = has_trailer || data != Data::Sender && !operation.buffer.is_vec();
+        let is_copied = has_trailer || !operation.buffer.is_vec();
         if is_copied && operation.own.is_empty() {
             self.copy_head(key, has_trailer);
         }
         self.pass_own((address, false), (wire.tag, wire.data), key)
     }
 
-    /// Copies the head of a message into memory of the device's own.
+    /// Copies the head of a message into memory of the device's own; the whole message, if it goes
+    /// as it is.
     fn copy_head(&mut self, key: Key, has_trailer: bool) {
+        if self.carrier.data == Data::Sender {
+            let Some(operation) = self.operations.at(key) else { return };
+            operation.own = operation.buffer.to_vec();
+            operation.own_length = operation.own.len();
+            return;
+        }
         let own = self.operations.spare();
         let Some(operation) = self.operations.at(key) else { return };
         operation.own = own;

@@ -10,7 +10,7 @@ use super::Ofi;
 /// waits for room in libfabric.
 const PERIOD: Duration = Duration::from_millis(1);
 /// The same where libfabric's descriptor may miss an event (`cxi`).
-const PERIOD_RACY: Duration = Duration::from_millis(10);
+const PERIOD_RACY: Duration = Duration::from_millis(20);
 
 impl Ofi {
     /// See [`MatchingDevice::arm`](tagmatch_device::matching::MatchingDevice::arm).
