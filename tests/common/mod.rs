@@ -246,8 +246,8 @@ pub(crate) fn has(ability: Ability) -> bool {
     false
 }
 
-/// The same over libfabric. What only some providers lack is named in `TAGMATCH_TEST_OFI_LACKS`; see
-/// docs/devices.md.
+/// The same over libfabric. What only some providers lack is named in `TAGMATCH_TEST_OFI_LACKS`;
+/// see docs/devices.md.
 fn over_ofi(ability: Ability) -> bool {
     let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
     let lacks = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));

@@ -190,8 +190,8 @@ impl DeviceArg {
     }
 
     /// The device that `serve` uses for a client if it was started without `--device`. UCX
-    /// and libfabric are refused: they listen on and connects to what the client names, and trust each peer after the
-    /// handshake, so the user that starts `serve` has to choose it.
+    /// and libfabric are refused: they listen on and connects to what the client names, and trust
+    /// each peer after the handshake, so the user that starts `serve` has to choose it.
     pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
         match asked {
             DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } => Ok(asked.clone()),

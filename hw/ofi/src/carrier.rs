@@ -256,10 +256,12 @@ impl Carrier {
         tag & self.immediate() != 0
     }
 
-    /// Tag of a control packet from the peer with this number at the receiver, and the bits that
-    /// receives of such packets ignore.
-    pub(super) fn control_tag(&self, number: u64) -> u64 {
-        self.control() | number << self.own_bits
+    /// Tag and data of a control packet from the peer with this number at the receiver.
+    pub(super) fn control_wire(&self, number: u64) -> Wire {
+        match self.data {
+            Data::Sender => Wire { tag: self.control(), data: (number & NUMBER_IN_DATA) << 32 },
+            _ => Wire { tag: self.control() | number << self.own_bits, data: 0 },
+        }
     }
 
     /// Tag and ignored bits with which any control packet is received.
@@ -269,8 +271,11 @@ impl Carrier {
 
     /// The number of the sender of a control packet.
     #[expect(clippy::cast_possible_truncation, reason = "no more than NUMBER_BITS_MAX bits")]
-    pub(super) fn control_number(&self, tag: u64) -> u32 {
-        (tag >> self.own_bits) as u32 & ((1 << self.number_bits) - 1)
+    pub(super) fn control_number(&self, wire: Wire) -> u32 {
+        match self.data {
+            Data::Sender => (wire.data >> 32 & NUMBER_IN_DATA) as u32,
+            _ => (wire.tag >> self.own_bits) as u32 & ((1 << self.number_bits) - 1),
+        }
     }
 
     /// Tag of the pieces of a long message that go to the receive with this number.
@@ -327,18 +332,20 @@ mod tests {
 
     #[test]
     fn control_packets_and_pieces_match_no_receive_and_not_each_other() {
-        let carrier = carrier(63, Data::Both);
-        let any = carrier.pattern(0, 0, None).unwrap();
-        let (control, ignored) = carrier.any_control();
-        let matches = |wire: u64, (tag, ignored): (u64, u64)| (wire ^ tag) & !ignored == 0;
-        for number in [0, 5, carrier.number_max()] {
-            let packet = carrier.control_tag(number);
-            assert!(matches(packet, (control, ignored)) && !matches(packet, any));
-            assert_eq!(u64::from(carrier.control_number(packet)), number);
-        }
-        for receive in [0, 1, u32::MAX] {
-            let piece = carrier.piece_tag(receive);
-            assert!(!matches(piece, (control, ignored)) && !matches(piece, any));
+        for (tag_bits, data) in [(63, Data::Both), (60, Data::One), (48, Data::Sender)] {
+            let carrier = carrier(tag_bits, data);
+            let any = carrier.pattern(0, 0, None).unwrap();
+            let (control, ignored) = carrier.any_control();
+            let matches = |wire: u64, (tag, ignored): (u64, u64)| (wire ^ tag) & !ignored == 0;
+            for number in [0, 5, carrier.number_max()] {
+                let packet = carrier.control_wire(number);
+                assert!(matches(packet.tag, (control, ignored)) && !matches(packet.tag, any));
+                assert_eq!(u64::from(carrier.control_number(packet)), number);
+            }
+            for receive in [0, 1, u32::MAX] {
+                let piece = carrier.piece_tag(receive);
+                assert!(!matches(piece, (control, ignored)) && !matches(piece, any));
+            }
         }
     }
 

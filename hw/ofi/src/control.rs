@@ -2,11 +2,11 @@
 //! packets.
 //!
 //! A message has a *trailer* if it is longer than a head, or if its sender waits for its match. The
-//! trailer stands behind the bytes of the head. The receiver then answers by a control packet: *ack*
-//! if it needs no more, or *go* if it has posted receives for the rest, which follows in pieces.
-//! With [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen) an ack follows the last
-//! piece. A *mark* says nothing: its own completion tells its sender that all messages before it
-//! have left.
+//! trailer stands behind the bytes of the head. The receiver then answers by a control packet:
+//! *ack* if it needs no more, or *go* if it has posted receives for the rest, which follows in
+//! pieces. With [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen) an ack follows
+//! the last piece. A *mark* says nothing: its own completion tells its sender that all messages
+//! before it have left.
 
 use tagmatch_device::bytes::array_at;
 

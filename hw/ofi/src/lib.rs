@@ -1,4 +1,78 @@
-//! The libfabric device.
+//! The libfabric device: a provider of libfabric matches tags by itself.
+//!
+//! libfabric is loaded when the first device is made, 1.17 to 2.x; nothing is linked. It is the way
+//! to HPE Slingshot (`cxi`), whose NIC matches tags in hardware, to Omni-Path, AWS's EFA, and the
+//! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa`, `verbs;ofi_rxm` and
+//! Ultra Ethernet's `uet`.** What was seen: `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of
+//! Debian's libfabric 1.17 and of 2.5.1, our own provider, and one that behaves as `cxi` does
+//! (`emu/cxi`).
+//!
+//! # Which provider
+//! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,
+//! `psm2`; `verbs;ofi_rxm`, `tcp;ofi_rxm`, `tcp`. Others only by their names: `shm`, `sm2`, `lnx`,
+//! `net`, `psm3`, and our own, each for a reason that [`Ofi::probe`] tells. Refused: `sockets`,
+//! `ofi_rxd`, `ucx`. Both ends of a connection must have the same.
+//!
+//! # How it works
+//! 1. Peers meet over a socket of ours ([`tagmatch_handshake`]). They exchange the names of their
+//!    endpoints, how they carry tags, and the number by which each knows the other. The end of this
+//!    connection is the end of the peer: no provider tells of deaths. A peer is reported as up once
+//!    the provider has a connection to it.
+//! 2. The tag on the wire has the application's tag, the sender's number, and three bits of this
+//!    device; length and immediate data go beside it (`carrier.rs`).
+//! 3. A message of at most 8 KiB goes as it is. Of a longer one, or one whose sender waits for its
+//!    match, a *head* goes, with a trailer. The receiver answers, and posts receives for exactly
+//!    the rest (`pieces.rs`). Matching is always the provider's.
+//! 4. A receive has 8 KiB of the device's own memory, so no provider ever truncates: bytes that
+//!    don't fit are cut off here, with the full length and the first bytes.
+//! 5. A NIC that matches (`cxi`) gets every message as it is, into the caller's buffer; a receive
+//!    that names its sender says so beside the tag, so that named receives and others are in one
+//!    list. Its completions of a match and of delivery are true, and are asked for.
+//! 6. What libfabric has no room for waits: sends behind each other for each peer, receives in one
+//!    queue for all, and looks for messages behind these.
+//!
+//! # What providers do wrong, and what is done about it
+//! | wrong | done |
+//! |---|---|
+//! | a truncated receive loses its length (`tcp`) or all facts (`shm`), or never ends | nothing is ever longer than its receive |
+//! | `FI_MATCH_COMPLETE` and `FI_DELIVERY_COMPLETE` are taken, and false | our own answers; the provider's only on `cxi` |
+//! | looks for messages eat them (`shm` of 1.17); taken ones are shown again, and the descriptor never falls silent (`net` of 1.17) | a message to oneself tries it, once a process (`trial.rs`) |
+//! | the highest bit of a tag is lost (`net`) | it isn't used |
+//! | deaths aren't told; sends to the dead never end | our socket tells; see below |
+//! | a peer's death in a rendezvous ends the process (`tcp;ofi_rxm`) | pieces of 16 KiB, which are eager |
+//! | two endpoints in one process end it (`shm`) | a process has one |
+//! | behind 64 messages that wait nothing of a peer is read (`tcp`, `net`) | our own packets have an endpoint of their own |
+//! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |
+//! | loading takes signals | the program's handlers are restored, also after a provider was opened |
+//!
+//! # The death of a peer
+//! Receives that name it are cancelled. libfabric can't be made to give back the memory of a send,
+//! so a send that it still has after 200 ms is reported without its buffer, and the buffer stays
+//! with the device until the device is dropped. Memory that is only lent to the device (a scope's,
+//! slices, registered memory) never goes to libfabric for that reason: its bytes pass through
+//! memory of the device's own, and it comes back at once. One exception: on `cxi` a receive into
+//! lent memory is posted as it is, and comes back when the NIC has given it back. The other peers
+//! lose nothing by any of this: the endpoint stays open.
+//!
+//! # What it doesn't give
+//! docs/devices.md has the list, and tests/common/mod.rs has it as one enum, with the reasons.
+//!
+//! # Shared memory beside it
+//! A device stands alone: neighbours are reached through the provider, too. A receive from any
+//! source would have to be in the provider's list and in ours at once, and neither can be asked to
+//! match only if the other one hasn't. The smallest case: `a` is remote, `b` a neighbour, and one
+//! receive from any source is posted. If both lists have it, messages of `a` and `b` that come at
+//! the same time both match it, and one of them has no receive though it was the first. If only
+//! ours has it, messages of `a` have to be taken out of the provider by looks, and its NIC matches
+//! nothing. libfabric's `lnx` has the same choice and switches the NIC's matching off.
+//!
+//! # Trust
+//! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.
+//! What this device parses itself (hellos, trailers, packets) is checked, and a peer that breaks a
+//! rule is cut off. Messages are neither encrypted nor signed.
+//!
+//! # After fork
+//! As of every device: a forked child may drop it, which does nothing, or exec.
 
 mod carrier;
 mod choice;
@@ -71,19 +145,19 @@ pub struct Ofi {
     operations: ManuallyDrop<Operations>,
 }
 
-// SAFETY: the fields that are not `Send` are pointers to memory of this device, which libfabric uses
-// only in calls of this device and in threads of a provider.
+// SAFETY: the fields that are not `Send` are pointers to memory of this device, which libfabric
+// uses only in calls of this device and in threads of a provider.
 unsafe impl Send for Ofi {}
 
 impl Ofi {
     /// A new device. Peers that get its address can reach it at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range, or the layout leaves no room in
-    /// the provider's tags; [`DeviceError::System`] if libfabric is not installed (the text names
-    /// the package), too old or too new, or a call of it fails, or if the job's secret can't be
-    /// read; [`DeviceError::Unsupported`] without a usable provider, or if matching in the NIC is
-    /// required and not possible.
+    /// [`DeviceError::BadSetting`] if a setting is out of its range, or the layout leaves no room
+    /// in the provider's tags; [`DeviceError::System`] if libfabric is not installed (the text
+    /// names the package), too old or too new, or a call of it fails, or if the job's secret can't
+    /// be read; [`DeviceError::Unsupported`] without a usable provider, or if matching in the NIC
+    /// is required and not possible.
     pub fn new(config: OfiConfig) -> Result<Self, DeviceError> {
         config.check()?;
         let secret = config.find_secret()?;

@@ -69,8 +69,8 @@ pub(super) struct Offer {
 }
 
 impl Offers {
-    /// Asks libfabric. `provider`: only this one. `caps`: what else is needed; `op_flags`: levels of
-    /// completion that have to be there.
+    /// Asks libfabric. `provider`: only this one. `caps`: what else is needed; `op_flags`: levels
+    /// of completion that have to be there.
     ///
     /// An answer of nothing is an empty list.
     pub(super) fn ask(

@@ -23,6 +23,9 @@ use super::sending::HEAD;
 
 /// Receives for control packets. More of them wait in the provider.
 const CONTROL_POSTS: usize = 16;
+/// Reads of the queue without result after which a cancel is called late. Most providers answer
+/// before the first one.
+const CANCEL_ROUNDS: u32 = 64;
 /// The token of such a receive says where it is posted.
 const SIDE: u64 = 0;
 const MAIN: u64 = 1;
@@ -174,8 +177,8 @@ impl Ofi {
         }
     }
 
-    /// See [`MatchingDevice::cancel`](tagmatch_device::matching::MatchingDevice::cancel). A provider
-    /// that answers later has an end to report then: cancelled, or a message.
+    /// See [`MatchingDevice::cancel`](tagmatch_device::matching::MatchingDevice::cancel). A
+    /// provider that answers later has an end to report then: cancelled, or a message.
     pub(super) fn cancel_receive(&mut self, token: u64) -> bool {
         let Some(key) = self.tokens.get(&token).copied() else { return false };
         let Some((operation, context)) = self.operations.with_context(key) else { return false };
@@ -185,7 +188,11 @@ impl Ofi {
         operation.canceller = Canceller::Caller;
         if operation.is_begun {
             self.endpoint.cancel(false, context);
-            while self.advance() {}
+            let is_there = |ofi: &mut Self| ofi.operations.at(key).is_some();
+            let mut rounds = 0;
+            while rounds < CANCEL_ROUNDS && is_there(self) {
+                rounds = if self.advance() { 0 } else { rounds + 1 };
+            }
         } else {
             self.unposted.retain(|waiting| *waiting != key);
             self.end_cancelled(key);
@@ -361,7 +368,8 @@ impl Ofi {
             return;
         }
         self.post_control(operation.token);
-        let Some(source) = self.source_of(self.carrier.control_number(completion.tag)) else {
+        let wire = Wire { tag: completion.tag, data: completion.data };
+        let Some(source) = self.source_of(self.carrier.control_number(wire)) else {
             return;
         };
         let came = completion.length.min(operation.own.len());

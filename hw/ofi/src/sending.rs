@@ -1,11 +1,11 @@
 //! Sends: what goes to libfabric at once, what waits, and when a send is complete.
 //!
 //! A message of at most [`HEAD_MAX`] bytes whose sender waits for nothing goes as it is. Any other
-//! goes as a head, with a trailer behind it (see [`control`](super::control)). A provider that tells
-//! lengths and matches truly gets every message as it is.
+//! goes as a head, with a trailer behind it (see [`control`](super::control)). A provider that
+//! tells lengths and matches truly gets every message as it is.
 //!
-//! What libfabric has no room for waits in its peer's queue, first in, first out. So does everything
-//! behind it.
+//! What libfabric has no room for waits in its peer's queue, first in, first out. So does
+//! everything behind it.
 
 use tagmatch_device::matching::{CompleteWhen, MatchingEvent, OperationError, TagSend, Unfit};
 use tagmatch_device::slab::Key;
@@ -14,7 +14,7 @@ use tagmatch_handshake::{PeerState, Sent, break_with};
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;
-use super::carrier::Data;
+use super::carrier::{Data, Wire};
 use super::control::{PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{HEAD_MAX, Kind, Long, Operation};
@@ -171,10 +171,10 @@ impl Ofi {
             Some(Kind::Send) => self.pass_send(address, number, key),
             Some(Kind::PieceOut) => self.pass_piece(side, key),
             Some(Kind::ControlOut) => {
-                let tag = self.carrier.control_tag(number);
+                let Wire { tag, data } = self.carrier.control_wire(number);
                 let is_mark = self.operations.at(key).is_some_and(|operation| operation.token == 1);
                 let to = if is_mark { (address, false) } else { (side, true) };
-                self.pass_own(to, (tag, 0), key)
+                self.pass_own(to, (tag, data), key)
             }
             _ => Begun::Failed(sys::FI_EINVAL),
         }
@@ -355,8 +355,8 @@ impl Ofi {
         if is_mark {
             entry.link.mark = Some(entry.link.sent);
         } else if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
-            let tag = self.carrier.control_tag(entry.our_number);
-            if self.endpoint.inject(side, &bytes, (tag, 0)) == Begun::Yes {
+            let Wire { tag, data } = self.carrier.control_wire(entry.our_number);
+            if self.endpoint.inject(side, &bytes, (tag, data)) == Begun::Yes {
                 return;
             }
         }

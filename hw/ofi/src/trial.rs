@@ -45,8 +45,8 @@ struct Trial<'a> {
     is_under_way: bool,
 }
 
-/// Tries a provider, once a process. `oneself` is the address of its own endpoint, for which nothing
-/// is posted.
+/// Tries a provider, once a process. `oneself` is the address of its own endpoint, for which
+/// nothing is posted.
 ///
 /// `None`: a message to oneself doesn't arrive.
 pub(super) fn attempt(
