@@ -10,6 +10,8 @@
 
 use tagmatch_device::bytes::array_at;
 
+/// The number of no send: its sender waits for nothing.
+pub(super) const NOBODY: u32 = u32::MAX;
 /// Bytes of a trailer.
 pub(super) const TRAILER: usize = 16;
 /// Bytes of a control packet.

@@ -16,7 +16,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::Ofi;
 use super::carrier::{Data, Wire};
-use super::control::{PACKET, Packet, TRAILER, Trailer};
+use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{Canceller, Kind, Long, Operation};
 use super::sending::HEAD;
@@ -400,9 +400,6 @@ impl Ofi {
         Ok(())
     }
 }
-
-/// The number of no send: its sender waits for nothing.
-pub(super) const NOBODY: u32 = u32::MAX;
 
 const NOT_CONNECTED: Unfit =
     Unfit::NotCarried("over this provider a peer can be named once it is up; wait for that");

@@ -15,10 +15,9 @@ use tagmatch_ofi_sys as sys;
 
 use super::Ofi;
 use super::carrier::{Data, Wire};
-use super::control::{PACKET, Packet, TRAILER, Trailer};
+use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{HEAD_MAX, Kind, Long, Operation};
-use super::receiving::NOBODY;
 
 /// Bytes of a message in its head, if there is a trailer.
 pub(super) const HEAD: usize = HEAD_MAX - TRAILER;

@@ -129,7 +129,8 @@ fn what_a_killed_peer_had_sent_can_be_received() {
             matches!(event, MatchingEvent::PeerDown { peer: down, .. } if down == peer)
                 .then_some(())
         });
-        for number in 0..50u8 {
+        // What is longer than 4096 bytes, `shm` reads out of its sender, who is gone.
+        for number in 0..if provider == "shm" { 41 } else { 50 } {
             ofi.receive(exactly(1, None), Buffer::zeroed(5000), number.into()).unwrap();
             let (length, buffer) =
                 wait(&mut [&mut ofi], "it", |_, event| received(event, number.into()));

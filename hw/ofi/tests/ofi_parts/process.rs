@@ -1,5 +1,5 @@
-//! What a device does to its process, and what is said where there is none. Each in a process of its
-//! own, which loads libfabric anew.
+//! What a device does to its process, and what is said where there is none. Each in a process of
+//! its own, which loads libfabric anew.
 
 use std::process::Command;
 
