@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use tagmatch_device::DeviceError;
-#[cfg(any(feature = "ucx", feature = "verbs"))]
+#[cfg(any(feature = "ofi", feature = "ucx", feature = "verbs"))]
 use tagmatch_device::TagMatching;
 use tagmatch_fallback::wire::AppCtx;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 #[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
-#[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
+#[cfg(feature = "ofi")]
+use tagmatch_ofi::OfiConfig;
+#[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
 use tagmatch_secret::Secret;
 use tagmatch_shm::ShmConfig;
 use tagmatch_soft::{Tag, TagLayout, TagMask};
@@ -63,7 +65,7 @@ pub enum HwTags {
     #[default]
     Off,
     /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
-    /// UCX is allowed to use its own tag offload.
+    /// UCX is allowed to use its own tag offload, and libfabric the list of a NIC.
     Auto,
     /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the
     /// worker drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
@@ -126,20 +128,45 @@ impl Config {
     /// The settings of UCX, with the tag matching that is asked for, the layout, and the job's
     /// secret.
     pub(crate) fn of_ucx(&self, ucx: &UcxConfig) -> Result<UcxConfig, DeviceError> {
-        let hw_tags = match self.hw_tags {
-            HwTags::Off => TagMatching::Off,
-            HwTags::Auto => TagMatching::Auto,
+        let hw_tags = self.of_matching_device()?;
+        let (used, source) = self.used_and_source();
+        let secret = self.secret.clone().or_else(|| ucx.secret.clone());
+        Ok(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })
+    }
+}
+
+#[cfg(feature = "ofi")]
+impl Config {
+    /// The settings of libfabric, with the tag matching that is asked for, the layout, and the
+    /// job's secret.
+    pub(crate) fn of_ofi(&self, ofi: &OfiConfig) -> Result<OfiConfig, DeviceError> {
+        let hw_tags = self.of_matching_device()?;
+        let (used, source) = self.used_and_source();
+        let secret = self.secret.clone().or_else(|| ofi.secret.clone());
+        Ok(OfiConfig { secret, hw_tags, used, source, ..ofi.clone() })
+    }
+}
+
+#[cfg(any(feature = "ofi", feature = "ucx"))]
+impl Config {
+    /// The tag matching that is asked for, of a device that matches by itself.
+    fn of_matching_device(&self) -> Result<TagMatching, DeviceError> {
+        match self.hw_tags {
+            HwTags::Off => Ok(TagMatching::Off),
+            HwTags::Auto => Ok(TagMatching::Auto),
             #[cfg(any(feature = "emu", feature = "model"))]
             _ => {
                 let what = "a NIC in software";
-                let why = "UCX matches by itself; HwTags::Auto lets it use its NIC";
-                return Err(DeviceError::Unsupported { what, why });
+                let why = "the device matches by itself; HwTags::Auto lets it use its NIC";
+                Err(DeviceError::Unsupported { what, why })
             }
-        };
+        }
+    }
+
+    /// The bits of the layout, and those of its source field.
+    fn used_and_source(&self) -> (u64, u64) {
         let source = self.layout.source_mask().0;
-        let used = source | self.layout.context_mask().0 | self.layout.tag_mask().0;
-        let secret = self.secret.clone().or_else(|| ucx.secret.clone());
-        Ok(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })
+        (source | self.layout.context_mask().0 | self.layout.tag_mask().0, source)
     }
 }
 
@@ -167,6 +194,10 @@ pub enum DeviceConfig {
     /// count. [`Config::layout`] replaces the masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
+    /// libfabric, by one of its providers. The provider matches messages, so only the settings that
+    /// count over UCX count here. [`Config::layout`] replaces the masks of `OfiConfig`.
+    #[cfg(feature = "ofi")]
+    Ofi(OfiConfig),
 }
 
 impl Config {
@@ -179,6 +210,10 @@ impl Config {
                 let free = self.layout.context_mask().0 | self.layout.tag_mask().0;
                 let own = ucx.own_source.unwrap_or(0) << source.trailing_zeros().min(63) & source;
                 (TagMask(free), Tag(own))
+            }
+            #[cfg(feature = "ofi")]
+            DeviceConfig::Ofi(_) => {
+                (TagMask(self.layout.context_mask().0 | self.layout.tag_mask().0), Tag(0))
             }
             _ => (TagMask::EXACT, Tag(0)),
         }
@@ -293,7 +328,7 @@ pub struct Config {
     /// setting (`TcpConfig::secret`, for example), or else for the secret that the environment
     /// gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the
     /// variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
-    #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
+    #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
     pub secret: Option<Secret>,
     /// The device, with its settings. Default: shared memory, with the networks that can be opened
     /// here ([`DeviceConfig::Auto`]).
@@ -316,7 +351,7 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(5),
             departed_max: 1024,
             peer_events: false,
-            #[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
+            #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
             secret: None,
             device: DeviceConfig::default(),
         }

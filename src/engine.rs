@@ -9,6 +9,8 @@ use tagmatch_device::{Buffer, DeviceError, EventDescriptor, PeerId};
 use tagmatch_fallback::{
     Delegated, EndList, Engine, Fault, MatchEngine, Posted, RequestId, Requests, SendMode,
 };
+#[cfg(feature = "ofi")]
+use tagmatch_ofi::{Ofi, OfiConfig};
 use tagmatch_soft::{Pattern, Tag};
 #[cfg(feature = "ucx")]
 use tagmatch_ucx::{Ucx, UcxConfig};
@@ -25,7 +27,10 @@ pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
     Matching(Engine<WorkerDevice>),
     /// Leaves matching to its device.
-    #[cfg_attr(not(feature = "ucx"), allow(dead_code, reason = "no device matches by itself"))]
+    #[cfg_attr(
+        not(any(feature = "ofi", feature = "ucx")),
+        allow(dead_code, reason = "no device matches by itself")
+    )]
     Delegated(Box<Delegated<dyn MatchAndSleep + Send>>),
 }
 
@@ -41,6 +46,8 @@ impl WorkerEngine {
             DeviceConfig::Tcp(tcp) => WorkerDevice::on_tcp(tcp, config)?,
             #[cfg(feature = "ucx")]
             DeviceConfig::Ucx(ucx) => return Self::on_ucx(ucx, config),
+            #[cfg(feature = "ofi")]
+            DeviceConfig::Ofi(ofi) => return Self::on_ofi(ofi, config),
         };
         Ok(WorkerEngine::Matching(Engine::new(device, &config.engine(seed))?))
     }
@@ -51,6 +58,13 @@ impl WorkerEngine {
     fn on_ucx(ucx: &UcxConfig, config: &Config) -> Result<Self, DeviceError> {
         let ucx = Ucx::new(config.of_ucx(ucx)?)?;
         Ok(WorkerEngine::Delegated(Box::new(Delegated::new(Box::new(ucx)))))
+    }
+
+    #[cfg(feature = "ofi")]
+    #[inline(never)]
+    fn on_ofi(ofi: &OfiConfig, config: &Config) -> Result<Self, DeviceError> {
+        let ofi = Ofi::new(config.of_ofi(ofi)?)?;
+        Ok(WorkerEngine::Delegated(Box::new(Delegated::new(Box::new(ofi)))))
     }
 }
 
@@ -202,7 +216,7 @@ impl WorkerEngine {
     }
 }
 
-#[cfg(all(test, not(loom), feature = "ucx", feature = "model", feature = "emu"))]
+#[cfg(all(test, not(loom), feature = "ofi", feature = "ucx", feature = "model", feature = "emu"))]
 mod tests {
     use tagmatch_model::ModelConfig;
 
@@ -210,9 +224,12 @@ mod tests {
     use crate::config::HwTags;
 
     #[test]
-    fn no_nic_in_software_gets_between_ucx_and_its_network() {
-        for hw_tags in [HwTags::Emu, HwTags::Model(ModelConfig::default())] {
-            let device = DeviceConfig::Ucx(UcxConfig::default());
+    fn no_nic_in_software_gets_between_a_device_that_matches_and_its_network() {
+        let ucx = DeviceConfig::Ucx(UcxConfig::default());
+        let ofi = DeviceConfig::Ofi(OfiConfig::default());
+        let nics = [HwTags::Emu, HwTags::Model(ModelConfig::default())];
+        for (device, hw_tags) in [(&ucx, &nics[0]), (&ucx, &nics[1]), (&ofi, &nics[0])] {
+            let (device, hw_tags) = (device.clone(), hw_tags.clone());
             let config = Config { device, hw_tags, ..Config::default() };
             let refused = WorkerEngine::new(&config, 1).map(drop);
             assert!(matches!(refused, Err(DeviceError::Unsupported { .. })), "{refused:?}");

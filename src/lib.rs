@@ -99,7 +99,9 @@ pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[cfg(feature = "model")]
 pub use tagmatch_model as model;
-#[cfg(any(feature = "tcp", feature = "ucx", feature = "verbs"))]
+#[cfg(feature = "ofi")]
+pub use tagmatch_ofi as ofi;
+#[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
 pub use tagmatch_secret::{Secret, SecretError};
 pub use tagmatch_shm as shm;
 pub use tagmatch_soft as soft;

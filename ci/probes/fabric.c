@@ -12,6 +12,12 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <rdma/providers/fi_prov.h>
+/* Not every version is installed with it. */
+#if __has_include(<rdma/fi_cxi_ext.h>)
+#include <stdbool.h>
+#include <stdint.h>
+#include <rdma/fi_cxi_ext.h>
+#endif
 #include <stddef.h>
 #include <stdio.h>
 

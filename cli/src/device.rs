@@ -1,5 +1,6 @@
 //! The device that is used: found before anything is measured, and named with the figures.
 
+use tagmatch::ofi::{Ofi, OfiInfo};
 use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{Finding, ReadMode};
@@ -47,6 +48,13 @@ impl FoundDevice {
                 let what = format!("UCX {library}; {}", info.device.reason);
                 Ok(Self { device: wanted.clone(), what: one_line(what) })
             }
+            DeviceArg::Ofi { .. } => {
+                let info = Ofi::probe(&wanted.ofi());
+                let library = ofi_usable(&info)
+                    .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
+                let what = format!("libfabric {library}; {}", info.device.reason);
+                Ok(Self { device: wanted.clone(), what: one_line(what) })
+            }
         }
     }
 }
@@ -77,6 +85,14 @@ pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, MissingDevice> {
     }
 }
 
+/// Version and path of the libfabric that would be used.
+pub(crate) fn ofi_usable(info: &OfiInfo) -> Result<&str, MissingDevice> {
+    match [&info.library, &info.device].into_iter().find(|finding| !finding.is_available) {
+        None => Ok(&info.library.reason),
+        Some(absent) => Err(missing(absent, "fi_info -l")),
+    }
+}
+
 fn missing(absent: &Finding, next: &'static str) -> MissingDevice {
     let next = absent.next.unwrap_or(next);
     // Some reasons end with the same advice.
@@ -90,7 +106,10 @@ pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[S
     let how = match (device, mode) {
         (_, ReadMode::Unknown) => "not known yet",
         (_, ReadMode::ByDevice) => {
-            return format!("as UCX sees fit; its transports are {}", transports.join(" "));
+            return match device {
+                DeviceArg::Ofi { .. } => format!("as libfabric does by {}", transports.join(" ")),
+                _ => format!("as UCX sees fit; its transports are {}", transports.join(" ")),
+            };
         }
         (DeviceArg::Shm | DeviceArg::Auto, ReadMode::Direct) => {
             "read straight from the sender's memory, one copy"

@@ -4,13 +4,14 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use tagmatch::Finding;
+use tagmatch::ofi::{Ofi, OfiInfo};
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 use tagmatch::{AutoConfig, Config, HwTags};
 use tagmatch_results::Style;
 use tagmatch_results::show::{one_line, show_size};
 
-use crate::device::{MissingDevice, ucx_usable, usable};
+use crate::device::{MissingDevice, ofi_usable, ucx_usable, usable};
 use crate::environment;
 use crate::failure::Failure;
 use crate::link::{Unlinked, settings};
@@ -41,6 +42,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &tcp(style);
     out += &auto(style);
     out += &ucx(style);
+    out += &ofi(style);
     out += "\n";
     out += &style.block(&environment::gather(2, None).machine());
     Output::stdout().print(&out)
@@ -228,6 +230,31 @@ fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>
     entry(style, "ucx", tried.is_some_and(|tried| tried.is_ok()), &lines)
 }
 
+/// The entry of libfabric. If it can be used, a message is exchanged.
+fn ofi(style: Style) -> String {
+    let device = DeviceArg::Ofi { provider: None };
+    let info = Ofi::probe(&device.ofi());
+    let tried = ofi_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
+    ofi_entry(style, &info, tried)
+}
+
+fn ofi_entry(style: Style, info: &OfiInfo, tried: Option<Result<String, Failure>>) -> String {
+    let found = ofi_usable(info).map(|library| format!("libfabric {library}"));
+    let choice = ["; its provider matches", "ofi, or 'ofi:tcp;ofi_rxm' to choose a provider"];
+    let mut lines = first_lines(found, &tried, choice);
+    if info.device.is_available {
+        lines.push(format!("taken: {}", one_line(&info.device.reason)));
+        for finding in [&info.wakeup, &info.probes].into_iter().filter(|is| !is.is_available) {
+            lines.push(one_line(&finding.reason));
+            lines.extend(finding.next.map(|next| format!("next: {next}")));
+        }
+    }
+    let others = info.others.iter();
+    lines.extend(others.map(|(name, why)| one_line(format!("not taken: {name}: {why}"))));
+    lines.extend(matching_by_nic(&info.tag_offload));
+    entry(style, "ofi", tried.is_some_and(|tried| tried.is_ok()), &lines)
+}
+
 /// The lines about the device that was found, and about the message that was exchanged over it.
 /// `more` has what else is to be said of it, and the value of `--device`.
 fn first_lines(
@@ -326,6 +353,41 @@ mod tests {
         begins(&info, None, "ucx device: to oneself");
         info.library.is_available = false;
         begins(&info, None, "UCX: 1.13.1");
+    }
+
+    #[test]
+    fn libfabric_says_which_provider_it_takes_and_why_not_the_others() {
+        let found = |what| Finding {
+            what,
+            is_available: true,
+            reason: format!("{what} is there"),
+            next: None,
+        };
+        let mut info = OfiInfo {
+            version: Some("1.17".into()),
+            taken: Some("tcp on eth0".into()),
+            others: vec![("shm".into(), "only by its name: it is slow".into())],
+            library: found("libfabric"),
+            device: found("ofi device"),
+            wakeup: found("ofi wakeup"),
+            probes: found("ofi probes"),
+            tag_offload: Finding { is_available: false, ..found("ofi tag offload") },
+        };
+        info.wakeup.is_available = false;
+        let text = ofi_entry(Style::new(false), &info, Some(Ok("by tcp".into())));
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        assert!(lines[0].starts_with("ofi     yes  libfabric libfabric is there;"), "{text}");
+        for line in [
+            "taken: ofi device is there",
+            "ofi wakeup is there",
+            "not taken: shm: only by its name: it is slow",
+            "matching by the NIC: no, ofi tag offload is there",
+        ] {
+            assert!(lines.contains(&line), "{text}");
+        }
+        info.device.is_available = false;
+        let text = ofi_entry(Style::new(false), &info, None);
+        assert!(text.starts_with("ofi     no   ofi device: ofi device is there\n"), "{text}");
     }
 
     /// A description of a device as usable, whether this machine has one or not.

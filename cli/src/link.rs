@@ -363,7 +363,7 @@ impl<A: Access> Link<A> {
     /// Receives posted now, and messages that are unexpected now where the device counts them.
     pub(crate) fn depths(&self) -> (u64, Option<u64>) {
         let counters = self.worker.counters();
-        let is_told = !matches!(self.device, DeviceArg::Ucx { .. });
+        let is_told = !self.device.matches();
         (counters.posted_now, is_told.then_some(counters.unexpected_now))
     }
 

@@ -234,6 +234,9 @@ fn what_a_device_does_not_carry_is_refused_at_the_call() {
     let wide = Config { layout: TagLayout::MPI, ..config() };
     let p = pair_with(&wide);
     let options = SendOptions { immediate: Some(1), ..SendOptions::default() };
+    if has(Ability::WideImmediate) {
+        return;
+    }
     refused(&p.a.send_with(p.to_b, 1, bytes(3), options).wait().unwrap_err().error);
     p.a.inject(p.to_b, 1, b"still well").unwrap();
     assert_eq!(p.ok(p.b.recv(Match::tag(1), vec![0; 10])).data(), b"still well");
@@ -273,7 +276,7 @@ fn peers_of_another_worker_are_refused() {
 
 #[test]
 fn many_workers_meet_lazily_from_both_sides() {
-    if !may_have_descriptors(4096) {
+    if !may_have_descriptors(4096) || !has(Ability::EarlyNames) {
         return;
     }
     let workers: Vec<_> = (0..24).map(|_| Worker::new(config()).unwrap()).collect();

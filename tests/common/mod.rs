@@ -1,7 +1,7 @@
 //! What tests of the public API share: the device that they run on, and what it can't do.
 
 #![cfg_attr(
-    not(all(feature = "emu", feature = "ucx")),
+    not(all(feature = "emu", feature = "ofi", feature = "ucx")),
     allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
 )]
 
@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tagmatch::AutoConfig;
+#[cfg(feature = "ofi")]
+use tagmatch::ofi::OfiConfig;
 #[cfg(feature = "tcp")]
 use tagmatch::tcp::{Secret, TcpConfig};
 #[cfg(feature = "ucx")]
@@ -30,8 +32,9 @@ const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
 /// `auto`, shared memory with TCP, of which shared memory is used; `auto+tcp`, where every second
 /// worker has TCP alone, so that both are used; `auto+model`, `auto+tcp` with a model of a NIC on
 /// TCP that is offered all receives; `auto+verbs` and `auto+emu`, where every second worker has
-/// verbs alone, without or with an emulated NIC that is offered all receives; or `ucx`, over the
-/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`.
+/// verbs alone, without or with an emulated NIC that is offered all receives; `ucx`, over the
+/// transports that `TAGMATCH_TEST_UCX_TLS` names in the form of `UCX_TLS`; or `ofi`, over the
+/// provider of libfabric that `TAGMATCH_TEST_OFI` names.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
@@ -110,10 +113,12 @@ fn on_device(patience: Option<Duration>) -> Config {
         }
         #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
+        #[cfg(feature = "ofi")]
+        "ofi" => Config { device: ofi(patience), ..Config::default() },
         other => {
             panic!(
                 "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, verbs+nic, tcp, auto, \
-                 auto+tcp, auto+model, auto+verbs, auto+emu, auto+nic or ucx is right"
+                 auto+tcp, auto+model, auto+verbs, auto+emu, auto+nic, ucx or ofi is right"
             )
         }
     }
@@ -180,6 +185,15 @@ fn ucx(patience: Option<Duration>) -> DeviceConfig {
     DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
 }
 
+#[cfg(feature = "ofi")]
+fn ofi(patience: Option<Duration>) -> DeviceConfig {
+    let provider = std::env::var("TAGMATCH_TEST_OFI").ok();
+    let default = OfiConfig::default();
+    let connect_timeout = patience.unwrap_or(default.connect_timeout);
+    let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+    DeviceConfig::Ofi(OfiConfig { provider, connect_timeout, listen, ..default })
+}
+
 /// Whether messages leave their sender though their receiver makes no progress. UCX over TCP has
 /// them acknowledged by the receiver's UCX.
 pub(crate) fn takes_without_progress() -> bool {
@@ -200,11 +214,20 @@ pub(crate) enum Ability {
     FirstBytes,
     /// Carries tags of 64 bits, whatever the layout.
     AllTags,
+    /// Carries immediate data, whatever the layout.
+    WideImmediate,
+    /// Receives can name a peer that isn't connected yet.
+    EarlyNames,
+    /// Receives messages of a peer by their tags however many others of it wait.
+    ManyWaiting,
 }
 
 /// Whether the device under test has an ability. If it hasn't, a line of the test's output says so
 /// and why.
 pub(crate) fn has(ability: Ability) -> bool {
+    if device() == "ofi" {
+        return over_ofi(ability);
+    }
     if device() != "ucx" {
         return true;
     }
@@ -215,8 +238,29 @@ pub(crate) fn has(ability: Ability) -> bool {
             "UCX acknowledges a message when it is matched, not when it is copied"
         }
         Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
+        Ability::WideImmediate => "a layout of 64 bits leaves none for immediate data",
+        Ability::EarlyNames | Ability::ManyWaiting => return true,
         Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");
+    false
+}
+
+/// The same over libfabric. What only some providers lack is named in `TAGMATCH_TEST_OFI_LACKS`;
+/// see docs/devices.md.
+fn over_ofi(ability: Ability) -> bool {
+    let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
+    let lacks = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));
+    let why = match ability {
+        Ability::Counts => "a provider doesn't tell the lengths of its lists",
+        Ability::Bounds => "a provider takes eager messages as they arrive",
+        Ability::AllTags => "the tag carries the sender beside the application's bits",
+        Ability::EarlyNames if lacks => {
+            "the provider knows a sender by its address, which comes with the peer"
+        }
+        Ability::ManyWaiting if lacks => "the provider stops reading behind 64 messages that wait",
+        _ => return true,
+    };
+    println!("NOT OVER LIBFABRIC: {ability:?}: {why}");
     false
 }

@@ -18,8 +18,8 @@ pub(crate) struct Serve {
     /// Address to listen on. Clients must know the secret, which is printed if it is new
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// Device that carries messages on this side: shm, verbs (RDMA), tcp or ucx [any but ucx, as
-    /// the client asks]
+    /// Device that carries messages on this side: shm, verbs (RDMA), tcp, ucx or ofi [any but
+    /// ucx and ofi, as the client asks]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
     /// End after the first client whose measurements were completed

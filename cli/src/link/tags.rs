@@ -18,6 +18,10 @@ const UCX: TagLayout = layout(3, 11, 50);
 /// deepest depth.
 const UCX_IMMEDIATE: TagLayout = layout(3, 8, 20);
 
+/// The layout over libfabric, which numbers senders in the tag, or has 47 bits for what else there
+/// is (`cxi`).
+const OFI: TagLayout = layout(3, 16, 41);
+
 const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
     match TagLayout::new(context, source, tag) {
         Ok(layout) => layout,
@@ -41,6 +45,9 @@ impl TagScheme {
             DeviceArg::Ucx { .. } => {
                 let layout = if needs.immediate { UCX_IMMEDIATE } else { UCX };
                 TagScheme { layout, moves_kinds: true, source_in_tag: false }
+            }
+            DeviceArg::Ofi { .. } => {
+                TagScheme { layout: OFI, moves_kinds: true, source_in_tag: false }
             }
             _ => {
                 let source_in_tag = hw_tags != HwTagsArg::Off;
@@ -74,7 +81,9 @@ mod tests {
     #[test]
     fn tags_stay_apart_and_leave_the_source_alone() {
         let device = |text: &str| text.parse::<DeviceArg>().unwrap();
-        for (name, immediate) in [("shm", false), ("ucx", false), ("ucx", true)] {
+        for (name, immediate) in
+            [("shm", false), ("ucx", false), ("ucx", true), ("ofi", false), ("ofi", true)]
+        {
             let needs = WorkerNeeds { immediate, ..WorkerNeeds::default() };
             let tags = TagScheme::of(&device(name), needs, HwTagsArg::Off);
             let mut seen = std::collections::BTreeSet::new();

@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(status, UNSERVED);
         assert!(said.starts_with("refused after 0 measurements: window 0"), "{said}");
         assert_eq!(served(&behind_serve(None), |_| ()).0, UNSERVED, "it only greets");
-        for (serves, asks) in [(None, "ucx"), (None, "ucx:tcp"), (Some("shm"), "ucx")] {
+        for (serves, asks) in [(None, "ucx"), (None, "ofi"), (Some("shm"), "ucx")] {
             let case = Case { device: asks.parse().unwrap(), ..Case::sample() };
             let (status, said) = served(&behind_serve(serves), ask(case));
             assert_eq!(status, UNSERVED, "{said}");

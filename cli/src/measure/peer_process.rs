@@ -225,7 +225,7 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let right = "--device verbs, tcp or ucx, or both sides on one machine,";
+    let right = "--device verbs, tcp, ucx or ofi, or both sides on one machine,";
     Failure::usage(format!("{what} is another machine, which shm does not reach"), right)
 }
 

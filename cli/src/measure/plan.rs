@@ -229,6 +229,10 @@ impl Plan {
             (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {
                 "--hw-tags: UCX matches by itself; auto, which lets it use its NIC, or --device verbs"
             }
+            (DeviceArg::Ofi { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {
+                "--hw-tags: libfabric matches by itself; auto, which lets it use its NIC, or --device \
+                 verbs"
+            }
             _ => "",
         };
         refuse(refused)?;

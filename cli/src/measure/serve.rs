@@ -193,6 +193,7 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
     let device = match device {
         Some(DeviceArg::Verbs { .. }) => " --device verbs",
         Some(DeviceArg::Ucx { .. }) => " --device ucx",
+        Some(DeviceArg::Ofi { .. }) => " --device ofi",
         Some(DeviceArg::Tcp { .. }) => " --device tcp",
         Some(DeviceArg::Auto) => " --device auto",
         None if !address.ip().is_loopback() => " --device tcp",

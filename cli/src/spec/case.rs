@@ -126,10 +126,10 @@ impl Case {
     }
 
     /// Where the receives of the client, and those of the other side, are matched. A NIC is only
-    /// used on a side where measured messages arrive, except over UCX, which connects a worker that
-    /// matches in the NIC to no other one.
+    /// used on a side where measured messages arrive, except over a device that
+    /// matches by itself: UCX connects a worker that matches in the NIC to no other one.
     pub(crate) fn matchers(&self) -> [HwTagsArg; 2] {
-        if matches!(self.device, DeviceArg::Ucx { .. }) {
+        if self.device.matches() {
             return [self.hw_tags; 2];
         }
         self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use tagmatch::ofi::OfiConfig;
 use tagmatch::shm::ShmConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::ucx::UcxConfig;
@@ -44,6 +45,11 @@ pub(crate) enum DeviceArg {
         /// A value of `UCX_TLS`; `None`: as in the environment, or all transports.
         transports: Option<String>,
     },
+    /// libfabric.
+    Ofi {
+        /// A provider, as `fi_info` names it; `None`: chosen by the device's rule.
+        provider: Option<String>,
+    },
 }
 
 impl FromStr for DeviceArg {
@@ -74,8 +80,13 @@ impl FromStr for DeviceArg {
                 let right = "ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self,";
                 Self::Ucx { transports: detail_as(are_transports, right)? }
             }
+            ("ofi", _) => {
+                let right = "ofi:PROVIDER with a provider that fi_info lists, say ofi:tcp;ofi_rxm,";
+                Self::Ofi { provider: detail_as(is_provider, right)? }
+            }
             _ => {
-                let right = "auto, shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx or ucx:TRANSPORTS";
+                let right = "auto, shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx, ucx:TRANSPORTS, ofi or \
+                             ofi:PROVIDER";
                 return Err(format!("{right} would be right"));
             }
         })
@@ -99,6 +110,11 @@ fn are_transports(transports: &str) -> bool {
     fits && transports.bytes().all(known)
 }
 
+fn is_provider(name: &str) -> bool {
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+    fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte))
+}
+
 impl Display for DeviceArg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (kind, detail) = match self {
@@ -107,6 +123,7 @@ impl Display for DeviceArg {
             Self::Verbs { name } => ("verbs", name),
             Self::Tcp { place } => ("tcp", place),
             Self::Ucx { transports } => ("ucx", transports),
+            Self::Ofi { provider } => ("ofi", provider),
         };
         f.write_str(kind)?;
         detail.as_ref().map_or(Ok(()), |detail| write!(f, ":{detail}"))
@@ -129,6 +146,7 @@ impl DeviceArg {
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
             DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
+            DeviceArg::Ofi { .. } => DeviceConfig::Ofi(self.ofi()),
         }
     }
 
@@ -160,9 +178,20 @@ impl DeviceArg {
         UcxConfig { transports, ..UcxConfig::default() }
     }
 
-    /// The device that `serve` uses for a client if it was started without `--device`. UCX is
-    /// refused: it listens on and connects to what the client names, and trusts each peer after the
-    /// handshake, so the user that starts `serve` has to choose it.
+    /// The settings of libfabric, with this provider.
+    pub(crate) fn ofi(&self) -> OfiConfig {
+        let provider = if let DeviceArg::Ofi { provider } = self { provider.clone() } else { None };
+        OfiConfig { provider, ..OfiConfig::default() }
+    }
+
+    /// Whether the device matches by itself.
+    pub(crate) fn matches(&self) -> bool {
+        matches!(self, DeviceArg::Ucx { .. } | DeviceArg::Ofi { .. })
+    }
+
+    /// The device that `serve` uses for a client if it was started without `--device`. UCX
+    /// and libfabric are refused: they listen on and connects to what the client names, and trust
+    /// each peer after the handshake, so the user that starts `serve` has to choose it.
     pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
         match asked {
             DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } => Ok(asked.clone()),
@@ -170,6 +199,9 @@ impl DeviceArg {
             DeviceArg::Tcp { .. } => Ok(DeviceArg::Tcp { place: None }),
             DeviceArg::Ucx { .. } => Err(format!(
                 "{asked} is not served here; `tagperf serve --device ucx` there would be right"
+            )),
+            DeviceArg::Ofi { .. } => Err(format!(
+                "{asked} is not served here; `tagperf serve --device ofi` there would be right"
             )),
         }
     }
@@ -185,6 +217,8 @@ impl DeviceArg {
             | (DeviceArg::Tcp { .. }, DeviceArg::Tcp { .. }) => Ok(self.clone()),
             (DeviceArg::Ucx { transports: None }, DeviceArg::Ucx { .. }) => Ok(asked.clone()),
             (DeviceArg::Ucx { .. }, DeviceArg::Ucx { .. }) => Ok(self.clone()),
+            (DeviceArg::Ofi { provider: None }, DeviceArg::Ofi { .. }) => Ok(asked.clone()),
+            (DeviceArg::Ofi { .. }, DeviceArg::Ofi { .. }) => Ok(self.clone()),
             _ => Err(format!("{asked} is not served here; --device {self} would be right")),
         }
     }
@@ -224,6 +258,9 @@ mod tests {
             "ucx",
             "ucx:tcp,self",
             "ucx:^rc_x",
+            "ofi",
+            "ofi:tcp;ofi_rxm",
+            "ofi:cxi",
         ] {
             assert_eq!(device(text).to_string(), text);
             let json = serde_json::to_string(&device(text)).unwrap();
@@ -254,6 +291,9 @@ mod tests {
             "ucx:a b",
             "ucx:a/b",
             "ucx:\u{1b}[2J",
+            "ofi:",
+            "ofi:a b",
+            "ofi:a/b",
             &too_long,
         ] {
             let error = wrong.parse::<DeviceArg>().unwrap_err();
@@ -276,6 +316,8 @@ mod tests {
         assert_eq!(serving("verbs:b", "verbs:a").unwrap(), "verbs:b");
         assert_eq!(serving("ucx", "ucx:tcp").unwrap(), "ucx:tcp");
         assert_eq!(serving("ucx:tcp", "ucx").unwrap(), "ucx:tcp");
+        assert_eq!(serving("ofi", "ofi:tcp").unwrap(), "ofi:tcp");
+        assert_eq!(serving("ofi:tcp", "ofi").unwrap(), "ofi:tcp");
         assert_eq!(serving("tcp:eth0", "tcp:192.0.2.1").unwrap(), "tcp:eth0");
         assert_eq!(serving("tcp", "tcp:192.0.2.1").unwrap(), "tcp");
         assert!(serving("ucx", "verbs").unwrap_err().ends_with("--device ucx would be right"));
@@ -291,6 +333,7 @@ mod tests {
         for asked in ["ucx", "ucx:tcp"] {
             assert!(unnamed(asked).unwrap_err().contains("serve --device ucx"));
         }
+        assert!(unnamed("ofi:tcp").unwrap_err().contains("serve --device ofi"));
     }
 
     #[test]
@@ -312,5 +355,8 @@ mod tests {
         let DeviceConfig::Ucx(config) = device("ucx:tcp").config() else { panic!("not UCX") };
         assert_eq!(config.transports.as_deref(), Some("tcp"));
         assert_eq!(device("ucx").ucx().transports, None);
+        let DeviceConfig::Ofi(config) = device("ofi:shm").config() else { panic!("not libfabric") };
+        assert_eq!(config.provider.as_deref(), Some("shm"));
+        assert_eq!(device("ofi").ofi().provider, None);
     }
 }

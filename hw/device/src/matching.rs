@@ -11,7 +11,11 @@
 //!    Messages of one peer never overtake each other in matching.
 //! 2. Every operation that was taken (`Ok`) ends once, through [`MatchingDevice::poll`], with its
 //!    token and its buffer. Until then the buffer belongs to the device, whatever happens to the
-//!    engine's request.
+//!    engine's request. A transport below may keep the memory of an operation whose peer has died
+//!    until it is closed. Such an operation ends with [`OperationError::PeerDown`] all the same:
+//!    with an empty buffer if the buffer was made from a vector, which the device keeps then.
+//!    Memory that is lent to the device comes back itself, and never before the transport has let
+//!    go of it.
 //! 3. A completion has all fields of the [`Envelope`], on every path.
 //! 4. An operation that the device can't carry is refused at the call ([`Unfit`]) and never
 //!    changed: immediate data, or a tag or a source for which the device's layout has no bits.

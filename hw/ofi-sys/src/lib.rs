@@ -17,6 +17,7 @@
 //! | [`head`] | the head of every object |
 //! | [`flags`], [`values`], [`errno`], [`version`] | constants |
 //! | [`later`] | what versions after 1.17 have added |
+//! | [`cxi`] | what one provider adds |
 //! | [`load`] | the exported functions, as [`Libfabric`] |
 //!
 //! Names are those of the headers, and the declarations are those of version 1.17. Later versions
@@ -34,6 +35,7 @@
 
 pub mod attributes;
 pub mod calls;
+pub mod cxi;
 pub mod domain;
 pub mod endpoint;
 pub mod errno;
@@ -49,6 +51,7 @@ pub mod values;
 pub mod version;
 
 pub use attributes::*;
+pub use cxi::*;
 pub use domain::*;
 pub use endpoint::*;
 pub use errno::*;
@@ -59,7 +62,7 @@ pub use load::{Libfabric, LoadError};
 pub use provider::*;
 pub use queues::*;
 pub use remote::*;
-pub use tagmatch_sys::{Constant, Structure};
+pub use tagmatch_sys::{Constant, Structure, signals};
 pub use values::*;
 pub use version::*;
 
@@ -85,5 +88,5 @@ pub fn later_structures() -> impl Iterator<Item = &'static Structure> {
 
 /// Every constant of this crate that is newer than version 1.17.
 pub fn later_constants() -> impl Iterator<Item = &'static Constant> {
-    [LATER_VALUES, LATER_OPTIONS].into_iter().flatten()
+    [LATER_VALUES, LATER_OPTIONS, CXI_VALUES].into_iter().flatten()
 }

@@ -4,9 +4,22 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tagmatch_device::{DeviceError, InCall, TagMatching};
+use tagmatch_handshake::MeetingKind;
 use tagmatch_secret::Secret;
 
 use super::carrier::Carrier;
+
+/// What tells the handshake of this device from that of others.
+pub(super) const KIND: MeetingKind = MeetingKind {
+    magic: *b"TMux",
+    version: 2,
+    socket_prefix: "tagmatch-ucx-",
+    protocol: b"tagmatch UCX 1",
+    another_address: "not the address of a UCX device",
+    another_layout: "it carries tags in another way: used, source and own_source must agree",
+    // UCX's addresses begin with 8 bytes that name the worker.
+    worker_min: 9,
+};
 
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///

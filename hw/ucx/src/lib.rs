@@ -3,14 +3,11 @@
 //! # How it works
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
 //!    UCX does the matching, keeps unexpected messages and transfers large ones.
-//! 2. An address names a socket for the handshake, on this machine by random bytes and for others
-//!    by TCP: a worker address of UCX doesn't fit into an [`Address`]. It also holds a random
-//!    secret. Over the socket both ends prove that they know the secret. Then they exchange their
-//!    worker addresses, the way in which they encode tags, and the number by which each knows the
-//!    other.
-//! 3. This connection stays open. It ends when the peer's process ends, in whatever way, so the end
-//!    of a process is noticed at once. Keep-alives notice the end of a machine. An error of UCX's
-//!    endpoint counts as well.
+//! 2. Peers meet over a socket of ours ([`tagmatch_handshake`]), which an [`Address`] names. They
+//!    exchange their worker addresses, the way in which they encode tags, and the number by which
+//!    each knows the other.
+//! 3. This connection stays open, and its end is the peer's. An error of UCX's endpoint counts as
+//!    well.
 //! 4. A message's tag on the wire carries the application's tag, the sender's number in the
 //!    layout's source field, and immediate data above the layout; see [`UcxConfig`].
 //! 5. When a peer ends, its last messages are still received, for a bounded time; when this worker
@@ -86,31 +83,24 @@
 //!   `tests/common/mod.rs`, each with its reason, and `ci/test ucx` checks that it is no more than
 //!   docs/devices.md says.
 
-mod address;
-mod alarm;
 mod carrier;
 mod config;
-mod connect;
-mod connection;
 mod ending;
 #[doc(hidden)]
 pub mod fuzzing;
-mod handshake;
-mod hello;
+mod host;
 mod info;
 mod library;
-mod listeners;
+mod link;
 mod log;
 mod messages;
 mod operations;
-mod peers;
 mod progress;
-mod proof;
 mod registration;
 mod sleep;
 mod worker;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
@@ -118,14 +108,11 @@ use std::os::fd::BorrowedFd;
 pub use config::UcxConfig;
 pub use info::UcxInfo;
 
-use address::UcxAddress;
-use alarm::Alarm;
 use carrier::Carrier;
-use connection::Connection;
+use config::KIND;
 use library::{load, open};
-use listeners::Listeners;
+use link::UcxLink;
 use operations::{Index, Operations};
-use peers::{PeerState, Peers};
 use worker::{Found, Worker};
 
 use tagmatch_device::matching::{
@@ -133,28 +120,16 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{
-    Address, Buffer, DeviceError, EventDescriptor, Flush, InCall, IntegerMap, PeerId, RawMemory,
-    Registered,
+    Address, Buffer, DeviceError, EventDescriptor, Flush, IntegerMap, PeerId, RawMemory, Registered,
 };
-use tagmatch_os::random;
+use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect};
 
 /// The UCX device. See the [module](self) for how it works.
 ///
 /// Has no threads of its own; UCX may have one for connections that are being made.
 pub struct Ucx {
-    config: UcxConfig,
     carrier: Carrier,
-    own: UcxAddress,
-    address: Address,
-    /// The key that proofs need beside the secret of an address.
-    job: Option<tagmatch_secret::Proof>,
-
-    peers: Peers,
-    listeners: Listeners,
-    connections: HashMap<u32, Connection>,
-    connection_ids: u32,
-    /// Number of pending connections: accepted, and not yet proven.
-    pending: usize,
+    meeting: Meeting<UcxLink>,
 
     /// Posted receives by their tokens.
     tokens: IntegerMap<u64, Index>,
@@ -163,7 +138,6 @@ pub struct Ucx {
     events: VecDeque<MatchingEvent>,
     /// Requests of UCX without an operation: endpoints that are being closed.
     closing: Vec<*mut std::ffi::c_void>,
-    is_closed: bool,
     polls: u32,
     alarm: Alarm,
 
@@ -187,46 +161,40 @@ impl Ucx {
     /// switched on by a variable in the settings.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
-        let job = config.find_secret()?.map(|secret| secret.code(proof::PROTOCOL, &[]));
+        let secret = config.find_secret()?;
         let ucp = load()?;
         let (worker, endpoint) = open(ucp, &config, &carrier)?;
-        let name = random().in_call("getrandom")?;
-        let secret = random().in_call("getrandom")?;
-        let mut own = UcxAddress { name, secret, port: 0, hosts: Vec::new() };
-        let listeners = Listeners::open(&mut own, &config)?;
-        let alarm = Alarm::new(&listeners, worker.descriptor())?;
-        let address = own.address()?;
+        let layout = Layout {
+            used: carrier.used,
+            source: carrier.source,
+            own_source: carrier.own_source,
+            number_max: carrier.number_max(),
+        };
+        let meeting = MeetingConfig {
+            kind: &KIND,
+            layout,
+            worker: worker.address().to_vec(),
+            secret: secret.as_ref(),
+            listen: &config.listen,
+            connect_timeout: config.connect_timeout,
+            keepalive: config.keepalive,
+        };
+        let meeting =
+            Meeting::open(meeting, UcxLink { endpoint: Some(endpoint), ..UcxLink::default() })?;
+        let alarm = Alarm::new(&meeting, worker.descriptor())?;
         let mut ucx = Ucx {
-            peers: Peers::new(carrier.number_max(), carrier.own_source.is_some()),
             carrier,
-            own,
-            address,
-            job,
-            listeners,
-            connections: HashMap::new(),
-            connection_ids: 0,
-            pending: 0,
+            meeting,
             tokens: IntegerMap::default(),
             held: Slab::default(),
             events: VecDeque::new(),
             closing: Vec::new(),
-            is_closed: false,
             polls: 0,
             alarm,
             worker: ManuallyDrop::new(worker),
             operations: ManuallyDrop::new(Operations::new()),
-            config,
         };
-        ucx.peers.add(address);
-        let oneself = PeerId::ONESELF;
-        if let Some(own_source) = carrier.own_source {
-            ucx.peers.claim(oneself, own_source);
-        }
-        if let Some(peer) = ucx.peers.find_mut(oneself) {
-            peer.endpoint = Some(endpoint);
-        }
-        ucx.peers.set_state(oneself, PeerState::Up);
-        ucx.events.push_back(MatchingEvent::PeerUp { peer: oneself });
+        ucx.events.push_back(MatchingEvent::PeerUp { peer: PeerId::ONESELF });
         Ok(ucx)
     }
 
@@ -245,7 +213,7 @@ impl Ucx {
 impl fmt::Debug for Ucx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ucx")
-            .field("address", &self.address)
+            .field("address", &self.meeting.address)
             .field("under_way", &self.operations.live)
             .finish_non_exhaustive()
     }
@@ -253,20 +221,20 @@ impl fmt::Debug for Ucx {
 
 impl MatchingDevice for Ucx {
     fn address(&self) -> Address {
-        self.address
+        self.meeting.address
     }
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         self.alarm.work_begun();
-        self.start_connect(address)
+        start_connect(self, address)
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.peers.find(peer).map(|peer| peer.address)
+        self.meeting.peers.find(peer).map(|peer| peer.address)
     }
 
     fn transports(&self, peer: PeerId) -> Vec<String> {
-        let endpoint = self.peers.find(peer).and_then(|peer| peer.endpoint);
+        let endpoint = self.meeting.peers.find(peer).and_then(|peer| peer.link.endpoint);
         let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));
         info::transports(&text.unwrap_or_default())
     }
@@ -346,12 +314,13 @@ impl MatchingDevice for Ucx {
     fn disconnect(&mut self, peer: PeerId) {
         self.alarm.work_begun();
         if peer != PeerId::ONESELF {
-            self.break_with(peer, tagmatch_device::DownReason::Disconnected);
+            break_with(self, peer, tagmatch_device::DownReason::Disconnected);
         }
     }
 
     fn close(&mut self) {
-        self.alarm.work_begun();
+        // Whoever closes it polls it from now on.
+        self.alarm.disarm();
         self.close_all();
     }
 

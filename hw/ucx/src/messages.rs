@@ -5,11 +5,11 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
+use tagmatch_handshake::{PeerState, Sent, break_with, come_up};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
 use super::operations::{Canceller, Index, Kind};
-use super::peers::{PeerState, Sent};
 use super::worker::Found;
 
 /// Messages of unknown senders that one probe discards at most.
@@ -39,7 +39,7 @@ impl Ucx {
     }
 
     fn check_send(&self, peer: PeerId, tag: u64, immediate: Option<u32>) -> Result<(), Unfit> {
-        match self.peers.find(peer) {
+        match self.meeting.peers.find(peer) {
             None => Err(Unfit::NoSuchPeer),
             Some(peer) if peer.is_leaving() => Err(Unfit::Down),
             Some(_) => self.carrier.check_send(tag, immediate),
@@ -49,11 +49,11 @@ impl Ucx {
     /// Begins a send, or lets it wait until its peer is up. Returns the buffer if the send is
     /// complete.
     fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
-        let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
         entry.sent = Sent::Unflushed;
-        if !matches!(entry.state, PeerState::Up) || !entry.waiting.is_empty() {
-            entry.waiting.push_back(index);
+        if !matches!(entry.state, PeerState::Up) || !entry.link.waiting.is_empty() {
+            entry.link.waiting.push_back(index);
             return Ok(None);
         }
         match self.start(peer, index) {
@@ -64,7 +64,7 @@ impl Ucx {
             }
             sys::Started::Failed(status) => {
                 self.operations.at(index).end(status);
-                self.break_with(peer, DownReason::Gone);
+                break_with(self, peer, DownReason::Gone);
                 Ok(None)
             }
         }
@@ -74,8 +74,11 @@ impl Ucx {
     #[inline]
     fn start(&self, peer: PeerId, index: Index) -> sys::Started {
         let operation = self.operations.at(index);
-        let Some((endpoint, number)) =
-            self.peers.find(peer).and_then(|peer| Some((peer.endpoint?, peer.our_number)))
+        let Some((endpoint, number)) = self
+            .meeting
+            .peers
+            .find(peer)
+            .and_then(|peer| Some((peer.link.endpoint?, peer.our_number)))
         else {
             return sys::Started::Failed(sys::UCS_ERR_NOT_CONNECTED);
         };
@@ -90,7 +93,8 @@ impl Ucx {
         let operation = self.operations.at(index);
         self.worker.free(operation);
         let buffer = operation.buffer.take();
-        if let Some(peer) = operation.peer.get().and_then(|peer| self.peers.find_mut(peer)) {
+        if let Some(peer) = operation.peer.get().and_then(|peer| self.meeting.peers.find_mut(peer))
+        {
             peer.live -= 1;
         }
         self.operations.release(index);
@@ -98,8 +102,9 @@ impl Ucx {
     }
 
     /// Begins the sends that have waited for a peer to be up.
-    pub(super) fn launch_waiting(&mut self, peer: PeerId) {
-        while let Some(index) = self.peers.find_mut(peer).and_then(|peer| peer.waiting.pop_front())
+    pub(super) fn launch_those_waiting(&mut self, peer: PeerId) {
+        while let Some(index) =
+            self.meeting.peers.find_mut(peer).and_then(|peer| peer.link.waiting.pop_front())
         {
             match self.start(peer, index) {
                 sys::Started::Request(_) => {}
@@ -118,10 +123,10 @@ impl Ucx {
         payload: &[u8],
     ) -> Result<bool, Unfit> {
         self.check_send(peer, tag, immediate)?;
-        if let Some(entry) = self.peers.find_mut(peer)
+        if let Some(entry) = self.meeting.peers.find_mut(peer)
             && matches!(entry.state, PeerState::Up)
-            && entry.waiting.is_empty()
-            && let Some(endpoint) = entry.endpoint
+            && entry.link.waiting.is_empty()
+            && let Some(endpoint) = entry.link.endpoint
         {
             entry.sent = Sent::Unflushed;
             let wire = self.carrier.send(tag, immediate, entry.our_number);
@@ -136,7 +141,7 @@ impl Ucx {
         let number = match pattern.source {
             None => None,
             Some(peer) => {
-                let peer = self.peers.find(peer).ok_or(Unfit::NoSuchPeer)?;
+                let peer = self.meeting.peers.find(peer).ok_or(Unfit::NoSuchPeer)?;
                 Some(peer.its_number.ok_or(NOT_NUMBERED)?)
             }
         };
@@ -159,9 +164,10 @@ impl Ucx {
             Err(unfit) => return Err((buffer, unfit)),
         };
         let source = pattern.source;
-        let is_down = source.and_then(|s| self.peers.find(s)).is_some_and(|p| p.is_leaving());
+        let is_down =
+            source.and_then(|s| self.meeting.peers.find(s)).is_some_and(|p| p.is_leaving());
         // Messages of the peer that are complete can still be received.
-        if self.is_closed || is_down && self.worker.probe(wire, false).is_none() {
+        if self.meeting.is_closed || is_down && self.worker.probe(wire, false).is_none() {
             return Err((buffer, Unfit::Down));
         }
         let operation = self.operations.take(Kind::Receive, source, token, buffer);
@@ -175,7 +181,8 @@ impl Ucx {
     #[inline]
     fn posted(&mut self, index: Index, started: sys::Started) -> Result<(), (Buffer, Unfit)> {
         let operation = self.operations.at(index);
-        if let Some(peer) = operation.peer.get().and_then(|peer| self.peers.find_mut(peer)) {
+        if let Some(peer) = operation.peer.get().and_then(|peer| self.meeting.peers.find_mut(peer))
+        {
             peer.live += 1;
         }
         if let sys::Started::Failed(_) = started {
@@ -204,7 +211,7 @@ impl Ucx {
         let wire = self.wire_pattern(pattern)?;
         for _ in 0..STRAY_MAX {
             // A message of a peer that was not reported as up yet is not found yet.
-            let is_taken = takes && self.peers.unconfirmed == 0;
+            let is_taken = takes && self.meeting.peers.unconfirmed == 0;
             let Some(found) = self.worker.probe(wire, is_taken) else { return Ok(None) };
             // A second probe finds the same message: UCX made no progress between the two.
             let take = || if is_taken { Some(found) } else { self.worker.probe(wire, true) };
@@ -215,8 +222,8 @@ impl Ucx {
                 }
                 continue;
             };
-            if self.is_up_unreported(envelope.source) {
-                self.come_up(envelope.source);
+            if self.meeting.is_up_unreported(envelope.source) {
+                come_up(self, envelope.source);
                 return Ok(None);
             }
             let found = if takes { take() } else { Some(found) };
@@ -229,7 +236,7 @@ impl Ucx {
     #[inline]
     pub(super) fn envelope(&self, wire: u64, length: usize) -> Option<Envelope> {
         let carried = self.carrier.read(wire);
-        let source = self.peers.of_number(carried.number)?;
+        let source = self.meeting.peers.of_number(carried.number)?;
         let (tag, immediate) = (carried.tag, carried.immediate);
         Some(Envelope { source, tag, length: length as u64, immediate })
     }
@@ -302,9 +309,9 @@ impl Ucx {
                 };
                 let received = MatchingEvent::Received { token, buffer, result };
                 if let MatchingEvent::Received { result: Ok(envelope), .. } = &received
-                    && self.is_up_unreported(envelope.source)
+                    && self.meeting.is_up_unreported(envelope.source)
                 {
-                    self.come_up(envelope.source);
+                    come_up(self, envelope.source);
                     self.events.push_back(received);
                     return self.events.pop_front();
                 }
@@ -317,7 +324,7 @@ impl Ucx {
     #[inline]
     fn count_lost(&mut self, status: sys::ucs_status_t, peer: Option<PeerId>) {
         if status != sys::UCS_OK
-            && let Some(entry) = peer.and_then(|peer| self.peers.find_mut(peer))
+            && let Some(entry) = peer.and_then(|peer| self.meeting.peers.find_mut(peer))
         {
             entry.lost += 1;
         }

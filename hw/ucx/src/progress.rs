@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tagmatch_device::DownReason;
 use tagmatch_device::matching::MatchingEvent;
+use tagmatch_handshake::{break_with, hear, look};
 
 use super::Ucx;
 
@@ -26,7 +27,8 @@ impl Ucx {
         // A thread that waits polls again and again, so this way is kept short: nothing was done,
         // nothing is due.
         let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING);
-        if !was_busy && !is_due && self.peers.leaving.is_empty() && self.closing.is_empty() {
+        if !was_busy && !is_due && self.meeting.peers.leaving.is_empty() && self.closing.is_empty()
+        {
             return None;
         }
         self.follow_progress(was_busy, is_due)
@@ -35,8 +37,8 @@ impl Ucx {
     /// Handles the results of progress, and deadlines that have passed.
     #[inline(never)]
     fn follow_progress(&mut self, was_busy: bool, is_due: bool) -> Option<MatchingEvent> {
-        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.has_handshakes()) {
-            self.look(Instant::now());
+        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.meeting.has_handshakes()) {
+            look(self, Instant::now());
             self.worker.unmap_ended();
         }
         if self.operations.ends().faults.get() > 0 {
@@ -45,10 +47,10 @@ impl Ucx {
         if let Some(event) = self.ready_event() {
             return Some(event);
         }
-        if self.peers.leaving.is_empty() && self.closing.is_empty() {
+        if self.meeting.peers.leaving.is_empty() && self.closing.is_empty() {
             return None;
         }
-        self.tend_leaving(was_busy);
+        self.tend_peers(was_busy);
         self.ready_event()
     }
 
@@ -71,16 +73,17 @@ impl Ucx {
     #[cold]
     fn take_faults(&mut self) {
         self.operations.ends().faults.set(0);
-        for peer in self.peers.ids() {
-            let fault = self.peers.find(peer).and_then(|entry| entry.fault);
+        for peer in self.meeting.peers.ids() {
+            let fault = self.meeting.peers.find(peer).and_then(|entry| entry.link.fault);
             // SAFETY: faults live as long as the table of operations.
             if fault.is_some_and(|fault| unsafe { fault.as_ref() }.has_failed.replace(false)) {
                 // UCX may notice the peer's end before the device has read from the socket that the
                 // peer leaves.
-                if let Some(id) = self.peers.find(peer).and_then(|entry| entry.connection) {
-                    self.hear(id, Instant::now());
+                if let Some(id) = self.meeting.peers.find(peer).and_then(|entry| entry.connection())
+                {
+                    hear(self, id, Instant::now());
                 }
-                self.break_with(peer, DownReason::Gone);
+                break_with(self, peer, DownReason::Gone);
             }
         }
     }

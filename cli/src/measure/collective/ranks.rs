@@ -131,7 +131,7 @@ impl Ranks {
             secret::adopt(job.secret().map_err(|error| failed(&error))?);
         }
         if !places.is_one_network() && device.device == DeviceArg::Shm {
-            let right = "--device auto, verbs, tcp or ucx would be right";
+            let right = "--device auto, verbs, tcp, ucx or ofi would be right";
             let why =
                 format!("the ranks are not all in one network namespace of one machine; {right}");
             return Err(refused(job.rank(), why));
@@ -187,8 +187,10 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
     match device {
         DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
-        DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
-            Ok((TagLayout::MPI, TagLayout::MPI))
-        }
+        DeviceArg::Shm
+        | DeviceArg::Auto
+        | DeviceArg::Verbs { .. }
+        | DeviceArg::Tcp { .. }
+        | DeviceArg::Ofi { .. } => Ok((TagLayout::MPI, TagLayout::MPI)),
     }
 }

@@ -12,11 +12,10 @@ use super::object::{Domain, DomainObject, FabricObject, Object};
 use super::{av, cq, ep};
 use crate::settings::Mode;
 
-/// From `rdma/fi_cxi_ext.h`: `FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE`, whose argument is a name.
-const SET_MATCH_MODE: c_int = -0x0ccc_0000 + 10;
-/// From `rdma/fi_cxi_ext.h`: `FI_OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE`, whose argument has room for a
-/// name.
-const GET_MATCH_MODE: c_int = SET_MATCH_MODE + 1;
+/// Its argument is a name.
+const SET_MATCH_MODE: c_int = sys::FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE;
+/// Its argument has room for a name.
+const GET_MATCH_MODE: c_int = sys::FI_OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE;
 
 static HEAD: sys::fi_ops = sys::fi_ops { control: Some(control), ..closable(close) };
 

@@ -10,8 +10,8 @@ use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::stream;
 
-use super::address::UcxAddress;
-use super::config::UcxConfig;
+use crate::address::MeetingAddress;
+use crate::kind::MeetingKind;
 
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
@@ -19,26 +19,30 @@ const BACKLOG: i32 = 1024;
 const PORT_TRIALS: usize = 16;
 /// The listening sockets of the handshake, and the set of descriptors for them and for the
 /// connections.
-pub(super) struct Listeners {
-    pub(super) epoll: Epoll,
-    pub(super) listeners: Vec<Listener>,
-    pub(super) muted_until: Option<Instant>,
+pub(crate) struct Listeners {
+    pub(crate) epoll: Epoll,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) muted_until: Option<Instant>,
 }
 
 /// The number of a listener in the set of descriptors: its place, counted down from the highest
 /// number. Connections have small numbers.
-pub(super) fn listener_number(place: usize) -> u64 {
+pub(crate) fn listener_number(place: usize) -> u64 {
     u64::MAX - place as u64
 }
 
 impl Listeners {
     /// Listens under the name of `own`, and on TCP; enters port and hosts there.
-    pub(super) fn open(own: &mut UcxAddress, config: &UcxConfig) -> Result<Self, DeviceError> {
+    pub(crate) fn open(
+        own: &mut MeetingAddress,
+        kind: &MeetingKind,
+        listen: &[IpAddr],
+    ) -> Result<Self, DeviceError> {
         let epoll = Epoll::new().in_call("epoll_create1")?;
-        let local = stream::listen_abstract(own.socket_name().as_bytes(), BACKLOG)
+        let local = stream::listen_abstract(own.socket_name(kind).as_bytes(), BACKLOG)
             .in_call("listen on an abstract socket")?;
         let mut listeners = vec![local];
-        if config.listen.is_empty() {
+        if listen.is_empty() {
             // A machine without a network still has the local socket.
             if let Ok((port, listener)) = listen_everywhere() {
                 listeners.push(listener);
@@ -46,11 +50,13 @@ impl Listeners {
                 own.hosts = stream::own_addresses().unwrap_or_default();
             }
         } else {
-            let (port, mut tcp) = listen_on(&config.listen)
-                .map_err(DeviceError::system("listen on TCP", "; see UcxConfig::listen"))?;
+            let (port, mut tcp) = listen_on(listen).map_err(DeviceError::system(
+                "listen on TCP",
+                "; see `listen` among the settings of the device",
+            ))?;
             listeners.append(&mut tcp);
             own.port = port;
-            own.hosts.clone_from(&config.listen);
+            own.hosts = listen.to_vec();
         }
         let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
         for (place, listener) in listeners.iter().enumerate() {
@@ -59,7 +65,7 @@ impl Listeners {
         Ok(Listeners { epoll, listeners, muted_until: None })
     }
 
-    pub(super) fn mute(&mut self, muted_until: Option<Instant>) {
+    pub(crate) fn mute(&mut self, muted_until: Option<Instant>) {
         for (place, listener) in self.listeners.iter().enumerate() {
             let number = listener_number(place);
             let _ = self.epoll.mute(listener.as_fd(), number, muted_until.is_some());
@@ -68,20 +74,20 @@ impl Listeners {
     }
 
     /// Resumes listeners whose pause is over.
-    pub(super) fn resume(&mut self, now: Instant) {
+    pub(crate) fn resume(&mut self, now: Instant) {
         if self.muted_until.is_some_and(|until| until <= now) {
             self.mute(None);
         }
     }
 
     /// Takes no more connections.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         for listener in self.listeners.drain(..) {
             self.epoll.forget(listener.as_fd());
         }
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }

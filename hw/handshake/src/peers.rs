@@ -1,106 +1,124 @@
 //! The table of peers.
 
-use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use tagmatch_device::{Address, DownReason, PeerId};
-
-use super::operations::{Fault, Index};
-use super::worker::Endpoint;
 
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: u64 = 1 << 20;
 
 /// The state of a peer.
 ///
-/// Connecting -> Unconfirmed or Up -> Leaving -> Ending -> Down. Greeted: its hello was answered,
-/// and it has not said yet that it is ready. Leaving: the peer is gone and its last messages are
-/// still received, or this worker disconnects it and its own last messages still go out. Ending:
-/// operations that depend on the peer are being ended.
+/// Connecting -> Unconfirmed or Up -> Leaving -> Ending -> Down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerState {
+pub enum PeerState {
+    /// An attempt to reach it is under way.
     Connecting,
+    /// Its hello was answered, and it has not said yet that it is ready.
     Unconfirmed,
+    /// It can be sent to, and its messages are received.
     Up,
-    Leaving { reason: DownReason, until: Instant, quiet: u32 },
-    Ending { reason: DownReason },
+    /// Its last messages are still received, or this device's last messages still go out.
+    Leaving {
+        /// Why it ends.
+        reason: DownReason,
+        /// When that is over at the latest, or at the earliest.
+        until: Instant,
+        /// For how many polls nothing has come.
+        quiet: u32,
+    },
+    /// Operations that depend on it are being ended.
+    Ending {
+        /// Why it ends.
+        reason: DownReason,
+    },
+    /// Its end was reported.
     Down,
 }
 
 /// An attempt to reach a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
-    pub(super) deadline: Instant,
+pub(crate) struct Attempt {
+    pub(crate) deadline: Instant,
     /// When to begin the next connection, or to give up on this one.
-    pub(super) next_at: Instant,
+    pub(crate) next_at: Instant,
     /// Which of the peer's addresses is tried: the local name is the first, then its hosts.
-    pub(super) way: usize,
+    pub(crate) way: usize,
     /// The error number of the last connection that failed.
-    pub(super) errno: i32,
+    pub(crate) errno: i32,
     /// Both sides connected at once and the peer's attempt counts, so this side makes no other.
-    pub(super) is_crossed: bool,
+    pub(crate) is_crossed: bool,
 }
 
-/// Whether UCX may still hold messages that were sent to a peer.
+/// Whether the transport below may still hold messages that were sent to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub enum Sent {
     /// There are none.
     Nothing,
-    /// UCX may still hold some.
+    /// It may still hold some.
     Unflushed,
-    /// UCX has sent all of them.
+    /// It has sent all of them.
     Flushed,
 }
 
-pub(super) struct Peer {
-    pub(super) address: Address,
-    pub(super) state: PeerState,
-    pub(super) attempt: Option<Attempt>,
+/// A peer. `L` is what the device itself keeps of it.
+pub struct Peer<L> {
+    /// The address of its device.
+    pub address: Address,
+    /// How far its life has come.
+    pub state: PeerState,
+    pub(crate) attempt: Option<Attempt>,
     /// The connection of the handshake. Its end is the end of the peer.
-    pub(super) connection: Option<u32>,
-    pub(super) endpoint: Option<Endpoint>,
-    pub(super) fault: Option<NonNull<Fault>>,
-    pub(super) sent: Sent,
+    pub(crate) connection: Option<u32>,
+    /// The way to it was made.
+    pub(crate) is_adopted: bool,
+    /// What the device itself keeps of it.
+    pub link: L,
+    /// Whether the transport below may still hold messages that were sent to it.
+    pub sent: Sent,
     /// It is going down or down, and so many messages may not have reached it.
-    pub(super) lost: usize,
+    pub lost: usize,
     /// The peer has said that it leaves.
-    pub(super) says_bye: bool,
-    /// UCX's request that flushes the messages sent to the peer.
-    pub(super) draining: Option<*mut c_void>,
+    pub(crate) says_bye: bool,
     /// The number that the peer wants in the source field of messages sent to it.
-    pub(super) our_number: u64,
+    pub our_number: u64,
     /// The number in the source field of the peer's messages.
-    pub(super) its_number: Option<u64>,
-    /// Sends that wait until the peer is up.
-    pub(super) waiting: VecDeque<Index>,
+    pub its_number: Option<u64>,
     /// Operations under way that depend on the peer.
-    pub(super) live: u32,
+    pub live: u32,
 }
 
-impl Peer {
-    pub(super) fn is_leaving(&self) -> bool {
+impl<L> Peer<L> {
+    /// The connection of the handshake, for [`hear`](crate::hear).
+    pub fn connection(&self) -> Option<u32> {
+        self.connection
+    }
+
+    /// Whether it ends, or has ended.
+    pub fn is_leaving(&self) -> bool {
         matches!(self.state, PeerState::Leaving { .. } | PeerState::Ending { .. } | PeerState::Down)
     }
 }
 
 /// The table of peers. Number 0 is oneself.
-pub(super) struct Peers {
-    all: Vec<Peer>,
-    pub(super) by_address: HashMap<Address, PeerId>,
+pub struct Peers<L> {
+    all: Vec<Peer<L>>,
+    pub(crate) by_address: HashMap<Address, PeerId>,
     /// Peers by the number in the source field of their messages, where runtimes choose the
     /// numbers.
     by_number: Option<HashMap<u64, PeerId>>,
     limit: u64,
-    pub(super) unconfirmed: usize,
-    pub(super) connecting: Vec<PeerId>,
-    pub(super) leaving: Vec<PeerId>,
+    /// Peers whose hello was answered, and that have not said yet that they are ready.
+    pub unconfirmed: usize,
+    pub(crate) connecting: Vec<PeerId>,
+    /// Peers that are ending.
+    pub leaving: Vec<PeerId>,
 }
 
-impl Peers {
+impl<L: Default> Peers<L> {
     /// `number_max` is the largest number that fits into the source field.
-    pub(super) fn new(number_max: u64, has_own_numbers: bool) -> Self {
+    pub(crate) fn new(number_max: u64, has_own_numbers: bool) -> Self {
         let numbers = number_max.saturating_add(1);
         Peers {
             all: Vec::new(),
@@ -113,12 +131,12 @@ impl Peers {
         }
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         usize::try_from(self.limit).unwrap_or(usize::MAX)
     }
 
     /// A new peer, unless there are too many.
-    pub(super) fn add(&mut self, address: Address) -> Option<PeerId> {
+    pub(crate) fn add(&mut self, address: Address) -> Option<PeerId> {
         if self.all.len() >= self.limit() {
             return None;
         }
@@ -129,38 +147,39 @@ impl Peers {
             state: PeerState::Connecting,
             attempt: None,
             connection: None,
-            endpoint: None,
-            fault: None,
+            is_adopted: false,
+            link: L::default(),
             sent: Sent::Nothing,
             lost: 0,
             says_bye: false,
-            draining: None,
             our_number: 0,
             its_number,
-            waiting: VecDeque::new(),
             live: 0,
         });
         self.by_address.insert(address, id);
         Some(id)
     }
 
+    /// A peer by its number.
     #[inline]
-    pub(super) fn find(&self, peer: PeerId) -> Option<&Peer> {
+    pub fn find(&self, peer: PeerId) -> Option<&Peer<L>> {
         self.all.get(peer.index())
     }
 
+    /// A peer by its number, to be changed.
     #[inline]
-    pub(super) fn find_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+    pub fn find_mut(&mut self, peer: PeerId) -> Option<&mut Peer<L>> {
         self.all.get_mut(peer.index())
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+    /// The numbers of all peers, this device itself first.
+    pub fn ids(&self) -> impl Iterator<Item = PeerId> + use<L> {
         (0..self.all.len()).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
     }
 
     /// Records the number that the runtime of a peer puts into its tags; `false` if another peer
     /// has the same number.
-    pub(super) fn claim(&mut self, peer: PeerId, number: u64) -> bool {
+    pub(crate) fn claim(&mut self, peer: PeerId, number: u64) -> bool {
         let Some(by_number) = &mut self.by_number else { return true };
         if *by_number.entry(number).or_insert(peer) != peer {
             return false;
@@ -173,7 +192,7 @@ impl Peers {
 
     /// The peer whose messages have this source number.
     #[inline]
-    pub(super) fn of_number(&self, number: u64) -> Option<PeerId> {
+    pub fn of_number(&self, number: u64) -> Option<PeerId> {
         match &self.by_number {
             Some(by_number) => by_number.get(&number).copied(),
             None => {
@@ -184,7 +203,7 @@ impl Peers {
     }
 
     /// Sets the state of a peer, and returns the previous one.
-    pub(super) fn set_state(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
+    pub fn set_state(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
         let entry = self.all.get_mut(peer.index())?;
         let before = std::mem::replace(&mut entry.state, state);
         self.unconfirmed += usize::from(state == PeerState::Unconfirmed);
@@ -207,7 +226,7 @@ mod tests {
 
     #[test]
     fn no_more_peers_than_numbers() {
-        let mut peers = Peers::new(3, false);
+        let mut peers = Peers::<()>::new(3, false);
         for byte in 0..4 {
             assert_eq!(peers.add(address(byte)), Some(PeerId(byte.into())));
         }
@@ -218,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_number_of_a_runtime_is_one_peers() {
-        let mut peers = Peers::new(u64::MAX, true);
+        let mut peers = Peers::<()>::new(u64::MAX, true);
         let (a, b) = (peers.add(address(1)).unwrap(), peers.add(address(2)).unwrap());
         assert!(peers.claim(a, 70) && !peers.claim(b, 70) && peers.claim(a, 70));
         assert_eq!(peers.of_number(70), Some(a));
@@ -227,7 +246,7 @@ mod tests {
 
     #[test]
     fn stages_are_counted() {
-        let mut peers = Peers::new(3, false);
+        let mut peers = Peers::<()>::new(3, false);
         let peer = peers.add(address(0)).unwrap();
         peers.connecting.push(peer);
         assert_eq!(peers.set_state(peer, PeerState::Unconfirmed), Some(PeerState::Connecting));

@@ -1,9 +1,9 @@
 //! A connection of the handshake: a stream that carries first proofs, then packets.
 //!
-//! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its
-//! packets; the listener checks the proof, sends its own, and answers. A packet is its length in 4
-//! bytes, so many encrypted bytes, and their tag. To a wrong proof the listener answers with zeros,
-//! so that the caller knows why the connection ends.
+//! Both ends send [`MeetingKind::magic`], the version and a challenge. The caller then sends its
+//! proof and its packets; the listener checks the proof, sends its own, and answers. A packet is
+//! its length in 4 bytes, so many encrypted bytes, and their tag. To a wrong proof the listener
+//! answers with zeros, so that the caller knows why the connection ends.
 //!
 //! Until the other end has proved itself, no more bytes are received than its next step needs.
 
@@ -15,9 +15,9 @@ use tagmatch_device::PeerId;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 
-use super::address::{MAGIC, VERSION};
-use super::hello::{PACKET_MAX, Packet};
-use super::proof::{Challenge, Role, Secret, Session, Tag};
+use crate::hello::{PACKET_MAX, Packet};
+use crate::kind::MeetingKind;
+use crate::proof::{Challenge, Role, Secret, Session, Tag};
 
 /// Bytes received at a time.
 const PIECE: usize = 4096;
@@ -27,21 +27,22 @@ const TAG: usize = size_of::<Tag>();
 /// The listener's answer to a wrong proof.
 const NO_PROOF: Tag = [0; TAG];
 /// The reason for ending a connection after a wrong proof.
-pub(super) const WRONG_PROOF: &str =
+pub(crate) const WRONG_PROOF: &str =
     "a wrong proof: it has another address' secret, or another job's secret";
 /// Length of a packet's length field.
 const LENGTH: usize = 4;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     socket: PeerSocket,
+    kind: &'static MeetingKind,
     /// The peer; `None` while the connection is pending.
-    pub(super) owner: Option<PeerId>,
+    pub(crate) owner: Option<PeerId>,
     /// When a pending connection is closed.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
     /// A local socket, not TCP.
-    pub(super) is_local: bool,
+    pub(crate) is_local: bool,
     /// The peer's hello was answered, and the peer has not said yet that it is ready.
-    pub(super) awaits_ready: bool,
+    pub(crate) awaits_ready: bool,
     role: Role,
     trust: Trust,
     inbox: Vec<u8>,
@@ -59,7 +60,7 @@ enum Trust {
 }
 
 /// The result of receiving from a connection.
-pub(super) enum Heard {
+pub(crate) enum Heard {
     Packet(Packet),
     /// Nothing more has come.
     Nothing,
@@ -71,29 +72,32 @@ pub(super) enum Heard {
 
 impl Connection {
     /// A connection to the listener of a peer, whose address has the secret.
-    pub(super) fn caller(
+    pub(crate) fn caller(
         socket: OwnedFd,
+        kind: &'static MeetingKind,
         peer: PeerId,
         is_local: bool,
         deadline: Instant,
         secret: Secret,
     ) -> io::Result<Self> {
-        Self::new(socket, Some(peer), is_local, deadline, Role::Caller, secret)
+        Self::new(socket, kind, Some(peer), is_local, deadline, Role::Caller, secret)
     }
 
     /// An accepted connection, whose other end has to prove that it knows the secret of this
     /// worker's address.
-    pub(super) fn listener(
+    pub(crate) fn listener(
         socket: OwnedFd,
+        kind: &'static MeetingKind,
         is_local: bool,
         deadline: Instant,
         secret: Secret,
     ) -> io::Result<Self> {
-        Self::new(socket, None, is_local, deadline, Role::Listener, secret)
+        Self::new(socket, kind, None, is_local, deadline, Role::Listener, secret)
     }
 
     fn new(
         socket: OwnedFd,
+        kind: &'static MeetingKind,
         owner: Option<PeerId>,
         is_local: bool,
         deadline: Instant,
@@ -101,11 +105,12 @@ impl Connection {
         secret: Secret,
     ) -> io::Result<Self> {
         let challenge: Challenge = random()?;
-        let outbox = [&MAGIC[..], &[VERSION], &challenge].concat();
+        let outbox = [&kind.magic[..], &[kind.version], &challenge].concat();
         let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
         let inbox = Vec::new();
         Ok(Connection {
             socket: PeerSocket::new(socket),
+            kind,
             owner,
             deadline,
             is_local,
@@ -118,18 +123,18 @@ impl Connection {
         })
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Whether the other end has shown that it knows the secret.
-    pub(super) fn is_proven(&self) -> bool {
+    pub(crate) fn is_proven(&self) -> bool {
         matches!(self.trust, Trust::Challenged { is_proven: true, .. })
     }
 
     /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before
     /// the listener has proved itself: only an end that knows the secret can read the packet.
-    pub(super) fn say(&mut self, packet: Packet) {
+    pub(crate) fn say(&mut self, packet: Packet) {
         match &mut self.trust {
             Trust::None { unsaid, .. } => unsaid.push(packet),
             Trust::Challenged { session, .. } => put(&mut self.outbox, session, &packet),
@@ -137,7 +142,7 @@ impl Connection {
     }
 
     /// Sends packets that wait; `true` if none is left. [`Connection::hear`] reports an error.
-    pub(super) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match stream::send(self.socket.as_fd(), &self.outbox) {
                 Ok(count) => drop(self.outbox.drain(..count)),
@@ -155,7 +160,7 @@ impl Connection {
     }
 
     /// The next packet, or the reason why there is none.
-    pub(super) fn hear(&mut self) -> Heard {
+    pub(crate) fn hear(&mut self) -> Heard {
         loop {
             match self.take() {
                 Ok(Some(packet)) => return Heard::Packet(packet),
@@ -208,7 +213,8 @@ impl Connection {
         let mut bytes = std::mem::take(&mut self.inbox);
         match &mut self.trust {
             Trust::None { secret, challenge, unsaid } => {
-                let mut session = Session::new(secret, self.role, challenge, &opening(&bytes)?);
+                let mut session =
+                    Session::new(secret, self.role, challenge, &opening(&bytes, self.kind)?);
                 if self.role == Role::Caller {
                     self.outbox.extend_from_slice(&session.proof());
                 }
@@ -233,7 +239,7 @@ impl Connection {
                 if !session.open(packet, tag) {
                     return Err("a handshake packet that was changed on its way");
                 }
-                return Packet::parse(packet).map(Some);
+                return Packet::parse(packet, self.kind).map(Some);
             }
         }
         Ok(None)
@@ -250,9 +256,9 @@ fn put(outbox: &mut Vec<u8>, session: &mut Session, packet: &Packet) {
 }
 
 /// The challenge of an opening.
-fn opening(bytes: &[u8]) -> Result<Challenge, &'static str> {
-    let rest = bytes.strip_prefix(&MAGIC).ok_or("a handshake of another kind")?;
-    let rest = rest.strip_prefix(&[VERSION]).ok_or("a handshake of another version")?;
+fn opening(bytes: &[u8], kind: &MeetingKind) -> Result<Challenge, &'static str> {
+    let rest = bytes.strip_prefix(&kind.magic).ok_or("a handshake of another kind")?;
+    let rest = rest.strip_prefix(&[kind.version]).ok_or("a handshake of another version")?;
     rest.try_into().map_err(|_| "an opening of another length")
 }
 
@@ -261,6 +267,8 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+
+    use crate::kind::KIND;
 
     const PEER: PeerId = PeerId(1);
 
@@ -273,11 +281,11 @@ mod tests {
     }
 
     fn caller(socket: UnixStream, secret: Secret) -> Connection {
-        Connection::caller(socket.into(), PEER, true, Instant::now(), secret).unwrap()
+        Connection::caller(socket.into(), &KIND, PEER, true, Instant::now(), secret).unwrap()
     }
 
     fn listener(socket: UnixStream, secret: Secret) -> Connection {
-        Connection::listener(socket.into(), true, Instant::now(), secret).unwrap()
+        Connection::listener(socket.into(), &KIND, true, Instant::now(), secret).unwrap()
     }
 
     /// The next result of receiving, after everything has been sent.
@@ -318,7 +326,7 @@ mod tests {
         let (mut caller, two) = stream();
         let taken = two.try_clone().unwrap();
         let mut b = listener(two, [7; 16]);
-        caller.write_all(b"TMux\x02challenge of 16!a wrong proof 16the rest").unwrap();
+        caller.write_all(b"TMte\x02challenge of 16!a wrong proof 16the rest").unwrap();
         assert!(matches!(turn(&mut b), Heard::Misbehaved(_)));
         assert_eq!(rest(taken), b"the rest");
         let answer = rest(caller);
@@ -351,7 +359,7 @@ mod tests {
             number: 0,
             worker: vec![3; 64],
         })));
-        impostor.write_all(b"TMux\x02challenge of 16!").unwrap();
+        impostor.write_all(b"TMte\x02challenge of 16!").unwrap();
         assert!(matches!(turn(&mut a), Heard::Nothing));
         let mut seen = vec![0; 1 << 16];
         let length = impostor.read(&mut seen).unwrap();
@@ -386,7 +394,7 @@ mod tests {
 
     #[test]
     fn openings_of_others_are_refused() {
-        for opening in ["GET / HTTP/1.1\r\nHost:", "TMux\x01challenge of 16!"] {
+        for opening in ["GET / HTTP/1.1\r\nHost:", "TMte\x01challenge of 16!"] {
             let (mut caller, two) = stream();
             caller.write_all(opening.as_bytes()).unwrap();
             assert!(matches!(turn(&mut listener(two, [7; 16])), Heard::Misbehaved(_)));

@@ -1,16 +1,13 @@
-//! The contents of a UCX device's address.
+//! The contents of the address of a device.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tagmatch_device::bytes::array_at;
 use tagmatch_device::{Address, DeviceError};
 
-use super::proof::Secret;
+use crate::kind::MeetingKind;
+use crate::proof::Secret;
 
-/// The first bytes of each address and of each connection.
-pub(super) const MAGIC: [u8; 4] = *b"TMux";
-/// Version of addresses and of the handshake. Every change of either increases it.
-pub(super) const VERSION: u8 = 2;
 /// Magic, version, name, secret, port.
 const FIXED: usize = 4 + 1 + 8 + 16 + 2;
 const V4: u8 = 4;
@@ -20,31 +17,31 @@ const V6: u8 = 6;
 ///
 /// | bytes | contents |
 /// |---|---|
-/// | 0..4 | `TMux` |
-/// | 4 | version |
+/// | 0..4 | [`MeetingKind::magic`] |
+/// | 4 | [`MeetingKind::version`] |
 /// | 5..13 | name: random; names the device's socket on its machine, where every user can read it |
 /// | 13..29 | secret: random; a peer that connects proves that it knows the secret |
 /// | 29..31 | TCP port, little-endian |
 /// | 31.. | hosts: 4 or 6, and the 4 or 16 bytes of an address |
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UcxAddress {
-    pub(super) name: [u8; 8],
-    pub(super) secret: Secret,
+pub(crate) struct MeetingAddress {
+    pub(crate) name: [u8; 8],
+    pub(crate) secret: Secret,
     /// The TCP port.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// The addresses of the device's machine, in the order in which a peer tries them.
-    pub(super) hosts: Vec<IpAddr>,
+    pub(crate) hosts: Vec<IpAddr>,
 }
 
-impl UcxAddress {
+impl MeetingAddress {
     /// Reads an address.
-    pub(super) fn parse(address: &Address) -> Result<Self, DeviceError> {
+    pub(crate) fn parse(address: &Address, kind: &MeetingKind) -> Result<Self, DeviceError> {
         let bad = |why| DeviceError::BadAddress { why };
         let bytes = address.as_bytes();
-        if bytes.len() < FIXED || bytes[..4] != MAGIC {
-            return Err(bad("not the address of a UCX device"));
+        if bytes.len() < FIXED || bytes[..4] != kind.magic {
+            return Err(bad(kind.another_address));
         }
-        if bytes[4] != VERSION {
+        if bytes[4] != kind.version {
             return Err(bad("the worker speaks another version"));
         }
         let (name, secret) = (array_at(bytes, 5), array_at(bytes, 13));
@@ -61,13 +58,13 @@ impl UcxAddress {
             hosts.push(host);
             rest = &after[length..];
         }
-        Ok(UcxAddress { name, secret, port, hosts })
+        Ok(MeetingAddress { name, secret, port, hosts })
     }
 
     /// The address with these contents, with as many hosts as fit.
-    pub(super) fn address(&self) -> Result<Address, DeviceError> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.push(VERSION);
+    pub(crate) fn address(&self, kind: &MeetingKind) -> Result<Address, DeviceError> {
+        let mut bytes = kind.magic.to_vec();
+        bytes.push(kind.version);
         bytes.extend_from_slice(&self.name);
         bytes.extend_from_slice(&self.secret);
         bytes.extend_from_slice(&self.port.to_le_bytes());
@@ -85,8 +82,8 @@ impl UcxAddress {
 
     /// Name of the device's socket in the abstract namespace. `/proc/net/unix` shows the name to
     /// every user.
-    pub(super) fn socket_name(&self) -> String {
-        let name = String::from("tagmatch-ucx-");
+    pub(crate) fn socket_name(&self, kind: &MeetingKind) -> String {
+        let name = String::from(kind.socket_prefix);
         self.name.iter().fold(name, |name, byte| format!("{name}{byte:02x}"))
     }
 }
@@ -96,51 +93,53 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample(hosts: &[&str]) -> UcxAddress {
+    use crate::kind::KIND;
+
+    fn sample(hosts: &[&str]) -> MeetingAddress {
         let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
-        UcxAddress { name: *b"01234567", secret: *b"0123456789abcdef", port: 4711, hosts }
+        MeetingAddress { name: *b"01234567", secret: *b"0123456789abcdef", port: 4711, hosts }
     }
 
     #[test]
     fn round_trips() {
         let some = sample(&["10.1.2.3", "2001:db8::1", "127.0.0.1"]);
-        let address = some.address().unwrap();
-        assert_eq!(UcxAddress::parse(&address).unwrap(), some);
+        let address = some.address(&KIND).unwrap();
+        assert_eq!(MeetingAddress::parse(&address, &KIND).unwrap(), some);
     }
 
     #[test]
     fn the_name_of_the_socket_tells_nothing_of_the_secret() {
         let one = sample(&[]);
-        let other = UcxAddress { secret: [9; 16], ..one.clone() };
-        assert_eq!(one.socket_name(), other.socket_name());
-        assert_eq!(one.socket_name(), "tagmatch-ucx-3031323334353637");
+        let other = MeetingAddress { secret: [9; 16], ..one.clone() };
+        assert_eq!(one.socket_name(&KIND), other.socket_name(&KIND));
+        assert_eq!(one.socket_name(&KIND), "tagmatch-test-3031323334353637");
     }
 
     #[test]
     fn takes_as_many_hosts_as_fit() {
         let many = sample(&["2001:db8::1", "2001:db8::2", "10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        let parsed = UcxAddress::parse(&many.address().unwrap()).unwrap();
+        let parsed = MeetingAddress::parse(&many.address(&KIND).unwrap(), &KIND).unwrap();
         assert_eq!(parsed.hosts, [&many.hosts[..1], &many.hosts[2..]].concat());
     }
 
     #[test]
     fn a_host_that_is_cut_off_is_refused() {
-        let address = sample(&["10.1.2.3"]).address().unwrap();
+        let address = sample(&["10.1.2.3"]).address(&KIND).unwrap();
         let bytes = address.as_bytes();
         for length in 1..bytes.len() {
             let cut = Address::from_bytes(&bytes[..length]).unwrap();
-            assert_eq!(UcxAddress::parse(&cut).is_ok(), length == FIXED, "{length}");
+            assert_eq!(MeetingAddress::parse(&cut, &KIND).is_ok(), length == FIXED, "{length}");
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
-            let _ = UcxAddress::parse(&Address::from_bytes(&bytes).unwrap());
-            for (at, magic) in MAGIC.iter().chain(&[VERSION]).enumerate().take(bytes.len()) {
+            let _ = MeetingAddress::parse(&Address::from_bytes(&bytes).unwrap(), &KIND);
+            for (at, magic) in KIND.magic.iter().chain(&[KIND.version]).enumerate().take(bytes.len()) {
                 bytes[at] = *magic;
             }
-            let _ = UcxAddress::parse(&Address::from_bytes(&bytes).unwrap());
+            let _ = MeetingAddress::parse(&Address::from_bytes(&bytes).unwrap(), &KIND);
         }
     }
 }

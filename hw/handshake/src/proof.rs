@@ -16,11 +16,12 @@
 //! that is used ([`with_jobs`]): a proof shows then that its sender has both.
 //!
 //! **Proofs before the handshake's packets.** UCX ends the process when it is given an invalid
-//! worker address, so nothing from an unknown process may get that far. Our address holds a secret.
-//! Each end answers the other's challenge with a keyed hash of it, and packets are encrypted and
-//! signed by keyed hashes, too (`hw/ucx/src/proof.rs`). Sending the secret itself would be simpler,
-//! but the host at an address (a bridge's, say) may belong to somebody else, who would then have
-//! it. The hash is the standard library's SipHash-2-4, so there is no dependency.
+//! worker address, and libfabric's providers aren't made for one either, so nothing from an unknown
+//! process may get that far. Our address holds a secret. Each end answers the other's challenge
+//! with a keyed hash of it, and packets are encrypted and signed by keyed hashes, too. Sending the
+//! secret itself would be simpler, but the host at an address (a bridge's, say) may belong to
+//! somebody else, who would then have it. The hash is the standard library's SipHash-2-4, so there
+//! is no dependency.
 
 use std::hash::Hasher;
 // Deprecated as the hasher of maps, in favour of one that takes no key.
@@ -29,12 +30,10 @@ use std::hash::SipHasher;
 use std::hint::black_box;
 
 /// The 128 random bits of an address. Knowing them proves that an end has the address.
-pub(super) type Secret = [u8; 16];
-/// The name under which the key for this handshake is taken from the job's secret.
-pub(super) const PROTOCOL: &[u8] = b"tagmatch UCX 1";
+pub(crate) type Secret = [u8; 16];
 
 /// The address' secret, mixed with the key of the job's secret if there is one.
-pub(super) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Proof>) -> Secret {
+pub(crate) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Proof>) -> Secret {
     let mut both = *address;
     for (byte, jobs) in both.iter_mut().zip(job.into_iter().flatten()) {
         *byte ^= jobs;
@@ -43,13 +42,13 @@ pub(super) fn with_jobs(address: &Secret, job: Option<&tagmatch_secret::Proof>) 
 }
 
 /// 128 random bits, new for each connection.
-pub(super) type Challenge = [u8; 16];
+pub(crate) type Challenge = [u8; 16];
 /// A keyed hash, which only an end with the key can compute.
-pub(super) type Tag = [u8; 16];
+pub(crate) type Tag = [u8; 16];
 
 /// Which end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Caller,
     Listener,
 }
@@ -73,7 +72,7 @@ enum Use {
 }
 
 /// One end of a connection whose challenges have been exchanged.
-pub(super) struct Session {
+pub(crate) struct Session {
     key: [u8; 16],
     role: Role,
     /// How many packets this end has sealed.
@@ -84,7 +83,7 @@ pub(super) struct Session {
 
 impl Session {
     /// `own` is the challenge that this end has sent.
-    pub(super) fn new(secret: &Secret, role: Role, own: &Challenge, others: &Challenge) -> Self {
+    pub(crate) fn new(secret: &Secret, role: Role, own: &Challenge, others: &Challenge) -> Self {
         let (callers, listeners) = match role {
             Role::Caller => (own, others),
             Role::Listener => (others, own),
@@ -94,17 +93,17 @@ impl Session {
     }
 
     /// The proof that this end has the secret.
-    pub(super) fn proof(&self) -> Tag {
+    pub(crate) fn proof(&self) -> Tag {
         hash_128(&self.key, Use::Proof, self.role, 0, &[])
     }
 
     /// Whether this is the other end's proof. Takes the same time whatever the bytes are.
-    pub(super) fn is_proof(&self, proof: &[u8]) -> bool {
+    pub(crate) fn is_proof(&self, proof: &[u8]) -> bool {
         is_same(proof, &hash_128(&self.key, Use::Proof, self.role.other(), 0, &[]))
     }
 
     /// Encrypts a packet in place, and returns its tag.
-    pub(super) fn seal(&mut self, packet: &mut [u8]) -> Tag {
+    pub(crate) fn seal(&mut self, packet: &mut [u8]) -> Tag {
         let number = self.sealed;
         self.sealed += 1;
         self.cover(self.role, number, packet);
@@ -113,7 +112,7 @@ impl Session {
 
     /// Decrypts the other end's next packet in place if the tag is right; only the other end can
     /// have made it then.
-    pub(super) fn open(&mut self, packet: &mut [u8], tag: &[u8]) -> bool {
+    pub(crate) fn open(&mut self, packet: &mut [u8], tag: &[u8]) -> bool {
         let (number, other) = (self.opened, self.role.other());
         if !is_same(tag, &hash_128(&self.key, Use::Tag, other, number, packet)) {
             return false;

@@ -2,35 +2,36 @@
 
 use tagmatch_device::Address;
 
-use super::address::UcxAddress;
-use super::carrier::Carrier;
+use crate::address::MeetingAddress;
+use crate::kind::MeetingKind;
 
-/// The longest worker address that is accepted. UCX's addresses have a few dozen bytes for each
-/// network device.
-pub(super) const WORKER_MAX: usize = 1 << 16;
+/// The longest transport address that is accepted. UCX's have a few dozen bytes for each network
+/// device.
+const WORKER_MAX: usize = 1 << 16;
 /// The longest packet.
-pub(super) const PACKET_MAX: usize = WORKER_MAX + 256;
+pub(crate) const PACKET_MAX: usize = WORKER_MAX + 256;
 
 /// The hello packet: what a worker tells its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
+pub struct Hello {
     /// The address of the sender's device.
-    pub(super) address: Address,
-    /// How the sender encodes tags: the masks of its layout.
-    pub(super) used: u64,
-    pub(super) source: u64,
+    pub address: Address,
+    /// How the sender encodes tags: the bits of its layout.
+    pub used: u64,
+    /// The bits of the layout's source field.
+    pub source: u64,
     /// The number that the sender's runtime puts into the source field of its tags, if it does.
-    pub(super) own_source: Option<u64>,
+    pub own_source: Option<u64>,
     /// The number that the receiver has to put into the source field, unless its runtime uses the
     /// field.
-    pub(super) number: u64,
-    /// The address of the sender's UCX worker.
-    pub(super) worker: Vec<u8>,
+    pub number: u64,
+    /// What the transport below needs to reach the sender, in the device's own form.
+    pub worker: Vec<u8>,
 }
 
 /// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// Both sides connected at once, and the other connection is the one that counts.
     Crossed,
     /// This address is connected already, or was and went down.
@@ -41,7 +42,7 @@ pub(super) enum Refusal {
     Layout,
     /// Another peer's runtime has the same number.
     SameNumber,
-    /// No transport of UCX reaches the other.
+    /// The transport below doesn't reach the other.
     NoTransport,
     /// The hello broke a rule.
     Invalid,
@@ -56,7 +57,7 @@ impl Refusal {
 
 /// A packet of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Packet {
+pub enum Packet {
     /// A request to connect, or the answer that accepts it.
     Hello(Box<Hello>),
     /// The answer has come: the listener may send messages.
@@ -72,18 +73,9 @@ const READY: u8 = 2;
 const REFUSAL: u8 = 3;
 const BYE: u8 = 4;
 
-impl Hello {
-    /// Whether both sides encode tags alike.
-    pub(super) fn agrees_with(&self, carrier: &Carrier) -> bool {
-        self.used == carrier.used
-            && self.source == carrier.source
-            && self.own_source.is_some() == carrier.own_source.is_some()
-    }
-}
-
 impl Packet {
     /// The bytes of the packet.
-    pub(super) fn emit(&self) -> Vec<u8> {
+    pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Packet::Ready => out.push(READY),
@@ -109,7 +101,10 @@ impl Packet {
     }
 
     /// Reads a packet.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Packet, &'static str> {
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8], kind: &MeetingKind) -> Result<Packet, &'static str> {
         let mut reader = Reader(bytes);
         let packet = match reader.array::<1>()? {
             [READY] => Packet::Ready,
@@ -119,13 +114,13 @@ impl Packet {
                 let refusal = Refusal::ALL.get(usize::from(code));
                 Packet::Refusal(*refusal.ok_or("a refusal for no known reason")?)
             }
-            [HELLO] => return Self::parse_hello(reader),
+            [HELLO] => return Self::parse_hello(reader, kind),
             _ => return Err("a handshake packet of unknown kind"),
         };
         if reader.0.is_empty() { Ok(packet) } else { Err("a handshake packet that is too long") }
     }
 
-    fn parse_hello(mut reader: Reader<'_>) -> Result<Packet, &'static str> {
+    fn parse_hello(mut reader: Reader<'_>, kind: &MeetingKind) -> Result<Packet, &'static str> {
         let (used, source, number) = (reader.word()?, reader.word()?, reader.word()?);
         let own_source = match (reader.array::<1>()?, reader.word()?) {
             ([0], _) => None,
@@ -135,10 +130,9 @@ impl Packet {
         let [length] = reader.array::<1>()?;
         let address = reader.slice(length.into())?;
         let address = Address::from_bytes(address).map_err(|_| "a hello without an address")?;
-        UcxAddress::parse(&address).map_err(|_| "a hello with an unusable address")?;
+        MeetingAddress::parse(&address, kind).map_err(|_| "a hello with an unusable address")?;
         let worker = reader.0.to_vec();
-        // UCX's addresses begin with 8 bytes that name the worker.
-        if worker.len() < 9 || worker.len() > WORKER_MAX {
+        if worker.len() < kind.worker_min || worker.len() > WORKER_MAX {
             return Err("a hello with an impossible worker address");
         }
         let hello = Hello { address, used, source, own_source, number, worker };
@@ -173,10 +167,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::kind::KIND;
+
     fn sample(own_source: Option<u64>) -> Packet {
-        let address = UcxAddress { name: [6; 8], secret: [7; 16], port: 1, hosts: vec![] };
+        let address = MeetingAddress { name: [6; 8], secret: [7; 16], port: 1, hosts: vec![] };
         Packet::Hello(Box::new(Hello {
-            address: address.address().unwrap(),
+            address: address.address(&KIND).unwrap(),
             used: 0xffff,
             source: 0xff,
             own_source,
@@ -190,7 +186,7 @@ mod tests {
         let mut packets = vec![sample(None), Packet::Ready, Packet::Bye, sample(Some(4))];
         packets.extend(Refusal::ALL.map(Packet::Refusal));
         for packet in packets {
-            assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
+            assert_eq!(Packet::parse(&packet.emit(), &KIND), Ok(packet));
         }
     }
 
@@ -199,23 +195,23 @@ mod tests {
         let whole = sample(None).emit();
         let least = whole.len() - 100 + 9;
         for length in 0..whole.len() {
-            assert_eq!(Packet::parse(&whole[..length]).is_ok(), length >= least, "{length}");
+            assert_eq!(Packet::parse(&whole[..length], &KIND).is_ok(), length >= least, "{length}");
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..300)) {
-            let _ = Packet::parse(&bytes);
+            let _ = Packet::parse(&bytes, &KIND);
             bytes[0] = HELLO;
-            let _ = Packet::parse(&bytes);
+            let _ = Packet::parse(&bytes, &KIND);
         }
 
         #[test]
         fn a_damaged_hello_is_taken_or_refused(at: prop::sample::Index, byte: u8) {
             let mut bytes = sample(Some(1)).emit();
             *at.get_mut(&mut bytes) = byte;
-            let _ = Packet::parse(&bytes);
+            let _ = Packet::parse(&bytes, &KIND);
         }
     }
 }

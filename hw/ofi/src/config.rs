@@ -1,0 +1,119 @@
+//! Settings of the device, checked once.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tagmatch_device::{DeviceError, InCall, TagMatching};
+use tagmatch_handshake::MeetingKind;
+use tagmatch_secret::Secret;
+
+/// What tells the handshake of this device from that of others.
+pub(super) const KIND: MeetingKind = MeetingKind {
+    magic: *b"TMof",
+    version: 1,
+    socket_prefix: "tagmatch-ofi-",
+    protocol: b"tagmatch OFI 1",
+    another_address: "not the address of a libfabric device",
+    another_layout: "it carries tags in another way: used and source must agree",
+    worker_min: 3,
+};
+
+/// Settings of an [`Ofi`](super::Ofi) device.
+///
+/// Fields may be added: end the expression with `..OfiConfig::default()`.
+///
+/// ```
+/// # mod tagmatch { pub use tagmatch_ofi as ofi; }
+/// use tagmatch::ofi::OfiConfig;
+/// let config = OfiConfig { provider: Some("tcp;ofi_rxm".into()), ..OfiConfig::default() };
+/// assert!(config.listen.is_empty());
+/// ```
+#[derive(Clone, Debug)]
+pub struct OfiConfig {
+    /// The secret that all workers of the job share. Where there is one, both ends of a handshake
+    /// prove that they know it, and no other worker is reached. `None`: the secret in the file that
+    /// the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of
+    /// `TAGMATCH_SECRET`, or no secret. A worker of `tagmatch` sets it by its own `Config::secret`.
+    /// Default: none.
+    pub secret: Option<Secret>,
+    /// The bits of a tag that its layout uses, the source's among them. Default: all 64. A worker
+    /// of `tagmatch` sets it by its own `Config::layout`.
+    pub used: u64,
+    /// The bits of the layout's source field: one run. The device fills it in; tags leave it zero,
+    /// and a receive names its peer beside the tag. Default: 24 bits from bit 24 on. A worker of
+    /// `tagmatch` sets it by its own `Config::layout`.
+    pub source: u64,
+    /// The provider, as `fi_info` names it, such as `tcp;ofi_rxm`. `None`: chosen by the rule that
+    /// [the module](super) has. Default: none.
+    pub provider: Option<String>,
+    /// Whether a NIC may match (`cxi`). `Off`: its provider matches in software. Default:
+    /// [`TagMatching::Auto`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+    pub hw_tags: TagMatching,
+    /// The addresses on which the device listens for handshakes over TCP, and which it announces to
+    /// peers. A provider over IP uses the first one's interface. Empty: the handshake listens on
+    /// all addresses and announces those of this machine's interfaces, and the provider uses the
+    /// first interface that libfabric offers. Default: empty.
+    pub listen: Vec<IpAddr>,
+    /// How long to try to reach a peer, and how long a pending connection may take for the
+    /// handshake: 1 ms to one hour. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// A peer on another machine that has not answered for so long is down: 1 s to one hour. The
+    /// end of a process is noticed at once. Default: 8 s.
+    pub keepalive: Duration,
+}
+
+impl Default for OfiConfig {
+    fn default() -> Self {
+        OfiConfig {
+            secret: None,
+            used: u64::MAX,
+            source: 0xff_ffff << 24,
+            provider: None,
+            hw_tags: TagMatching::Auto,
+            listen: Vec::new(),
+            connect_timeout: Duration::from_secs(10),
+            keepalive: Duration::from_secs(8),
+        }
+    }
+}
+
+impl OfiConfig {
+    /// Checks all ranges.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        let longest = Duration::from_secs(3600);
+        for (setting, time, least, range) in [
+            ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
+            ("keepalive_ms", self.keepalive, 1000, "from 1 s to one hour"),
+        ] {
+            if time < Duration::from_millis(least) || time > longest {
+                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                return Err(DeviceError::BadSetting { setting, value, range });
+            }
+        }
+        Ok(())
+    }
+
+    /// The job's secret, if there is one.
+    pub(super) fn find_secret(&self) -> Result<Option<Secret>, DeviceError> {
+        Secret::or_from_environment(self.secret.as_ref()).in_call("reading the job's secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_setting_that_is_wrong() {
+        let wrong = |config: OfiConfig| match config.check() {
+            Err(DeviceError::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        let good = OfiConfig::default;
+        assert!(good().check().is_ok());
+        let never = OfiConfig { connect_timeout: Duration::ZERO, ..good() };
+        assert_eq!(wrong(never), "connect_timeout_ms");
+        let hasty = OfiConfig { keepalive: Duration::from_millis(1), ..good() };
+        assert_eq!(wrong(hasty), "keepalive_ms");
+    }
+}

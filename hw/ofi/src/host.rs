@@ -1,0 +1,180 @@
+//! What the handshake asks of this device.
+
+use std::time::{Duration, Instant};
+
+use tagmatch_device::PeerId;
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_handshake::{Hello, Meeting, MeetingHost, PeerState, Refusal, Sent};
+
+use super::Ofi;
+use super::control::Packet;
+use super::link::OfiLink;
+use super::operations::{Kind, Operation};
+use super::provider::Way;
+
+/// How long libfabric may take to end the operations that depend on a peer which has ended.
+const LET_GO_MAX: Duration = Duration::from_millis(200);
+
+impl MeetingHost for Ofi {
+    type Link = OfiLink;
+
+    fn meeting(&self) -> &Meeting<OfiLink> {
+        &self.meeting
+    }
+
+    fn meeting_mut(&mut self) -> &mut Meeting<OfiLink> {
+        &mut self.meeting
+    }
+
+    fn adopt(&mut self, peer: PeerId, hello: &Hello) -> Result<(), Refusal> {
+        let way = Way::parse(&hello.worker).ok_or(Refusal::Invalid)?;
+        if way.provider != self.provider.name {
+            return Err(Refusal::NoTransport);
+        }
+        if way.carriage != self.carrier.fingerprint() {
+            return Err(Refusal::Layout);
+        }
+        let [name, side] = way.names;
+        if !self.endpoint.is_name(name) || self.endpoint.has_side() != self.endpoint.is_name(side) {
+            return Err(Refusal::Invalid);
+        }
+        let address = self.endpoint.insert(name).ok_or(Refusal::NoTransport)?;
+        let side = match self.endpoint.has_side() {
+            true => self.endpoint.insert(side).ok_or(Refusal::NoTransport)?,
+            false => address,
+        };
+        if let Some(entry) = self.meeting.peers.find_mut(peer) {
+            (entry.link.address, entry.link.side) = (Some(address), side);
+        }
+        Ok(())
+    }
+
+    fn launch_waiting(&mut self, peer: PeerId) {
+        if !self.launch_those_waiting(peer) && !self.blocked.contains(&peer) {
+            self.blocked.push(peer);
+        }
+    }
+
+    /// That a peer is up is told once the provider has a connection to it, which both ends have to
+    /// poll for: a mark has gone then. The end with the smaller address sends its mark first, so
+    /// that there is one connection: two at once are one too many for `tcp`, which begins anew.
+    fn tell(&mut self, event: MatchingEvent) {
+        match event {
+            MatchingEvent::PeerUp { peer } => {
+                let own = self.meeting.address;
+                let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+                entry.link.is_rising = true;
+                if own < entry.address || entry.link.has_marked {
+                    self.say(peer, Packet::Mark);
+                }
+            }
+            other => self.events.push_back(other),
+        }
+    }
+
+    fn is_drained(&mut self, peer: PeerId) -> bool {
+        let Some(entry) = self.meeting.peers.find(peer) else { return true };
+        if peer == PeerId::ONESELF || entry.sent == Sent::Nothing {
+            return true;
+        }
+        if !entry.link.waiting.is_empty() || self.sends_of(peer) > 0 {
+            return false;
+        }
+        let is_asked = self.meeting.peers.find(peer).is_some_and(|entry| entry.link.mark.is_some());
+        let is_flushed = self.meeting.peers.find(peer).is_some_and(|e| e.sent == Sent::Flushed);
+        if !is_flushed && !is_asked {
+            self.say(peer, Packet::Mark);
+        }
+        is_flushed
+    }
+
+    fn cut_off(&mut self, peer: PeerId) {
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        entry.link.until = Some(Instant::now() + LET_GO_MAX);
+        let waiting = std::mem::take(&mut entry.link.waiting);
+        self.blocked.retain(|blocked| *blocked != peer);
+        for key in waiting {
+            match self.operations.at(key).map(|operation| (operation.kind, operation.parent)) {
+                Some((Kind::Send, _)) => self.end_lost(key),
+                Some((Kind::PieceOut, parent)) => {
+                    self.operations.remove(key);
+                    self.piece_gone(parent, true);
+                }
+                _ => drop(self.operations.remove(key)),
+            }
+        }
+        self.cancel_pieces(peer);
+        let depends = |operation: &Operation| operation.peer == Some(peer) && !operation.is_told;
+        for key in self.operations.keys(depends) {
+            let Some(operation) = self.operations.at(key) else { continue };
+            if let Some(long) = &mut operation.long {
+                long.is_broken = true;
+            }
+            match operation.kind {
+                Kind::Send | Kind::Receive if operation.long.is_some() && !operation.is_held() => {
+                    self.end_lost(key);
+                }
+                Kind::Send if !operation.is_held() => self.end_lost(key),
+                Kind::Receive => self.cancel_with_peer(key),
+                // Nobody waits for the end of a packet.
+                Kind::ControlOut => operation.is_told = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// libfabric has a moment to end what it has. What it keeps then stays in the table until the
+    /// device is dropped, and is reported without its buffer; memory that is only lent is waited
+    /// for.
+    fn is_let_go(&mut self, peer: PeerId) -> bool {
+        let Some(entry) = self.meeting.peers.find(peer) else { return true };
+        if entry.live > 0 && entry.link.until.is_none_or(|until| until <= Instant::now()) {
+            let is_stuck = |operation: &Operation| {
+                let depends = matches!(operation.kind, Kind::Send | Kind::Receive)
+                    && operation.peer == Some(peer)
+                    && !operation.is_told;
+                depends && (!operation.lends() || operation.buffer.is_vec())
+            };
+            for key in self.operations.keys(is_stuck) {
+                self.end_lost(key);
+            }
+        }
+        self.meeting.peers.find(peer).is_none_or(|entry| entry.live == 0)
+    }
+}
+
+impl Ofi {
+    /// Tells that a peer is up, if that wasn't told yet.
+    pub(super) fn has_risen(&mut self, peer: PeerId) {
+        if let Some(entry) = self.meeting.peers.find_mut(peer)
+            && std::mem::take(&mut entry.link.is_rising)
+        {
+            self.events.push_back(MatchingEvent::PeerUp { peer });
+        }
+    }
+
+    /// A mark of a peer has come: its connection is there, and can be used the other way.
+    pub(super) fn was_marked(&mut self, peer: PeerId) {
+        let own = self.meeting.address;
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let is_second = own > entry.address && !entry.link.has_marked;
+        entry.link.has_marked = true;
+        if is_second && entry.link.is_rising {
+            self.say(peer, Packet::Mark);
+        }
+    }
+
+    /// Sends to a peer whose ends were not reported.
+    pub(super) fn sends_of(&self, peer: PeerId) -> usize {
+        let is_send = |operation: &&Operation| {
+            operation.kind == Kind::Send && operation.peer == Some(peer) && !operation.is_told
+        };
+        let live = self.meeting.peers.find(peer).map_or(0, |entry| entry.live);
+        if live == 0 { 0 } else { self.operations.iter().filter(is_send).count() }
+    }
+
+    /// Whether a peer can be sent to.
+    pub(super) fn is_up(&self, peer: PeerId) -> bool {
+        self.meeting.peers.find(peer).is_some_and(|entry| entry.state == PeerState::Up)
+    }
+}

@@ -1,0 +1,368 @@
+//! The libfabric device: a provider of libfabric matches tags by itself.
+//!
+//! libfabric is loaded when the first device is made, 1.17 to 2.x; nothing is linked. It is the way
+//! to HPE Slingshot (`cxi`), whose NIC matches tags in hardware, to Omni-Path, AWS's EFA, and the
+//! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa`, `verbs;ofi_rxm` and
+//! Ultra Ethernet's `uet`.** What was seen: `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of
+//! Debian's libfabric 1.17 and of 2.5.1, our own provider, and one that behaves as `cxi` does
+//! (`emu/cxi`).
+//!
+//! # Which provider
+//! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,
+//! `psm2`; `verbs;ofi_rxm`, `tcp;ofi_rxm`, `tcp`. Others only by their names: `shm`, `sm2`, `lnx`,
+//! `net`, `psm3`, and our own, each for a reason that [`Ofi::probe`] tells. Refused: `sockets`,
+//! `ofi_rxd`, `ucx`. Both ends of a connection must have the same.
+//!
+//! # How it works
+//! 1. Peers meet over a socket of ours ([`tagmatch_handshake`]). They exchange the names of their
+//!    endpoints, how they carry tags, and the number by which each knows the other. The end of this
+//!    connection is the end of the peer: no provider tells of deaths. A peer is reported as up once
+//!    the provider has a connection to it.
+//! 2. The tag on the wire has the application's tag, the sender's number, and three bits of this
+//!    device; length and immediate data go beside it (`carrier.rs`).
+//! 3. A message of at most 8 KiB goes as it is. Of a longer one, or one whose sender waits for its
+//!    match, a *head* goes, with a trailer. The receiver answers, and posts receives for exactly
+//!    the rest (`pieces.rs`). Matching is always the provider's.
+//! 4. A receive has 8 KiB of the device's own memory, so no provider ever truncates: bytes that
+//!    don't fit are cut off here, with the full length and the first bytes.
+//! 5. A NIC that matches (`cxi`) gets every message as it is, into the caller's buffer; a receive
+//!    that names its sender says so beside the tag, so that named receives and others are in one
+//!    list. Its completions of a match and of delivery are true, and are asked for.
+//! 6. What libfabric has no room for waits: sends behind each other for each peer, receives in one
+//!    queue for all, and looks for messages behind these.
+//!
+//! # What providers do wrong, and what is done about it
+//! | wrong | done |
+//! |---|---|
+//! | a truncated receive loses its length (`tcp`) or all facts (`shm`), or never ends | nothing is ever longer than its receive |
+//! | `FI_MATCH_COMPLETE` and `FI_DELIVERY_COMPLETE` are taken, and false | our own answers; the provider's only on `cxi` |
+//! | looks for messages eat them (`shm` of 1.17); taken ones are shown again, and the descriptor never falls silent (`net` of 1.17) | a message to oneself tries it, once a process (`trial.rs`) |
+//! | the highest bit of a tag is lost (`net`) | it isn't used |
+//! | deaths aren't told; sends to the dead never end | our socket tells; see below |
+//! | a peer's death in a rendezvous ends the process (`tcp;ofi_rxm`) | pieces of 16 KiB, which are eager |
+//! | two endpoints in one process end it (`shm`) | a process has one |
+//! | behind 64 messages that wait nothing of a peer is read (`tcp`, `net`) | our own packets have an endpoint of their own |
+//! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |
+//! | loading takes signals | the program's handlers are restored, also after a provider was opened |
+//!
+//! # The death of a peer
+//! Receives that name it are cancelled. libfabric can't be made to give back the memory of a send,
+//! so a send that it still has after 200 ms is reported without its buffer, and the buffer stays
+//! with the device until the device is dropped. Memory that is only lent to the device (a scope's,
+//! slices, registered memory) never goes to libfabric for that reason: its bytes pass through
+//! memory of the device's own, and it comes back at once. One exception: on `cxi` a receive into
+//! lent memory is posted as it is, and comes back when the NIC has given it back. The other peers
+//! lose nothing by any of this: the endpoint stays open.
+//!
+//! # What it doesn't give
+//! docs/devices.md has the list, and tests/common/mod.rs has it as one enum, with the reasons.
+//!
+//! # Shared memory beside it
+//! A device stands alone: neighbours are reached through the provider, too. A receive from any
+//! source would have to be in the provider's list and in ours at once, and neither can be asked to
+//! match only if the other one hasn't. The smallest case: `a` is remote, `b` a neighbour, and one
+//! receive from any source is posted. If both lists have it, messages of `a` and `b` that come at
+//! the same time both match it, and one of them has no receive though it was the first. If only
+//! ours has it, messages of `a` have to be taken out of the provider by looks, and its NIC matches
+//! nothing. libfabric's `lnx` has the same choice and switches the NIC's matching off.
+//!
+//! # Trust
+//! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.
+//! What this device parses itself (hellos, trailers, packets) is checked, and a peer that breaks a
+//! rule is cut off. Messages are neither encrypted nor signed.
+//!
+//! # After fork
+//! As of every device: a forked child may drop it, which does nothing, or exec.
+
+mod carrier;
+mod choice;
+mod config;
+mod control;
+mod ending;
+mod endpoint;
+mod host;
+mod info;
+mod library;
+mod link;
+mod operations;
+mod pieces;
+mod probing;
+mod progress;
+mod provider;
+mod receiving;
+mod sending;
+mod sleep;
+mod trial;
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
+
+pub use config::OfiConfig;
+pub use info::OfiInfo;
+
+use carrier::Carrier;
+use config::KIND;
+use endpoint::{Completion, Endpoint};
+use link::OfiLink;
+use operations::Operations;
+use provider::{Provider, Way};
+
+use tagmatch_device::matching::{
+    Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
+};
+use tagmatch_device::slab::Key;
+use tagmatch_device::{
+    Address, Buffer, DeviceError, DownReason, EventDescriptor, Flush, IntegerMap, PeerId,
+};
+use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect};
+
+/// The libfabric device. See the [module](self) for how it works.
+///
+/// Has no threads of its own; a provider may have some.
+pub struct Ofi {
+    carrier: Carrier,
+    provider: Provider,
+    meeting: Meeting<OfiLink>,
+
+    /// Posted receives by their tokens.
+    tokens: IntegerMap<u64, Key>,
+    /// Messages that matched probes took, until they are received or dropped.
+    held: HashSet<u64>,
+    /// Receives for which libfabric had no room, in order.
+    unposted: VecDeque<Key>,
+    /// Peers that are up, and have something waiting for room in libfabric.
+    blocked: Vec<PeerId>,
+    /// The answer to the look that is under way.
+    answer: Option<(Key, Completion)>,
+    events: VecDeque<MatchingEvent>,
+    polls: u32,
+    alarm: Alarm,
+
+    // Dropped by hand, in this order.
+    endpoint: ManuallyDrop<Endpoint>,
+    operations: ManuallyDrop<Operations>,
+}
+
+// SAFETY: the fields that are not `Send` are pointers to memory of this device, which libfabric
+// uses only in calls of this device and in threads of a provider.
+unsafe impl Send for Ofi {}
+
+impl Ofi {
+    /// A new device. Peers that get its address can reach it at once.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadSetting`] if a setting is out of its range, or the layout leaves no room
+    /// in the provider's tags; [`DeviceError::System`] if libfabric is not installed (the text
+    /// names the package), too old or too new, or a call of it fails, or if the job's secret can't
+    /// be read; [`DeviceError::Unsupported`] without a usable provider, or if matching in the NIC
+    /// is required and not possible.
+    pub fn new(config: OfiConfig) -> Result<Self, DeviceError> {
+        config.check()?;
+        let secret = config.find_secret()?;
+        let libfabric = library::load()?;
+        let (endpoint, provider, carrier, oneself) = provider::open(libfabric, &config)?;
+        let way = Way {
+            carriage: carrier.fingerprint(),
+            provider: &provider.name,
+            names: endpoint.names(),
+        };
+        let layout = Layout {
+            used: config.used,
+            source: config.source,
+            own_source: None,
+            number_max: carrier.number_max(),
+        };
+        let meeting = MeetingConfig {
+            kind: &KIND,
+            layout,
+            worker: way.emit(),
+            secret: secret.as_ref(),
+            listen: &config.listen,
+            connect_timeout: config.connect_timeout,
+            keepalive: config.keepalive,
+        };
+        let side = match endpoint.has_side() {
+            true => endpoint.insert(endpoint.names()[1]).unwrap_or(oneself),
+            false => oneself,
+        };
+        let link = OfiLink { address: Some(oneself), side, ..OfiLink::default() };
+        let meeting = Meeting::open(meeting, link)?;
+        let alarm = Alarm::new(&meeting, endpoint.descriptor().filter(|_| provider.wakes))?;
+        let mut ofi = Ofi {
+            carrier,
+            provider,
+            meeting,
+            tokens: IntegerMap::default(),
+            held: HashSet::new(),
+            unposted: VecDeque::new(),
+            blocked: Vec::new(),
+            answer: None,
+            events: VecDeque::new(),
+            polls: 0,
+            alarm,
+            endpoint: ManuallyDrop::new(endpoint),
+            operations: ManuallyDrop::new(Operations::new()),
+        };
+        ofi.post_controls();
+        ofi.events.push_back(MatchingEvent::PeerUp { peer: PeerId::ONESELF });
+        Ok(ofi)
+    }
+
+    /// Finds out what libfabric offers on this machine, and what a device with these settings
+    /// takes.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_ofi as ofi; }
+    /// use tagmatch::ofi::{Ofi, OfiConfig};
+    /// println!("{}", Ofi::probe(&OfiConfig::default()));
+    /// ```
+    pub fn probe(config: &OfiConfig) -> OfiInfo {
+        OfiInfo::probe(config)
+    }
+
+    /// The provider that the device has taken, as libfabric names it.
+    pub fn provider(&self) -> &str {
+        &self.provider.name
+    }
+}
+
+impl fmt::Debug for Ofi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ofi")
+            .field("address", &self.meeting.address)
+            .field("provider", &self.provider.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MatchingDevice for Ofi {
+    fn address(&self) -> Address {
+        self.meeting.address
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        self.alarm.work_begun();
+        start_connect(self, address)
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.meeting.peers.find(peer).map(|peer| peer.address)
+    }
+
+    fn transports(&self, peer: PeerId) -> Vec<String> {
+        let is_reached =
+            self.meeting.peers.find(peer).is_some_and(|peer| peer.link.address.is_some());
+        let name = || format!("{}/{}", self.provider.name, self.provider.domain);
+        is_reached.then(name).into_iter().collect()
+    }
+
+    #[inline]
+    fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)> {
+        self.alarm.work_begun();
+        self.send_message(message)
+    }
+
+    #[inline]
+    fn inject(
+        &mut self,
+        peer: PeerId,
+        tag: u64,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<bool, Unfit> {
+        self.alarm.work_begun();
+        self.inject_message(peer, tag, immediate, payload)
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        pattern: TagPattern,
+        buffer: Buffer,
+        token: u64,
+    ) -> Result<(), (Buffer, Unfit)> {
+        self.alarm.work_begun();
+        self.post_receive(pattern, buffer, token)
+    }
+
+    fn cancel(&mut self, token: u64) -> bool {
+        self.cancel_receive(token)
+    }
+
+    fn probe(&mut self, pattern: TagPattern) -> Result<Option<Envelope>, Unfit> {
+        Ok(self.look_for(pattern, false)?.map(|(_, envelope)| envelope))
+    }
+
+    fn matched_probe(&mut self, pattern: TagPattern) -> Result<Option<(HeldId, Envelope)>, Unfit> {
+        let found = self.look_for(pattern, true)?;
+        Ok(found.map(|(key, envelope)| {
+            self.held.insert(key.to_bits());
+            (HeldId(key.to_bits()), envelope)
+        }))
+    }
+
+    fn receive_held(
+        &mut self,
+        message: HeldId,
+        buffer: Buffer,
+        token: u64,
+    ) -> Result<(), (Buffer, Unfit)> {
+        self.alarm.work_begun();
+        self.take_held(message, buffer, token)
+    }
+
+    fn discard_held(&mut self, message: HeldId) -> bool {
+        self.alarm.work_begun();
+        self.drop_held(message)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Option<MatchingEvent> {
+        self.next_event()
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.alarm.work_begun();
+        if peer != PeerId::ONESELF {
+            break_with(self, peer, DownReason::Disconnected);
+        }
+    }
+
+    fn close(&mut self) {
+        // Whoever closes it polls it from now on.
+        self.alarm.disarm();
+        self.close_all();
+    }
+
+    fn arm(&mut self) -> bool {
+        self.fall_asleep()
+    }
+
+    fn disarm(&mut self) {
+        self.alarm.disarm();
+    }
+
+    fn has_work(&self) -> bool {
+        self.is_busy()
+    }
+
+    fn has_unsent(&mut self) -> bool {
+        self.holds_messages()
+    }
+
+    fn flush(&mut self, peer: PeerId) -> Flush {
+        self.flush_peer(peer)
+    }
+
+    fn unexpected_now(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl EventDescriptor for Ofi {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.alarm.descriptor()
+    }
+}

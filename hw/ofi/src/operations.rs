@@ -1,0 +1,263 @@
+//! Operations under way, and the memory that libfabric uses for them.
+//!
+//! An operation's slot has a [`Context`], which never moves. libfabric names the context when the
+//! operation has ended, and may write to it until then. Everything else about an operation is in a
+//! [`Slab`].
+
+use std::ptr::NonNull;
+
+use tagmatch_device::matching::{CompleteWhen, Envelope};
+use tagmatch_device::slab::{Key, Slab};
+use tagmatch_device::{Buffer, PeerId};
+
+use super::carrier::Wire;
+use super::endpoint::Context;
+
+/// Contexts that are allocated at a time.
+const CHUNK: u32 = 256;
+/// Most operations under way. One fewer than there are short keys, so that one of them is nobody's.
+const OPERATIONS_MAX: u32 = Key::SHORT_MAX - 1;
+/// Most buffers of the device's own that are kept for later operations.
+const SPARE_MAX: usize = 1024;
+/// Most bytes of a message on the wire that isn't a piece of a longer one, its trailer included. A
+/// receive is posted with so much room, so no provider ever truncates.
+pub(super) const HEAD_MAX: usize = 8192;
+
+/// The kind of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A send of the caller's.
+    #[default]
+    Send,
+    /// A receive of the caller's.
+    Receive,
+    /// A receive that drops a message.
+    Discard,
+    /// A part of a long message that goes out.
+    PieceOut,
+    /// A part of a long message that comes in.
+    PieceIn,
+    /// A control packet that goes out.
+    ControlOut,
+    /// A receive for control packets.
+    ControlIn,
+    /// A look for a message. If it has taken one, it stays until that is received or dropped.
+    Look,
+}
+
+/// Why a receive is being cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Canceller {
+    #[default]
+    Nobody,
+    /// The caller asked for it, or the device is closing.
+    Caller,
+    /// The peer that it depends on has ended.
+    PeersEnd,
+}
+
+/// One operation.
+#[derive(Default)]
+pub(super) struct Operation {
+    pub(super) kind: Kind,
+    /// libfabric has its context, and the memory that it was begun with.
+    pub(super) is_begun: bool,
+    pub(super) token: u64,
+    /// The peer that it depends on.
+    pub(super) peer: Option<PeerId>,
+    /// The caller's buffer.
+    pub(super) buffer: Buffer,
+    /// Memory of the device's own, which libfabric has instead of the caller's buffer; and how many
+    /// of its bytes are sent.
+    pub(super) own: Vec<u8>,
+    pub(super) own_length: usize,
+    /// Tag and data of what is sent; tag and ignored bits of what is received.
+    pub(super) wire: Wire,
+    pub(super) immediate: Option<u32>,
+    pub(super) until: CompleteWhen,
+    /// Control packets without which a send isn't complete.
+    pub(super) awaits: u32,
+    pub(super) canceller: Canceller,
+    /// It receives what a look has taken, so its tag is the message's own.
+    pub(super) is_claimed: bool,
+    /// Its end was reported although libfabric still has its memory.
+    pub(super) is_told: bool,
+    pub(super) long: Option<Box<Long>>,
+    /// Of a piece: the operation that it is a part of, and where it lies in the buffer.
+    pub(super) parent: Option<Key>,
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+/// How far a long message has come.
+pub(super) struct Long {
+    /// The number of the operation at the other end.
+    pub(super) other: u32,
+    /// Bytes of each piece but the last.
+    pub(super) piece: usize,
+    /// Where the next piece begins, and where the last one ends.
+    pub(super) next: usize,
+    pub(super) end: usize,
+    /// Pieces that libfabric has.
+    pub(super) out: u32,
+    /// A piece has failed, or the peer has ended.
+    pub(super) is_broken: bool,
+    /// Of a receive: what is to be reported.
+    pub(super) envelope: Option<Envelope>,
+    /// Of a receive: its sender waits for the last byte.
+    pub(super) wants_ack: bool,
+}
+
+impl Operation {
+    /// Whether libfabric has memory of the caller's.
+    pub(super) fn lends(&self) -> bool {
+        let pieces = self.long.as_ref().is_some_and(|long| long.out > 0) && self.buffer.is_vec();
+        self.is_begun && self.own.is_empty() || pieces
+    }
+
+    /// Whether libfabric has anything of it.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_begun || self.long.as_ref().is_some_and(|long| long.out > 0)
+    }
+}
+
+/// The table of operations.
+pub(super) struct Operations {
+    table: Slab<Operation>,
+    contexts: Vec<NonNull<[Context]>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Operations {
+    pub(super) fn new() -> Self {
+        Operations { table: Slab::default(), contexts: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Enters an operation.
+    ///
+    /// # Errors
+    /// Gives it back if there are too many.
+    #[inline]
+    pub(super) fn enter(&mut self, operation: Operation) -> Result<Key, Box<Operation>> {
+        let key = self.table.insert(operation, OPERATIONS_MAX).map_err(Box::new)?;
+        while self.room() <= key.index {
+            self.grow();
+        }
+        Ok(key)
+    }
+
+    fn room(&self) -> u32 {
+        u32::try_from(self.contexts.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK)
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let first = self.room();
+        let chunk: Box<[Context]> =
+            (first..first.saturating_add(CHUNK)).map(Context::new).collect();
+        self.contexts.push(NonNull::from(Box::leak(chunk)));
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, key: Key) -> Option<&mut Operation> {
+        self.table.get_mut(key)
+    }
+
+    /// The operation, and the context that libfabric has of it.
+    #[inline]
+    pub(super) fn with_context(&mut self, key: Key) -> Option<(&mut Operation, &Context)> {
+        let chunk = self.contexts.get((key.index / CHUNK) as usize)?;
+        // SAFETY: allocated by `grow`, freed with the table; nobody has a unique reference to it.
+        let context = &unsafe { chunk.as_ref() }[(key.index % CHUNK) as usize];
+        Some((self.table.get_mut(key)?, context))
+    }
+
+    #[inline]
+    pub(super) fn key_at(&self, index: u32) -> Option<Key> {
+        self.table.key_at(index)
+    }
+
+    /// The operation that a peer names.
+    pub(super) fn of_peer(&self, short: u32) -> Option<Key> {
+        self.table.key_of_short(short)
+    }
+
+    /// Removes an operation that libfabric doesn't have any more.
+    #[inline]
+    pub(super) fn remove(&mut self, key: Key) -> Option<Operation> {
+        let mut operation = self.table.remove(key)?;
+        if operation.own.len() == HEAD_MAX {
+            self.give_back(std::mem::take(&mut operation.own));
+        }
+        Some(operation)
+    }
+
+    pub(super) fn keys(&self, wanted: impl FnMut(&Operation) -> bool) -> Vec<Key> {
+        self.table.keys_where(wanted)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Operation> {
+        self.table.iter()
+    }
+
+    /// Memory of the device's own for a head. Its bytes are any.
+    #[inline]
+    pub(super) fn spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_else(|| vec![0; HEAD_MAX])
+    }
+
+    /// Keeps memory that [`Operations::spare`] gave.
+    #[inline]
+    fn give_back(&mut self, memory: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(memory);
+        }
+    }
+}
+
+impl Drop for Operations {
+    /// Frees all memory. To be called when the endpoint is gone, and libfabric with it.
+    fn drop(&mut self) {
+        for chunk in self.contexts.drain(..) {
+            // SAFETY: leaked from a box by `grow`; nobody else has it any more.
+            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_stay_where_they_are_and_name_their_operation() {
+        let mut table = Operations::new();
+        let keys: Vec<Key> = (0..600u64)
+            .map(|token| table.enter(Operation { token, ..Operation::default() }).ok().unwrap())
+            .collect();
+        let places: Vec<usize> = keys
+            .iter()
+            .map(|key| std::ptr::from_ref(table.with_context(*key).unwrap().1).addr())
+            .collect();
+        for (key, place) in keys.iter().zip(&places).rev() {
+            let (operation, context) = table.with_context(*key).unwrap();
+            assert_eq!((operation.token, context.index), (u64::from(key.index), key.index));
+            assert_eq!(std::ptr::from_ref(context).addr(), *place);
+            assert!(table.remove(*key).is_some() && table.at(*key).is_none());
+        }
+        let again = table.enter(Operation::default()).ok().unwrap();
+        assert_eq!(again.index, 0);
+        assert!(table.of_peer(keys[0].to_short()).is_none());
+        assert_eq!(table.of_peer(again.to_short()), Some(again));
+    }
+
+    #[test]
+    fn spare_memory_has_room_for_a_head_and_is_bounded() {
+        let mut table = Operations::new();
+        let all: Vec<Vec<u8>> = (0..SPARE_MAX + 5).map(|_| table.spare()).collect();
+        all.into_iter().for_each(|memory| table.give_back(memory));
+        assert_eq!(table.spare.len(), SPARE_MAX);
+        let memory = table.spare();
+        assert_eq!(memory.len(), HEAD_MAX);
+    }
+}

@@ -1,0 +1,288 @@
+//! The rest of a long message, behind its head.
+//!
+//! Its receiver has matched the head. It posts receives for the pieces, under a tag that only these
+//! have, and tells the sender to go on. So no piece is ever longer than its room, whatever a
+//! provider does with one that is, and no piece is received by another receive. Pieces of one
+//! message arrive in their order (`FI_ORDER_SAS`), so all have the same tag.
+//!
+//! A piece is as long as the provider can carry without a rendezvous of its own where that isn't
+//! safe (`tcp;ofi_rxm` ends the process if a peer dies in one), and else as the whole rest.
+//!
+//! **Memory that its owner wants back.** libfabric can't be made to give back the memory of a send
+//! whose peer has died. So it never gets memory that is only lent to the device: its bytes pass
+//! through memory of the device's own. A vector, which a buffer owns, goes to libfabric itself, and
+//! stays with the device if need be.
+
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Buffer, DownReason, PeerId};
+use tagmatch_handshake::break_with;
+use tagmatch_ofi_sys as sys;
+
+use super::Ofi;
+use super::control::{Packet, Trailer};
+use super::endpoint::{Begun, Completion};
+use super::operations::{Canceller, Kind, Long, Operation};
+use super::provider::Provider;
+
+/// Pieces of one message that libfabric has at a time.
+const WINDOW: u32 = 16;
+/// Most bytes of a piece that passes through memory of the device's own.
+const LENT_PIECE: usize = 64 << 10;
+
+impl Provider {
+    /// Most bytes of a piece of this buffer.
+    pub(super) fn piece_max(&self, buffer: &Buffer) -> u32 {
+        let most = if buffer.is_vec() { self.piece } else { self.piece.min(LENT_PIECE) };
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+}
+
+impl Long {
+    /// Of a send whose head has so many bytes of the message. Where it ends is the receiver's to
+    /// say.
+    pub(super) fn to_be_sent(head: usize) -> Self {
+        Long {
+            other: 0,
+            piece: 0,
+            next: head,
+            end: head,
+            out: 0,
+            is_broken: false,
+            envelope: None,
+            wants_ack: false,
+        }
+    }
+
+    /// Whether no piece is under way, and none is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.out == 0 && (self.next >= self.end || self.is_broken)
+    }
+
+    /// The place of the next piece, if there is to be one now.
+    fn take_next(&mut self) -> Option<(usize, usize)> {
+        if self.out >= WINDOW || self.next >= self.end || self.is_broken {
+            return None;
+        }
+        let (start, length) = (self.next, self.piece.min(self.end - self.next));
+        self.next += length;
+        self.out += 1;
+        Some((start, length))
+    }
+}
+
+impl Ofi {
+    /// Begins to receive the rest of a message into the buffer of a receive whose head has come.
+    pub(super) fn begin_rest(&mut self, key: Key, source: PeerId, long: Long, trailer: &Trailer) {
+        let Some(operation) = self.operations.at(key) else { return };
+        let ours = self.provider.piece_max(&operation.buffer);
+        let piece = ours.min(trailer.piece_max);
+        let end = long.end as u64;
+        operation.long = Some(Box::new(Long { piece: piece as usize, ..long }));
+        self.post_pieces(key);
+        let go = Packet::Go { send: trailer.send, receive: key.to_short(), piece, end };
+        self.say(source, go);
+    }
+
+    fn post_pieces(&mut self, key: Key) {
+        while let Some(operation) = self.operations.at(key)
+            && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
+        {
+            let is_lent = !operation.buffer.is_vec();
+            let piece = Operation {
+                kind: Kind::PieceIn,
+                peer: operation.peer,
+                parent: Some(key),
+                own: if is_lent { vec![0; length] } else { Vec::new() },
+                start,
+                length,
+                ..Operation::default()
+            };
+            match self.operations.enter(piece) {
+                Ok(piece) => self.post_or_wait(piece),
+                Err(_) => return self.piece_gone(Some(key), true),
+            }
+        }
+    }
+
+    /// Posts the receive of a piece.
+    pub(super) fn post_piece(&mut self, key: Key) -> Begun {
+        let Some(piece) = self.operations.at(key) else { return Begun::Yes };
+        let (start, length, is_lent) = (piece.start, piece.length, !piece.own.is_empty());
+        let Some(parent) = piece.parent else { return Begun::Failed(sys::FI_EINVAL) };
+        let own = piece.own.as_mut_ptr();
+        let tag = self.carrier.piece_tag(parent.to_short());
+        let Some(operation) = self.operations.at(parent) else {
+            return Begun::Failed(sys::FI_ECANCELED);
+        };
+        // A piece lies inside the buffer (`Long::take_next`, `Ofi::deliver`), which is a vector.
+        let memory =
+            if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
+        let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
+        let (any, nothing_ignored) = ((sys::FI_ADDR_UNSPEC, true), 0);
+        // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
+        // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
+        // these bytes meanwhile. The table keeps the context.
+        unsafe { self.endpoint.receive(any, (memory, length), (tag, nothing_ignored), context) }
+    }
+
+    /// A piece has come, or not.
+    pub(super) fn piece_received(&mut self, key: Key, completion: &Completion) {
+        let Some(piece) = self.operations.remove(key) else { return };
+        let is_whole = completion.errno == 0 && completion.length == piece.length;
+        if is_whole
+            && !piece.own.is_empty()
+            && let Some(operation) = piece.parent.and_then(|parent| self.operations.at(parent))
+            && !operation.is_told
+        {
+            let place = piece.start..piece.start + piece.length;
+            let room = operation.buffer.room().and_then(|room| room.part(place));
+            room.map(|room| room.fill(&piece.own));
+        }
+        let is_ours = completion.errno == sys::FI_ECANCELED;
+        self.piece_gone(piece.parent, !is_whole);
+        if !is_whole
+            && !is_ours
+            && let Some(peer) = piece.peer
+        {
+            break_with(self, peer, DownReason::Gone);
+        }
+    }
+
+    /// Lets the pieces of a send follow its head.
+    pub(super) fn go_on(&mut self, source: PeerId, packet: Packet) -> Result<(), &'static str> {
+        let Packet::Go { send, receive, piece, end } = packet else { return Ok(()) };
+        // A send that has ended meanwhile, because its peer is ending.
+        let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
+        let Some(operation) = self.operations.at(key) else { return Ok(()) };
+        let piece_max = self.provider.piece_max(&operation.buffer);
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        let is_right = operation.kind == Kind::Send
+            && operation.peer == Some(source)
+            && operation.awaits == 1
+            && (1..=piece_max).contains(&piece)
+            && end <= operation.length;
+        let long =
+            operation.long.as_mut().filter(|long| is_right && long.piece == 0 && end > long.next);
+        let Some(long) = long else { return Err("a go for no message that waits for one") };
+        (long.other, long.piece, long.end) = (receive, piece as usize, end);
+        // The ack after the last piece is awaited then.
+        let until = operation.until;
+        operation.awaits = (until == tagmatch_device::matching::CompleteWhen::Delivered).into();
+        self.send_pieces(key);
+        Ok(())
+    }
+
+    fn send_pieces(&mut self, key: Key) {
+        while let Some(operation) = self.operations.at(key)
+            && let Some(peer) = operation.peer
+            && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
+        {
+            let is_lent = !operation.buffer.is_vec();
+            let own =
+                if is_lent { operation.buffer[start..start + length].to_vec() } else { Vec::new() };
+            let piece = Operation {
+                kind: Kind::PieceOut,
+                peer: Some(peer),
+                parent: Some(key),
+                own_length: own.len(),
+                own,
+                start,
+                length,
+                ..Operation::default()
+            };
+            match self.operations.enter(piece) {
+                Ok(piece) => self.launch(peer, piece),
+                Err(_) => return self.piece_gone(Some(key), true),
+            }
+        }
+    }
+
+    /// Passes a piece to libfabric.
+    pub(super) fn pass_piece(&mut self, address: sys::fi_addr_t, key: Key) -> Begun {
+        let Some(piece) = self.operations.at(key) else { return Begun::Yes };
+        let (start, length, parent) = (piece.start, piece.length, piece.parent);
+        let own = (!piece.own.is_empty()).then_some(piece.own.as_ptr());
+        let Some(operation) = parent.and_then(|parent| self.operations.at(parent)) else {
+            return Begun::Failed(sys::FI_ECANCELED);
+        };
+        let Some(other) = operation.long.as_ref().map(|long| long.other) else {
+            return Begun::Failed(sys::FI_EINVAL);
+        };
+        // A piece lies inside the buffer (`Long::take_next`, `Ofi::go_on`).
+        let bytes = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
+        let tag = self.carrier.piece_tag(other);
+        let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
+        // SAFETY: as in `post_piece`.
+        unsafe { self.endpoint.send((address, true), (bytes, length), (tag, 0), context) }
+    }
+
+    /// A piece has gone, or failed.
+    pub(super) fn piece_sent(&mut self, key: Key, completion: &Completion) {
+        if completion.errno != 0 {
+            return self.send_failed(key, completion.errno);
+        }
+        if let Some(piece) = self.operations.remove(key) {
+            self.piece_gone(piece.parent, false);
+        }
+    }
+
+    /// libfabric has let go of a piece: the next one follows, or the message is complete.
+    pub(super) fn piece_gone(&mut self, parent: Option<Key>, is_broken: bool) {
+        let Some(key) = parent else { return };
+        let Some(operation) = self.operations.at(key) else { return };
+        let Some(long) = operation.long.as_mut() else { return };
+        long.out -= 1;
+        long.is_broken |= is_broken;
+        if !long.is_broken && long.next < long.end && !operation.is_told {
+            return match operation.kind {
+                Kind::Send => self.send_pieces(key),
+                _ => self.post_pieces(key),
+            };
+        }
+        if long.out > 0 || operation.is_begun {
+            return;
+        }
+        if operation.is_told {
+            self.operations.remove(key);
+        } else if operation.long.as_ref().is_some_and(|long| long.is_broken) {
+            self.end_lost(key);
+        } else if operation.kind == Kind::Send {
+            self.finish_send(key);
+        } else {
+            self.rest_received(key);
+        }
+    }
+
+    /// The last piece of a message has come.
+    fn rest_received(&mut self, key: Key) {
+        let Some(operation) = self.operations.at(key) else { return };
+        let (source, Some(long)) = (operation.peer, operation.long.as_ref()) else { return };
+        let (other, wants_ack) = (long.other, long.wants_ack);
+        let Some(envelope) = long.envelope else { return };
+        if let Some(source) = source.filter(|_| wants_ack) {
+            self.say(source, Packet::Ack { send: other });
+        }
+        let Some((token, buffer)) = self.retire(key) else { return };
+        self.forget_token(token, key);
+        self.events.push_back(MatchingEvent::Received { token, buffer, result: Ok(envelope) });
+    }
+
+    /// Ends the pieces of a message whose peer has ended, as far as libfabric lets go of them.
+    pub(super) fn cancel_pieces(&mut self, peer: PeerId) {
+        let is_its =
+            |operation: &Operation| operation.kind == Kind::PieceIn && operation.peer == Some(peer);
+        for key in self.operations.keys(is_its) {
+            let Some((piece, context)) = self.operations.with_context(key) else { continue };
+            piece.canceller = Canceller::PeersEnd;
+            if piece.is_begun {
+                self.endpoint.cancel(true, context);
+            } else {
+                let parent = piece.parent;
+                self.unposted.retain(|waiting| *waiting != key);
+                self.operations.remove(key);
+                self.piece_gone(parent, true);
+            }
+        }
+    }
+}

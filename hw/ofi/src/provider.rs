@@ -1,0 +1,281 @@
+//! The provider of a device: chosen, opened and tried.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tagmatch_device::{DeviceError, TagMatching};
+use tagmatch_ofi_sys as sys;
+
+use super::carrier::{Carrier, Data};
+use super::choice::{Choice, Standing, choose, standing};
+use super::config::OfiConfig;
+use super::endpoint::{Endpoint, MATCH_MODE, Opening};
+use super::library::{Offer, Offers};
+use super::operations::HEAD_MAX;
+use super::trial::{Found, attempt};
+
+/// Most bytes of a piece of a long message, where the provider sets no limit.
+const PIECE_MAX: usize = 1 << 30;
+/// The eager bound of `ofi_rxm`, and the variable that changes it.
+const RXM_EAGER: usize = 16_384;
+const RXM_BUFFER_SIZE: &str = "FI_OFI_RXM_BUFFER_SIZE";
+/// The variable for the mode of matching of `cxi`.
+const CXI_MODE: &str = "FI_CXI_RX_MATCH_MODE";
+
+/// What a device knows of its provider.
+#[derive(Clone, Debug)]
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) domain: String,
+    /// Most bytes of a message that is copied at once.
+    pub(super) inject_max: usize,
+    pub(super) message_max: usize,
+    /// Most bytes of a piece of a long message.
+    pub(super) piece: usize,
+    /// It finds messages that wait, and takes them.
+    pub(super) finds: bool,
+    pub(super) takes: bool,
+    /// A thread can sleep on its descriptor.
+    pub(super) wakes: bool,
+    /// Its descriptor may miss an event.
+    pub(super) wakes_late: bool,
+    /// No other device of this process has it.
+    pub(super) _sole: Option<Arc<Sole>>,
+    /// The mode of matching that it was asked for, if it has several.
+    pub(super) mode: Option<&'static str>,
+}
+
+/// The right to the one endpoint of `shm` that a process may have: two of them end the process by a
+/// segmentation fault when they exchange more than short messages (libfabric 1.17 and 2.5).
+#[derive(Debug)]
+pub(super) struct Sole;
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Sole {
+    fn claim(provider: &str) -> Result<Option<Arc<Self>>, DeviceError> {
+        if provider != "shm" {
+            return Ok(None);
+        }
+        if IS_TAKEN.swap(true, Ordering::Relaxed) {
+            return Err(DeviceError::Unsupported {
+                what: "a second worker of one process on libfabric's shm",
+                why: "its endpoints in one process end the process; sm2, or shared memory of our own, \
+                      does it",
+            });
+        }
+        Ok(Some(Arc::new(Sole)))
+    }
+}
+
+impl Drop for Sole {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How the hello of a peer says that it is reached: `Hello::worker`.
+pub(super) struct Way<'a> {
+    pub(super) carriage: [u8; 2],
+    pub(super) provider: &'a str,
+    /// The names of its endpoints, one or two.
+    pub(super) names: [&'a [u8]; 2],
+}
+
+impl<'a> Way<'a> {
+    /// Reads a way.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (carriage, rest) = bytes.split_first_chunk::<2>()?;
+        let (length, rest) = rest.split_first()?;
+        let (provider, rest) = rest.split_at_checked((*length).into())?;
+        let (length, rest) = rest.split_first_chunk::<2>()?;
+        let (name, side) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+        let provider = std::str::from_utf8(provider).ok()?;
+        Some(Way { carriage: *carriage, provider, names: [name, side] })
+    }
+
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let length = u8::try_from(self.provider.len()).unwrap_or(0);
+        let [name, side] = self.names;
+        let first = u16::try_from(name.len()).unwrap_or(0).to_le_bytes();
+        [&self.carriage[..], &[length], self.provider.as_bytes(), &first, name, side].concat()
+    }
+}
+
+/// All that libfabric offers, and which of it a device with these settings takes.
+pub(super) fn survey(
+    libfabric: &'static sys::Libfabric,
+    config: &OfiConfig,
+) -> (Offers, Vec<Offer>, Choice) {
+    // Without a name, some providers aren't offered.
+    let offers = Offers::ask(libfabric, config.provider.as_deref(), 0, 0);
+    let all: Vec<Offer> = offers.iter().collect();
+    let choice = choose(&all, config.provider.as_deref(), &config.listen);
+    (offers, all, choice)
+}
+
+/// Opens the provider that the settings ask for, or that the rule takes.
+pub(super) fn open(
+    libfabric: &'static sys::Libfabric,
+    config: &OfiConfig,
+) -> Result<(Endpoint, Provider, Carrier, sys::fi_addr_t), DeviceError> {
+    let (offers, all, choice) = survey(libfabric, config);
+    let Some((place, offer)) = choice.taken.and_then(|place| Some((place, all.get(place)?))) else {
+        return Err(nothing_to_take(config.provider.as_deref()));
+    };
+    let is_cxi = offer.provider == "cxi";
+    if config.hw_tags == TagMatching::Required && !is_cxi {
+        return Err(DeviceError::Unsupported {
+            what: "matching in the NIC by libfabric",
+            why: "only the provider cxi does that, and it isn't the one that is taken here",
+        });
+    }
+    let mut provider = Provider {
+        name: offer.provider.clone(),
+        domain: offer.domain.clone(),
+        inject_max: offer.inject_max.min(HEAD_MAX),
+        message_max: offer.message_max.min(u32::MAX as usize),
+        piece: piece(&offer.provider)?.min(offer.message_max),
+        finds: false,
+        takes: false,
+        wakes: false,
+        wakes_late: is_cxi,
+        _sole: Sole::claim(&offer.provider)?,
+        mode: None,
+    };
+    let (endpoint, data) = if is_cxi {
+        let (endpoint, mode) = open_cxi(libfabric, config)?;
+        provider.mode = Some(mode);
+        provider.message_max = offer.message_max;
+        (endpoint, Data::Sender)
+    } else {
+        let Some(info) = offers.raw_at(place) else {
+            return Err(nothing_to_take(config.provider.as_deref()));
+        };
+        // These read nothing of a peer behind 64 messages of it that wait.
+        let has_side = matches!(&*offer.provider, "tcp" | "net");
+        let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
+        (endpoint, if offer.data_bytes >= 8 { Data::Both } else { Data::One })
+    };
+    let carrier = Carrier::new(config.used, config.source, offer.tag_bits.min(TAG_BITS), data)?;
+    let Some(oneself) = endpoint.insert(endpoint.names()[0]) else {
+        return Err(DeviceError::Unsupported {
+            what: "a message to oneself",
+            why: "the provider doesn't take its own name",
+        });
+    };
+    let Some(Found { finds, takes, wakes }) = attempt(&provider.name, &endpoint, oneself, &carrier)
+    else {
+        return Err(DeviceError::Unsupported {
+            what: "a message to oneself",
+            why: "it didn't arrive; does `fi_pingpong -e rdm -p PROVIDER` work here?",
+        });
+    };
+    (provider.finds, provider.takes, provider.wakes) = (finds, takes, wakes);
+    Ok((endpoint, provider, carrier, oneself))
+}
+
+/// Most bits of a tag that are used. `net` of libfabric 1.17 says 64 and drops the highest.
+const TAG_BITS: u32 = 63;
+
+fn nothing_to_take(wanted: Option<&str>) -> DeviceError {
+    let why = match wanted.map(standing) {
+        None => {
+            "none of its providers is one that the rule takes; `tagperf info` says why not, and \
+                 `fi_info -l` what there is"
+        }
+        Some(Standing::Refused(why)) => why,
+        Some(_) => {
+            "libfabric doesn't offer this provider for tagged messages here; try: fi_info -l"
+        }
+    };
+    DeviceError::Unsupported { what: "libfabric without a usable provider", why }
+}
+
+/// Most bytes of a piece.
+fn piece(provider: &str) -> Result<usize, DeviceError> {
+    if !provider.split(';').any(|layer| layer == "ofi_rxm") {
+        return Ok(PIECE_MAX);
+    }
+    // A rendezvous of this layer ends the receiver by a segmentation fault if its sender dies.
+    let set = std::env::var(RXM_BUFFER_SIZE).ok();
+    let eager = set.and_then(|size| size.trim().parse().ok()).unwrap_or(RXM_EAGER).min(RXM_EAGER);
+    if eager < HEAD_MAX {
+        return Err(DeviceError::Unsupported {
+            what: "a small FI_OFI_RXM_BUFFER_SIZE",
+            why: "messages of 8192 bytes have to be eager; unset the variable",
+        });
+    }
+    Ok(eager)
+}
+
+/// Opens `cxi` with a receive that names its sender, a completion that tells of the match, and a
+/// mode of matching that doesn't end the process where the NIC has no more room.
+fn open_cxi(
+    libfabric: &'static sys::Libfabric,
+    config: &OfiConfig,
+) -> Result<(Endpoint, &'static str), DeviceError> {
+    // A level that is asked for becomes that of every send, so the endpoint is opened without it.
+    let is_true = Offers::ask(libfabric, Some("cxi"), 0, sys::FI_MATCH_COMPLETE).iter().count() > 0;
+    let offers = Offers::ask(libfabric, Some("cxi"), sys::FI_DIRECTED_RECV, 0);
+    let fits = |offer: Offer| is_true && offer.is_directed && offer.data_bytes >= 8;
+    let place = offers.iter().position(fits);
+    let Some(info) = place.and_then(|place| offers.raw_at(place)) else {
+        return Err(DeviceError::Unsupported {
+            what: "this provider cxi",
+            why: "it offers no receives that name their sender together with FI_MATCH_COMPLETE",
+        });
+    };
+    let mode: &CStr = if config.hw_tags == TagMatching::Off { c"software" } else { c"hybrid" };
+    let text = mode.to_str().unwrap_or_default();
+    match Endpoint::open(libfabric, &Opening { info, cxi_mode: Some(mode), has_side: false }) {
+        Ok(endpoint) => Ok((endpoint, if text == "software" { "software" } else { "hybrid" })),
+        Err(DeviceError::System { call: MATCH_MODE, .. }) => {
+            let set = std::env::var(CXI_MODE).unwrap_or_default();
+            let mode = ["software", "hybrid"].into_iter().find(|mode| *mode == set);
+            let mode =
+                mode.filter(|mode| *mode == "software" || config.hw_tags != TagMatching::Off);
+            let Some(mode) = mode else {
+                return Err(DeviceError::Unsupported {
+                    what: "cxi of a libfabric before 2.4",
+                    why: "its matching in hardware ends the process where the NIC has no more room; \
+                          try: export FI_CXI_RX_MATCH_MODE=hybrid (or software, with HwTags::Off)",
+                });
+            };
+            Ok((
+                Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side: false })?,
+                mode,
+            ))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn over_rxm_a_piece_is_no_rendezvous() {
+        assert_eq!(piece("tcp;ofi_rxm").unwrap(), RXM_EAGER);
+        assert_eq!(piece("tcp").unwrap(), PIECE_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn ways_round_trip(carriage: [u8; 2], provider in "[a-z;_]{0,40}", name: Vec<u8>, side: Vec<u8>) {
+            let way = Way { carriage, provider: &provider, names: [&name, &side] };
+            let bytes = way.emit();
+            let read = Way::parse(&bytes).unwrap();
+            prop_assert_eq!((read.carriage, read.provider), (carriage, &*provider));
+            prop_assert_eq!(read.names, [&name[..], &side[..]]);
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Way::parse(&bytes);
+        }
+    }
+}

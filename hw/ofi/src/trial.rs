@@ -1,0 +1,201 @@
+//! What a provider really does, tried with a message to oneself when the first device of a process
+//! is made.
+//!
+//! Some providers take a look for a message for a receive (`shm` of libfabric 1.17); some show a
+//! message again that was taken (`net` of 1.17), and have a descriptor that stays readable once
+//! something has come, so that a thread would never sleep. Nothing in their attributes tells.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tagmatch_ofi_sys as sys;
+use tagmatch_os::sleep::sleep_until_readable;
+
+use super::carrier::Carrier;
+use super::endpoint::{BATCH, Begun, Completion, Context, Endpoint};
+
+/// How long a provider may take to connect to itself.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How long a message to oneself may take once it was sent.
+const ARRIVE_MAX: Duration = Duration::from_millis(500);
+
+/// How often a thread tries to fall asleep, and how long it waits before the next time.
+const SLEEP_TRIALS: usize = 20;
+const SLEEP_DELAY: Duration = Duration::from_millis(1);
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// A message that waits is found (`FI_PEEK`).
+    pub(super) finds: bool,
+    /// It can be taken, and isn't found again (`FI_CLAIM`).
+    pub(super) takes: bool,
+    /// A thread can sleep on the descriptor.
+    pub(super) wakes: bool,
+}
+
+/// One message to oneself, and the memory that libfabric has for it.
+struct Trial<'a> {
+    endpoint: &'a Endpoint,
+    /// Of a look, of another one, of the receive.
+    contexts: Box<[Context; 3]>,
+    bytes: Box<[u8; 8]>,
+    pattern: (u64, u64),
+    is_under_way: bool,
+}
+
+/// Tries a provider, once a process. `oneself` is the address of its own endpoint, for which
+/// nothing is posted.
+///
+/// `None`: a message to oneself doesn't arrive.
+pub(super) fn attempt(
+    provider: &str,
+    endpoint: &Endpoint,
+    oneself: sys::fi_addr_t,
+    carrier: &Carrier,
+) -> Option<Found> {
+    static KNOWN: Mutex<Option<HashMap<String, Found>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if let Some(found) = known.get(provider) {
+        return Some(*found);
+    }
+    let trial = Trial {
+        endpoint,
+        contexts: Box::new([Context::new(0), Context::new(1), Context::new(2)]),
+        bytes: Box::new([0; 8]),
+        pattern: (carrier.piece_tag(0), 0),
+        is_under_way: false,
+    };
+    let found = Found { wakes: falls_asleep(endpoint), ..trial.run(oneself)? };
+    known.insert(provider.to_owned(), found);
+    Some(found)
+}
+
+/// Whether the descriptor falls silent when nothing happens.
+fn falls_asleep(endpoint: &Endpoint) -> bool {
+    let Some(descriptor) = endpoint.descriptor() else { return false };
+    (0..SLEEP_TRIALS).any(|_| {
+        std::thread::sleep(SLEEP_DELAY);
+        while endpoint.read(&mut [Completion::default(); BATCH]) > 0 {}
+        endpoint.arm() && matches!(sleep_until_readable(&[descriptor], Duration::ZERO), Ok(false))
+    })
+}
+
+impl Trial<'_> {
+    fn run(mut self, oneself: sys::fi_addr_t) -> Option<Found> {
+        self.send(oneself)?;
+        let mut found = Found { finds: self.look_until_found(), ..Found::default() };
+        if !found.finds {
+            // The look may have eaten the message.
+            self.pattern.0 += 1;
+            self.send(oneself)?;
+            return self.receive(2).then_some(found);
+        }
+        let is_taken = self.look(1, true) == Some(0);
+        if !is_taken {
+            return self.receive(2).then_some(found);
+        }
+        // A message that was taken isn't found again, and is received all the same.
+        found.takes = self.look(0, false) == Some(sys::FI_ENOMSG);
+        self.receive(1).then_some(found)
+    }
+
+    fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
+        let begin = Instant::now();
+        while self.endpoint.inject((oneself, false), &[7], (self.pattern.0, 0)) != Begun::Yes {
+            self.endpoint.read(&mut [Completion::default(); BATCH]);
+            if begin.elapsed() > CONNECT_MAX {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn look_until_found(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < ARRIVE_MAX {
+            match self.look(0, false) {
+                Some(0) => return true,
+                Some(sys::FI_ENOMSG | sys::FI_EAGAIN) => {}
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The error number of a look, once it is answered.
+    fn look(&mut self, context: usize, takes: bool) -> Option<i32> {
+        let from = sys::FI_ADDR_UNSPEC;
+        let context = &self.contexts[context];
+        // SAFETY: the contexts stay until the look has ended (`Drop`), and a message that was taken
+        // is received with the same one.
+        match unsafe { self.endpoint.look(from, self.pattern, takes, context) } {
+            Begun::Yes => {}
+            Begun::Again => {
+                self.endpoint.read(&mut [Completion::default(); BATCH]);
+                return Some(sys::FI_EAGAIN);
+            }
+            Begun::Failed(_) => return None,
+        }
+        self.is_under_way = true;
+        let answer = self.wait();
+        if answer.is_none() {
+            // It was taken for a receive. It must not stay posted.
+            self.endpoint.cancel(false, &self.contexts[0]);
+            self.wait();
+        }
+        answer.map(|completion| completion.errno)
+    }
+
+    /// Receives the message, taken with the second context or not at all.
+    fn receive(&mut self, context: usize) -> bool {
+        let memory = (self.bytes.as_mut_ptr(), self.bytes.len());
+        let (from, (tag, ignored)) = (sys::FI_ADDR_UNSPEC, self.pattern);
+        let begin = Instant::now();
+        loop {
+            let with = &self.contexts[context];
+            // SAFETY: memory and contexts stay until the receive has ended (`Drop`).
+            let begun = unsafe {
+                match context {
+                    1 => self.endpoint.receive_claimed(from, memory, tag, with),
+                    _ => self.endpoint.receive((from, false), memory, (tag, ignored), with),
+                }
+            };
+            match begun {
+                Begun::Yes => break,
+                Begun::Again if begin.elapsed() < ARRIVE_MAX => {
+                    self.endpoint.read(&mut [Completion::default(); BATCH]);
+                }
+                _ => return false,
+            }
+        }
+        self.is_under_way = true;
+        self.wait().is_some_and(|completion| completion.errno == 0 && completion.length == 1)
+    }
+
+    /// The next completion.
+    fn wait(&mut self) -> Option<Completion> {
+        let begin = Instant::now();
+        let mut found = [Completion::default(); BATCH];
+        while begin.elapsed() < ARRIVE_MAX {
+            if self.endpoint.read(&mut found) > 0 {
+                self.is_under_way = false;
+                return Some(found[0]);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if self.is_under_way {
+            // libfabric may still write to them.
+            let contexts = [Context::new(0), Context::new(1), Context::new(2)];
+            std::mem::forget(std::mem::replace(&mut self.contexts, Box::new(contexts)));
+            std::mem::forget(std::mem::replace(&mut self.bytes, Box::new([0; 8])));
+        }
+    }
+}
