@@ -172,7 +172,7 @@ enum CreatingCommStage<N: Net> {
     /// An allgather of the arguments that the members have passed to a split, and the own colour.
     Choosing(Box<dyn Machine<N, Output = Vec<u8>>>, Option<u32>),
     Allocating {
-        allocating: Allocating,
+        allocating: Box<Allocating>,
         members: Option<Arc<Group>>,
     },
     Over,
@@ -205,7 +205,7 @@ impl Parent {
             None => allocation,
         };
         let key = Key::new(self.id, creation);
-        let allocating = Allocating::new(key, channel.clone(), allocation, failure);
+        let allocating = Box::new(Allocating::new(key, channel.clone(), allocation, failure));
         CreatingCommStage::Allocating { allocating, members }
     }
 }
