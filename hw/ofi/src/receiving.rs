@@ -375,7 +375,8 @@ impl Ofi {
         let came = completion.length.min(operation.own.len());
         let handled = match Packet::parse(&operation.own[..came]) {
             Some(Packet::Mark) => {
-                self.was_marked(source);
+                let lane = self.endpoint.has_side() && operation.token == SIDE;
+                self.was_marked(source, lane.into());
                 Ok(())
             }
             Some(Packet::Ack { send }) => self.acknowledged(source, send),
