@@ -372,7 +372,9 @@ impl Ofi {
         {
             entry.link.mark = Some(entry.link.sent);
         }
-        self.say_by_operation(peer, Packet::Mark, if lane == 0 { MARK } else { SIDE_MARK });
+        let is_side = lane == 1;
+        let token = if is_side { SIDE_MARK } else { MARK };
+        self.say_by_operation(peer, Packet::Mark { is_side }, token);
     }
 
     /// Sends a control packet.
