@@ -73,8 +73,12 @@ pub(super) enum Packet {
         /// Where the rest ends; it begins where the head has ended.
         end: u64,
     },
-    /// Nothing.
-    Mark,
+    /// Nothing, but where it was sent: `tcp` gives a message that waits to a receive of any endpoint
+    /// of its process.
+    Mark {
+        /// Among packets, and not among messages.
+        is_side: bool,
+    },
 }
 
 const ACK: u32 = 1;
@@ -86,7 +90,7 @@ impl Packet {
         let (words, end) = match self {
             Packet::Ack { send } => ([ACK, send, 0, 0], 0),
             Packet::Go { send, receive, piece, end } => ([GO, send, receive, piece], end),
-            Packet::Mark => ([MARK, 0, 0, 0], 0),
+            Packet::Mark { is_side } => ([MARK, is_side.into(), 0, 0], 0),
         };
         let mut out = [0; PACKET];
         for (word, place) in words.iter().zip(out.chunks_exact_mut(4)) {
@@ -105,7 +109,7 @@ impl Packet {
                 let end = u64::from_le_bytes(array_at(bytes, 16));
                 Some(Packet::Go { send: word(4), receive: word(8), piece: word(12), end })
             }
-            MARK => Some(Packet::Mark),
+            MARK => Some(Packet::Mark { is_side: word(4) == 1 }),
             _ => None,
         }
     }
@@ -120,7 +124,8 @@ mod tests {
         #[test]
         fn packets_round_trip(send: u32, receive: u32, piece: u32, end: u64) {
             for packet in [
-                Packet::Ack { send }, Packet::Go { send, receive, piece, end }, Packet::Mark,
+                Packet::Ack { send }, Packet::Go { send, receive, piece, end },
+                Packet::Mark { is_side: true }, Packet::Mark { is_side: false },
             ] {
                 prop_assert_eq!(Packet::parse(&packet.emit()), Some(packet));
             }

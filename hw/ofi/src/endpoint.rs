@@ -1,21 +1,15 @@
-//! A provider's objects behind safe calls: fabric, domain, address vector, completion queue and
-//! endpoint.
+//! libfabric's calls for a provider's objects: as safe as they can be made.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int, c_void};
-use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr::{self, NonNull};
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+use std::ptr;
 
 use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
-use tagmatch_ofi_sys::signals::Signals;
-use tagmatch_os::process::Pid;
 
-/// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).
-const NAME_MAX: usize = 512;
-/// The call that a `cxi` before 2.4 refuses.
-pub(super) const MATCH_MODE: &str = "fi_control(FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE)";
+use super::objects::{NAME_MAX, Objects, Opening, call};
+
 /// Completions that are read at a time.
 pub(super) const BATCH: usize = 16;
 
@@ -67,206 +61,61 @@ pub(super) struct Completion {
     pub(super) data: u64,
 }
 
-/// The objects of a provider. Dropping it closes them, and ends all operations without a word, so
-/// their memory has to outlive it.
+/// The endpoints of a provider, and what they need. Dropping it closes them, and ends all operations
+/// without a word, so their memory has to outlive it.
 pub(super) struct Endpoint {
-    libfabric: &'static sys::Libfabric,
-    fabric: *mut sys::fid_fabric,
-    domain: *mut sys::fid_domain,
-    av: *mut sys::fid_av,
-    cq: *mut sys::fid_cq,
-    /// For messages; and for this device's own packets, where these would be stuck behind messages.
-    eps: [*mut sys::fid_ep; 2],
-    tagged: sys::fi_ops_tagged,
-    read: ReadCall,
-    names: [Vec<u8>; 2],
-    is_text: bool,
-    wakeup: Option<RawFd>,
-    made_by: Pid,
+    objects: Objects,
 }
-
-type ReadCall = unsafe extern "C" fn(*mut sys::fid_cq, *mut c_void, usize) -> isize;
 
 // SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
 // these objects.
 unsafe impl Send for Endpoint {}
 
-/// What an endpoint is opened with.
-pub(super) struct Opening<'a> {
-    /// An element of a list of libfabric's.
-    pub(super) info: NonNull<sys::fi_info>,
-    /// The mode of matching to ask of `cxi`, by `fi_control(3)` before there is an endpoint.
-    pub(super) cxi_mode: Option<&'a CStr>,
-    /// Whether this device's own packets need an endpoint of their own.
-    pub(super) has_side: bool,
-}
-
-/// A function of a table, which a provider fills.
-macro_rules! call {
-    ($table:expr, $function:ident($($argument:expr),*)) => {
-        match (*$table).$function {
-            Some(function) => function($($argument),*),
-            None => -sys::FI_ENOSYS as _,
-        }
-    };
-}
-
 impl Endpoint {
-    /// Opens the objects.
-    ///
-    /// The signal handlers of this process stay as they are: `shm` has its own.
+    /// Opens everything.
     pub(super) fn open(
         libfabric: &'static sys::Libfabric,
         opening: &Opening<'_>,
     ) -> Result<Self, DeviceError> {
-        let signals = Signals::now();
-        let opened = Self::open_objects(libfabric, opening);
-        signals.restore();
-        opened
+        Ok(Endpoint { objects: Objects::open(libfabric, opening)? })
     }
 
-    fn open_objects(
-        libfabric: &'static sys::Libfabric,
-        opening: &Opening<'_>,
-    ) -> Result<Self, DeviceError> {
-        let info = opening.info.as_ptr();
-        let check = |call, answer: c_int| failed(libfabric, call, answer);
-        let mut endpoint = Endpoint {
-            libfabric,
-            fabric: ptr::null_mut(),
-            domain: ptr::null_mut(),
-            av: ptr::null_mut(),
-            cq: ptr::null_mut(),
-            eps: [ptr::null_mut(); 2],
-            tagged: sys::fi_ops_tagged::zeroed(),
-            read: no_read,
-            names: [Vec::new(), Vec::new()],
-            is_text: false,
-            wakeup: None,
-            made_by: Pid::own(),
-        };
-        // SAFETY: a description that libfabric has made, with all its parts; each call gets a place
-        // for its object, and a later call gets objects that earlier ones have made.
-        unsafe {
-            let this = &mut endpoint;
-            let null = ptr::null_mut();
-            let answer = (libfabric.fi_fabric)((*info).fabric_attr, &raw mut this.fabric, null);
-            check("fi_fabric", answer)?;
-            let fabric = this.fabric;
-            let answer = call!((*fabric).ops, domain(fabric, info, &raw mut this.domain, null));
-            check("fi_domain", answer)?;
-            let domain = this.domain;
-            if let Some(mode) = opening.cxi_mode {
-                let command = sys::FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE;
-                let fid = &raw mut (*domain).fid;
-                let answer =
-                    call!((*fid).ops, control(fid, command, mode.as_ptr().cast_mut().cast()));
-                check(MATCH_MODE, answer)?;
-            }
-            let mut attributes = sys::fi_av_attr::zeroed();
-            attributes.r#type = sys::FI_AV_TABLE;
-            let ops = (*domain).ops;
-            let answer = call!(ops, av_open(domain, &raw mut attributes, &raw mut this.av, null));
-            check("fi_av_open", answer)?;
-            this.open_queue()?;
-            for lane in 0..1 + usize::from(opening.has_side) {
-                this.open_lane(info, lane)?;
-            }
-            this.tagged = *(*this.eps[0]).tagged;
-            this.is_text = (*info).addr_format == sys::FI_ADDR_STR;
-        }
-        Ok(endpoint)
+    /// Whether this process made the objects, rather than a parent that has forked.
+    pub(super) fn is_own_process(&self) -> bool {
+        self.objects.is_own_process()
     }
 
-    /// Opens an endpoint.
-    ///
-    /// # Safety
-    /// A description that libfabric has made; all but endpoints is open.
-    unsafe fn open_lane(
-        &mut self,
-        info: *mut sys::fi_info,
-        lane: usize,
-    ) -> Result<(), DeviceError> {
-        let libfabric = self.libfabric;
-        let check = |call, answer: c_int| failed(libfabric, call, answer);
-        let null = ptr::null_mut();
-        // SAFETY: by the caller; a place for the object, and for its name.
-        unsafe {
-            let place = &raw mut self.eps[lane];
-            let answer = call!((*self.domain).ops, endpoint(self.domain, info, place, null));
-            check("fi_endpoint", answer)?;
-            let ep = &raw mut (*self.eps[lane]).fid;
-            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*self.av).fid, 0)))?;
-            let flags = sys::FI_TRANSMIT | sys::FI_RECV;
-            check("fi_ep_bind", call!((*ep).ops, bind(ep, &raw mut (*self.cq).fid, flags)))?;
-            check("fi_enable", call!((*ep).ops, control(ep, sys::FI_ENABLE, null)))?;
-            let mut name = vec![0u8; NAME_MAX];
-            let mut length = NAME_MAX;
-            let cm = (*self.eps[lane]).cm;
-            let answer = call!(cm, getname(ep, name.as_mut_ptr().cast(), &raw mut length));
-            check("fi_getname", answer)?;
-            name.truncate(length);
-            self.names[lane] = name;
-        }
-        Ok(())
-    }
-
-    /// Opens the queue, with a descriptor if the provider has one.
-    ///
-    /// # Safety
-    /// The domain is open.
-    unsafe fn open_queue(&mut self) -> Result<(), DeviceError> {
-        let mut attributes = sys::fi_cq_attr::zeroed();
-        attributes.format = sys::FI_CQ_FORMAT_TAGGED;
-        // SAFETY: by the caller; each call gets a place for its result.
-        unsafe {
-            let ops = (*self.domain).ops;
-            for wait in [sys::FI_WAIT_FD, sys::FI_WAIT_NONE] {
-                attributes.wait_obj = wait;
-                let (cq, null) = (&raw mut self.cq, ptr::null_mut());
-                let answer = call!(ops, cq_open(self.domain, &raw mut attributes, cq, null));
-                if answer == 0 {
-                    if let Some(read) = (*(*self.cq).ops).read {
-                        self.read = read;
-                    }
-                    let mut descriptor: c_int = -1;
-                    let fid = &raw mut (*self.cq).fid;
-                    let argument = (&raw mut descriptor).cast();
-                    let is_there = wait == sys::FI_WAIT_FD
-                        && call!((*fid).ops, control(fid, sys::FI_GETWAIT, argument)) == 0;
-                    self.wakeup = is_there.then_some(descriptor).filter(|fd| *fd >= 0);
-                    return Ok(());
-                }
-                if wait == sys::FI_WAIT_NONE {
-                    return failed(self.libfabric, "fi_cq_open", answer);
-                }
-            }
-        }
-        Ok(())
+    /// Closes everything. Returns whether libfabric has let go of all memory.
+    pub(super) fn close(&mut self) -> bool {
+        self.objects.close()
     }
 
     /// The names of the endpoints in the provider's form: one or two.
     pub(super) fn names(&self) -> [&[u8]; 2] {
-        [&self.names[0], &self.names[1]]
+        [&self.objects.names[0], &self.objects.names[1]]
     }
 
     /// Whether there is an endpoint for this device's own packets.
     pub(super) fn has_side(&self) -> bool {
-        !self.eps[1].is_null()
+        !self.objects.eps[1].is_null()
     }
 
     /// The endpoint for messages, or for this device's own packets.
     #[inline]
     fn lane(&self, is_side: bool) -> *mut sys::fid_ep {
-        if is_side && !self.eps[1].is_null() { self.eps[1] } else { self.eps[0] }
+        if is_side && !self.objects.eps[1].is_null() {
+            self.objects.eps[1]
+        } else {
+            self.objects.eps[0]
+        }
     }
 
     /// Whether bytes can be the name of an endpoint of the same provider: as long as ours, or a
     /// text that ends where they do.
     pub(super) fn is_name(&self, name: &[u8]) -> bool {
         match name.split_last() {
-            Some((last, text)) if self.is_text => *last == 0 && !text.contains(&0),
-            Some(_) => name.len() == self.names[0].len(),
+            Some((last, text)) if self.objects.is_text => *last == 0 && !text.contains(&0),
+            Some(_) => name.len() == self.objects.names[0].len(),
             None => false,
         }
     }
@@ -281,7 +130,10 @@ impl Endpoint {
         // names are, or a text that ends with zero.
         let count = unsafe {
             let (name, null) = (padded.as_ptr().cast(), ptr::null_mut());
-            call!((*self.av).ops, insert(self.av, name, 1, &raw mut address, 0, null))
+            call!(
+                (*self.objects.av).ops,
+                insert(self.objects.av, name, 1, &raw mut address, 0, null)
+            )
         };
         (count == 1 && address != sys::FI_ADDR_NOTAVAIL).then_some(address)
     }
@@ -289,7 +141,7 @@ impl Endpoint {
     /// Readable when there is something to do, after [`Endpoint::arm`].
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the queue's descriptor, which lives as long as the queue.
-        self.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
+        self.objects.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
     /// Asks that the descriptor become readable at the next completion; `false` if there may be one
@@ -297,8 +149,9 @@ impl Endpoint {
     pub(super) fn arm(&self) -> bool {
         // SAFETY: open objects; a list of one.
         unsafe {
-            let mut list = [&raw mut (*self.cq).fid];
-            call!((*self.fabric).ops, trywait(self.fabric, list.as_mut_ptr(), 1)) == 0
+            let mut list = [&raw mut (*self.objects.cq).fid];
+            call!((*self.objects.fabric).ops, trywait(self.objects.fabric, list.as_mut_ptr(), 1))
+                == 0
         }
     }
 
@@ -320,7 +173,7 @@ impl Endpoint {
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
-                &raw const self.tagged,
+                &raw const self.objects.tagged,
                 senddata(ep, start.cast(), length, ptr::null_mut(), data, to, tag, context)
             )
         })
@@ -349,7 +202,10 @@ impl Endpoint {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
             let flags = sys::FI_COMPLETION | sys::FI_REMOTE_CQ_DATA | level;
-            call!(&raw const self.tagged, sendmsg(self.eps[0], &raw const message, flags))
+            call!(
+                &raw const self.objects.tagged,
+                sendmsg(self.objects.eps[0], &raw const message, flags)
+            )
         })
     }
 
@@ -366,7 +222,7 @@ impl Endpoint {
         let ep = self.lane(is_side);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
         begun(unsafe {
-            call!(&raw const self.tagged, injectdata(ep, start, length, data, to, tag))
+            call!(&raw const self.objects.tagged, injectdata(ep, start, length, data, to, tag))
         })
     }
 
@@ -390,7 +246,7 @@ impl Endpoint {
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
-                &raw const self.tagged,
+                &raw const self.objects.tagged,
                 recv(ep, start, length, none, from, tag, ignored, context)
             )
         })
@@ -415,7 +271,10 @@ impl Endpoint {
         let flags = sys::FI_PEEK | if claims { sys::FI_CLAIM } else { 0 };
         // SAFETY: an open endpoint; no buffers; and by the caller.
         begun(unsafe {
-            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, flags))
+            call!(
+                &raw const self.objects.tagged,
+                recvmsg(self.objects.eps[0], &raw const message, flags)
+            )
         })
     }
 
@@ -439,7 +298,10 @@ impl Endpoint {
         begun(unsafe {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
-            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, sys::FI_CLAIM))
+            call!(
+                &raw const self.objects.tagged,
+                recvmsg(self.objects.eps[0], &raw const message, sys::FI_CLAIM)
+            )
         })
     }
 
@@ -459,7 +321,8 @@ impl Endpoint {
     pub(super) fn read(&self, found: &mut [Completion; BATCH]) -> usize {
         let mut entries = [sys::fi_cq_tagged_entry::zeroed(); BATCH];
         // SAFETY: an open queue of this format, and room for so many entries.
-        let count = unsafe { (self.read)(self.cq, entries.as_mut_ptr().cast(), BATCH) };
+        let count =
+            unsafe { (self.objects.read)(self.objects.cq, entries.as_mut_ptr().cast(), BATCH) };
         match usize::try_from(count) {
             Ok(count) => {
                 let count = count.min(BATCH);
@@ -487,7 +350,9 @@ impl Endpoint {
             src_addr: sys::FI_ADDR_NOTAVAIL,
         };
         // SAFETY: an open queue, and a zeroed entry.
-        let count = unsafe { call!((*self.cq).ops, readerr(self.cq, (&raw mut entry).cast(), 0)) };
+        let count = unsafe {
+            call!((*self.objects.cq).ops, readerr(self.objects.cq, (&raw mut entry).cast(), 0))
+        };
         let entry = entry.common;
         if count != 1 || entry.op_context.is_null() {
             return 0;
@@ -499,37 +364,6 @@ impl Endpoint {
         let (length, beyond) = (entry.len, entry.olen);
         *found = Completion { index, errno, length, beyond, tag: entry.tag, data: entry.data };
         1
-    }
-
-    /// Whether this process made the objects, rather than a parent that has forked.
-    pub(super) fn is_own_process(&self) -> bool {
-        self.made_by == Pid::own()
-    }
-
-    /// Closes the endpoint, and then the rest. Returns whether libfabric has let go of all memory.
-    pub(super) fn close(&mut self) -> bool {
-        if !self.is_own_process() {
-            return false;
-        }
-        // Those first that need others. Each begins with a `fid`.
-        let [ep, side] = std::mem::replace(&mut self.eps, [ptr::null_mut(); 2]);
-        let objects: [*mut sys::fid; 6] = [
-            ep.cast(),
-            side.cast(),
-            std::mem::replace(&mut self.av, ptr::null_mut()).cast(),
-            std::mem::replace(&mut self.cq, ptr::null_mut()).cast(),
-            std::mem::replace(&mut self.domain, ptr::null_mut()).cast(),
-            std::mem::replace(&mut self.fabric, ptr::null_mut()).cast(),
-        ];
-        let mut objects = objects.into_iter().filter(|object| !object.is_null());
-        // SAFETY: an open object, closed once. If one can't be closed, those that it needs aren't.
-        objects.all(|object| unsafe { call!((*object).ops, close(object)) } == 0)
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 
@@ -548,22 +382,4 @@ fn begun(answer: isize) -> Begun {
         Ok(errno) => Begun::Failed(errno.saturating_neg()),
         Err(_) => Begun::Failed(sys::FI_EOTHER),
     }
-}
-
-unsafe extern "C" fn no_read(_: *mut sys::fid_cq, _: *mut c_void, _: usize) -> isize {
-    -(sys::FI_ENOSYS as isize)
-}
-
-/// A negative answer as an error of the device.
-fn failed(
-    libfabric: &sys::Libfabric,
-    call: &'static str,
-    answer: c_int,
-) -> Result<(), DeviceError> {
-    if answer >= 0 {
-        return Ok(());
-    }
-    let source = io::Error::other(libfabric.error_text(answer));
-    let hint = "; FI_LOG_LEVEL=warn says more";
-    Err(DeviceError::System { call, source, hint })
 }

@@ -7,7 +7,6 @@ use tagmatch_device::matching::MatchingEvent;
 use tagmatch_handshake::{Hello, Meeting, MeetingHost, PeerState, Refusal, Sent};
 
 use super::Ofi;
-use super::control::Packet;
 use super::link::OfiLink;
 use super::operations::{Kind, Operation};
 use super::provider::Way;
@@ -55,8 +54,8 @@ impl MeetingHost for Ofi {
         }
     }
 
-    /// That a peer is up is told once the provider has a connection to it, which both ends have to
-    /// poll for: a mark has gone then. The end with the smaller address sends its mark first, so
+    /// That a peer is up is told, and messages go to it, once the provider has its connections to it,
+    /// which both ends have to poll for: marks have gone both ways then. The end with the smaller address sends its mark first, so
     /// that there is one connection: two at once are one too many for `tcp`, which begins anew.
     fn tell(&mut self, event: MatchingEvent) {
         match event {
@@ -64,8 +63,13 @@ impl MeetingHost for Ofi {
                 let own = self.meeting.address;
                 let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
                 entry.link.is_rising = true;
-                if own < entry.address || entry.link.has_marked {
-                    self.say(peer, Packet::Mark);
+                entry.link.unmarked = [true, self.endpoint.has_side()];
+                let (is_first, has_marked) = (own < entry.address, entry.link.has_marked);
+                let lanes = 1 + usize::from(self.endpoint.has_side());
+                for (lane, has_marked) in has_marked.into_iter().enumerate().take(lanes) {
+                    if is_first || has_marked {
+                        self.mark(peer, lane);
+                    }
                 }
             }
             other => self.events.push_back(other),
@@ -83,7 +87,7 @@ impl MeetingHost for Ofi {
         let is_asked = self.meeting.peers.find(peer).is_some_and(|entry| entry.link.mark.is_some());
         let is_flushed = self.meeting.peers.find(peer).is_some_and(|e| e.sent == Sent::Flushed);
         if !is_flushed && !is_asked {
-            self.say(peer, Packet::Mark);
+            self.mark(peer, 0);
         }
         is_flushed
     }
@@ -150,17 +154,35 @@ impl Ofi {
             && std::mem::take(&mut entry.link.is_rising)
         {
             self.events.push_back(MatchingEvent::PeerUp { peer });
+            self.launch_waiting(peer);
         }
     }
 
     /// A mark of a peer has come: its connection is there, and can be used the other way.
-    pub(super) fn was_marked(&mut self, peer: PeerId) {
+    pub(super) fn was_marked(&mut self, peer: PeerId, lane: usize) {
         let own = self.meeting.address;
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        let is_second = own > entry.address && !entry.link.has_marked;
-        entry.link.has_marked = true;
+        let is_second = own > entry.address && !entry.link.has_marked[lane];
+        entry.link.has_marked[lane] = true;
         if is_second && entry.link.is_rising {
-            self.say(peer, Packet::Mark);
+            self.mark(peer, lane);
+        }
+        self.may_have_risen(peer);
+    }
+
+    /// A mark has gone to a peer, which is up once one has gone on each way.
+    pub(super) fn has_marked(&mut self, peer: PeerId, lane: usize) {
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        entry.link.unmarked[lane] = false;
+        self.may_have_risen(peer);
+    }
+
+    fn may_have_risen(&mut self, peer: PeerId) {
+        let has_side = self.endpoint.has_side();
+        let Some(entry) = self.meeting.peers.find(peer) else { return };
+        let [first, second] = entry.link.has_marked;
+        if entry.link.unmarked == [false; 2] && first && (second || !has_side) {
+            self.has_risen(peer);
         }
     }
 

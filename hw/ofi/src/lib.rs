@@ -84,6 +84,7 @@ mod host;
 mod info;
 mod library;
 mod link;
+mod objects;
 mod operations;
 mod pieces;
 mod probing;

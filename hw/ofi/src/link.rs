@@ -14,8 +14,10 @@ pub struct OfiLink {
     pub(super) side: fi_addr_t,
     /// It is up, and that is reported once the provider has a connection to it.
     pub(super) is_rising: bool,
-    /// A mark of it has come.
-    pub(super) has_marked: bool,
+    /// For messages and for packets: whether a mark that has to go before that hasn't, and whether
+    /// one of the peer has come.
+    pub(super) unmarked: [bool; 2],
+    pub(super) has_marked: [bool; 2],
     /// What is to go out to it, in order: libfabric had no room, or the peer isn't up yet.
     pub(super) waiting: VecDeque<Key>,
     /// Messages that were sent to it. A mark that is complete has counted so many.

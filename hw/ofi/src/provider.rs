@@ -10,8 +10,9 @@ use tagmatch_ofi_sys as sys;
 use super::carrier::{Carrier, Data};
 use super::choice::{Choice, Standing, choose, standing};
 use super::config::OfiConfig;
-use super::endpoint::{Endpoint, MATCH_MODE, Opening};
+use super::endpoint::Endpoint;
 use super::library::{Offer, Offers};
+use super::objects::{MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::trial::{Found, attempt};
 

@@ -343,10 +343,10 @@ impl Ofi {
     pub(super) fn post_controls(&mut self) {
         for _ in 0..CONTROL_POSTS {
             self.post_control(SIDE);
-        }
-        // Marks come among messages.
-        if self.endpoint.has_side() {
-            self.post_control(MAIN);
+            // Marks come among messages.
+            if self.endpoint.has_side() {
+                self.post_control(MAIN);
+            }
         }
     }
 
@@ -374,8 +374,8 @@ impl Ofi {
         };
         let came = completion.length.min(operation.own.len());
         let handled = match Packet::parse(&operation.own[..came]) {
-            Some(Packet::Mark) => {
-                self.was_marked(source);
+            Some(Packet::Mark { is_side }) => {
+                self.was_marked(source, is_side.into());
                 Ok(())
             }
             Some(Packet::Ack { send }) => self.acknowledged(source, send),

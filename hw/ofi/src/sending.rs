@@ -19,6 +19,10 @@ use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{HEAD_MAX, Kind, Long, Operation};
 
+/// The tokens of packets that go out.
+const OTHER: u64 = 0;
+const MARK: u64 = 1;
+const SIDE_MARK: u64 = 2;
 /// Bytes of a message in its head, if there is a trailer.
 pub(super) const HEAD: usize = HEAD_MAX - TRAILER;
 
@@ -82,7 +86,8 @@ impl Ofi {
         }
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return false };
         let Some(address) = entry.link.address else { return false };
-        if !matches!(entry.state, PeerState::Up) || !entry.link.waiting.is_empty() {
+        let is_up = matches!(entry.state, PeerState::Up) && !entry.link.is_rising;
+        if !is_up || !entry.link.waiting.is_empty() {
             return false;
         }
         #[expect(clippy::cast_possible_truncation, reason = "no more than `inject_max`")]
@@ -96,19 +101,28 @@ impl Ofi {
         true
     }
 
-    /// Begins to send an operation, or lets it wait.
+    /// Begins to send an operation, or lets it wait. While a peer's connections are being made, only
+    /// marks go to it, past the messages that wait.
     pub(super) fn launch(&mut self, peer: PeerId, key: Key) {
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        let waits = !takes_messages(entry.state) || !entry.link.waiting.is_empty();
-        if waits || self.start(peer, key) == Begun::Again {
-            self.wait_for(peer, key);
+        let is_rising = entry.link.is_rising;
+        let kind = self.operations.at(key).map(|operation| operation.kind);
+        let passes = is_rising && kind == Some(Kind::ControlOut);
+        let is_held = is_rising && !passes;
+        let waits = !takes_messages(entry.state) || !entry.link.waiting.is_empty() && !passes;
+        if is_held || waits || self.start(peer, key) == Begun::Again {
+            self.wait_for(peer, key, passes);
         }
     }
 
-    fn wait_for(&mut self, peer: PeerId, key: Key) {
+    fn wait_for(&mut self, peer: PeerId, key: Key, is_first: bool) {
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        entry.link.waiting.push_back(key);
-        if takes_messages(entry.state) && !self.blocked.contains(&peer) {
+        match is_first {
+            true => entry.link.waiting.push_front(key),
+            false => entry.link.waiting.push_back(key),
+        }
+        let waits_for_room = takes_messages(entry.state) && (is_first || !entry.link.is_rising);
+        if waits_for_room && !self.blocked.contains(&peer) {
             self.blocked.push(peer);
         }
     }
@@ -130,7 +144,16 @@ impl Ofi {
         loop {
             let Some(entry) = self.meeting.peers.find(peer) else { return true };
             let Some(key) = entry.link.waiting.front().copied() else { return true };
-            if !takes_messages(entry.state) || self.start(peer, key) == Begun::Again {
+            let is_rising = entry.link.is_rising;
+            if !takes_messages(entry.state) {
+                return false;
+            }
+            let kind = self.operations.at(key).map(|operation| operation.kind);
+            if is_rising && kind != Some(Kind::ControlOut) {
+                // `has_risen` goes on.
+                return true;
+            }
+            if self.start(peer, key) == Begun::Again {
                 return false;
             }
             // The end of the peer may have emptied the queue.
@@ -171,7 +194,7 @@ impl Ofi {
             Some(Kind::PieceOut) => self.pass_piece(side, key),
             Some(Kind::ControlOut) => {
                 let Wire { tag, data } = self.carrier.control_wire(number);
-                let is_mark = self.operations.at(key).is_some_and(|operation| operation.token == 1);
+                let is_mark = self.operations.at(key).is_some_and(|packet| packet.token == MARK);
                 let to = if is_mark { (address, false) } else { (side, true) };
                 self.pass_own(to, (tag, data), key)
             }
@@ -342,7 +365,19 @@ impl Ofi {
         }
     }
 
-    /// Sends a control packet. A mark has a completion of its own.
+    /// Sends a mark, behind messages or behind packets. It has a completion of its own.
+    pub(super) fn mark(&mut self, peer: PeerId, lane: usize) {
+        if lane == 0
+            && let Some(entry) = self.meeting.peers.find_mut(peer)
+        {
+            entry.link.mark = Some(entry.link.sent);
+        }
+        let is_side = lane == 1;
+        let token = if is_side { SIDE_MARK } else { MARK };
+        self.say_by_operation(peer, Packet::Mark { is_side }, token);
+    }
+
+    /// Sends a control packet.
     pub(super) fn say(&mut self, peer: PeerId, packet: Packet) {
         let bytes = packet.emit();
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
@@ -350,21 +385,22 @@ impl Ofi {
             return;
         }
         let side = (entry.link.side, true);
-        let is_mark = packet == Packet::Mark;
-        if is_mark {
-            entry.link.mark = Some(entry.link.sent);
-        } else if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
+        if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
             let Wire { tag, data } = self.carrier.control_wire(entry.our_number);
             if self.endpoint.inject(side, &bytes, (tag, data)) == Begun::Yes {
                 return;
             }
         }
+        self.say_by_operation(peer, packet, OTHER);
+    }
+
+    fn say_by_operation(&mut self, peer: PeerId, packet: Packet, token: u64) {
         let operation = Operation {
             kind: Kind::ControlOut,
             peer: Some(peer),
-            own: bytes.to_vec(),
+            own: packet.emit().to_vec(),
             own_length: PACKET,
-            token: is_mark.into(),
+            token,
             ..Operation::default()
         };
         if let Ok(key) = self.operations.enter(operation) {
@@ -379,10 +415,12 @@ impl Ofi {
         if completion.errno != 0 {
             return break_with(self, peer, DownReason::Gone);
         }
-        if operation.token == 1 {
-            self.has_risen(peer);
+        match operation.token {
+            MARK => self.has_marked(peer, 0),
+            SIDE_MARK => self.has_marked(peer, 1),
+            _ => {}
         }
-        if operation.token == 1
+        if operation.token == MARK
             && let Some(entry) = self.meeting.peers.find_mut(peer)
             && entry.link.mark.take() == Some(entry.link.sent)
             && entry.sent == Sent::Unflushed
