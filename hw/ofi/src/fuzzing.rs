@@ -1,5 +1,5 @@
-//! What a peer can make this device parse: hellos, tags and data, trailers and packets. For fuzzing,
-//! and no part of the interface.
+//! What a peer can make this device parse: hellos, tags and data, trailers and packets. For
+//! fuzzing, and no part of the interface.
 
 use tagmatch_handshake::Packet as Handshake;
 
