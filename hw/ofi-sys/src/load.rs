@@ -6,6 +6,7 @@ use tagmatch_sys::signals::Signals;
 use tagmatch_sys::{Missing, functions, load};
 
 use crate::domain::{fi_fabric_attr, fi_info, fid_fabric};
+use crate::errno::FI_ENODATA;
 use crate::version::{FI_MAJOR, FI_MINOR, FI_VERSION};
 
 /// The environment variable that names another library to load. Programs that run with more rights
@@ -119,6 +120,47 @@ impl Libfabric {
             return Err(LoadError::Version { path: libfabric.path, version });
         }
         Ok(libfabric)
+    }
+
+    /// No libfabric at all: it has no providers. A test puts functions of its own into the fields.
+    #[doc(hidden)]
+    pub fn without_providers() -> Libfabric {
+        unsafe extern "C" fn version() -> u32 {
+            VERSION_MIN
+        }
+        unsafe extern "C" fn getinfo(
+            _: u32,
+            _: *const c_char,
+            _: *const c_char,
+            _: u64,
+            _: *const fi_info,
+            _: *mut *mut fi_info,
+        ) -> c_int {
+            -FI_ENODATA
+        }
+        unsafe extern "C" fn freeinfo(_: *mut fi_info) {}
+        unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
+            std::ptr::null_mut()
+        }
+        unsafe extern "C" fn fabric(
+            _: *mut fi_fabric_attr,
+            _: *mut *mut fid_fabric,
+            _: *mut c_void,
+        ) -> c_int {
+            -FI_ENODATA
+        }
+        unsafe extern "C" fn strerror(_: c_int) -> *const c_char {
+            std::ptr::null()
+        }
+        Libfabric {
+            path: String::new(),
+            fi_version: version,
+            fi_getinfo: getinfo,
+            fi_freeinfo: freeinfo,
+            fi_dupinfo: dupinfo,
+            fi_fabric: fabric,
+            fi_strerror: strerror,
+        }
     }
 
     /// The file that was loaded.

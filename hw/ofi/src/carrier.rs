@@ -342,9 +342,12 @@ mod tests {
                 assert!(matches(packet.tag, (control, ignored)) && !matches(packet.tag, any));
                 assert_eq!(u64::from(carrier.control_number(packet)), number);
             }
-            for receive in [0, 1, u32::MAX] {
+            for receive in [0, 1, 1 << 20, u32::MAX] {
                 let piece = carrier.piece_tag(receive);
                 assert!(!matches(piece, (control, ignored)) && !matches(piece, any));
+                // The lowest bits are the slot's, which other receives have had.
+                let other = carrier.piece_tag(receive ^ 1 << 20);
+                assert_ne!(piece, other);
             }
         }
     }

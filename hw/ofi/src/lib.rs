@@ -80,6 +80,8 @@ mod config;
 mod control;
 mod ending;
 mod endpoint;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod info;
 mod library;
@@ -93,6 +95,8 @@ mod provider;
 mod receiving;
 mod sending;
 mod sleep;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::collections::{HashSet, VecDeque};

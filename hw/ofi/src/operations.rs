@@ -115,6 +115,11 @@ impl Operation {
         self.is_begun && self.own.is_empty() || pieces
     }
 
+    /// Whether it's a send that waits for a control packet of this peer.
+    pub(super) fn awaits_word_of(&self, peer: PeerId) -> bool {
+        self.kind == Kind::Send && self.peer == Some(peer) && self.awaits > 0
+    }
+
     /// Whether libfabric has anything of it.
     pub(super) fn is_held(&self) -> bool {
         self.is_begun || self.long.as_ref().is_some_and(|long| long.out > 0)

@@ -54,13 +54,27 @@ impl Long {
         }
     }
 
+    /// Takes the receiver's answer, which says where the message ends and how long pieces are;
+    /// `false` if it's no answer to a send of so many bytes, or not the first one.
+    pub(super) fn follow(&mut self, answer: Packet, piece_max: u32, length: usize) -> bool {
+        let Packet::Go { receive, piece, end, .. } = answer else { return false };
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        let is_right = self.piece == 0
+            && (1..=piece_max).contains(&piece)
+            && (self.next + 1..=length).contains(&end);
+        if is_right {
+            (self.other, self.piece, self.end) = (receive, piece as usize, end);
+        }
+        is_right
+    }
+
     /// Whether no piece is under way, and none is left.
     pub(super) fn is_over(&self) -> bool {
         self.out == 0 && (self.next >= self.end || self.is_broken)
     }
 
     /// The place of the next piece, if there is to be one now.
-    fn take_next(&mut self) -> Option<(usize, usize)> {
+    pub(super) fn take_next(&mut self) -> Option<(usize, usize)> {
         if self.out >= WINDOW || self.next >= self.end || self.is_broken {
             return None;
         }
@@ -151,21 +165,16 @@ impl Ofi {
 
     /// Lets the pieces of a send follow its head.
     pub(super) fn go_on(&mut self, source: PeerId, packet: Packet) -> Result<(), &'static str> {
-        let Packet::Go { send, receive, piece, end } = packet else { return Ok(()) };
+        let Packet::Go { send, .. } = packet else { return Ok(()) };
         // A send that has ended meanwhile, because its peer is ending.
         let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
         let Some(operation) = self.operations.at(key) else { return Ok(()) };
         let piece_max = self.provider.piece_max(&operation.buffer);
-        let end = usize::try_from(end).unwrap_or(usize::MAX);
-        let is_right = operation.kind == Kind::Send
-            && operation.peer == Some(source)
-            && operation.awaits == 1
-            && (1..=piece_max).contains(&piece)
-            && end <= operation.length;
-        let long =
-            operation.long.as_mut().filter(|long| is_right && long.piece == 0 && end > long.next);
-        let Some(long) = long else { return Err("a go for no message that waits for one") };
-        (long.other, long.piece, long.end) = (receive, piece as usize, end);
+        let is_right = operation.awaits_word_of(source);
+        let long = operation.long.as_mut().filter(|_| is_right);
+        if !long.is_some_and(|long| long.follow(packet, piece_max, operation.length)) {
+            return Err("a go for no message that waits for one");
+        }
         // The ack after the last piece is awaited then.
         let until = operation.until;
         operation.awaits = (until == tagmatch_device::matching::CompleteWhen::Delivered).into();
@@ -283,6 +292,53 @@ impl Ofi {
                 self.operations.remove(key);
                 self.piece_gone(parent, true);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_rest_of_the_message_and_no_more(
+            head in 0usize..9000, rest in 1usize..30_000, cut in 0usize..30_000, piece in 1u32..5000,
+        ) {
+            let end = head + rest - cut.min(rest - 1);
+            let mut long = Long::to_be_sent(head);
+            let go = Packet::Go { send: 1, receive: 2, piece, end: end as u64 };
+            prop_assert!(long.follow(go, 5000, head + rest));
+            let mut place = head;
+            while let Some((start, length)) = long.take_next() {
+                prop_assert!(long.out <= WINDOW && !long.is_over());
+                prop_assert_eq!(start, place);
+                prop_assert!(length > 0 && length <= piece as usize);
+                place = start + length;
+                prop_assert!(length == piece as usize || place == end);
+                if long.out == WINDOW {
+                    prop_assert!(long.take_next().is_none());
+                    long.out -= 1;
+                }
+            }
+            prop_assert_eq!(place, end);
+            long.out = 0;
+            prop_assert!(long.is_over());
+        }
+
+        #[test]
+        fn an_answer_to_no_such_message_is_refused(length in 8192usize..30_000, beyond: u64) {
+            let go = |piece, end| Packet::Go { send: 1, receive: 2, piece, end };
+            let end = length as u64;
+            let beyond = beyond.saturating_add(end + 1);
+            let wrong = [go(0, end), go(5001, end), go(10, beyond), go(10, 8000), Packet::Mark];
+            let mut long = Long::to_be_sent(8000);
+            for answer in wrong {
+                prop_assert!(!long.follow(answer, 5000, length) && long.is_over());
+            }
+            prop_assert!(long.follow(go(10, end), 5000, length));
+            prop_assert!(!long.follow(go(10, end), 5000, length), "a second one");
         }
     }
 }

@@ -391,8 +391,7 @@ impl Ofi {
         // A send that has ended meanwhile, because its peer is ending.
         let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
         let Some(operation) = self.operations.at(key) else { return Ok(()) };
-        let is_right = operation.kind == Kind::Send && operation.peer == Some(source);
-        if !is_right || operation.awaits == 0 {
+        if !operation.awaits_word_of(source) {
             return Err("an ack of no message that waits for one");
         }
         operation.awaits = 0;

@@ -1,0 +1,196 @@
+//! A device over the provider of the tests, and two peers of which only the tests speak.
+
+use std::cell::RefMut;
+use std::collections::{HashSet, VecDeque};
+use std::mem::ManuallyDrop;
+use std::net::Ipv4Addr;
+
+use tagmatch_device::matching::{
+    CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
+};
+use tagmatch_device::{Buffer, IntegerMap, PeerId};
+use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
+
+use super::super::Ofi;
+use super::super::carrier::{Carrier, Data, Wire};
+use super::super::config::{KIND, OfiConfig};
+use super::super::control::{Packet, Trailer};
+use super::super::link::OfiLink;
+use super::super::operations::Operations;
+use super::super::provider::Provider;
+use super::super::sending::HEAD;
+use super::fake;
+use super::nic::Nic;
+
+/// Tag of the messages of these tests.
+pub const TAG: u64 = 77;
+/// The number that the peers of these tests gave the device.
+pub const NUMBER: u64 = 5;
+/// Bytes of a long message.
+pub const LONG: usize = 20_000;
+
+/// A device over the provider of the tests, with two peers that are up.
+pub struct Bench {
+    pub ofi: Ofi,
+    objects: &'static fake::Objects,
+    pub peers: [PeerId; 2],
+    /// Those peers, as far as their addresses are needed.
+    _others: [Meeting<OfiLink>; 2],
+}
+
+fn meeting(carrier: &Carrier, config: &OfiConfig) -> Meeting<OfiLink> {
+    let layout = Layout {
+        used: config.used,
+        source: config.source,
+        own_source: None,
+        number_max: carrier.number_max(),
+    };
+    let meeting = MeetingConfig {
+        kind: &KIND,
+        layout,
+        worker: Vec::new(),
+        secret: None,
+        listen: &[Ipv4Addr::LOCALHOST.into()],
+        connect_timeout: config.connect_timeout,
+        keepalive: config.keepalive,
+    };
+    Meeting::open(meeting, OfiLink { address: Some(0), ..OfiLink::default() }).unwrap()
+}
+
+impl Bench {
+    /// Over a provider that carries data in this way.
+    pub fn new(data: Data) -> Self {
+        let config = OfiConfig::default();
+        let (endpoint, objects) = fake::open();
+        let carrier = Carrier::new(config.used, config.source, 63, data).unwrap();
+        let provider = Provider {
+            name: "fake".into(),
+            domain: "fake".into(),
+            inject_max: 0,
+            message_max: u32::MAX as usize,
+            piece: 4096,
+            finds: true,
+            takes: true,
+            wakes: false,
+            wakes_late: false,
+            _sole: None,
+            mode: None,
+        };
+        let own = meeting(&carrier, &config);
+        let alarm = Alarm::new(&own, None).unwrap();
+        let others = [(); 2].map(|()| meeting(&carrier, &config));
+        let mut ofi = Ofi {
+            carrier,
+            provider,
+            meeting: own,
+            tokens: IntegerMap::default(),
+            held: HashSet::new(),
+            unposted: VecDeque::new(),
+            blocked: Vec::new(),
+            answer: None,
+            events: VecDeque::new(),
+            polls: 0,
+            alarm,
+            endpoint: ManuallyDrop::new(endpoint),
+            operations: ManuallyDrop::new(Operations::new()),
+        };
+        ofi.post_controls();
+        let peers = [0, 1].map(|place: usize| {
+            let peer = ofi.connect(&others[place].address).unwrap();
+            ofi.meeting.peers.set_state(peer, PeerState::Up);
+            let entry = ofi.meeting.peers.find_mut(peer).unwrap();
+            (entry.link.address, entry.our_number) = (Some(1 + place as u64), NUMBER);
+            entry.link.side = 1 + place as u64;
+            peer
+        });
+        Bench { ofi, objects, peers, _others: others }
+    }
+
+    /// The provider.
+    pub fn nic(&self) -> RefMut<'_, Nic> {
+        self.objects.nic.borrow_mut()
+    }
+
+    /// A message of a peer arrives. `length` is the full one, if it has a trailer.
+    pub fn arrive(&mut self, peer: PeerId, bytes: &[u8], length: Option<usize>) {
+        let has_trailer = length.is_some();
+        let length = length.unwrap_or(bytes.len()) as u32;
+        let wire = self.ofi.carrier.send(TAG, None, peer.0.into(), length, has_trailer);
+        self.nic().arrive(wire.tag, wire.data, bytes);
+    }
+
+    /// A control packet of a peer arrives.
+    pub fn say(&mut self, peer: PeerId, packet: Packet) {
+        let Wire { tag, data } = self.ofi.carrier.control_wire(peer.0.into());
+        self.nic().arrive(tag, data, &packet.emit());
+    }
+
+    /// Posts a receive from any peer.
+    pub fn receive(&mut self, tag: u64, length: usize, token: u64) {
+        let pattern = TagPattern { tag, mask: !0, source: None };
+        self.ofi.receive(pattern, Buffer::zeroed(length), token).unwrap();
+    }
+
+    /// Sends a message of [`TAG`] that goes to libfabric, or waits for it.
+    pub fn send(&mut self, to: PeerId, length: usize, until: CompleteWhen, token: u64) {
+        let buffer = Buffer::from(vec![token as u8; length]);
+        let message =
+            TagSend { peer: to, tag: TAG, immediate: None, buffer, complete_when: until, token };
+        assert!(self.ofi.send(message).unwrap().is_none());
+    }
+
+    /// The events of some polls.
+    pub fn events(&mut self) -> Vec<MatchingEvent> {
+        (0..64).filter_map(|_| self.ofi.poll()).collect()
+    }
+
+    /// How the receive with this token has ended: its length and its buffer.
+    pub fn received(&mut self, wanted: u64) -> Option<(Result<u64, OperationError>, Buffer)> {
+        self.events().into_iter().find_map(|event| match event {
+            MatchingEvent::Received { token, buffer, result } if token == wanted => {
+                Some((result.map(|envelope| envelope.length), buffer))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the send with this token has ended, and how.
+    pub fn sent(&mut self, wanted: u64) -> Option<Result<(), OperationError>> {
+        self.events().into_iter().find_map(|event| match event {
+            MatchingEvent::Sent { token, result, .. } if token == wanted => Some(result),
+            _ => None,
+        })
+    }
+
+    /// The packets that went out since the last call.
+    pub fn said(&mut self) -> Vec<Packet> {
+        let sent = std::mem::take(&mut self.nic().sent);
+        sent.iter().filter_map(|gone| Packet::parse(&gone.bytes)).collect()
+    }
+
+    /// The trailer of the last message.
+    pub fn trailer(&mut self) -> Trailer {
+        let bytes = self.nic().sent.last().unwrap().bytes.clone();
+        Trailer::split(&bytes).unwrap().1
+    }
+
+    /// Whether that one of the two peers is up.
+    pub fn is_up(&self, place: usize) -> bool {
+        self.ofi.is_up(self.peers[place])
+    }
+}
+
+impl Drop for Bench {
+    /// The device waits for what it has sent and cancelled.
+    fn drop(&mut self) {
+        let mut nic = self.nic();
+        (nic.is_full, nic.keeps_cancelled) = (false, false);
+        nic.end_sends();
+    }
+}
+
+/// The head of a long message, as its sender sends it.
+pub fn head(send: u32) -> Vec<u8> {
+    let trailer = Trailer { send, immediate: 0, piece_max: 4096, wants_delivery: false };
+    [&[3; HEAD][..], &trailer.emit()].concat()
+}
