@@ -58,13 +58,21 @@
 //! docs/devices.md has the list, and tests/common/mod.rs has it as one enum, with the reasons.
 //!
 //! # Shared memory beside it
-//! A device stands alone: neighbours are reached through the provider, too. A receive from any
-//! source would have to be in the provider's list and in ours at once, and neither can be asked to
-//! match only if the other one hasn't. The smallest case: `a` is remote, `b` a neighbour, and one
-//! receive from any source is posted. If both lists have it, messages of `a` and `b` that come at
-//! the same time both match it, and one of them has no receive though it was the first. If only
-//! ours has it, messages of `a` have to be taken out of the provider by looks, and its NIC matches
-//! nothing. libfabric's `lnx` has the same choice and switches the NIC's matching off.
+//! This device stands alone: neighbours are reached through the provider, too, and
+//! `DeviceConfig::Auto` never takes it. Receives that name their source could be divided between
+//! the provider and shared memory. A receive from any source can't: `a` is remote, `b` a neighbour,
+//! and one such receive is posted. If both lists have it, messages of `a` and `b` that come at the
+//! same time both match it, and the second one must go to a later receive, which the other list
+//! may have given away. libfabric's `lnx` has the same choice, and switches the NIC's matching off.
+//!
+//! There is a rule that would keep MPI's order, and it isn't built. Receives from any source are in
+//! our list alone. Their messages are taken out of the provider by looks that claim, in the order
+//! in which the receives were posted. A later receive that names a remote source and overlaps one
+//! of them waits in our list, as it does for the list of a verbs NIC (`tagmatch-shadow`). The price:
+//! as long as a receive from any source waits, each round of progress searches the NIC, and `cxi`
+//! answers `FI_EAGAIN` to all receives while a claiming search is under way. So programs that wait
+//! for any source would lose the NIC's matching for all others. A message that was claimed needs a
+//! third engine besides, since its bytes are still the provider's.
 //!
 //! # Trust
 //! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.
