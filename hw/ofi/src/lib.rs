@@ -68,11 +68,11 @@
 //! There is a rule that would keep MPI's order, and it isn't built. Receives from any source are in
 //! our list alone. Their messages are taken out of the provider by looks that claim, in the order
 //! in which the receives were posted. A later receive that names a remote source and overlaps one
-//! of them waits in our list, as it does for the list of a verbs NIC (`tagmatch-shadow`). The price:
-//! as long as a receive from any source waits, each round of progress searches the NIC, and `cxi`
-//! answers `FI_EAGAIN` to all receives while a claiming search is under way. So programs that wait
-//! for any source would lose the NIC's matching for all others. A message that was claimed needs a
-//! third engine besides, since its bytes are still the provider's.
+//! of them waits in our list, as it does for the list of a verbs NIC (`tagmatch-shadow`). The
+//! price: as long as a receive from any source waits, each round of progress searches the NIC, and
+//! `cxi` answers `FI_EAGAIN` to all receives while a claiming search is under way. So programs that
+//! wait for any source would lose the NIC's matching for all others. A message that was claimed
+//! needs a third engine besides, since its bytes are still the provider's.
 //!
 //! # Trust
 //! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.

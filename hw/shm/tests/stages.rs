@@ -174,7 +174,10 @@ fn traced_program(role: Role, mut line: UnixStream, hub: &Address) {
         device.connect(hub).unwrap();
     }
     wait_for(&mut [&mut device], "a message", |_, event| match event {
-        Owned::Message(_, _, bytes) => Some(assert_eq!(bytes, b"welcome")),
+        Owned::Message(_, _, bytes) => {
+            assert_eq!(bytes, b"welcome");
+            Some(())
+        }
         Owned::Up(..) => None,
         other => panic!("{other:?}"),
     });
