@@ -332,7 +332,7 @@ mod tests {
             let go = |piece, end| Packet::Go { send: 1, receive: 2, piece, end };
             let end = length as u64;
             let beyond = beyond.saturating_add(end + 1);
-            let wrong = [go(0, end), go(5001, end), go(10, beyond), go(10, 8000), Packet::Mark];
+            let wrong = [go(0, end), go(5001, end), go(10, beyond), go(10, 8000), Packet::Mark { is_side: false }];
             let mut long = Long::to_be_sent(8000);
             for answer in wrong {
                 prop_assert!(!long.follow(answer, 5000, length) && long.is_over());

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use tagmatch_ofi_sys as sys;
 
-use super::super::endpoint::{Endpoint, Opening};
+use super::super::endpoint::Endpoint;
+use super::super::objects::Opening;
 use super::nic::{Asked, Gone, Nic, of};
 
 /// The objects of one endpoint, and their functions. The context of each names them all.
