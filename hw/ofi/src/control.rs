@@ -73,8 +73,8 @@ pub(super) enum Packet {
         /// Where the rest ends; it begins where the head has ended.
         end: u64,
     },
-    /// Nothing, but where it was sent: `tcp` gives a message that waits to a receive of any endpoint
-    /// of its process.
+    /// Nothing, but where it was sent: `tcp` gives a message that waits to a receive of any
+    /// endpoint of its process.
     Mark {
         /// Among packets, and not among messages.
         is_side: bool,

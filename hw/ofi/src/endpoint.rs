@@ -8,7 +8,7 @@ use std::ptr;
 use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
 
-use super::objects::{NAME_MAX, Objects, Opening, call};
+use super::objects::{FabricObjects, NAME_MAX, Opening, call};
 
 /// Completions that are read at a time.
 pub(super) const BATCH: usize = 16;
@@ -61,10 +61,10 @@ pub(super) struct Completion {
     pub(super) data: u64,
 }
 
-/// The endpoints of a provider, and what they need. Dropping it closes them, and ends all operations
-/// without a word, so their memory has to outlive it.
+/// The endpoints of a provider, and what they need. Dropping it closes them, and ends all
+/// operations without a word, so their memory has to outlive it.
 pub(super) struct Endpoint {
-    objects: Objects,
+    objects: FabricObjects,
 }
 
 // SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
@@ -77,7 +77,7 @@ impl Endpoint {
         libfabric: &'static sys::Libfabric,
         opening: &Opening<'_>,
     ) -> Result<Self, DeviceError> {
-        Ok(Endpoint { objects: Objects::open(libfabric, opening)? })
+        Ok(Endpoint { objects: FabricObjects::open(libfabric, opening)? })
     }
 
     /// Whether this process made the objects, rather than a parent that has forked.

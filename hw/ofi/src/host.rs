@@ -54,9 +54,10 @@ impl MeetingHost for Ofi {
         }
     }
 
-    /// That a peer is up is told, and messages go to it, once the provider has its connections to it,
-    /// which both ends have to poll for: marks have gone both ways then. The end with the smaller address sends its mark first, so
-    /// that there is one connection: two at once are one too many for `tcp`, which begins anew.
+    /// That a peer is up is told, and messages go to it, once the provider has its connections to
+    /// it, which both ends have to poll for: marks have gone both ways then. The end with the
+    /// smaller address sends its mark first, so that there is one connection: two at once are one
+    /// too many for `tcp`, which begins anew.
     fn tell(&mut self, event: MatchingEvent) {
         match event {
             MatchingEvent::PeerUp { peer } => {

@@ -18,7 +18,7 @@ pub(super) const MATCH_MODE: &str = "fi_control(FI_OPT_CXI_SET_RX_MATCH_MODE_OVE
 
 /// The objects of a provider. Dropping it closes them, and ends all operations without a word, so
 /// their memory has to outlive it.
-pub(super) struct Objects {
+pub(super) struct FabricObjects {
     pub(super) libfabric: &'static sys::Libfabric,
     pub(super) fabric: *mut sys::fid_fabric,
     pub(super) domain: *mut sys::fid_domain,
@@ -58,7 +58,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-impl Objects {
+impl FabricObjects {
     /// Opens the objects.
     ///
     /// The signal handlers of this process stay as they are: `shm` has its own.
@@ -78,7 +78,7 @@ impl Objects {
     ) -> Result<Self, DeviceError> {
         let info = opening.info.as_ptr();
         let check = |call, answer: c_int| failed(libfabric, call, answer);
-        let mut objects = Objects {
+        let mut objects = FabricObjects {
             libfabric,
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
@@ -218,7 +218,7 @@ impl Objects {
     }
 }
 
-impl Drop for Objects {
+impl Drop for FabricObjects {
     fn drop(&mut self) {
         self.close();
     }

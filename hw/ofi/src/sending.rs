@@ -101,8 +101,8 @@ impl Ofi {
         true
     }
 
-    /// Begins to send an operation, or lets it wait. While a peer's connections are being made, only
-    /// marks go to it, past the messages that wait.
+    /// Begins to send an operation, or lets it wait. While a peer's connections are being made,
+    /// only marks go to it, past the messages that wait.
     pub(super) fn launch(&mut self, peer: PeerId, key: Key) {
         let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
         let is_rising = entry.link.is_rising;
