@@ -180,8 +180,8 @@ impl Ranks {
     }
 }
 
-/// The device's layout of tags, and that of communicators. UCX and libfabric keep peers' numbers in tag
-/// bits of their own; the bits below them have room for 4096 ranks.
+/// The device's layout of tags, and that of communicators. UCX and libfabric keep peers' numbers in
+/// tag bits of their own; the bits below them have room for 4096 ranks.
 fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     let layout =
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
