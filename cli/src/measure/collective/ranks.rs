@@ -180,17 +180,17 @@ impl Ranks {
     }
 }
 
-/// The device's layout of tags, and that of communicators. UCX keeps peers' numbers in tag bits of
-/// its own; the bits below them have room for 4096 ranks.
+/// The device's layout of tags, and that of communicators. UCX and libfabric keep peers' numbers in
+/// tag bits of their own; the bits below them have room for 4096 ranks.
 fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     let layout =
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
     match device {
-        DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
-        DeviceArg::Shm
-        | DeviceArg::Auto
-        | DeviceArg::Verbs { .. }
-        | DeviceArg::Tcp { .. }
-        | DeviceArg::Ofi { .. } => Ok((TagLayout::MPI, TagLayout::MPI)),
+        DeviceArg::Ucx { .. } | DeviceArg::Ofi { .. } => {
+            Ok((layout(0, 12, 52)?, layout(16, 12, 24)?))
+        }
+        DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
+            Ok((TagLayout::MPI, TagLayout::MPI))
+        }
     }
 }
