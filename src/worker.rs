@@ -307,8 +307,8 @@ impl<A: Access> WorkerOf<A> {
         Ok(self.access.with(|state| state.engine.read_mode(id)))
     }
 
-    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and
-    /// while the peer is not connected.
+    /// The transports used to reach this peer, as UCX or libfabric names them. Empty over other
+    /// devices, and while the peer is not connected.
     ///
     /// # Errors
     /// The peer belongs to another worker.

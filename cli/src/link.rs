@@ -247,6 +247,20 @@ impl<A: Access> Link<A> {
         Ok(self.await_some(|| request.test(), go_on)??)
     }
 
+    /// Waits, while `go_on` returns true, until the peer can be named as a source: over a provider
+    /// of libfabric that must have a way to it.
+    pub(crate) fn await_peer(&self, go_on: impl FnMut() -> bool) -> Result<(), LinkError> {
+        if !matches!(self.device, DeviceArg::Ofi { .. }) {
+            return Ok(());
+        }
+        let look = || {
+            self.progress();
+            let is_reached = self.worker.transports(self.peer).is_ok_and(|by| !by.is_empty());
+            is_reached.then_some(())
+        };
+        self.await_some(look, go_on)
+    }
+
     /// Waits for ends in the worker's completion queue as [`finish`](Self::finish) does for a
     /// request, and adds them to `ends`, at most `max`.
     #[inline]

@@ -160,6 +160,7 @@ fn measure<A: RunThreads>(
         }
         goes_on
     };
+    link.await_peer(&mut go_on)?;
     let mut participant = Participant::new(link, case, Role::Client, &mut go_on)?;
     let measured = phases(&mut participant, limits, tick)?;
     participant.end()?;

@@ -302,6 +302,7 @@ pub(super) fn run<A: RunThreads>(
     if let Some(limit) = wait_limit {
         link.set_wait_limit(limit);
     }
+    link.await_peer(|| !control.wants_attention())?;
     let mut participant =
         Participant::new(link, case, Role::Peer, &mut || !control.wants_attention())?;
     let mut drain = Drain::new(case);
