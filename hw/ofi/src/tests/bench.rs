@@ -4,12 +4,14 @@ use std::cell::RefMut;
 use std::collections::{HashSet, VecDeque};
 use std::mem::ManuallyDrop;
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
 use tagmatch_device::{Buffer, IntegerMap, PeerId};
 use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
+use tagmatch_testkit::device::PATIENCE;
 
 use super::super::Ofi;
 use super::super::carrier::{Carrier, Data, Wire};
@@ -134,14 +136,37 @@ impl Bench {
     /// Sends a message of [`TAG`] that goes to libfabric, or waits for it.
     pub fn send(&mut self, to: PeerId, length: usize, until: CompleteWhen, token: u64) {
         let buffer = Buffer::from(vec![token as u8; length]);
+        self.send_buffer(to, None, buffer, until, token);
+    }
+
+    /// The same, of a buffer, with or without immediate data.
+    pub fn send_buffer(
+        &mut self,
+        to: PeerId,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        until: CompleteWhen,
+        token: u64,
+    ) {
         let message =
-            TagSend { peer: to, tag: TAG, immediate: None, buffer, complete_when: until, token };
+            TagSend { peer: to, tag: TAG, immediate, buffer, complete_when: until, token };
         assert!(self.ofi.send(message).unwrap().is_none());
     }
 
     /// The events of some polls.
     pub fn events(&mut self) -> Vec<MatchingEvent> {
         (0..64).filter_map(|_| self.ofi.poll()).collect()
+    }
+
+    /// The first event that is wanted, however long it takes.
+    pub fn wait<T>(&mut self, mut wanted: impl FnMut(MatchingEvent) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = self.ofi.poll().and_then(&mut wanted) {
+                return found;
+            }
+            assert!(start.elapsed() < PATIENCE, "waited in vain");
+        }
     }
 
     /// How the receive with this token has ended: its length and its buffer.

@@ -319,7 +319,9 @@ unsafe extern "C" fn senddata(
     // SAFETY: as in `fabric`; so many bytes.
     unsafe {
         let bytes = std::slice::from_raw_parts(start.cast(), length).to_vec();
-        nic(ep, |nic| nic.send(Gone { context, to, tag, data, bytes, flags: 0 }))
+        nic(ep, |nic| {
+            nic.send(Gone { context, to, tag, data, bytes, start: start.cast(), flags: 0 })
+        })
     }
 }
 
@@ -333,7 +335,9 @@ unsafe extern "C" fn sendmsg(
         let (message, iov) = (*message, *(*message).msg_iov);
         let bytes = std::slice::from_raw_parts(iov.iov_base.cast(), iov.iov_len).to_vec();
         let (context, to, tag, data) = (message.context, message.addr, message.tag, message.data);
-        nic(ep, |nic| nic.send(Gone { context, to, tag, data, bytes, flags }))
+        nic(ep, |nic| {
+            nic.send(Gone { context, to, tag, data, bytes, start: iov.iov_base.cast(), flags })
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, unreachable_pub, reason = "a test that fails loudly")]
 
 mod bench;
+mod ends;
 mod fake;
 mod nic;
 

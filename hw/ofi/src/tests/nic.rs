@@ -26,6 +26,8 @@ pub struct Gone {
     pub tag: u64,
     pub data: u64,
     pub bytes: Vec<u8>,
+    /// Where the device has the bytes.
+    pub start: *const u8,
     /// The level of completion that was asked for.
     pub flags: u64,
 }
@@ -59,6 +61,13 @@ impl Nic {
         let olen = bytes.len() - len;
         let err = if olen > 0 { sys::FI_ETRUNC } else { 0 };
         self.end(sys::fi_cq_err_entry { len, olen, err, tag, data, ..of(context) });
+    }
+
+    /// One of the sends that were kept ends.
+    pub fn end_send(&mut self, place: usize) {
+        let context = std::mem::replace(&mut self.sent[place].context, null_mut());
+        assert!(!context.is_null(), "it has ended already");
+        self.end(of(context));
     }
 
     /// The sends that were kept end.
