@@ -48,6 +48,7 @@ fn a_receive_that_names_a_peer_ends_with_it() {
         let pattern = TagPattern { tag: TAG, mask: !0, source };
         bench.ofi.receive(pattern, Buffer::zeroed(10), token).unwrap();
     }
+    let posted = bench.nic().receives.len();
     break_with(&mut bench.ofi, peer, DownReason::Gone);
     let mut ended = Vec::new();
     bench.wait(|event| match event {
@@ -55,12 +56,45 @@ fn a_receive_that_names_a_peer_ends_with_it() {
             ended.push((token, buffer.len(), result.unwrap_err()));
             None
         }
-        MatchingEvent::PeerDown { peer: down, .. } => Some(assert_eq!(down, peer)),
+        MatchingEvent::PeerDown { .. } => Some(()),
         _ => None,
     });
     assert_eq!(ended, [(1, 10, OperationError::PeerDown(peer))]);
+    assert_eq!(bench.nic().receives.len(), posted - 1, "a message would be lost in it");
     bench.arrive(bench.peers[1], &[3; 10], None);
     assert_eq!(bench.received(2).unwrap().0, Ok(10));
+}
+
+/// `cxi` receives into the caller's memory.
+#[test]
+fn memory_that_was_lent_for_a_receive_comes_back_when_the_nic_has_let_go() {
+    let mut bench = Bench::new(Data::Sender);
+    let peer = bench.peers[0];
+    bench.nic().keeps_cancelled = true;
+    let mut lent = vec![5u8; 10];
+    let start = NonNull::new(lent.as_mut_ptr()).unwrap();
+    // SAFETY: the memory lives until the receive has ended, and nobody looks at it before.
+    let buffer = unsafe { Buffer::from_raw(start, 10, true) };
+    let pattern = TagPattern { tag: TAG, mask: !0, source: Some(peer) };
+    bench.ofi.receive(pattern, buffer, 1).unwrap();
+    bench.ofi.receive(pattern, Buffer::zeroed(10), 2).unwrap();
+    break_with(&mut bench.ofi, peer, DownReason::Gone);
+    let mut ended = Vec::new();
+    let mut note = |event| match event {
+        MatchingEvent::Received { token, buffer, result } => {
+            assert_eq!(result, Err(OperationError::PeerDown(peer)));
+            ended.push((token, buffer.len()));
+            Some(token)
+        }
+        other => panic!("{other:?}"),
+    };
+    // A vector stays with the device.
+    assert_eq!(bench.wait(&mut note), 2);
+    assert!(bench.events().is_empty());
+    bench.nic().cancelled(TAG);
+    assert_eq!(bench.wait(&mut note), 1);
+    assert_eq!(ended, [(2, 0), (1, 10)]);
+    assert!(bench.events().into_iter().any(|is| matches!(is, MatchingEvent::PeerDown { .. })));
 }
 
 #[test]
