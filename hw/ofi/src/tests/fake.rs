@@ -279,14 +279,14 @@ unsafe extern "C" fn recv(
     start: *mut c_void,
     length: usize,
     _: *mut c_void,
-    _: sys::fi_addr_t,
+    from: sys::fi_addr_t,
     tag: u64,
     ignored: u64,
     context: *mut c_void,
 ) -> isize {
     let memory = (start.cast(), length);
     // SAFETY: as in `fabric`.
-    unsafe { nic(ep, |nic| nic.receive(Asked { context, memory, tag, ignored, flags: 0 })) }
+    unsafe { nic(ep, |nic| nic.receive(Asked { context, memory, from, tag, ignored, flags: 0 })) }
 }
 
 unsafe extern "C" fn recvmsg(
@@ -301,8 +301,9 @@ unsafe extern "C" fn recvmsg(
             Some(iov) => (iov.iov_base.cast(), iov.iov_len),
             None => (null_mut(), 0),
         };
-        let (context, tag, ignored) = (message.context, message.tag, message.ignore);
-        nic(ep, |nic| nic.receive(Asked { context, memory, tag, ignored, flags }))
+        let (context, from) = (message.context, message.addr);
+        let (tag, ignored) = (message.tag, message.ignore);
+        nic(ep, |nic| nic.receive(Asked { context, memory, from, tag, ignored, flags }))
     }
 }
 

@@ -7,8 +7,8 @@ mod ends;
 mod fake;
 mod nic;
 
-use tagmatch_device::PeerId;
 use tagmatch_device::matching::{CompleteWhen, MatchingDevice, OperationError, TagPattern};
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_handshake::{Hello, MeetingHost, Refusal};
 use tagmatch_ofi_sys as sys;
 
@@ -111,6 +111,30 @@ fn what_goes_out_has_the_number_that_its_receiver_gave_this_device() {
             assert_eq!((number, gone.to), (NUMBER as u32, 1 + place as u64 / 2), "{data:?}");
         }
         assert_eq!(bench.nic().sent.len(), 4);
+    }
+}
+
+#[test]
+fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
+    for data in [Data::Both, Data::Sender] {
+        let mut bench = Bench::new(data);
+        let peer = bench.peers[1];
+        for source in [None, Some(peer)] {
+            let pattern = TagPattern { tag: TAG, mask: !0, source };
+            bench.ofi.receive(pattern, Buffer::zeroed(10), source.is_some().into()).unwrap();
+            assert!(bench.ofi.probe(pattern).unwrap().is_none());
+            let (asked, look) = {
+                let nic = bench.nic();
+                (*nic.receives.last().unwrap(), *nic.looks.last().unwrap())
+            };
+            let beside = source.filter(|_| data == Data::Sender).map_or(sys::FI_ADDR_UNSPEC, |_| 2);
+            assert_eq!((asked.from, look.from), (beside, beside), "{data:?}");
+            assert_eq!((asked.tag, asked.ignored), (look.tag, look.ignored));
+            let message = |of: PeerId| bench.ofi.carrier.send(TAG, None, of.0.into(), 1, false);
+            let matches = |of| (message(of).tag ^ asked.tag) & !asked.ignored == 0;
+            let other_too = source.is_none() || data == Data::Sender;
+            assert_eq!((matches(peer), matches(bench.peers[0])), (true, other_too));
+        }
     }
 }
 

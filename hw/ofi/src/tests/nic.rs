@@ -12,6 +12,8 @@ use tagmatch_ofi_sys as sys;
 pub struct Asked {
     pub(super) context: *mut c_void,
     pub(super) memory: (*mut u8, usize),
+    /// The sender that the provider compares.
+    pub from: sys::fi_addr_t,
     pub tag: u64,
     pub ignored: u64,
     /// `FI_PEEK` and `FI_CLAIM`.
