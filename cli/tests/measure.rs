@@ -133,7 +133,7 @@ fn json_goes_to_a_file_beside_the_table() {
 fn bad_usage_is_one_line() {
     assert!(
         refused("lat --device rdma")
-            .contains("tcp, tcp:PLACE, ucx or ucx:TRANSPORTS would be right")
+            .contains("ucx, ucx:TRANSPORTS, ofi or ofi:PROVIDER would be right")
     );
     assert!(refused("lat --pin 0,99999").contains("CPU 99999 is not open"));
     assert!(refused("lat --pin 99999,0").contains("CPU 99999 is not open"));
