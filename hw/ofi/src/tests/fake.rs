@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use tagmatch_ofi_sys as sys;
 
@@ -34,6 +34,9 @@ thread_local! {
     static NEXT: RefCell<Option<NonNull<Objects>>> = const { RefCell::new(None) };
 }
 
+/// The addresses of all objects: with these, they are no leak to a sanitizer.
+static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
 /// Opens an endpoint. Its objects have to outlive it, and are never freed.
 pub fn open() -> (Endpoint, &'static Objects) {
     static LIBFABRIC: OnceLock<sys::Libfabric> = OnceLock::new();
@@ -43,6 +46,7 @@ pub fn open() -> (Endpoint, &'static Objects) {
         libfabric
     });
     let objects = NonNull::from(Box::leak(Box::new(Objects::new())));
+    KEPT.lock().unwrap().push(objects.as_ptr().expose_provenance());
     // SAFETY: allocated just now; nobody else has it yet.
     unsafe { Objects::link(objects.as_ptr()) };
     NEXT.set(Some(objects));
