@@ -15,8 +15,8 @@ pub(crate) struct Common {
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
     /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA),
-    /// tcp[:INTERFACE|:ADDRESS], auto (all of these), ucx[:UCX_TLS] or ofi[:PROVIDER] [shm; auto for
-    /// ranks on several machines]
+    /// tcp[:INTERFACE|:ADDRESS], auto (all of these), ucx[:UCX_TLS] or ofi[:PROVIDER] [shm; auto
+    /// for ranks on several machines]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
     /// Where receives are matched: off (software), auto (the NIC), emu, or a model NIC of so many
