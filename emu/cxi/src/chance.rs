@@ -1,4 +1,4 @@
-//! What is left to chance, by one seed.
+//! Random rounds and refusals, all from one seed.
 
 use tagmatch_testkit::random::Random;
 

@@ -1,4 +1,4 @@
-//! What a call or a packet brings about: completions, and packets to other endpoints.
+//! The effects of a call or a packet: completions, and packets to other endpoints.
 
 use tagmatch_ofi_sys::calls::Errno;
 

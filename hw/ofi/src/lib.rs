@@ -203,6 +203,19 @@ impl Ofi {
         let link = OfiLink { address: Some(oneself), side, ..OfiLink::default() };
         let meeting = Meeting::open(meeting, link)?;
         let alarm = Alarm::new(&meeting, endpoint.descriptor().filter(|_| provider.wakes))?;
+        let mut ofi = Ofi::over(endpoint, provider, carrier, meeting, alarm);
+        ofi.events.push_back(MatchingEvent::PeerUp { peer: PeerId::ONESELF });
+        Ok(ofi)
+    }
+
+    /// A device over an endpoint that is open. Its receives for packets are posted.
+    fn over(
+        endpoint: Endpoint,
+        provider: Provider,
+        carrier: Carrier,
+        meeting: Meeting<OfiLink>,
+        alarm: Alarm,
+    ) -> Self {
         let mut ofi = Ofi {
             carrier,
             provider,
@@ -219,8 +232,7 @@ impl Ofi {
             operations: ManuallyDrop::new(Operations::new()),
         };
         ofi.post_controls();
-        ofi.events.push_back(MatchingEvent::PeerUp { peer: PeerId::ONESELF });
-        Ok(ofi)
+        ofi
     }
 
     /// Finds out what libfabric offers on this machine, and what a device with these settings

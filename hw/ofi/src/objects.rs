@@ -34,7 +34,7 @@ pub(super) struct FabricObjects {
     pub(super) made_by: Pid,
 }
 
-/// What an endpoint is opened with.
+/// The arguments of [`Endpoint::open`](super::endpoint::Endpoint::open).
 pub(super) struct Opening<'a> {
     /// An element of a list of libfabric's.
     pub(super) info: NonNull<sys::fi_info>,

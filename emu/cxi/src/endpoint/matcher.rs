@@ -297,7 +297,7 @@ fn nothing_found(context: usize) -> Completion {
     Completion::of(context, RECEIVE, Some(Failure::of(Errno::NO_MESSAGE)))
 }
 
-/// What a completion tells of a message.
+/// The completion of a receive that this message has met.
 fn envelope(put: &Put, context: usize) -> Completion {
     let data = if put.data.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
     Completion {

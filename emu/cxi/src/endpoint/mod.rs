@@ -36,7 +36,7 @@ pub(crate) const TAG_BITS: u64 = (1 << 48) - 1;
 /// Packets that a round takes from the socket.
 const PACKETS_MAX: usize = 64;
 
-/// What an endpoint is opened with.
+/// The settings of an endpoint, which the program chose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) sends_max: usize,

@@ -29,7 +29,7 @@ pub(crate) enum State {
     Software,
 }
 
-/// What happens.
+/// A reason to change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// There was no list entry for a receive or a message.

@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-/// What stands behind a completion queue.
+/// The completion queue that a pointer of libfabric belongs to.
 ///
 /// # Safety
 /// [`open`] gave the pointer.

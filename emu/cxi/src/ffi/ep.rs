@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-/// What an endpoint is opened with.
+/// Reads the settings of an endpoint out of the entry that a program opens it with.
 ///
 /// # Safety
 /// The parts of `info` are null or of their types.

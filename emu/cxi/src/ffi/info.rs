@@ -8,7 +8,7 @@ use tagmatch_ofi_sys::calls::{Errno, Result};
 use super::offer::{FABRIC, Hints, Offer, VERSION};
 use crate::wire::Name;
 
-/// What a program asks for.
+/// Reads the hints that a program passes to fi_getinfo(3).
 ///
 /// # Safety
 /// `hints` is null or points to a `fi_info`, whose parts are null or of their types.

@@ -28,7 +28,8 @@ unsafe impl Send for Provider {}
 
 static PROVIDER: OnceLock<Box<Provider>> = OnceLock::new();
 
-/// What libfabric calls when it has loaded the provider. Gives the provider's description.
+/// Gives the description of the provider. libfabric calls this function when it has loaded the
+/// library.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
     let provider = PROVIDER.get_or_init(|| {

@@ -24,7 +24,7 @@ impl<F, T> Object<F, T> {
         Box::into_raw(Box::new(Object { fid, inner })).cast()
     }
 
-    /// What stands behind a pointer.
+    /// The object that a pointer of libfabric belongs to.
     ///
     /// # Safety
     /// [`Object::into_raw`] gave the pointer, for these types, and the object is open.

@@ -1,5 +1,5 @@
-//! What a program asks for, and what it gets: fi_getinfo(3), fi_cxi(7). The values are those of
-//! prov/cxi/src/cxip_info.c.
+//! The program's hints and the offers that answer them: fi_getinfo(3), fi_cxi(7). The values are
+//! those of prov/cxi/src/cxip_info.c.
 
 use tagmatch_ofi_sys as sys;
 
@@ -30,7 +30,7 @@ pub(crate) const SEND_FLAGS: u64 = sys::FI_INJECT
     | sys::FI_MORE;
 /// Flags of receives that are given none.
 pub(crate) const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MORE;
-/// What a program must bear of memory registration: it says so in its hints.
+/// The modes of memory registration that cxi demands. A program offers all three in its hints.
 const MR_MODE: i32 = sys::FI_MR_ENDPOINT | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 const DATA_BYTES: usize = 8;
 const SENDS_MAX: usize = 16384;
@@ -43,7 +43,7 @@ const fn tag_format(bits: u32) -> u64 {
     0xaaaa_aaaa_aaaa_aaaa >> (64 - bits)
 }
 
-/// What a program asks for. Zero asks for nothing.
+/// The hints of a program to fi_getinfo(3). A field of zero asks for nothing.
 #[derive(Clone, Default)]
 pub(crate) struct Hints {
     pub(crate) caps: u64,

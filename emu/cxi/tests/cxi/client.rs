@@ -46,7 +46,7 @@ fn libfabric() -> &'static Libfabric {
     installed().expect("the test's first process has found it")
 }
 
-/// What a program asks for.
+/// The hints of a client to fi_getinfo(3).
 #[derive(Clone)]
 pub(crate) struct Hints {
     pub(crate) caps: u64,

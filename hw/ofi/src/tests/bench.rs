@@ -1,15 +1,13 @@
 //! A device over the provider of the tests, and two peers of which only the tests speak.
 
 use std::cell::RefMut;
-use std::collections::{HashSet, VecDeque};
-use std::mem::ManuallyDrop;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
-use tagmatch_device::{Buffer, IntegerMap, PeerId};
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
 use tagmatch_testkit::device::PATIENCE;
 
@@ -18,7 +16,6 @@ use super::super::carrier::{Carrier, Data, Wire};
 use super::super::config::{KIND, OfiConfig};
 use super::super::control::{Packet, Trailer};
 use super::super::link::OfiLink;
-use super::super::operations::Operations;
 use super::super::provider::Provider;
 use super::super::sending::HEAD;
 use super::fake;
@@ -81,22 +78,7 @@ impl Bench {
         let own = meeting(&carrier, &config);
         let alarm = Alarm::new(&own, None).unwrap();
         let others = [(); 2].map(|()| meeting(&carrier, &config));
-        let mut ofi = Ofi {
-            carrier,
-            provider,
-            meeting: own,
-            tokens: IntegerMap::default(),
-            held: HashSet::new(),
-            unposted: VecDeque::new(),
-            blocked: Vec::new(),
-            answer: None,
-            events: VecDeque::new(),
-            polls: 0,
-            alarm,
-            endpoint: ManuallyDrop::new(endpoint),
-            operations: ManuallyDrop::new(Operations::new()),
-        };
-        ofi.post_controls();
+        let mut ofi = Ofi::over(endpoint, provider, carrier, own, alarm);
         let peers = [0, 1].map(|place: usize| {
             let peer = ofi.connect(&others[place].address).unwrap();
             ofi.meeting.peers.set_state(peer, PeerState::Up);
