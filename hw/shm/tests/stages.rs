@@ -190,7 +190,9 @@ fn open_descriptors() -> usize {
 /// Lets the peer come as far as the begin or end of one of its system calls, counted from when it
 /// has told its address. Returns whether it came so far.
 fn meets(role: Role, fate: Fate, at: usize) -> bool {
-    let mut hub = Hub { shm: shm(ShmConfig::default()), peer: None, is_up: false, is_down: false };
+    // What a dead peer leaves is noticed, and not only forgotten after a time.
+    let config = ShmConfig { connect_timeout: 10 * PATIENCE, ..ShmConfig::default() };
+    let mut hub = Hub { shm: shm(config), peer: None, is_up: false, is_down: false };
     let hub_address = hub.shm.address();
     let (mut line, end_of_child) = UnixStream::pair().unwrap();
     line.set_nonblocking(true).unwrap();
@@ -220,10 +222,12 @@ fn meets(role: Role, fate: Fate, at: usize) -> bool {
     }
     let came_so_far = traced.is_alive;
     if came_so_far {
+        // The hub has seen all that the peer has done so far.
+        hub.serve_another(&address);
         if fate == Fate::Killed {
             traced.kill();
+            hub.serve_another(&address);
         }
-        hub.serve_another(&address);
     }
     let start = Instant::now();
     let is_known = |hub: &Hub| hub.peer.is_none() || hub.is_down;
