@@ -1,8 +1,11 @@
 //! Failures and their exit statuses.
 
+use std::error::Error;
 use std::fmt::Display;
+use std::io;
 use std::process::ExitCode;
 
+use tagmatch::Shortage;
 use tagmatch_results::show::one_line;
 
 /// Why tagperf stops. Each is one line on standard error.
@@ -41,7 +44,7 @@ impl Failure {
         };
         let line = format!("{}\n", one_line(self));
         // Standard error may be closed as well.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         ExitCode::from(status)
     }
 
@@ -50,12 +53,27 @@ impl Failure {
         Self::Usage(format!("{wrong}; {right} would be right"))
     }
 
+    /// The system refused `what`.
+    pub(crate) fn system(what: impl Display, error: &io::Error) -> Self {
+        Self::Measurement(format!("cannot {what}: {}", with_limit(error)))
+    }
+
     /// An output, named `name`, could not be written.
-    pub(crate) fn write(name: impl Display, error: &std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
+    pub(crate) fn write(name: impl Display, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderGone
         } else {
-            Self::Measurement(format!("cannot write to {name}: {error}"))
+            Self::system(format_args!("write to {name}"), error)
         }
     }
+}
+
+/// The text of an error. Where a system call failed because a limit was reached, it ends with the
+/// limit.
+pub(crate) fn with_limit(error: &(dyn Error + 'static)) -> String {
+    let mut causes =
+        std::iter::successors(Some(error), |&cause: &&(dyn Error + 'static)| cause.source());
+    let limit = causes
+        .find_map(|cause| Shortage::of_errno(cause.downcast_ref::<io::Error>()?.raw_os_error()?));
+    limit.map_or_else(|| error.to_string(), |limit| format!("{error}: {limit}"))
 }

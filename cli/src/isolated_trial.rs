@@ -63,7 +63,7 @@ fn run(mut command: Command, patience: Duration) -> Result<String, Failure> {
 }
 
 fn unstarted(error: io::Error) -> Failure {
-    Failure::Measurement(format!("cannot start a process to try it: {error}"))
+    Failure::system("start a process to try it", &error)
 }
 
 /// Reads an output to its end on a thread, so that the process never waits for room in a pipe.

@@ -10,7 +10,7 @@ use tagmatch_launch::launcher::{self, GuardedEnd, Hosts, Launch, LaunchError, Me
 use tagmatch_results::show::one_line;
 
 use crate::args;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_limit};
 
 /// How long to wait, at the end, until all failures are printed.
 const TELL_TIME: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
 }
 
 fn refused(error: &LaunchError) -> Failure {
-    Failure::Usage(format!("run: {error}"))
+    Failure::Usage(format!("run: {}", with_limit(error)))
 }
 
 /// Ends as the guardian did, and says so if it was killed.
@@ -83,7 +83,7 @@ fn tell() -> (Sender<String>, Receiver<()>) {
 
 /// The helper of `run --hosts` on another machine.
 pub(crate) fn help() -> Result<(), Failure> {
-    let failed = |error: LaunchError| Failure::Measurement(format!("run: {error}"));
+    let failed = |error: LaunchError| Failure::Measurement(format!("run: {}", with_limit(&error)));
     if let Some(end) = launcher::guarded().map_err(failed)? {
         return ended(end, false);
     }
@@ -105,8 +105,8 @@ fn hosts(args: &args::Run) -> Result<Option<Hosts>, Failure> {
         }
         None => args.hosts.clone(),
     };
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Measurement(format!("run: cannot find tagperf: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::system("find tagperf", &error))?;
     let agent = args.agent.as_deref();
     let agent = agent.map(|agent| agent.split_whitespace().map(OsString::from).collect::<Vec<_>>());
     if agent.as_ref().is_some_and(Vec::is_empty) {

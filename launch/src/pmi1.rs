@@ -36,6 +36,7 @@ pub enum Pmi1Error {
         /// The environment variable and its value.
         place: String,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The connection has ended, or carries something other than PMI-1.

@@ -26,7 +26,7 @@ impl Interrupt {
     /// From now on ^C only sets the flag.
     pub(super) fn watch() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
-        let watched = |error| Failure::Measurement(format!("cannot watch for ^C: {error}"));
+        let watched = |error| Failure::system("watch for ^C", &error);
         let mut signals = Signals::new([SIGINT]).map_err(watched)?;
         let raised = Arc::clone(&asked);
         // A thread that sleeps until a signal arrives, so that a second ^C works however busy the

@@ -2,6 +2,7 @@
 //! machine and CPUs of each rank.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::os::unix::fs::MetadataExt as _;
 
 use tagmatch_launch::Job;
@@ -9,16 +10,17 @@ use tagmatch_results::show::one_line;
 
 use crate::control::message::Hello;
 use crate::cpus;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_limit};
 use crate::spec::{Pin, PinChoice};
 
 /// Gives each rank the values of all, in the order of ranks.
 pub(super) fn exchange(job: &mut Job, own: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    job.exchange(own).map_err(|error| failed(&error))
+    job.exchange(own).map_err(failed)
 }
 
-pub(super) fn failed(error: &impl std::fmt::Display) -> Failure {
-    Failure::Measurement(format!("cannot join the launcher's job: {}", one_line(error)))
+pub(super) fn failed(error: impl Into<Box<dyn Error>>) -> Failure {
+    let why = one_line(with_limit(&*error.into()));
+    Failure::Measurement(format!("cannot join the launcher's job: {why}"))
 }
 
 /// The ranks of this machine, and the CPUs that each may use. Many launchers bind ranks to some.

@@ -36,7 +36,7 @@ pub(super) enum LaunchRole {
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
 pub(super) fn join() -> Result<LaunchRole, Failure> {
-    let mut job = Job::join().map_err(|error| failed(&error))?;
+    let mut job = Job::join().map_err(failed)?;
     match (job.size(), job.rank()) {
         (1, _) => leave(job).map(|()| LaunchRole::Alone),
         (2, 0) => {
@@ -50,7 +50,7 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
         (2, _) => {
             let secret = shared_secret(&mut job)?;
             let is_here = Placement::exchange(&mut job)?.is_one_network();
-            let (listener, places) = listen(is_here).map_err(|error| failed(&error))?;
+            let (listener, places) = listen(is_here).map_err(failed)?;
             exchange(&mut job, places.as_bytes())?;
             leave(job)?;
             accept(&listener, &secret).map(LaunchRole::Serves)
@@ -63,13 +63,13 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
 }
 
 fn shared_secret(job: &mut Job) -> Result<Secret, Failure> {
-    let secret = job.secret().map_err(|error| failed(&error))?;
+    let secret = job.secret().map_err(failed)?;
     secret::adopt(secret.clone());
-    secret.ok_or_else(|| failed(&secret::MISSING))
+    secret.ok_or_else(|| failed(secret::MISSING))
 }
 
 fn leave(job: Job) -> Result<(), Failure> {
-    job.leave().map_err(|error| failed(&error))
+    job.leave().map_err(failed)
 }
 
 /// Listens on loopback if rank 0 shares this network namespace, so that no other machine can
@@ -103,7 +103,7 @@ fn connect(said: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Fa
             }
         }
         if places.is_empty() || begin.elapsed() >= time {
-            return Err(failed(&format!("rank 1 at {said} can't be reached: {why}")));
+            return Err(failed(format!("rank 1 at {said} can't be reached: {why}")));
         }
         std::thread::sleep(POLL_TIME);
     }
@@ -122,7 +122,7 @@ fn connect_to(place: &SocketAddr, secret: &Secret) -> Result<TcpStream, String> 
 /// Accepts connections until one proves that it knows the secret.
 fn accept(listener: &TcpListener, secret: &Secret) -> Result<TcpStream, Failure> {
     let begin = Instant::now();
-    listener.set_nonblocking(true).map_err(|error| failed(&error))?;
+    listener.set_nonblocking(true).map_err(failed)?;
     while begin.elapsed() < CONNECT_TIME {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -133,10 +133,10 @@ fn accept(listener: &TcpListener, secret: &Secret) -> Result<TcpStream, Failure>
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(POLL_TIME),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(failed(error)),
         }
     }
-    Err(failed(&format!("rank 0 did not connect within {} s", CONNECT_TIME.as_secs())))
+    Err(failed(format!("rank 0 did not connect within {} s", CONNECT_TIME.as_secs())))
 }
 
 #[cfg(test)]

@@ -146,9 +146,7 @@ pub(super) fn last_words(mut stream: &TcpStream, why: String) {
 
 /// Serves the other rank of a job. The launcher ends this process if need be.
 pub(super) fn of_launched_job(stream: TcpStream) -> Result<(), Failure> {
-    let reader = stream
-        .try_clone()
-        .map_err(|error| Failure::Measurement(format!("cannot listen to rank 0: {error}")))?;
+    let reader = stream.try_clone().map_err(|error| Failure::system("listen to rank 0", &error))?;
     attend(reader, stream, args::Peer { client: None, device: None })
 }
 
@@ -163,8 +161,7 @@ fn attend(
     let session = Arc::new(ClientSession { client: args.client, ..ClientSession::default() });
     let closing = Arc::clone(&session);
     let control = Control::new(reader, writer, move || closing.end(None));
-    let mut control =
-        control.map_err(|e| Failure::Measurement(format!("cannot start a thread: {e}")))?;
+    let mut control = control.map_err(|error| Failure::system("start a thread", &error))?;
     match serve(&mut control, &session, &terms) {
         Ok(()) | Err(ControlError::Closed) => session.end(None),
         Err(error) => {

@@ -46,7 +46,7 @@ impl PeerProcess {
         let control = stream
             .try_clone()
             .and_then(|reader| Control::new(reader, stream.try_clone()?, || ()))
-            .map_err(|error| Failure::Measurement(format!("cannot listen to rank 1: {error}")))?;
+            .map_err(|error| Failure::system("listen to rank 1", &error))?;
         let what = "rank 1 of a launched job".to_owned();
         Self { control, child: None, what, is_here: false }.greet(device)
     }
@@ -115,7 +115,7 @@ impl PeerProcess {
 
     fn spawn() -> Result<Self, Failure> {
         let failed = |what: &str, error: &io::Error| {
-            Failure::Measurement(format!("cannot {what} a second process: {error}"))
+            Failure::system(format_args!("{what} a second process"), error)
         };
         let mut child = peer(None, None)
             .and_then(|mut command| command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn())
@@ -160,7 +160,7 @@ impl PeerProcess {
         let control = stream
             .try_clone()
             .and_then(|reader| Control::new(reader, stream, || ()))
-            .map_err(|error| Failure::Measurement(format!("cannot listen to {host}: {error}")))?;
+            .map_err(|error| Failure::system(format_args!("listen to {host}"), &error))?;
         Ok(Self { control, child: None, what: format!("tagperf serve at {host}"), is_here: false })
     }
 }

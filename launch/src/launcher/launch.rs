@@ -45,6 +45,7 @@ pub enum LaunchError {
         /// The name of the command.
         command: String,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The directory of the launcher doesn't exist on another machine.

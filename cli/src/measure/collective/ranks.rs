@@ -52,11 +52,11 @@ pub(super) fn start(
 ) -> Result<Option<Ranks>, Failure> {
     if !Job::is_launched() {
         // An error if a launcher has started several processes, each of which would do this.
-        Job::join().map_err(|error| failed(&error))?;
+        Job::join().map_err(failed)?;
         look(&common.device())?;
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
-    let job = Job::join().map_err(|error| failed(&error))?;
+    let job = Job::join().map_err(failed)?;
     let (rank, size) = (job.rank(), job.size());
     let wrong = match wanted.n {
         Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
@@ -95,8 +95,8 @@ pub(super) fn last_barrier(world: &World) {
 
 /// Starts this command line as the ranks of a job, and waits for their end.
 fn launch(size: u32, dies: bool) -> Result<(), Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Measurement(format!("cannot start ranks: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::system("start ranks", &error))?;
     let arguments = std::env::args_os().skip(1);
     let command = std::iter::once(OsString::from(program)).chain(arguments).collect();
     let launch = Launch { command, size, label: false, keep_going: dies };
@@ -128,7 +128,7 @@ impl Ranks {
         let common = &common.for_ranks(places.is_one_network());
         let device = look(&common.device())?;
         if device.device.may_use_tcp() {
-            secret::adopt(job.secret().map_err(|error| failed(&error))?);
+            secret::adopt(job.secret().map_err(failed)?);
         }
         if !places.is_one_network() && device.device == DeviceArg::Shm {
             let right = "--device auto, verbs, tcp, ucx or ofi would be right";
@@ -151,13 +151,12 @@ impl Ranks {
             secret: secret::known().map_err(|why| refused(job.rank(), why))?,
             ..WorkerConfig::default()
         };
-        let worker = Worker::new(worker).map_err(|error| failed(&error))?;
+        let worker = Worker::new(worker).map_err(failed)?;
         let rank = job.rank();
-        let net = WorkerNet::meet(worker, rank, |own| job.exchange(own))
-            .map_err(|error| failed(&error))?;
+        let net = WorkerNet::meet(worker, rank, |own| job.exchange(own)).map_err(failed)?;
         let shared_memory = !wanted.by_messages;
         let runtime = Runtime::new(net, Config { tags, shared_memory, ..Config::default() })
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         Ok(Self { job, runtime, device, environment, are_here, by_messages: wanted.by_messages })
     }
 
@@ -176,15 +175,14 @@ impl Ranks {
     }
 
     pub(super) fn leave(self) -> Result<(), Failure> {
-        self.job.leave().map_err(|error| failed(&error))
+        self.job.leave().map_err(failed)
     }
 }
 
 /// The device's layout of tags, and that of communicators. UCX and libfabric keep peers' numbers in
 /// tag bits of their own; the bits below them have room for 4096 ranks.
 fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
-    let layout =
-        |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
+    let layout = |context, source, tag| TagLayout::new(context, source, tag).map_err(failed);
     match device {
         DeviceArg::Ucx { .. } | DeviceArg::Ofi { .. } => {
             Ok((layout(0, 12, 52)?, layout(16, 12, 24)?))
