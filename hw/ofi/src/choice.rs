@@ -43,6 +43,10 @@ const KNOWN: [(&str, Standing); 17] = [
     ("ucx", Refused("it carries no data beside the tag; the device ucx reaches UCX")),
 ];
 
+/// The first version of `shm` that may be taken. That of 1.17 stops between two processes that
+/// exchange messages of more than 8 KiB: a message is never delivered.
+const SHM_MIN: u32 = 200;
+
 /// Bits of a tag without which no layout fits.
 const TAG_BITS_MIN: u32 = 40;
 
@@ -54,6 +58,12 @@ pub(super) fn standing(provider: &str) -> Standing {
         return known("ofi_rxd").unwrap_or(Ranked(u32::MAX));
     }
     known(provider).unwrap_or(OnRequest("nothing is known of it"))
+}
+
+/// Why this version of a provider is never taken.
+pub(super) fn refusal(offer: &Offer) -> Option<&'static str> {
+    let is_old = offer.provider == "shm" && offer.version < SHM_MIN;
+    is_old.then_some("it doesn't deliver all messages before libfabric 2.0")
 }
 
 /// The place of the offer that a device takes, and the reason for each that it doesn't.
@@ -79,6 +89,9 @@ pub(super) fn choose(offers: &[Offer], wanted: Option<&str>, listen: &[IpAddr]) 
 
 /// Rank of an offer, and whether it is loopback's; or why it can't be taken.
 fn judge(offer: &Offer, wanted: Option<&str>, listen: &[IpAddr]) -> Result<(u32, bool), String> {
+    if let Some(why) = refusal(offer) {
+        return Err(why.into());
+    }
     let rank = match (standing(&offer.provider), wanted) {
         (Refused(why), _) => return Err(why.into()),
         (_, Some(name)) if name != offer.provider => return Err(format!("{name} was asked for")),
@@ -111,6 +124,7 @@ mod tests {
     fn offer(provider: &str, ip: Option<&str>) -> Offer {
         Offer {
             provider: provider.into(),
+            version: SHM_MIN,
             domain: "d".into(),
             ip: ip.map(|ip| ip.parse().unwrap()),
             tag_bits: 64,
@@ -153,8 +167,11 @@ mod tests {
             let why = &choose(&offers, None, &[]).reasons[0];
             assert!(why.starts_with("only by its name: "), "{why}");
         }
-        for name in ["sockets", "udp;ofi_rxd", "ucx"] {
-            assert_eq!(taken(&[offer(name, None)], Some(name), &[]), None, "{name}");
+        let older = Offer { version: 117, ..offer("shm", None) };
+        let never = ["sockets", "udp;ofi_rxd", "ucx"].map(|name| offer(name, None));
+        for offer in never.iter().chain([&older]) {
+            let name = &*offer.provider;
+            assert_eq!(taken(std::slice::from_ref(offer), Some(name), &[]), None, "{name}");
         }
     }
 

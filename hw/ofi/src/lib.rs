@@ -38,6 +38,7 @@
 //! | `FI_MATCH_COMPLETE` and `FI_DELIVERY_COMPLETE` are taken, and false | our own answers; the provider's only on `cxi` |
 //! | looks for messages eat them (`shm` of 1.17); taken ones are shown again, and the descriptor never falls silent (`net` of 1.17) | a message to oneself tries it, once a process (`trial.rs`) |
 //! | the highest bit of a tag is lost (`net`) | it isn't used |
+//! | a message is never delivered (`shm` of 1.17) | refused before 2.0 |
 //! | deaths aren't told; sends to the dead never end | our socket tells; see below |
 //! | a peer's death in a rendezvous ends the process (`tcp;ofi_rxm`) | pieces of 16 KiB, which are eager |
 //! | two endpoints in one process end it (`shm`) | a process has one |

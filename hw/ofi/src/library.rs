@@ -53,6 +53,8 @@ pub(super) struct Offers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) provider: String,
+    /// The major version of the provider; those of libfabric 1.17 have 117.
+    pub(super) version: u32,
     pub(super) domain: String,
     /// The address of its interface, if it is IP's.
     pub(super) ip: Option<IpAddr>,
@@ -157,6 +159,7 @@ unsafe fn read(info: NonNull<sys::fi_info>) -> Offer {
         let (endpoint, domain) = (&*info.ep_attr, &*info.domain_attr);
         Offer {
             provider: text((*info.fabric_attr).prov_name),
+            version: sys::FI_MAJOR((*info.fabric_attr).prov_version),
             domain: text(domain.name),
             ip: ip_of(info.addr_format, info.src_addr.cast(), info.src_addrlen),
             tag_bits: 64 - endpoint.mem_tag_format.leading_zeros(),

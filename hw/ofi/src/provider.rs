@@ -8,7 +8,7 @@ use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_ofi_sys as sys;
 
 use super::carrier::{Carrier, Data};
-use super::choice::{Choice, Standing, choose, standing};
+use super::choice::{Choice, Standing::Refused, choose, refusal, standing};
 use super::config::OfiConfig;
 use super::endpoint::Endpoint;
 use super::library::{Offer, Offers};
@@ -123,7 +123,7 @@ pub(super) fn open(
 ) -> Result<(Endpoint, Provider, Carrier, sys::fi_addr_t), DeviceError> {
     let (offers, all, choice) = survey(libfabric, config);
     let Some((place, offer)) = choice.taken.and_then(|place| Some((place, all.get(place)?))) else {
-        return Err(nothing_to_take(config.provider.as_deref()));
+        return Err(nothing_to_take(config.provider.as_deref(), &all));
     };
     let is_cxi = offer.provider == "cxi";
     if config.hw_tags == TagMatching::Required && !is_cxi {
@@ -152,7 +152,7 @@ pub(super) fn open(
         (endpoint, Data::Sender)
     } else {
         let Some(info) = offers.raw_at(place) else {
-            return Err(nothing_to_take(config.provider.as_deref()));
+            return Err(nothing_to_take(config.provider.as_deref(), &all));
         };
         // These read nothing of a peer behind 64 messages of it that wait.
         let has_side = matches!(&*offer.provider, "tcp" | "net");
@@ -180,13 +180,14 @@ pub(super) fn open(
 /// Most bits of a tag that are used. `net` of libfabric 1.17 says 64 and drops the highest.
 const TAG_BITS: u32 = 63;
 
-fn nothing_to_take(wanted: Option<&str>) -> DeviceError {
-    let why = match wanted.map(standing) {
+fn nothing_to_take(wanted: Option<&str>, offers: &[Offer]) -> DeviceError {
+    let mut named = offers.iter().filter(|offer| Some(&*offer.provider) == wanted);
+    let why = match named.find_map(refusal).map_or(wanted.map(standing), |why| Some(Refused(why))) {
         None => {
             "none of its providers is one that the rule takes; `tagperf info` says why not, and \
                  `fi_info -l` what there is"
         }
-        Some(Standing::Refused(why)) => why,
+        Some(Refused(why)) => why,
         Some(_) => {
             "libfabric doesn't offer this provider for tagged messages here; try: fi_info -l"
         }

@@ -23,6 +23,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tagmatch::ofi::OfiConfig;
 use tagmatch::shm::{SenderWrites, ShmConfig};
 use tagmatch::tcp::TcpConfig;
 use tagmatch::{Address, Config, DeviceConfig, Worker};
@@ -34,6 +35,9 @@ use crate::work::Side;
 /// Environment variable with the address of the first process's worker; set for the second process
 /// only.
 const FIRST: &str = "TAGMATCH_PEERS_FIRST";
+
+/// Environment variable with the provider of libfabric that workers use instead of shared memory.
+const OFI: &str = "PEERS_OFI";
 
 /// Environment variable with the address of this machine at which workers listen for TCP. Without
 /// it they use shared memory.
@@ -111,6 +115,10 @@ fn second() -> Outcome<Command> {
 }
 
 fn config() -> Outcome<Config> {
+    if let Ok(provider) = env::var(OFI) {
+        let ofi = OfiConfig { provider: Some(provider), ..OfiConfig::default() };
+        return Ok(Config { device: DeviceConfig::Ofi(ofi), ..Config::default() });
+    }
     let Ok(address) = env::var(LISTEN) else {
         // All buffers are lent, as those of the peers are.
         let shm = ShmConfig { sender_writes: SenderWrites::AllBuffers, ..ShmConfig::default() };

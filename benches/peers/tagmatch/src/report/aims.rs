@@ -86,7 +86,7 @@ fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
 /// The aims of programs over the provider for libfabric.
 fn provider_aims(row: &Row<'_>) -> Vec<(&'static str, f64, By)> {
     match &row.case.kind {
-        _ if row.group == "tcp" => Vec::new(),
+        _ if matches!(row.group, "tcp" | "ofi") => Vec::new(),
         Kind::Latency { size, depth: 0, .. } if row.group == "latency" => {
             let is_near = row.distance != Distance::Apart;
             let of_openmpi = match *size {
@@ -147,6 +147,10 @@ fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
     let to_best = |at_most: f64| Some((at_most, By::BestPeer));
     match row.case.kind {
         _ if row.group == "tcp" => to_best(0.9),
+        Kind::Latency { size: 8, .. } if row.group == "ofi" => to_best(1.3),
+        Kind::Window { size: 8, .. } if row.group == "ofi" => to_best(1.5),
+        Kind::Window { size, .. } if row.group == "ofi" && size > 64 * KIB => to_best(1.05),
+        _ if row.group == "ofi" => None,
         Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
         Kind::Latency { .. } if row.group == "depth" => None,
         Kind::Latency { size, .. } => to_best(if size <= 64 * KIB { 0.95 } else { 0.65 }),

@@ -13,7 +13,7 @@ pub(crate) const OURS_BY_OPENMPI: &str = "tagmatch-openmpi";
 pub(crate) const FLOOR: &str = "floor";
 
 /// Groups of cases in the order of the tables, with their titles.
-pub(crate) const GROUPS: [(&str, &str); 8] = [
+pub(crate) const GROUPS: [(&str, &str); 9] = [
     ("latency", "half round trip, ns"),
     ("rate", "one message of a window, one way, ns"),
     ("bandwidth", "one large message of a window, one way, ns"),
@@ -21,6 +21,7 @@ pub(crate) const GROUPS: [(&str, &str); 8] = [
     ("memory", "resident memory, bytes each, of 100 000"),
     ("collectives", "collective operations of 2 ranks, ns a call (dup: with free)"),
     ("tcp", "over TCP: half round trip, or one message of a window, ns"),
+    ("ofi", "over a provider of libfabric: half round trip, or one message of a window, ns"),
     ("ranks", "operations of more ranks than processors, which are two, ns a call"),
 ];
 
