@@ -276,7 +276,7 @@ fn peers_of_another_worker_are_refused() {
 
 #[test]
 fn many_workers_meet_lazily_from_both_sides() {
-    if !may_have_descriptors(4096) || !has(Ability::EarlyNames) {
+    if !may_have_descriptors(4096) {
         return;
     }
     let workers: Vec<_> = (0..24).map(|_| Worker::new(config()).unwrap()).collect();

@@ -216,8 +216,6 @@ pub(crate) enum Ability {
     AllTags,
     /// Carries immediate data, whatever the layout.
     WideImmediate,
-    /// Receives can name a peer that isn't connected yet.
-    EarlyNames,
     /// Receives messages of a peer by their tags however many others of it wait.
     ManyWaiting,
 }
@@ -239,7 +237,7 @@ pub(crate) fn has(ability: Ability) -> bool {
         }
         Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
         Ability::WideImmediate => "a layout of 64 bits leaves none for immediate data",
-        Ability::EarlyNames | Ability::ManyWaiting => return true,
+        Ability::ManyWaiting => return true,
         Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");
@@ -255,9 +253,6 @@ fn over_ofi(ability: Ability) -> bool {
         Ability::Counts => "a provider doesn't tell the lengths of its lists",
         Ability::Bounds => "a provider takes eager messages as they arrive",
         Ability::AllTags => "the tag carries the sender beside the application's bits",
-        Ability::EarlyNames if lacks => {
-            "the provider knows a sender by its address, which comes with the peer"
-        }
         Ability::ManyWaiting if lacks => "the provider stops reading behind 64 messages that wait",
         _ => return true,
     };

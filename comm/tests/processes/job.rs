@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tagmatch::model::{Chance, Delay, Knobs, ModelConfig};
+use tagmatch::ofi::OfiConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
-use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, WorkerOf};
+use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, TagLayout, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
 use tagmatch_launch::wire::{from_hex, to_hex};
@@ -121,7 +122,7 @@ pub(crate) fn told() -> String {
 
 /// Joins the job. See [`transport`].
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
-    Runtime::new(transport(), Config::default()).unwrap()
+    Runtime::new(transport(), Config { tags: tags(), ..Config::default() }).unwrap()
 }
 
 /// A transport to all ranks: sends this process's address and place, and reads those of all ranks.
@@ -136,11 +137,19 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
     WorkerNet::meet(worker, rank, exchange).unwrap()
 }
 
+/// The layout of communicators' tags. A device that matches by itself has fewer bits for it.
+pub(crate) fn tags() -> TagLayout {
+    match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
+        Ok("ofi") => TagLayout::new(16, 12, 19).unwrap(),
+        _ => TagLayout::MPI,
+    }
+}
+
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
 /// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`; with `verbs`
 /// on RDMA, and with `verbs+nic` the device's NIC matches all receives that it can, as in `ci/test
-/// hca`. Between two machines it is on all networks that the default has where there is a secret.
+/// hca`; with `ofi` on the provider of `TAGMATCH_TEST_OFI`. Between two machines it is on all networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
     let secret = || Secret::from_bytes(b"the secret of these tests").ok();
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
@@ -153,6 +162,12 @@ fn worker_config() -> WorkerConfig {
             let hw_tags = if verbs == "verbs" { HwTags::Off } else { HwTags::Auto };
             let device = DeviceConfig::Verbs(VerbsConfig::default());
             WorkerConfig { device, hw_tags, hw_tags_threshold: 0, ..WorkerConfig::default() }
+        }
+        Ok("ofi") => {
+            let provider = std::env::var("TAGMATCH_TEST_OFI").ok();
+            let device = DeviceConfig::Ofi(OfiConfig { provider, ..OfiConfig::default() });
+            let layout = TagLayout::new(0, 12, 47).unwrap();
+            WorkerConfig { device, layout, ..WorkerConfig::default() }
         }
         _ if is_divided() => WorkerConfig { secret: secret(), ..WorkerConfig::default() },
         _ => WorkerConfig::default(),

@@ -44,6 +44,7 @@ impl MeetingHost for Ofi {
         };
         if let Some(entry) = self.meeting.peers.find_mut(peer) {
             (entry.link.address, entry.link.side) = (Some(address), side);
+            self.post_early();
         }
         Ok(())
     }

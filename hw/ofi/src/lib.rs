@@ -87,6 +87,7 @@ mod carrier;
 mod choice;
 mod config;
 mod control;
+mod early;
 mod ending;
 mod endpoint;
 #[doc(hidden)]
@@ -118,6 +119,7 @@ pub use info::OfiInfo;
 
 use carrier::Carrier;
 use config::KIND;
+use early::EarlyReceives;
 use endpoint::{Completion, Endpoint};
 use link::OfiLink;
 use operations::Operations;
@@ -146,6 +148,7 @@ pub struct Ofi {
     held: HashSet<u64>,
     /// Receives for which libfabric had no room, in order.
     unposted: VecDeque<Key>,
+    early: EarlyReceives,
     /// Peers that are up, and have something waiting for room in libfabric.
     blocked: Vec<PeerId>,
     /// The answer to the look that is under way.
@@ -224,6 +227,7 @@ impl Ofi {
             tokens: IntegerMap::default(),
             held: HashSet::new(),
             unposted: VecDeque::new(),
+            early: EarlyReceives::default(),
             blocked: Vec::new(),
             answer: None,
             events: VecDeque::new(),

@@ -39,7 +39,7 @@ impl Ofi {
             return Err(NO_TAKING);
         }
         self.post_waiting();
-        if !self.unposted.is_empty() {
+        if !self.unposted.is_empty() || self.early.has_any {
             return Ok(None);
         }
         for _ in 0..STRAY_MAX {
@@ -88,13 +88,14 @@ impl Ofi {
 
     /// Asks the provider, and waits for its answer.
     fn ask(&mut self, wire: WirePattern, takes: bool) -> Option<(Key, Completion)> {
+        let from = wire.from?;
         let operation = Operation { kind: Kind::Look, ..Operation::default() };
         let key = self.operations.enter(operation).ok()?;
         let (operation, context) = self.operations.with_context(key)?;
         let asked = (wire.tag, wire.ignored);
         // SAFETY: the table keeps the context until the look has ended, and if it has taken a
         // message, until that was received or the endpoint is gone.
-        match unsafe { self.endpoint.look(wire.from, asked, takes, context) } {
+        match unsafe { self.endpoint.look(from, asked, takes, context) } {
             Begun::Yes => operation.is_begun = true,
             Begun::Again | Begun::Failed(_) => {
                 self.operations.remove(key);

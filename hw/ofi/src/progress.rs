@@ -90,7 +90,7 @@ impl Ofi {
         if operation.is_begun {
             self.endpoint.cancel(false, context);
         } else if operation.long.is_none() {
-            self.unposted.retain(|waiting| *waiting != key);
+            self.take_unposted(key);
             let index = key.index;
             let ended = Completion { index, errno: sys::FI_ECANCELED, ..Completion::default() };
             self.completed(key, &ended);

@@ -33,8 +33,8 @@ const MAIN: u64 = 1;
 /// What a receive matches on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WirePattern {
-    /// The sender, if the provider compares it.
-    pub(super) from: sys::fi_addr_t,
+    /// The sender, if the provider compares it. `None`: its address isn't known yet.
+    pub(super) from: Option<sys::fi_addr_t>,
     pub(super) tag: u64,
     pub(super) ignored: u64,
 }
@@ -47,10 +47,8 @@ impl Ofi {
         let named = named.transpose()?;
         let (tag, ignored) = self.carrier.pattern(tag, mask, source.map(|peer| peer.0.into()))?;
         let from = match named {
-            Some(peer) if self.carrier.data == Data::Sender => {
-                peer.link.address.ok_or(NOT_CONNECTED)?
-            }
-            _ => sys::FI_ADDR_UNSPEC,
+            Some(peer) if self.carrier.data == Data::Sender => peer.link.address,
+            _ => Some(sys::FI_ADDR_UNSPEC),
         };
         Ok(WirePattern { from, tag, ignored })
     }
@@ -109,6 +107,9 @@ impl Ofi {
 
     /// Posts a receive, or lets it wait behind those that wait already.
     pub(super) fn post_or_wait(&mut self, key: Key) {
+        if self.keep_early(key) {
+            return;
+        }
         if !self.unposted.is_empty() || !self.post(key) {
             self.unposted.push_back(key);
         }
@@ -164,8 +165,10 @@ impl Ofi {
         let Wire { tag, data: ignored } = operation.wire;
         let is_side = operation.kind == Kind::ControlIn && operation.token == 0;
         let named = operation.peer.filter(|_| directed && operation.kind == Kind::Receive);
-        let from = named.and_then(|peer| self.meeting.peers.find(peer)?.link.address);
-        let from = from.unwrap_or(sys::FI_ADDR_UNSPEC);
+        let address = |peer| self.meeting.peers.find(peer)?.link.address;
+        let Some(from) = named.map_or(Some(sys::FI_ADDR_UNSPEC), address) else {
+            return Begun::Failed(sys::FI_EINVAL);
+        };
         // SAFETY: the operation keeps its memory, and the table its context, until it has ended or
         // the endpoint is gone; nobody looks at these bytes meanwhile.
         unsafe {
@@ -194,7 +197,7 @@ impl Ofi {
                 rounds = if self.advance() { 0 } else { rounds + 1 };
             }
         } else {
-            self.unposted.retain(|waiting| *waiting != key);
+            self.take_unposted(key);
             self.end_cancelled(key);
         }
         self.was_cancelled(token)
@@ -399,6 +402,3 @@ impl Ofi {
         Ok(())
     }
 }
-
-const NOT_CONNECTED: Unfit =
-    Unfit::NotCarried("over this provider a peer can be named once it is up; wait for that");

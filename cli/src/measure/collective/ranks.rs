@@ -180,12 +180,12 @@ impl Ranks {
 }
 
 /// The device's layout of tags, and that of communicators. UCX and libfabric keep peers' numbers in
-/// tag bits of their own; the bits below them have room for 4096 ranks.
+/// tag bits of their own. `cxi` leaves 47 bits to the rest, which has room for 4096 ranks.
 fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     let layout = |context, source, tag| TagLayout::new(context, source, tag).map_err(failed);
     match device {
         DeviceArg::Ucx { .. } | DeviceArg::Ofi { .. } => {
-            Ok((layout(0, 12, 52)?, layout(16, 12, 24)?))
+            Ok((layout(0, 12, 47)?, layout(16, 12, 19)?))
         }
         DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } | DeviceArg::Tcp { .. } => {
             Ok((TagLayout::MPI, TagLayout::MPI))

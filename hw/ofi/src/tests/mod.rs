@@ -305,3 +305,73 @@ fn a_look_waits_for_receives_that_were_posted_before_it() {
     assert!(bench.ofi.probe(pattern).unwrap().is_some());
     assert_eq!(bench.nic().receives.last().unwrap().tag, TAG);
 }
+
+/// A bench over a NIC, whose first peer isn't there yet; and the tags of the receives that the NIC
+/// has got since.
+fn without_its_first_peer() -> (Bench, impl Fn(&Bench) -> Vec<u64>) {
+    let mut bench = Bench::new(Data::Sender);
+    bench.ofi.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
+    let before = bench.nic().receives.len();
+    let posted =
+        move |bench: &Bench| bench.nic().receives[before..].iter().map(|asked| asked.tag).collect();
+    (bench, posted)
+}
+
+fn receive_from(bench: &mut Bench, source: Option<PeerId>, tag: u64) {
+    let pattern = TagPattern { tag, mask: !0, source };
+    bench.ofi.receive(pattern, Buffer::zeroed(10), tag).unwrap();
+}
+
+#[test]
+fn a_receive_that_names_a_peer_before_it_is_there_is_overtaken_by_no_wildcard() {
+    let (mut bench, posted) = without_its_first_peer();
+    let [late, other] = bench.peers;
+    receive_from(&mut bench, Some(late), 1);
+    receive_from(&mut bench, Some(other), 2);
+    assert_eq!(posted(&bench), [2]);
+    receive_from(&mut bench, None, 3);
+    receive_from(&mut bench, Some(other), 4);
+    bench.events();
+    assert_eq!(posted(&bench), [2]);
+    // A message that the third one may get is found by no look.
+    let wire = bench.ofi.carrier.send(3, None, other.0.into(), 1, false);
+    bench.nic().waiting = Some((wire.tag, wire.data, 1));
+    let third = TagPattern { tag: 3, mask: !0, source: None };
+    assert!(bench.ofi.probe(third).unwrap().is_none());
+    bench.ofi.meeting.peers.find_mut(late).unwrap().link.address = Some(1);
+    bench.ofi.post_early();
+    assert_eq!(posted(&bench), [2, 1, 3, 4]);
+    let from: Vec<_> = bench.nic().receives.iter().rev().take(3).map(|asked| asked.from).collect();
+    assert_eq!(from, [2, sys::FI_ADDR_UNSPEC, 1]);
+    assert!(bench.ofi.probe(third).unwrap().is_some());
+}
+
+#[test]
+fn what_waits_behind_a_receive_for_a_peer_goes_on_when_that_receive_ends() {
+    for dies in [false, true] {
+        let (mut bench, posted) = without_its_first_peer();
+        let [late, other] = bench.peers;
+        receive_from(&mut bench, Some(late), 1);
+        receive_from(&mut bench, None, 2);
+        receive_from(&mut bench, Some(other), 3);
+        let ended = if dies {
+            tagmatch_handshake::break_with(&mut bench.ofi, late, tagmatch_device::DownReason::Gone);
+            OperationError::PeerDown(late)
+        } else {
+            assert!(bench.ofi.cancel(1));
+            OperationError::Cancelled
+        };
+        assert_eq!(bench.received(1).unwrap().0, Err(ended), "{dies}");
+        assert_eq!(posted(&bench), [2, 3], "{dies}");
+    }
+}
+
+#[test]
+fn a_look_for_messages_of_a_peer_that_is_not_there_finds_none() {
+    let (mut bench, _) = without_its_first_peer();
+    let wire = bench.ofi.carrier.send(TAG, None, bench.peers[1].0.into(), 1, false);
+    bench.nic().waiting = Some((wire.tag, wire.data, 1));
+    let pattern = TagPattern { tag: TAG, mask: !0, source: Some(bench.peers[0]) };
+    assert_eq!(bench.ofi.probe(pattern).unwrap(), None);
+    assert!(bench.nic().looks.is_empty());
+}
