@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tagmatch_comm::Runtime;
 use tagmatch_comm::forward_net;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::net::{Arrived, Directory, Net, NetFailed};
-use tagmatch_comm::{Config, Runtime};
 
-use crate::job::{Job, say, transport};
+use crate::job::{Job, say, settings, transport};
 
 /// The yields of this process.
 static YIELDS: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +60,7 @@ pub(crate) fn play(role: &str) {
     let pinned = Command::new("taskset").args(["-apc", role, &own]).output().unwrap();
     assert!(pinned.status.success(), "{pinned:?}");
     let counting = Counting { net: transport(), polls: 0, has_slept: false };
-    let world = Runtime::new(counting, Config::default()).unwrap().world();
+    let world = Runtime::new(counting, settings()).unwrap().world();
     if world.rank() == 0 {
         let received = world.recv(1, 7, vec![0; 8]).wait().unwrap();
         assert_eq!(received.data(), [7; 8]);

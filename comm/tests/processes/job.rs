@@ -10,6 +10,7 @@ use tagmatch::ofi::OfiConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Access, Config as WorkerConfig, DeviceConfig, HwTags, Secret, TagLayout, WorkerOf};
+use tagmatch_comm::net::Net;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
 use tagmatch_launch::wire::{from_hex, to_hex};
@@ -122,7 +123,7 @@ pub(crate) fn told() -> String {
 
 /// Joins the job. See [`transport`].
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
-    Runtime::new(transport(), Config { tags: tags(), ..Config::default() }).unwrap()
+    Runtime::new(transport(), settings()).unwrap()
 }
 
 /// A transport to all ranks: sends this process's address and place, and reads those of all ranks.
@@ -137,12 +138,13 @@ pub(crate) fn transport<A: Access + 'static>() -> WorkerNet<A> {
     WorkerNet::meet(worker, rank, exchange).unwrap()
 }
 
-/// The layout of communicators' tags. A device that matches by itself has fewer bits for it.
-pub(crate) fn tags() -> TagLayout {
-    match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
+/// The settings of a runtime. A device that matches by itself has fewer bits for tags.
+pub(crate) fn settings<N: Net>() -> Config<N> {
+    let tags = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
         Ok("ofi") => TagLayout::new(16, 12, 19).unwrap(),
         _ => TagLayout::MPI,
-    }
+    };
+    Config { tags, ..Config::default() }
 }
 
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, Config, Error, ErrorClass, Runtime};
+use tagmatch_comm::{Comm, Error, ErrorClass, Runtime};
 
-use crate::job::{Job, is_divided, join, machine, say, told, transport};
+use crate::job::{Job, is_divided, join, machine, say, settings, told, transport};
 
 type Process = Runtime<WorkerNet<Local>>;
 type World = Comm<WorkerNet<Local>>;
@@ -37,7 +37,7 @@ fn by_machine() -> Process {
     if !is_divided() {
         net = net.on_nodes((0..64).map(|rank| rank / 2).collect());
     }
-    Runtime::new(net, Config::default()).unwrap()
+    Runtime::new(net, settings()).unwrap()
 }
 
 /// The places of this process's segments in its memory.

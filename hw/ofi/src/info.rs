@@ -57,7 +57,7 @@ impl OfiInfo {
         let version = format!("{}.{}", sys::FI_MAJOR(version), sys::FI_MINOR(version));
         info.library = Finding::yes("libfabric", format!("{version} in {}", libfabric.path()));
         info.version = Some(version);
-        let (_, offers, choice) = survey(libfabric, config);
+        let (offers, choice) = survey(libfabric, config);
         for (offer, reason) in offers.iter().zip(choice.reasons) {
             if reason.is_empty() {
                 info.taken = Some(format!("{} on {}", offer.provider, offer.domain));

@@ -49,6 +49,19 @@ pub(super) struct Offers {
     first: *mut sys::fi_info,
 }
 
+/// What is asked of libfabric.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// Only this provider.
+    pub(super) provider: Option<&'a str>,
+    /// What else is needed.
+    pub(super) caps: u64,
+    /// Levels of completion that have to be there.
+    pub(super) op_flags: u64,
+    /// Receives that can be posted at a time; 0: the provider's usual number.
+    pub(super) receives: usize,
+}
+
 /// One way to communicate, as far as the choice among them depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
@@ -71,17 +84,9 @@ pub(super) struct Offer {
 }
 
 impl Offers {
-    /// Asks libfabric. `provider`: only this one. `caps`: what else is needed; `op_flags`: levels
-    /// of completion that have to be there.
-    ///
-    /// An answer of nothing is an empty list.
-    pub(super) fn ask(
-        libfabric: &'static sys::Libfabric,
-        provider: Option<&str>,
-        caps: u64,
-        op_flags: u64,
-    ) -> Self {
-        let name = provider.and_then(|name| CString::new(name).ok());
+    /// Asks libfabric. An answer of nothing is an empty list.
+    pub(super) fn ask(libfabric: &'static sys::Libfabric, wanted: Wanted<'_>) -> Self {
+        let name = wanted.provider.and_then(|name| CString::new(name).ok());
         let mut first = ptr::null_mut();
         // Some providers are loaded now, each with its constructors.
         let signals = Signals::now();
@@ -90,12 +95,13 @@ impl Offers {
         unsafe {
             let hints = (libfabric.fi_dupinfo)(ptr::null());
             if !hints.is_null() {
-                (*hints).caps = sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | caps;
+                (*hints).caps = sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | wanted.caps;
                 (*hints).mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_ASYNC_IOV;
                 (*(*hints).ep_attr).r#type = sys::FI_EP_RDM;
                 (*(*hints).tx_attr).msg_order = sys::FI_ORDER_SAS;
-                (*(*hints).tx_attr).op_flags = op_flags;
+                (*(*hints).tx_attr).op_flags = wanted.op_flags;
                 (*(*hints).rx_attr).msg_order = sys::FI_ORDER_SAS;
+                (*(*hints).rx_attr).size = wanted.receives;
                 let domain = &mut *(*hints).domain_attr;
                 domain.threading = sys::FI_THREAD_DOMAIN;
                 domain.control_progress = sys::FI_PROGRESS_MANUAL;

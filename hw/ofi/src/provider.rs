@@ -11,13 +11,18 @@ use super::carrier::{Carrier, Data};
 use super::choice::{Choice, Standing::Refused, choose, refusal, standing};
 use super::config::OfiConfig;
 use super::endpoint::Endpoint;
-use super::library::{Offer, Offers};
+use super::library::{Offer, Offers, Wanted};
 use super::objects::{MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::trial::{Found, attempt};
 
 /// Most bytes of a piece of a long message, where the provider sets no limit.
 const PIECE_MAX: usize = 1 << 30;
+/// Receives that a provider is asked to have at a time, the most that it grants of these: where it
+/// has no room for more, later ones match nothing until earlier ones have ended. `ofi_rxm` of
+/// libfabric 1.17 has 2048 if it isn't asked, and takes 0.5 KiB of memory for each; `cxi` has no
+/// more than 15,360.
+const RECEIVES: [usize; 5] = [32_768, 15_360, 8_192, 4_096, 2_048];
 /// The eager bound of `ofi_rxm`, and the variable that changes it.
 const RXM_EAGER: usize = 16_384;
 const RXM_BUFFER_SIZE: &str = "FI_OFI_RXM_BUFFER_SIZE";
@@ -108,12 +113,12 @@ impl<'a> Way<'a> {
 pub(super) fn survey(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
-) -> (Offers, Vec<Offer>, Choice) {
+) -> (Vec<Offer>, Choice) {
     // Without a name, some providers aren't offered.
-    let offers = Offers::ask(libfabric, config.provider.as_deref(), 0, 0);
-    let all: Vec<Offer> = offers.iter().collect();
-    let choice = choose(&all, config.provider.as_deref(), &config.listen);
-    (offers, all, choice)
+    let wanted = Wanted { provider: config.provider.as_deref(), ..Wanted::default() };
+    let offers: Vec<Offer> = Offers::ask(libfabric, wanted).iter().collect();
+    let choice = choose(&offers, config.provider.as_deref(), &config.listen);
+    (offers, choice)
 }
 
 /// Opens the provider that the settings ask for, or that the rule takes.
@@ -121,9 +126,9 @@ pub(super) fn open(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
 ) -> Result<(Endpoint, Provider, Carrier, sys::fi_addr_t), DeviceError> {
-    let (offers, all, choice) = survey(libfabric, config);
-    let Some((place, offer)) = choice.taken.and_then(|place| Some((place, all.get(place)?))) else {
-        return Err(nothing_to_take(config.provider.as_deref(), &all));
+    let (offers, choice) = survey(libfabric, config);
+    let Some(offer) = choice.taken.and_then(|place| offers.get(place)) else {
+        return Err(nothing_to_take(config.provider.as_deref(), &offers));
     };
     let is_cxi = offer.provider == "cxi";
     if config.hw_tags == TagMatching::Required && !is_cxi {
@@ -151,8 +156,10 @@ pub(super) fn open(
         provider.message_max = offer.message_max;
         (endpoint, Data::Sender)
     } else {
-        let Some(info) = offers.raw_at(place) else {
-            return Err(nothing_to_take(config.provider.as_deref(), &all));
+        let is_it = |other: &Offer| (&other.domain, other.ip) == (&offer.domain, offer.ip);
+        let deepest = deepest(libfabric, &offer.provider, 0, is_it);
+        let Some(info) = deepest.as_ref().and_then(|(offers, place)| offers.raw_at(*place)) else {
+            return Err(nothing_to_take(config.provider.as_deref(), &offers));
         };
         // These read nothing of a peer behind 64 messages of it that wait.
         let has_side = matches!(&*offer.provider, "tcp" | "net");
@@ -175,6 +182,22 @@ pub(super) fn open(
     };
     (provider.finds, provider.takes, provider.wakes) = (finds, takes, wakes);
     Ok((endpoint, provider, carrier, oneself))
+}
+
+/// The first offer of a provider that fits, with the most receives at a time of [`RECEIVES`], or
+/// else with the provider's usual number. The place is that in the list.
+fn deepest(
+    libfabric: &'static sys::Libfabric,
+    provider: &str,
+    caps: u64,
+    fits: impl Fn(&Offer) -> bool,
+) -> Option<(Offers, usize)> {
+    RECEIVES.into_iter().chain([0]).find_map(|receives| {
+        let provider = Some(provider);
+        let offers = Offers::ask(libfabric, Wanted { provider, caps, receives, op_flags: 0 });
+        let place = offers.iter().position(|offer| fits(&offer))?;
+        Some((offers, place))
+    })
 }
 
 /// Most bits of a tag that are used. `net` of libfabric 1.17 says 64 and drops the highest.
@@ -219,11 +242,13 @@ fn open_cxi(
     config: &OfiConfig,
 ) -> Result<(Endpoint, &'static str), DeviceError> {
     // A level that is asked for becomes that of every send, so the endpoint is opened without it.
-    let is_true = Offers::ask(libfabric, Some("cxi"), 0, sys::FI_MATCH_COMPLETE).iter().count() > 0;
-    let offers = Offers::ask(libfabric, Some("cxi"), sys::FI_DIRECTED_RECV, 0);
-    let fits = |offer: Offer| is_true && offer.is_directed && offer.data_bytes >= 8;
-    let place = offers.iter().position(fits);
-    let Some(info) = place.and_then(|place| offers.raw_at(place)) else {
+    let provider = Some("cxi");
+    let op_flags = sys::FI_MATCH_COMPLETE;
+    let is_true = Offers::ask(libfabric, Wanted { provider, op_flags, ..Wanted::default() });
+    let is_true = is_true.iter().next().is_some();
+    let fits = |offer: &Offer| is_true && offer.is_directed && offer.data_bytes >= 8;
+    let deepest = deepest(libfabric, "cxi", sys::FI_DIRECTED_RECV, fits);
+    let Some(info) = deepest.as_ref().and_then(|(offers, place)| offers.raw_at(*place)) else {
         return Err(DeviceError::Unsupported {
             what: "this provider cxi",
             why: "it offers no receives that name their sender together with FI_MATCH_COMPLETE",

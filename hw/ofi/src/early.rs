@@ -1,0 +1,62 @@
+//! Receives that libfabric can't take yet, because they name a peer whose address isn't known.
+//!
+//! Only a provider that names peers beside the tag (`cxi`) needs the address; the others have the
+//! peer's number in the tag. A receive that names a peer matches nothing before the peer is there,
+//! so the receive waits here, and receives that name others pass it. A receive from any source
+//! doesn't pass it: both match the first message of that peer, and the receive that was posted
+//! first gets it (MPI 4.1, section 3.5). What comes behind such a receive waits for it as well.
+
+use tagmatch_device::slab::Key;
+
+use super::Ofi;
+use super::carrier::Data;
+use super::operations::Kind;
+
+/// Receives that wait for peers, in the order in which they were posted.
+#[derive(Default)]
+pub(super) struct EarlyReceives {
+    queue: Vec<Key>,
+    /// One of them is from any source.
+    pub(super) has_any: bool,
+}
+
+impl Ofi {
+    /// Keeps a receive that has to wait for a peer; `false` if it doesn't have to.
+    pub(super) fn keep_early(&mut self, key: Key) -> bool {
+        let Some(operation) = self.operations.at(key) else { return false };
+        let is_asked = operation.kind == Kind::Receive && !operation.is_claimed;
+        if self.carrier.data != Data::Sender || !is_asked {
+            return false;
+        }
+        let waits = match operation.peer {
+            None => !self.early.queue.is_empty(),
+            Some(peer) => {
+                let entry = self.meeting.peers.find(peer);
+                self.early.has_any || entry.is_some_and(|entry| entry.link.address.is_none())
+            }
+        };
+        if waits {
+            self.early.has_any |= operation.peer.is_none();
+            self.early.queue.push(key);
+        }
+        waits
+    }
+
+    /// Posts those that need not wait any more, because the address of a peer is known now, or
+    /// because one of them has ended.
+    pub(super) fn post_early(&mut self) {
+        for key in std::mem::take(&mut self.early).queue {
+            self.post_or_wait(key);
+        }
+    }
+
+    /// Takes a receive that isn't posted out of the queue that it waits in.
+    pub(super) fn take_unposted(&mut self, key: Key) {
+        self.unposted.retain(|waiting| *waiting != key);
+        let before = self.early.queue.len();
+        self.early.queue.retain(|waiting| *waiting != key);
+        if self.early.queue.len() < before && self.early.has_any {
+            self.post_early();
+        }
+    }
+}
