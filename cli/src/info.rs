@@ -372,6 +372,8 @@ mod tests {
             wakeup: found("ofi wakeup"),
             probes: found("ofi probes"),
             tag_offload: Finding { is_available: false, ..found("ofi tag offload") },
+            nic: None,
+            nic_matches: None,
         };
         info.wakeup.is_available = false;
         let text = ofi_entry(Style::new(false), &info, Some(Ok("by tcp".into())));
