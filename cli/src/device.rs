@@ -15,18 +15,19 @@ pub(crate) struct FoundDevice {
     pub(crate) device: DeviceArg,
     /// A description, and why it was chosen.
     pub(crate) what: String,
+    /// The NIC below it, if that is one with counts of its own.
+    pub(crate) nic: Option<String>,
 }
 
 impl FoundDevice {
     /// Looks for the device; the error says what is missing and what to do.
     pub(crate) fn look(wanted: &DeviceArg) -> Result<Self, String> {
-        match wanted {
-            DeviceArg::Shm => {
-                Ok(Self { device: DeviceArg::Shm, what: "shared memory, the default".into() })
-            }
+        let mut nic = None;
+        let (device, what) = match wanted {
+            DeviceArg::Shm => (DeviceArg::Shm, "shared memory, the default".to_owned()),
             DeviceArg::Auto => {
-                let what = "shared memory on this machine; verbs or TCP with others".into();
-                Ok(Self { device: DeviceArg::Auto, what })
+                let what = "shared memory on this machine; verbs or TCP with others";
+                (DeviceArg::Auto, what.to_owned())
             }
             DeviceArg::Verbs { name } => {
                 let first = if name.is_none() { "the first with an active port; " } else { "" };
@@ -34,28 +35,30 @@ impl FoundDevice {
                 let (name, port) = usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let device = DeviceArg::Verbs { name: Some(name.to_owned()) };
-                Ok(Self { device, what: format!("{first}port {port}") })
+                (device, format!("{first}port {port}"))
             }
             DeviceArg::Tcp { place } => {
                 let place = place.as_deref().unwrap_or("all interfaces");
                 let what = format!("listening on {place}; the messages are not encrypted");
-                Ok(Self { device: wanted.clone(), what })
+                (wanted.clone(), what)
             }
             DeviceArg::Ucx { .. } => {
                 let info = Ucx::probe(&wanted.ucx());
                 let library = ucx_usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("UCX {library}; {}", info.device.reason);
-                Ok(Self { device: wanted.clone(), what: one_line(what) })
+                (wanted.clone(), one_line(what))
             }
             DeviceArg::Ofi { .. } => {
                 let info = Ofi::probe(&wanted.ofi());
                 let library = ofi_usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("libfabric {library}; {}", info.device.reason);
-                Ok(Self { device: wanted.clone(), what: one_line(what) })
+                nic = info.nic;
+                (wanted.clone(), one_line(what))
             }
-        }
+        };
+        Ok(Self { device, what, nic })
     }
 }
 

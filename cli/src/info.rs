@@ -15,6 +15,7 @@ use crate::device::{MissingDevice, ofi_usable, ucx_usable, usable};
 use crate::environment;
 use crate::failure::Failure;
 use crate::link::{Unlinked, settings};
+use crate::nic;
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
 use crate::secret;
@@ -252,6 +253,14 @@ fn ofi_entry(style: Style, info: &OfiInfo, tried: Option<Result<String, Failure>
     let others = info.others.iter();
     lines.extend(others.map(|(name, why)| one_line(format!("not taken: {name}: {why}"))));
     lines.extend(matching_by_nic(&info.tag_offload));
+    if let Some(nic) = info.nic.as_deref().map(one_line) {
+        lines.push(match &info.nic_matches {
+            Some(matches) => nic::in_words(&nic, *matches, "since its start"),
+            None => format!(
+                "what {nic} counts can't be read; next: ls -l /sys/class/cxi/{nic}/device/telemetry"
+            ),
+        });
+    }
     entry(style, "ofi", tried.is_some_and(|tried| tried.is_ok()), &lines)
 }
 
@@ -304,6 +313,7 @@ fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use tagmatch::Finding;
+    use tagmatch::ofi::NicMatches;
 
     use super::*;
 
@@ -372,6 +382,8 @@ mod tests {
             wakeup: found("ofi wakeup"),
             probes: found("ofi probes"),
             tag_offload: Finding { is_available: false, ..found("ofi tag offload") },
+            nic: None,
+            nic_matches: None,
         };
         info.wakeup.is_available = false;
         let text = ofi_entry(Style::new(false), &info, Some(Ok("by tcp".into())));
@@ -385,6 +397,15 @@ mod tests {
         ] {
             assert!(lines.contains(&line), "{text}");
         }
+        info.nic = Some("cxi7".into());
+        let text = ofi_entry(Style::new(false), &info, None);
+        assert!(text.ends_with("next: ls -l /sys/class/cxi/cxi7/device/telemetry\n"), "{text}");
+        info.nic_matches = Some(NicMatches { posted: 5, unexpected: 1000, in_software: 2 });
+        let text = ofi_entry(Style::new(false), &info, None);
+        let counts = "since its start: 5 posted, 1 000 unexpected, 2 in software\n";
+        let all = format!("cxi7 counted 1 007 messages of all processes on it, {counts}");
+        assert!(text.ends_with(&all), "{text}");
+        (info.nic, info.nic_matches) = (None, None);
         info.device.is_available = false;
         let text = ofi_entry(Style::new(false), &info, None);
         assert!(text.starts_with("ofi     no   ofi device: ofi device is there\n"), "{text}");

@@ -16,6 +16,7 @@ mod launch;
 mod limits;
 mod link;
 mod measure;
+mod nic;
 mod output;
 mod payload;
 mod plot;

@@ -15,6 +15,7 @@ use tagmatch_results::{
 use crate::args::{Common, report as args};
 use crate::compare::saved_run;
 use crate::failure::Failure;
+use crate::nic::{self, NicWatch};
 use crate::output::{Output, to_stdout};
 use crate::{files, plot, style};
 
@@ -42,6 +43,8 @@ pub(crate) struct Report {
     table_is_seen: bool,
     wants_histogram: bool,
     documents: Vec<Document>,
+    /// The NIC of the test that is being measured.
+    nic: Option<NicWatch>,
 }
 
 impl Report {
@@ -91,6 +94,7 @@ impl Report {
             table_is_seen,
             wants_histogram: options.histogram,
             documents: Vec::new(),
+            nic: None,
         })
     }
 
@@ -113,13 +117,15 @@ impl Report {
         self.people.print(&self.style.block(block))
     }
 
-    /// Begins a test, whose facts stand above its table.
+    /// Begins a test, whose facts stand above its table. `nic` is the NIC below its device.
     pub(crate) fn begin(
         &mut self,
         facts: &str,
         table: Table,
         document: Document,
+        nic: Option<&str>,
     ) -> Result<(), Failure> {
+        self.nic = nic.and_then(NicWatch::begin);
         self.say(&format!("{facts}#\n"))?;
         self.people.print(&(self.style.heading(table.heading().trim_end()) + "\n"))?;
         self.table = table;
@@ -160,8 +166,12 @@ impl Report {
         facts: &[(&str, String)],
         early: Option<String>,
     ) -> Result<(), Failure> {
+        let nic_matches = self.nic.take().and_then(NicWatch::end);
         self.say(&lines(facts))?;
+        let of_nic: Vec<_> = nic_matches.iter().map(nic::counted).collect();
+        self.say(&lines(&of_nic))?;
         let document = self.documents.last_mut().expect("a test has begun");
+        document.nic_matches = nic_matches;
         if let Some(early) = early {
             document.interrupted = true;
             self.people.print(&format!("# {early}\n"))?;

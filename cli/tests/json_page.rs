@@ -13,7 +13,7 @@ use common::{tagperf, text};
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 15] = [
+const RARE: [&str; 19] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
@@ -21,6 +21,10 @@ const RARE: [&str; 15] = [
     "matching.by_device",
     "matching.list_faults",
     "matching.sent_beyond",
+    "nic_matches.nic",
+    "nic_matches.posted",
+    "nic_matches.unexpected",
+    "nic_matches.in_software",
     "matching.not_offloaded.list_full",
     "matching.not_offloaded.order",
     "matching.not_offloaded.source",

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Config, Header, Matching, Row};
+use crate::{Config, Header, Matching, NicCounted, Row};
 
 /// The results of one test.
 #[derive(Serialize)]
@@ -17,6 +17,9 @@ pub struct Document {
     pub results: Vec<Row>,
     /// How the receives of all sides were matched.
     pub matching: Matching,
+    /// What the NIC below rank 0, or the side that measures, counted during the test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_matches: Option<NicCounted>,
     /// Whether every byte of every measured message was checked.
     pub validated: bool,
     /// Whether the test ended early.
@@ -28,8 +31,17 @@ impl Document {
     /// A test that begins.
     pub fn new(test: &'static str, device: String, config: Config, validated: bool) -> Self {
         let (results, matching) = (Vec::new(), Matching::default());
-        let header = Header::new(test);
-        Self { header, device, config, results, matching, validated, interrupted: false }
+        let (header, nic_matches) = (Header::new(test), None);
+        Self {
+            header,
+            device,
+            config,
+            results,
+            matching,
+            nic_matches,
+            validated,
+            interrupted: false,
+        }
     }
 
     /// The test's name.
@@ -89,6 +101,22 @@ mod tests {
         document.interrupted = true;
         let text = serde_json::to_string(&document).unwrap();
         assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
+    }
+
+    #[test]
+    fn the_counts_of_a_nic_stand_beside_those_of_the_processes() {
+        let mut document = Document::new("lat", "ofi".into(), Config::default(), true);
+        let nic = "cxi0".to_owned();
+        document.nic_matches = Some(NicCounted { nic, posted: 7, unexpected: 2, in_software: 1 });
+        let counted = "\"matching\":{\"hardware\":0,\"posted\":0,\"unexpected\":0,\
+                       \"not_offloaded\":{}},\"nic_matches\":{\"nic\":\"cxi0\",\"posted\":7,\
+                       \"unexpected\":2,\"in_software\":1},\"validated\":true}";
+        for text in [
+            serde_json::to_string(&document).unwrap(),
+            serde_json::to_string(&crate::stream::end(&document)).unwrap(),
+        ] {
+            assert!(text.ends_with(counted), "{text}");
+        }
     }
 
     #[test]

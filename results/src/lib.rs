@@ -43,7 +43,7 @@ pub use document::Document;
 pub use environment::Environment;
 pub use header::Header;
 pub use histogram::Histogram;
-pub use matching::Matching;
+pub use matching::{Matching, NicCounted};
 pub use osu::Osu;
 pub use row::{Drained, Means, PerMessage, PerThread, PlannedRate, Recovered, Row};
 pub use samples::{Latency, Samples};

@@ -121,6 +121,20 @@ impl Matching {
     }
 }
 
+/// What the NIC below a worker counted during a test: messages of all processes that use the NIC.
+/// They are no part of [`Matching`], which has the receives of the processes that measure.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NicCounted {
+    /// The NIC's name.
+    pub nic: String,
+    /// Messages that met a posted receive.
+    pub posted: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+    /// Messages that the NIC left to software to match.
+    pub in_software: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

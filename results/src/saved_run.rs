@@ -319,6 +319,8 @@ mod tests {
     fn all_tests_and_a_stream_have_the_same_results() {
         let want = run(LAT).entries;
         assert_eq!(run(&format!("[{LAT}]")).entries, want);
+        let of_nic = LAT.replace(r#""matching":"#, r#""nic_matches":{"nic":"cxi0"},"matching":"#);
+        assert_eq!(run(&of_nic).entries, want);
         let head = r#""schema":1,"tool":"tagperf","version":"9","test":"lat""#;
         let row = LAT.split("\"results\":[{").nth(1).unwrap().split("}],").next().unwrap();
         let stream = format!(

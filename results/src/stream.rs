@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Config, Document, Header, Matching, Row};
+use crate::{Config, Document, Header, Matching, NicCounted, Row};
 
 /// The time between two lines of progress.
 pub const PROGRESS: Duration = Duration::from_secs(1);
@@ -54,6 +54,8 @@ struct RowProgress<'a> {
 struct End<'a> {
     results: usize,
     matching: &'a Matching,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nic_matches: Option<&'a NicCounted>,
     validated: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
@@ -86,6 +88,7 @@ pub fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> Str
 /// The line of a test that is over.
 pub fn end(document: &Document) -> impl Serialize + '_ {
     let &Document { ref matching, validated, interrupted, .. } = document;
-    let results = document.results.len();
-    Record::new("end", document.test(), End { results, matching, validated, interrupted })
+    let (results, nic_matches) = (document.results.len(), document.nic_matches.as_ref());
+    let end = End { results, matching, nic_matches, validated, interrupted };
+    Record::new("end", document.test(), end)
 }

@@ -172,7 +172,7 @@ impl TestRunner {
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let device = self.device.device.to_string();
         let document = Document::new(plan.test.name(), device, self.config(plan), validated);
-        report.begin(&self.block(plan), plan.table(), document)?;
+        report.begin(&self.block(plan), plan.table(), document, self.device.nic.as_deref())?;
         let (cases, limits) = (plan.cases(), plan.effort.limits());
         let wanted = cases.len();
         let mut progress = Progress::new(wanted, plan.common.report.json_stream);

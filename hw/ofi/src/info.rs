@@ -8,6 +8,7 @@ use tagmatch_ofi_sys as sys;
 use super::config::OfiConfig;
 use super::library::load;
 use super::provider::{open, survey};
+use super::telemetry::NicMatches;
 
 /// What libfabric offers on this machine, as seen from this process. See
 /// [`Ofi::probe`](super::Ofi::probe).
@@ -29,6 +30,10 @@ pub struct OfiInfo {
     pub probes: Finding,
     /// Matching in the NIC.
     pub tag_offload: Finding,
+    /// The name of the NIC below the device, such as `cxi0`, if it has a NIC that matches.
+    pub nic: Option<String>,
+    /// What this NIC has counted, of all processes that use it.
+    pub nic_matches: Option<NicMatches>,
 }
 
 impl OfiInfo {
@@ -43,6 +48,8 @@ impl OfiInfo {
             wakeup: Finding::no("ofi wakeup", "without a device", None),
             probes: Finding::no("ofi probes", "without a device", None),
             tag_offload: Finding::no("ofi tag offload", why, Some("fi_info -p cxi")),
+            nic: None,
+            nic_matches: None,
         };
         let libfabric = match load() {
             Ok(libfabric) => libfabric,
@@ -96,6 +103,8 @@ impl OfiInfo {
                     let reason = format!("{mode}: the NIC matches, software where it has no room");
                     info.tag_offload = Finding::yes("ofi tag offload", reason);
                 }
+                info.nic = provider.mode.map(|_| provider.domain);
+                info.nic_matches = info.nic.as_deref().and_then(NicMatches::read);
             }
             Err(error) => {
                 info.device = Finding::no("ofi device", error.to_string(), Some("fi_info -l"));
@@ -114,6 +123,12 @@ impl fmt::Display for OfiInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in self.findings() {
             writeln!(f, "{finding}")?;
+        }
+        if let (Some(nic), Some(matches)) = (&self.nic, &self.nic_matches) {
+            let NicMatches { posted, unexpected, in_software } = matches;
+            let counts =
+                format!("{posted} posted, {unexpected} unexpected, {in_software} in software");
+            writeln!(f, "{:<16} of all processes on {nic}: {counts}", "NIC matches")?;
         }
         write!(f, "{:<16} {}", "taken", self.taken.as_deref().unwrap_or("none"))?;
         for (provider, reason) in &self.others {

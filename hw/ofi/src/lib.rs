@@ -46,6 +46,10 @@
 //! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |
 //! | loading takes signals | the program's handlers are restored, also after a provider was opened |
 //!
+//! # What a NIC counts
+//! A worker's counters say only that the provider has matched. What the NIC of `cxi` counts, of all
+//! processes that use it, is in [`OfiInfo::nic_matches`] and [`NicMatches`].
+//!
 //! # The death of a peer
 //! Receives that name it are cancelled. libfabric can't be made to give back the memory of a send,
 //! so a send that it still has after 200 ms is reported without its buffer, and the buffer stays
@@ -105,6 +109,7 @@ mod provider;
 mod receiving;
 mod sending;
 mod sleep;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -116,6 +121,7 @@ use std::os::fd::BorrowedFd;
 
 pub use config::OfiConfig;
 pub use info::OfiInfo;
+pub use telemetry::NicMatches;
 
 use carrier::Carrier;
 use config::KIND;

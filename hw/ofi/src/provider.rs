@@ -151,7 +151,7 @@ pub(super) fn open(
         mode: None,
     };
     let (endpoint, data) = if is_cxi {
-        let (endpoint, mode) = open_cxi(libfabric, config)?;
+        let (endpoint, mode) = open_cxi(libfabric, config, &offer.domain)?;
         provider.mode = Some(mode);
         provider.message_max = offer.message_max;
         (endpoint, Data::Sender)
@@ -235,18 +235,21 @@ fn piece(provider: &str) -> Result<usize, DeviceError> {
     Ok(eager)
 }
 
-/// Opens `cxi` with a receive that names its sender, a completion that tells of the match, and a
-/// mode of matching that doesn't end the process where the NIC has no more room.
+/// Opens the NIC `domain` of `cxi` with a receive that names its sender, a completion that tells of
+/// the match, and a mode of matching that doesn't end the process where the NIC has no more room.
 fn open_cxi(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
+    domain: &str,
 ) -> Result<(Endpoint, &'static str), DeviceError> {
     // A level that is asked for becomes that of every send, so the endpoint is opened without it.
     let provider = Some("cxi");
     let op_flags = sys::FI_MATCH_COMPLETE;
     let is_true = Offers::ask(libfabric, Wanted { provider, op_flags, ..Wanted::default() });
     let is_true = is_true.iter().next().is_some();
-    let fits = |offer: &Offer| is_true && offer.is_directed && offer.data_bytes >= 8;
+    let fits = |offer: &Offer| {
+        is_true && offer.domain == domain && offer.is_directed && offer.data_bytes >= 8
+    };
     let deepest = deepest(libfabric, "cxi", sys::FI_DIRECTED_RECV, fits);
     let Some(info) = deepest.as_ref().and_then(|(offers, place)| offers.raw_at(*place)) else {
         return Err(DeviceError::Unsupported {

@@ -71,7 +71,7 @@ fn begin(
     let device = ranks.device.device.to_string();
     let document = Document::new(subject.test, device, config, !common.no_validate);
     let facts = heading(&subject.title, &facts) + &ranks.environment.facts_of_ranks();
-    report.begin(&facts, Table::new(columns), document)?;
+    report.begin(&facts, Table::new(columns), document, ranks.device.nic.as_deref())?;
     Ok(report)
 }
 

@@ -1,11 +1,15 @@
-//! The provider that behaves as `cxi` does (`emu/cxi`): its modes, and a NIC without room.
+//! The provider that behaves as `cxi` does (`emu/cxi`): its modes, a NIC without room, and what a
+//! NIC counts.
 
+use std::ops::Range;
 use std::process::Command;
+use std::time::Instant;
 
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
-use tagmatch_device::{Buffer, TagMatching};
-use tagmatch_ofi::{Ofi, OfiConfig};
-use tagmatch_testkit::device::{ROLE, role};
+use tagmatch_device::{Buffer, PeerId, TagMatching};
+use tagmatch_ofi::{NicMatches, Ofi, OfiConfig};
+use tagmatch_testkit::device::{Other, PATIENCE, ROLE, hear_line, role, say};
+use tagmatch_testkit::scratch::Scratch;
 
 use super::support::{config, exactly, pair, received, send_of, synchronous, wait};
 
@@ -125,33 +129,104 @@ fn check(event: &MatchingEvent, length: impl Fn(u64) -> usize) -> u64 {
     1
 }
 
-/// The NIC's counters agree: receives that were posted first are matched in it.
+/// Sends so many messages, each to a receive that waits for it and has this tag, and returns how
+/// many were received.
+fn exchange([a, b]: [&mut Ofi; 2], [to_b, to_a]: [PeerId; 2], tags: Range<u64>) -> u64 {
+    let mut seen = 0;
+    for tag in tags {
+        b.receive(exactly(tag, Some(to_a)), Buffer::zeroed(64), tag).unwrap();
+        a.send(synchronous(to_b, tag, vec![1; 64].into())).unwrap();
+        let (length, _) = wait(&mut [a, b], "it", |_, event| received(event, tag));
+        assert_eq!(length, Ok(64));
+        seen += 1;
+    }
+    seen
+}
+
+/// What the NIC has counted since `before`.
+fn counted_since(before: NicMatches) -> NicMatches {
+    NicMatches::read("cxi0").unwrap().since(&before).unwrap()
+}
+
+fn only_posted(posted: u64) -> NicMatches {
+    NicMatches { posted, ..NicMatches::default() }
+}
+
+/// The NIC's counters agree: receives that were posted first are matched in it, and messages that
+/// came before their receives are unexpected there.
 #[test]
 #[ignore = "needs libfabric1: ci/test ofi"]
 fn posted_receives_are_matched_in_the_nic() {
     if role().is_some() {
+        let info = Ofi::probe(&config("cxi"));
+        assert_eq!(info.nic.as_deref(), Some("cxi0"));
+        let before = info.nic_matches.unwrap();
+        assert!(before.posted + before.unexpected > 0, "the probe's own: {before:?}");
+        assert!(info.to_string().contains("of all processes on cxi0: "), "{info}");
         let (mut a, mut b, to_b, to_a) = pair("cxi");
-        for number in 0..100 {
-            b.receive(exactly(number, Some(to_a)), Buffer::zeroed(64), number).unwrap();
-            a.send(synchronous(to_b, number, vec![1; 64].into())).unwrap();
-            let (length, _) = wait(&mut [&mut a, &mut b], "it", |_, event| received(event, number));
-            assert_eq!(length, Ok(64));
+        let before = NicMatches::read("cxi0").unwrap();
+        assert_eq!(exchange([&mut a, &mut b], [to_b, to_a], 0..100), 100);
+        assert_eq!(counted_since(before), only_posted(100));
+        for tag in 0..30 {
+            assert!(a.send(send_of(to_b, tag, b"early")).is_ok());
         }
+        let start = Instant::now();
+        while counted_since(before).unexpected < 30 {
+            let sent = a.poll();
+            assert!(matches!(sent, None | Some(MatchingEvent::Sent { result: Ok(()), .. })));
+            assert!(b.poll().is_none() && start.elapsed() < PATIENCE);
+        }
+        b.receive(exactly(7, None), Buffer::zeroed(64), 7).unwrap();
+        let (length, _) = wait(&mut [&mut b], "it", |_, event| received(event, 7));
+        assert_eq!(length, Ok(5));
+        let unexpected = NicMatches { unexpected: 30, ..only_posted(100) };
+        assert_eq!(counted_since(before), unexpected, "each message once");
         return;
     }
-    let folder = std::env::temp_dir().join(format!("tagmatch-ofi-cxi-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let sysfs = folder.to_str().unwrap();
-    let ran = child("posted_receives_are_matched_in_the_nic", &[("TAGMATCH_CXI_SYSFS", sysfs)]);
-    let telemetry = folder.join("cxi0/device/telemetry");
-    let sum = |counter: &str| -> u64 {
-        let each = (0..4).map(|n| telemetry.join(format!("lpe_net_match_{counter}_{n}")));
-        let text = each.filter_map(|file| std::fs::read_to_string(file).ok());
-        text.filter_map(|text| text.split('@').next()?.trim().parse::<u64>().ok()).sum()
-    };
-    let (posted, software) = (sum("priority"), sum("request"));
-    std::fs::remove_dir_all(&folder).unwrap();
-    if ran.is_some() {
-        assert!(posted >= 100 && software == 0, "{posted} {software}");
+    let sysfs = Scratch::new("ofi-cxi-alone");
+    let knobs = [("TAGMATCH_CXI_SYSFS", sysfs.to_str().unwrap())];
+    child("posted_receives_are_matched_in_the_nic", &knobs);
+}
+
+/// Two processes, each with two devices, at the same time on one NIC: each has received what it was
+/// sent, and the NIC's counts are the sum.
+#[test]
+#[ignore = "needs libfabric1: ci/test ofi"]
+fn the_nic_counts_for_all_processes_together() {
+    let test = "the_nic_counts_for_all_processes_together";
+    match role().as_deref() {
+        None => {
+            let sysfs = Scratch::new("ofi-cxi-together");
+            child(test, &[("TAGMATCH_CXI_SYSFS", sysfs.to_str().unwrap())]);
+        }
+        Some("child") => {
+            let shares = [100, 60];
+            let spawn =
+                |share: u64| Other::spawn(&format!("ofi_parts::cxi::{test}"), &share.to_string());
+            let mut others = shares.map(spawn);
+            others.iter_mut().for_each(|other| assert_eq!(other.hear(), "ready"));
+            let before = NicMatches::read("cxi0").unwrap();
+            // Each has matched messages while the other one had matched some and not all.
+            for part in 1..=2 {
+                others.iter_mut().for_each(|other| other.say("go"));
+                for (other, share) in others.iter_mut().zip(shares) {
+                    assert_eq!(other.hear(), (share * part / 2).to_string(), "its own");
+                }
+                assert_eq!(counted_since(before), only_posted(160 * part / 2), "all");
+            }
+        }
+        Some(share) => {
+            let share: u64 = share.parse().unwrap();
+            let (mut a, mut b, to_b, to_a) = pair("cxi");
+            let mut seen = 0;
+            say("ready");
+            for tags in [0..share / 2, share / 2..share] {
+                assert_eq!(hear_line(), "go");
+                seen += exchange([&mut a, &mut b], [to_b, to_a], tags);
+                say(seen);
+            }
+            // The parent ends this process.
+            hear_line();
+        }
     }
 }
