@@ -93,7 +93,7 @@ pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_device::{
     Address, Buffer, DeviceError, Element, Finding, Network, Networks, PeerId, ReadMode, Shortage,
-    as_bytes, as_bytes_mut,
+    TagMatching, as_bytes, as_bytes_mut,
 };
 pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};

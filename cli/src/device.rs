@@ -6,7 +6,7 @@ use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{Finding, ReadMode};
 use tagmatch_results::show::one_line;
 
-use crate::spec::DeviceArg;
+use crate::spec::{DeviceArg, HwTagsArg};
 
 /// A device of this machine.
 #[derive(Clone, Debug)]
@@ -17,12 +17,14 @@ pub(crate) struct FoundDevice {
     pub(crate) what: String,
     /// The NIC below it, if that is one with counts of its own.
     pub(crate) nic: Option<String>,
+    /// Receives that it takes at a time, if there is a limit.
+    pub(crate) receives_max: Option<usize>,
 }
 
 impl FoundDevice {
     /// Looks for the device; the error says what is missing and what to do.
-    pub(crate) fn look(wanted: &DeviceArg) -> Result<Self, String> {
-        let mut nic = None;
+    pub(crate) fn look(wanted: &DeviceArg, hw_tags: HwTagsArg) -> Result<Self, String> {
+        let (mut nic, mut receives_max) = (None, None);
         let (device, what) = match wanted {
             DeviceArg::Shm => (DeviceArg::Shm, "shared memory, the default".to_owned()),
             DeviceArg::Auto => {
@@ -50,15 +52,15 @@ impl FoundDevice {
                 (wanted.clone(), one_line(what))
             }
             DeviceArg::Ofi { .. } => {
-                let info = Ofi::probe(&wanted.ofi());
+                let info = Ofi::probe(&wanted.ofi(hw_tags));
                 let library = ofi_usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("libfabric {library}; {}", info.device.reason);
-                nic = info.nic;
+                (nic, receives_max) = (info.nic, info.receives_max);
                 (wanted.clone(), one_line(what))
             }
         };
-        Ok(Self { device, what, nic })
+        Ok(Self { device, what, nic, receives_max })
     }
 }
 

@@ -234,7 +234,7 @@ fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>
 /// The entry of libfabric. If it can be used, a message is exchanged.
 fn ofi(style: Style) -> String {
     let device = DeviceArg::Ofi { provider: None };
-    let info = Ofi::probe(&device.ofi());
+    let info = Ofi::probe(&device.ofi(HwTagsArg::Auto));
     let tried = ofi_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
     ofi_entry(style, &info, tried)
 }
@@ -384,6 +384,7 @@ mod tests {
             tag_offload: Finding { is_available: false, ..found("ofi tag offload") },
             nic: None,
             nic_matches: None,
+            receives_max: None,
         };
         info.wakeup.is_available = false;
         let text = ofi_entry(Style::new(false), &info, Some(Ok("by tcp".into())));

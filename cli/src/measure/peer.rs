@@ -26,7 +26,7 @@ use crate::device::FoundDevice;
 use crate::failure::Failure;
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::secret;
-use crate::spec::{Case, DeviceArg, Traffic};
+use crate::spec::{Case, DeviceArg, HwTagsArg, Traffic};
 use crate::{args, cpus};
 
 /// The time that a client has for its first message.
@@ -258,7 +258,8 @@ impl PeerSetup<'_> {
             None => asked.clone(),
         };
         secret::check(&device).map_err(|why| format!("{device}: {why}"))?;
-        let found = FoundDevice::look(&device).map_err(|why| format!("{device}: {why}"))?;
+        let found =
+            FoundDevice::look(&device, HwTagsArg::Off).map_err(|why| format!("{device}: {why}"))?;
         Ok(found.device)
     }
 }

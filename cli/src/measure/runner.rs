@@ -28,6 +28,9 @@ use crate::{cpus, distance, secret};
 /// works here.
 const FIRST_LOOK_BYTES: u64 = 64 << 10;
 
+/// Receives that are posted beside those of a depth: the measured ones, and the device's own.
+const APART: usize = 64;
+
 /// The time between two checks whether the output still has a reader.
 const LOOK_TIME: Duration = Duration::from_millis(100);
 
@@ -69,7 +72,7 @@ impl TestRunner {
     ) -> Result<Self, Failure> {
         let wanted = common.device();
         let refused = |why| Failure::Usage(format!("--device {wanted}: {why}"));
-        let device = FoundDevice::look(&wanted).map_err(refused)?;
+        let device = FoundDevice::look(&wanted, common.hw_tags).map_err(refused)?;
         let needs_secret = matches!(device.device, DeviceArg::Tcp { .. });
         let has_secret = match place {
             // Both processes are this command's, so it can make a secret for them.
@@ -174,11 +177,17 @@ impl TestRunner {
         let document = Document::new(plan.test.name(), device, self.config(plan), validated);
         report.begin(&self.block(plan), plan.table(), document, self.device.nic.as_deref())?;
         let (cases, limits) = (plan.cases(), plan.effort.limits());
+        let posted_max = self.device.receives_max.map(|most| (most - most.min(APART)) as u64);
+        let mut is_cut = false;
         let wanted = cases.len();
         let mut progress = Progress::new(wanted, plan.common.report.json_stream);
         let (interrupt, mut looked) = (self.interrupt.clone(), Instant::now());
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
+            if posted_max.is_some_and(|most| case.posted_depth > most) {
+                is_cut = true;
+                continue;
+            }
             let what = format!("{} {}", plan.test.name(), show_size(case.size));
             progress.begin(what.clone());
             // If progress can't be written, the row can't be either, and that one reports the
@@ -234,6 +243,11 @@ impl TestRunner {
         drop(progress);
         let Document { results, matching, .. } = report.document();
         let mut facts = where_matched(matching, plan.common.hw_tags);
+        if let (Some(most), true) = (posted_max, is_cut) {
+            let most = show_count(most);
+            let why = format!("rows of more than {most} posted receives: the device has no room");
+            facts.push(("left out", why));
+        }
         if plan.test == Test::Depth {
             facts.push(("verdict", depth_verdict(results)));
         }

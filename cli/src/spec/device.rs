@@ -9,8 +9,9 @@ use tagmatch::shm::ShmConfig;
 use tagmatch::tcp::TcpConfig;
 use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
-use tagmatch::{AutoConfig, DeviceConfig};
+use tagmatch::{AutoConfig, DeviceConfig, TagMatching};
 
+use super::hw_tags::HwTagsArg;
 use super::text::text_in_json;
 
 /// The longest list of transports, in bytes.
@@ -146,7 +147,8 @@ impl DeviceArg {
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
             DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
-            DeviceArg::Ofi { .. } => DeviceConfig::Ofi(self.ofi()),
+            // A worker sets the matching by its own setting.
+            DeviceArg::Ofi { .. } => DeviceConfig::Ofi(self.ofi(HwTagsArg::Auto)),
         }
     }
 
@@ -179,9 +181,10 @@ impl DeviceArg {
     }
 
     /// The settings of libfabric, with this provider.
-    pub(crate) fn ofi(&self) -> OfiConfig {
+    pub(crate) fn ofi(&self, hw_tags: HwTagsArg) -> OfiConfig {
+        let hw_tags = if hw_tags == HwTagsArg::Off { TagMatching::Off } else { TagMatching::Auto };
         let provider = if let DeviceArg::Ofi { provider } = self { provider.clone() } else { None };
-        OfiConfig { provider, ..OfiConfig::default() }
+        OfiConfig { provider, hw_tags, ..OfiConfig::default() }
     }
 
     /// Whether the device matches by itself.
@@ -357,6 +360,6 @@ mod tests {
         assert_eq!(device("ucx").ucx().transports, None);
         let DeviceConfig::Ofi(config) = device("ofi:shm").config() else { panic!("not libfabric") };
         assert_eq!(config.provider.as_deref(), Some("shm"));
-        assert_eq!(device("ofi").ofi().provider, None);
+        assert_eq!(device("ofi").ofi(HwTagsArg::Off).provider, None);
     }
 }

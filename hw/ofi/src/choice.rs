@@ -131,6 +131,7 @@ mod tests {
             data_bytes: 8,
             inject_max: 64,
             message_max: usize::MAX,
+            receives_max: 1024,
             is_directed: false,
         }
     }

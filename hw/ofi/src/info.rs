@@ -34,6 +34,9 @@ pub struct OfiInfo {
     pub nic: Option<String>,
     /// What this NIC has counted, of all processes that use it.
     pub nic_matches: Option<NicMatches>,
+    /// Receives that a device can have posted at a time. Later ones match nothing until earlier
+    /// ones have ended.
+    pub receives_max: Option<usize>,
 }
 
 impl OfiInfo {
@@ -50,6 +53,7 @@ impl OfiInfo {
             tag_offload: Finding::no("ofi tag offload", why, Some("fi_info -p cxi")),
             nic: None,
             nic_matches: None,
+            receives_max: None,
         };
         let libfabric = match load() {
             Ok(libfabric) => libfabric,
@@ -103,6 +107,7 @@ impl OfiInfo {
                     let reason = format!("{mode}: the NIC matches, software where it has no room");
                     info.tag_offload = Finding::yes("ofi tag offload", reason);
                 }
+                info.receives_max = Some(provider.receives_max);
                 info.nic = provider.mode.map(|_| provider.domain);
                 info.nic_matches = info.nic.as_deref().and_then(NicMatches::read);
             }

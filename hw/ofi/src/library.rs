@@ -79,6 +79,8 @@ pub(super) struct Offer {
     pub(super) inject_max: usize,
     /// Most bytes of a message.
     pub(super) message_max: usize,
+    /// Receives that can be posted at a time.
+    pub(super) receives_max: usize,
     /// A receive can name its sender beside the tag.
     pub(super) is_directed: bool,
 }
@@ -172,6 +174,7 @@ unsafe fn read(info: NonNull<sys::fi_info>) -> Offer {
             data_bytes: domain.cq_data_size,
             inject_max: (*info.tx_attr).inject_size,
             message_max: endpoint.max_msg_size,
+            receives_max: (*info.rx_attr).size,
             is_directed: info.caps & sys::FI_DIRECTED_RECV != 0,
         }
     }

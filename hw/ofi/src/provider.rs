@@ -1,6 +1,7 @@
 //! The provider of a device: chosen, opened and tried.
 
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,6 +38,8 @@ pub(super) struct Provider {
     /// Most bytes of a message that is copied at once.
     pub(super) inject_max: usize,
     pub(super) message_max: usize,
+    /// Receives that it has posted at a time.
+    pub(super) receives_max: usize,
     /// Most bytes of a piece of a long message.
     pub(super) piece: usize,
     /// It finds messages that wait, and takes them.
@@ -142,6 +145,7 @@ pub(super) fn open(
         domain: offer.domain.clone(),
         inject_max: offer.inject_max.min(HEAD_MAX),
         message_max: offer.message_max.min(u32::MAX as usize),
+        receives_max: offer.receives_max,
         piece: piece(&offer.provider)?.min(offer.message_max),
         finds: false,
         takes: false,
@@ -151,16 +155,18 @@ pub(super) fn open(
         mode: None,
     };
     let (endpoint, data) = if is_cxi {
-        let (endpoint, mode) = open_cxi(libfabric, config, &offer.domain)?;
+        let (endpoint, mode, receives_max) = open_cxi(libfabric, config, &offer.domain)?;
+        provider.receives_max = receives_max;
         provider.mode = Some(mode);
         provider.message_max = offer.message_max;
         (endpoint, Data::Sender)
     } else {
         let is_it = |other: &Offer| (&other.domain, other.ip) == (&offer.domain, offer.ip);
-        let deepest = deepest(libfabric, &offer.provider, 0, is_it);
-        let Some(info) = deepest.as_ref().and_then(|(offers, place)| offers.raw_at(*place)) else {
+        let Some(deepest) = deepest(libfabric, &offer.provider, 0, is_it) else {
             return Err(nothing_to_take(config.provider.as_deref(), &offers));
         };
+        provider.receives_max = deepest.receives_max;
+        let info = deepest.info;
         // These read nothing of a peer behind 64 messages of it that wait.
         let has_side = matches!(&*offer.provider, "tcp" | "net");
         let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
@@ -184,19 +190,28 @@ pub(super) fn open(
     Ok((endpoint, provider, carrier, oneself))
 }
 
+/// An offer with as many receives at a time as a provider grants.
+struct Deepest {
+    info: NonNull<sys::fi_info>,
+    receives_max: usize,
+    /// The list that the description is in.
+    _offers: Offers,
+}
+
 /// The first offer of a provider that fits, with the most receives at a time of [`RECEIVES`], or
-/// else with the provider's usual number. The place is that in the list.
+/// else with the provider's usual number.
 fn deepest(
     libfabric: &'static sys::Libfabric,
     provider: &str,
     caps: u64,
     fits: impl Fn(&Offer) -> bool,
-) -> Option<(Offers, usize)> {
+) -> Option<Deepest> {
     RECEIVES.into_iter().chain([0]).find_map(|receives| {
         let provider = Some(provider);
         let offers = Offers::ask(libfabric, Wanted { provider, caps, receives, op_flags: 0 });
-        let place = offers.iter().position(|offer| fits(&offer))?;
-        Some((offers, place))
+        let (place, offer) = offers.iter().enumerate().find(|(_, offer)| fits(offer))?;
+        let info = offers.raw_at(place)?;
+        Some(Deepest { info, receives_max: offer.receives_max, _offers: offers })
     })
 }
 
@@ -241,7 +256,7 @@ fn open_cxi(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
     domain: &str,
-) -> Result<(Endpoint, &'static str), DeviceError> {
+) -> Result<(Endpoint, &'static str, usize), DeviceError> {
     // A level that is asked for becomes that of every send, so the endpoint is opened without it.
     let provider = Some("cxi");
     let op_flags = sys::FI_MATCH_COMPLETE;
@@ -250,8 +265,9 @@ fn open_cxi(
     let fits = |offer: &Offer| {
         is_true && offer.domain == domain && offer.is_directed && offer.data_bytes >= 8
     };
-    let deepest = deepest(libfabric, "cxi", sys::FI_DIRECTED_RECV, fits);
-    let Some(info) = deepest.as_ref().and_then(|(offers, place)| offers.raw_at(*place)) else {
+    let Some(Deepest { info, receives_max, _offers }) =
+        deepest(libfabric, "cxi", sys::FI_DIRECTED_RECV, fits)
+    else {
         return Err(DeviceError::Unsupported {
             what: "this provider cxi",
             why: "it offers no receives that name their sender together with FI_MATCH_COMPLETE",
@@ -260,7 +276,10 @@ fn open_cxi(
     let mode: &CStr = if config.hw_tags == TagMatching::Off { c"software" } else { c"hybrid" };
     let text = mode.to_str().unwrap_or_default();
     match Endpoint::open(libfabric, &Opening { info, cxi_mode: Some(mode), has_side: false }) {
-        Ok(endpoint) => Ok((endpoint, if text == "software" { "software" } else { "hybrid" })),
+        Ok(endpoint) => {
+            let mode = if text == "software" { "software" } else { "hybrid" };
+            Ok((endpoint, mode, receives_max))
+        }
         Err(DeviceError::System { call: MATCH_MODE, .. }) => {
             let set = std::env::var(CXI_MODE).unwrap_or_default();
             let mode = ["software", "hybrid"].into_iter().find(|mode| *mode == set);
@@ -276,6 +295,7 @@ fn open_cxi(
             Ok((
                 Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side: false })?,
                 mode,
+                receives_max,
             ))
         }
         Err(error) => Err(error),

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::measure::interrupt;
 use crate::measure::job::{Placement, exchange, failed};
 use crate::secret;
-use crate::spec::DeviceArg;
+use crate::spec::{DeviceArg, HwTagsArg};
 
 pub(super) type World = Comm<WorkerNet>;
 
@@ -53,7 +53,7 @@ pub(super) fn start(
     if !Job::is_launched() {
         // An error if a launcher has started several processes, each of which would do this.
         Job::join().map_err(failed)?;
-        look(&common.device())?;
+        look(&common.device(), common.hw_tags)?;
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
     let job = Job::join().map_err(failed)?;
@@ -66,8 +66,9 @@ pub(super) fn start(
     Err(refused(rank, wrong + " would be right"))
 }
 
-fn look(device: &DeviceArg) -> Result<FoundDevice, Failure> {
-    FoundDevice::look(device).map_err(|why| Failure::Usage(format!("--device {device}: {why}")))
+fn look(device: &DeviceArg, hw_tags: HwTagsArg) -> Result<FoundDevice, Failure> {
+    FoundDevice::look(device, hw_tags)
+        .map_err(|why| Failure::Usage(format!("--device {device}: {why}")))
 }
 
 /// Refuses options at all ranks: rank 0 returns the message, and the others wait before they fail,
@@ -126,7 +127,7 @@ impl Ranks {
         let places = Placement::exchange(&mut job)?;
         let are_here = places.is_one_machine();
         let common = &common.for_ranks(places.is_one_network());
-        let device = look(&common.device())?;
+        let device = look(&common.device(), common.hw_tags)?;
         if device.device.may_use_tcp() {
             secret::adopt(job.secret().map_err(failed)?);
         }

@@ -72,6 +72,7 @@ impl Bench {
             takes: true,
             wakes: false,
             wakes_late: false,
+            receives_max: 1024,
             _sole: None,
             mode: None,
         };
