@@ -12,7 +12,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use common::{Server, command, json, printed, refused, tagperf, text};
+use common::{OVER_A_DEVICE_THAT_MATCHES, Server, command, json, printed, refused, tagperf, text};
 use machines::{ADDRESSES, Machines, ip};
 
 const SECRET: &str = "the secret of this test";
@@ -34,25 +34,7 @@ fn measured(args: &str, device: &str) -> Value {
 #[ignore = "needs libucp: ci/test ucx"]
 fn every_test() {
     for device in DEVICES {
-        for args in [
-            "lat --sizes 0,8,1K,64K,1M",
-            "bw --sizes 8,64K",
-            "bibw --sizes 8,64K",
-            "bw --sizes 8,64K --completions queue",
-            "bibw --sizes 8,64K --completions queue",
-            "rate",
-            "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
-            "lat --sizes 8 --wildcard-recv",
-            "lat --sizes 8 --idle-peers 3",
-            "depth --queue posted --depths 64 --wildcard 50",
-            "depth --drain --depths 64 --order random",
-            "depth --drain --depths 64 --order adversarial",
-            "rate --threads 2",
-            "lat --sizes 8 --threads 2",
-            "bw --sizes 8 --single-buffer",
-            "lat --sizes 8 --hw-tags auto",
-            "rate --self",
-        ] {
+        for args in OVER_A_DEVICE_THAT_MATCHES {
             let document = measured(args, device);
             let transport = device.split([':', ',']).nth(1).unwrap();
             let large = document["config"]["large_messages"].as_str().unwrap();

@@ -59,6 +59,27 @@ pub(crate) fn printed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Each test, as a device that matches by itself runs it.
+pub(crate) const OVER_A_DEVICE_THAT_MATCHES: [&str; 17] = [
+    "lat --sizes 0,8,1K,64K,1M",
+    "bw --sizes 8,64K",
+    "bibw --sizes 8,64K",
+    "bw --sizes 8,64K --completions queue",
+    "bibw --sizes 8,64K --completions queue",
+    "rate",
+    "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
+    "lat --sizes 8 --wildcard-recv",
+    "lat --sizes 8 --idle-peers 3",
+    "depth --queue posted --depths 64 --wildcard 50",
+    "depth --drain --depths 64 --order random",
+    "depth --drain --depths 64 --order adversarial",
+    "rate --threads 2",
+    "lat --sizes 8 --threads 2",
+    "bw --sizes 8 --single-buffer",
+    "lat --sizes 8 --hw-tags auto",
+    "rate --self",
+];
+
 /// A measurement of at least `iters` a row on `device`, checked as far as all of them are alike.
 pub(crate) fn measured(args: &str, device: &str, iters: u64) -> Value {
     let document = json(args);

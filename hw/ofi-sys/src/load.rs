@@ -20,7 +20,7 @@ const LIBRARY: &CStr = c"libfabric.so.1";
 pub const VERSION_MIN: u32 = FI_VERSION(1, 17);
 
 /// The command to install libfabric, for a machine that has none, or one that is too old.
-pub const INSTALL: &str = "apt-get install libfabric1  (Fedora, RHEL: dnf install libfabric)";
+pub const INSTALL: &str = "apt-get install libfabric1";
 
 /// Why libfabric can't be used.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,7 @@ const LIBRARY: &CStr = c"libucp.so.0";
 pub const VERSION_MIN: (u32, u32) = (1, 13);
 
 /// The command to install UCX, for a machine that has none, or one that is too old.
-pub const INSTALL: &str = "apt-get install libucx0  (Fedora, RHEL: dnf install ucx)";
+pub const INSTALL: &str = "apt-get install libucx0";
 
 /// Why libucp can't be used.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use tagmatch_device::matching::{CompleteWhen, MatchingDevice, MatchingEvent, Tag
 use tagmatch_device::{Buffer, DeviceError};
 use tagmatch_ofi::{Ofi, OfiConfig};
 use tagmatch_testkit::device::{ROLE, role};
+use tagmatch_testkit::scratch::Scratch;
 
 use super::support::{config, exactly, ofi, pair, providers, received, send_of, synchronous, wait};
 
@@ -64,6 +65,43 @@ fn what_is_missing_is_one_line_with_what_to_type() {
     ];
     for (variables, wanted) in cases {
         let text = child("what_is_missing_is_one_line_with_what_to_type", variables);
+        let line = text.lines().find(|line| line.contains("child: ")).unwrap();
+        assert!(line.contains(wanted), "{line}");
+    }
+}
+
+/// A library with libfabric's names, and of this version. Nothing but the version is asked of it.
+fn library(folder: &Scratch, version: &str) -> String {
+    let names = ["getinfo", "freeinfo", "dupinfo", "fabric", "strerror"];
+    let others: String =
+        names.iter().map(|name| format!("void fi_{name}(void) {{ abort(); }}\n")).collect();
+    let (source, file) = (folder.join("stub.c"), folder.join(format!("libfabric-{version}.so")));
+    let text =
+        format!("#include <stdlib.h>\nunsigned fi_version(void) {{ return {version}; }}\n{others}");
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    let made = compiler.args(["-shared", "-fPIC", "-o"]).arg(&file).arg(&source).status();
+    assert!(made.unwrap().success());
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+#[ignore = "needs a C compiler: ci/test ofi"]
+fn a_libfabric_that_is_too_old_or_too_new_is_named_with_its_version() {
+    let folder = Scratch::new("ofi-versions");
+    for (version, wanted) in [
+        (
+            "1 << 16 | 16",
+            "is libfabric 1.16; 1.17 or later is needed; try: apt-get install libfabric1",
+        ),
+        (
+            "3 << 16",
+            "is libfabric 3.0, and this version is known up to 2.x; try: TAGMATCH_LIBFABRIC=",
+        ),
+    ] {
+        let stub = library(&folder, version);
+        let variables = [("TAGMATCH_LIBFABRIC", &*stub)];
+        let text = child("what_is_missing_is_one_line_with_what_to_type", &variables);
         let line = text.lines().find(|line| line.contains("child: ")).unwrap();
         assert!(line.contains(wanted), "{line}");
     }
