@@ -226,6 +226,7 @@ impl Ofi {
         meeting: Meeting<OfiLink>,
         alarm: Alarm,
     ) -> Self {
+        let operations = ManuallyDrop::new(Operations::new(provider.lent_piece()));
         let mut ofi = Ofi {
             carrier,
             provider,
@@ -240,7 +241,7 @@ impl Ofi {
             polls: 0,
             alarm,
             endpoint: ManuallyDrop::new(endpoint),
-            operations: ManuallyDrop::new(Operations::new()),
+            operations,
         };
         ofi.post_controls();
         ofi

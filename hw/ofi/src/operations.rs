@@ -17,8 +17,9 @@ use super::endpoint::Context;
 const CHUNK: u32 = 256;
 /// Most operations under way. One fewer than there are short keys, so that one of them is nobody's.
 const OPERATIONS_MAX: u32 = Key::SHORT_MAX - 1;
-/// Most buffers of the device's own that are kept for later operations.
-const SPARE_MAX: usize = 1024;
+/// Most bytes of memory of the device's own that are kept for later operations, for heads and for
+/// pieces.
+const SPARE_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of a message on the wire that isn't a piece of a longer one, its trailer included. A
 /// receive is posted with so much room, so no provider ever truncates.
 pub(super) const HEAD_MAX: usize = 8192;
@@ -130,12 +131,42 @@ impl Operation {
 pub(super) struct Operations {
     table: Slab<Operation>,
     contexts: Vec<NonNull<[Context]>>,
-    spare: Vec<Vec<u8>>,
+    /// Memory of the device's own for heads.
+    pub(super) heads: SpareMemory,
+    /// Memory of the device's own for pieces of messages in memory that is lent.
+    pub(super) pieces: SpareMemory,
+}
+
+/// Buffers of one size, kept for later operations. Their bytes are any.
+pub(super) struct SpareMemory {
+    size: usize,
+    kept: Vec<Vec<u8>>,
+}
+
+impl SpareMemory {
+    fn of(size: usize) -> Self {
+        SpareMemory { size, kept: Vec::new() }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.kept.pop().unwrap_or_else(|| vec![0; self.size])
+    }
+
+    /// Keeps a buffer, if it has the size, and there are not enough.
+    #[inline]
+    pub(super) fn keep(&mut self, memory: Vec<u8>) {
+        if memory.len() == self.size && self.kept.len() < SPARE_BYTES_MAX / self.size {
+            self.kept.push(memory);
+        }
+    }
 }
 
 impl Operations {
-    pub(super) fn new() -> Self {
-        Operations { table: Slab::default(), contexts: Vec::new(), spare: Vec::new() }
+    /// A table for pieces of at most so many bytes of lent memory.
+    pub(super) fn new(piece: usize) -> Self {
+        let (heads, pieces) = (SpareMemory::of(HEAD_MAX), SpareMemory::of(piece));
+        Operations { table: Slab::default(), contexts: Vec::new(), heads, pieces }
     }
 
     /// Enters an operation.
@@ -191,8 +222,12 @@ impl Operations {
     #[inline]
     pub(super) fn remove(&mut self, key: Key) -> Option<Operation> {
         let mut operation = self.table.remove(key)?;
-        if operation.own.len() == HEAD_MAX {
-            self.give_back(std::mem::take(&mut operation.own));
+        match operation.kind {
+            Kind::PieceIn | Kind::PieceOut => self.pieces.keep(std::mem::take(&mut operation.own)),
+            _ if operation.own.len() == HEAD_MAX => {
+                self.heads.keep(std::mem::take(&mut operation.own));
+            }
+            _ => {}
         }
         Some(operation)
     }
@@ -203,20 +238,6 @@ impl Operations {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Operation> {
         self.table.iter()
-    }
-
-    /// Memory of the device's own for a head. Its bytes are any.
-    #[inline]
-    pub(super) fn spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_else(|| vec![0; HEAD_MAX])
-    }
-
-    /// Keeps memory that [`Operations::spare`] gave.
-    #[inline]
-    fn give_back(&mut self, memory: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(memory);
-        }
     }
 }
 
@@ -236,7 +257,7 @@ mod tests {
 
     #[test]
     fn contexts_stay_where_they_are_and_name_their_operation() {
-        let mut table = Operations::new();
+        let mut table = Operations::new(16_384);
         let keys: Vec<Key> = (0..600u64)
             .map(|token| table.enter(Operation { token, ..Operation::default() }).ok().unwrap())
             .collect();
@@ -257,12 +278,26 @@ mod tests {
     }
 
     #[test]
-    fn spare_memory_has_room_for_a_head_and_is_bounded() {
-        let mut table = Operations::new();
-        let all: Vec<Vec<u8>> = (0..SPARE_MAX + 5).map(|_| table.spare()).collect();
-        all.into_iter().for_each(|memory| table.give_back(memory));
-        assert_eq!(table.spare.len(), SPARE_MAX);
-        let memory = table.spare();
-        assert_eq!(memory.len(), HEAD_MAX);
+    fn spare_memory_has_its_size_and_is_bounded() {
+        let mut spare = SpareMemory::of(HEAD_MAX);
+        let most = SPARE_BYTES_MAX / HEAD_MAX;
+        (0..most + 5).for_each(|_| spare.keep(vec![1; HEAD_MAX]));
+        spare.keep(vec![1; HEAD_MAX + 1]);
+        let kept = (0..most).filter(|_| spare.take() == [1; HEAD_MAX]).count();
+        assert_eq!((kept, spare.take()), (most, vec![0; HEAD_MAX]));
+    }
+
+    #[test]
+    fn memory_of_heads_and_pieces_is_used_again() {
+        let mut table = Operations::new(16_384);
+        for (kind, size) in
+            [(Kind::Send, HEAD_MAX), (Kind::PieceIn, 16_384), (Kind::PieceOut, 16_384)]
+        {
+            let operation = Operation { kind, own: vec![7; size], ..Operation::default() };
+            let key = table.enter(operation).ok().unwrap();
+            assert!(table.remove(key).unwrap().own.is_empty());
+            let again = if size == HEAD_MAX { table.heads.take() } else { table.pieces.take() };
+            assert_eq!(again, vec![7; size]);
+        }
     }
 }

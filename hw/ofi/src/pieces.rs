@@ -27,14 +27,20 @@ use super::provider::Provider;
 
 /// Pieces of one message that libfabric has at a time.
 const WINDOW: u32 = 16;
-/// Most bytes of a piece that passes through memory of the device's own.
+/// Most bytes of a piece that passes through memory of the device's own, if the provider carries
+/// longer ones.
 const LENT_PIECE: usize = 64 << 10;
 
 impl Provider {
     /// Most bytes of a piece of this buffer.
     pub(super) fn piece_max(&self, buffer: &Buffer) -> u32 {
-        let most = if buffer.is_vec() { self.piece } else { self.piece.min(LENT_PIECE) };
+        let most = if buffer.is_vec() { self.piece } else { self.lent_piece() };
         u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// Most bytes of a piece that passes through memory of the device's own.
+    pub(super) fn lent_piece(&self) -> usize {
+        self.piece.min(LENT_PIECE)
     }
 }
 
@@ -102,12 +108,13 @@ impl Ofi {
         while let Some(operation) = self.operations.at(key)
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
-            let is_lent = !operation.buffer.is_vec();
+            let (is_lent, peer) = (!operation.buffer.is_vec(), operation.peer);
+            let own = if is_lent { self.operations.pieces.take() } else { Vec::new() };
             let piece = Operation {
                 kind: Kind::PieceIn,
-                peer: operation.peer,
+                peer,
                 parent: Some(key),
-                own: if is_lent { vec![0; length] } else { Vec::new() },
+                own,
                 start,
                 length,
                 ..Operation::default()
@@ -142,17 +149,20 @@ impl Ofi {
 
     /// A piece has come, or not.
     pub(super) fn piece_received(&mut self, key: Key, completion: &Completion) {
+        let Some(piece) = self.operations.at(key) else { return };
+        let own = std::mem::take(&mut piece.own);
         let Some(piece) = self.operations.remove(key) else { return };
         let is_whole = completion.errno == 0 && completion.length == piece.length;
         if is_whole
-            && !piece.own.is_empty()
+            && let Some(bytes) = own.get(..piece.length)
             && let Some(operation) = piece.parent.and_then(|parent| self.operations.at(parent))
             && !operation.is_told
         {
             let place = piece.start..piece.start + piece.length;
             let room = operation.buffer.room().and_then(|room| room.part(place));
-            room.map(|room| room.fill(&piece.own));
+            room.map(|room| room.fill(bytes));
         }
+        self.operations.pieces.keep(own);
         let is_ours = completion.errno == sys::FI_ECANCELED;
         self.piece_gone(piece.parent, !is_whole);
         if !is_whole
@@ -188,13 +198,17 @@ impl Ofi {
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
             let is_lent = !operation.buffer.is_vec();
-            let own =
-                if is_lent { operation.buffer[start..start + length].to_vec() } else { Vec::new() };
+            let mut own = if is_lent { self.operations.pieces.take() } else { Vec::new() };
+            if let Some(own) = own.get_mut(..length)
+                && let Some(operation) = self.operations.at(key)
+            {
+                own.copy_from_slice(&operation.buffer[start..start + length]);
+            }
             let piece = Operation {
                 kind: Kind::PieceOut,
                 peer: Some(peer),
                 parent: Some(key),
-                own_length: own.len(),
+                own_length: length,
                 own,
                 start,
                 length,

@@ -90,8 +90,11 @@ impl Ofi {
 
     /// A receive, with memory of the device's own if it needs some.
     pub(super) fn with_room(&mut self, wire: Wire) -> Operation {
-        let own =
-            if self.carrier.data == Data::Sender { Vec::new() } else { self.operations.spare() };
+        let own = if self.carrier.data == Data::Sender {
+            Vec::new()
+        } else {
+            self.operations.heads.take()
+        };
         Operation { wire, own, ..Operation::default() }
     }
 

@@ -229,7 +229,7 @@ impl Ofi {
             operation.own_length = operation.own.len();
             return;
         }
-        let own = self.operations.spare();
+        let own = self.operations.heads.take();
         let Some(operation) = self.operations.at(key) else { return };
         operation.own = own;
         let head = operation.length.min(if has_trailer { HEAD } else { HEAD_MAX });
