@@ -140,7 +140,7 @@ fn work(
         return Pair::new(worker, other, first)?.run(cases, milliseconds);
     }
     let peer = worker.connect(&other)?;
-    Side::new(worker, peer, first)?.run(cases, milliseconds)
+    Side::new(worker, peer, first, env::var(OFI).is_ok())?.run(cases, milliseconds)
 }
 
 fn pin(core: usize) -> Outcome<()> {

@@ -44,11 +44,15 @@ pub(crate) struct Side {
     ends: Vec<End>,
     /// The worker's own memory, of the cases that send from it.
     device: Buffer,
+    /// Windows are vectors, which a worker owns meanwhile: over libfabric, memory that is only lent
+    /// passes through memory of the device's own.
+    has_vectors: bool,
+    vectors: Vec<Buffer>,
     probe: Probe,
 }
 
 impl Side {
-    pub(crate) fn new(worker: Worker, peer: Peer, first: bool) -> Outcome<Self> {
+    pub(crate) fn new(worker: Worker, peer: Peer, first: bool, has_vectors: bool) -> Outcome<Self> {
         Ok(Side {
             worker,
             peer,
@@ -63,6 +67,8 @@ impl Side {
             fillers_any: false,
             ends: Vec::with_capacity(ENDS_MAX),
             device: Buffer::default(),
+            has_vectors,
+            vectors: Vec::new(),
             probe: Probe::new(first)?,
         })
     }
@@ -143,9 +149,9 @@ impl Side {
                     if size <= self.eager_max {
                         self.worker.inject(self.peer, DATA, self.outbox.bytes(size))?;
                     } else {
-                        let buffer = self.outbox.outgoing(size);
+                        let buffer = self.vector(size, Memory::outgoing);
                         match self.worker.send_queued(self.peer, DATA, buffer, 0)? {
-                            QueuedSend::Complete(_) => {}
+                            QueuedSend::Complete(buffer) => self.keep(buffer),
                             QueuedSend::UnderWay(_) => under_way += 1,
                         }
                     }
@@ -154,7 +160,7 @@ impl Side {
                 self.receive(4, ACK, false)?;
             } else {
                 for _ in 0..window {
-                    let buffer = self.inbox.incoming(size);
+                    let buffer = self.vector(size, Memory::incoming);
                     self.worker.recv_queued(self.which(DATA, false), buffer, 0)?;
                 }
                 self.take_ends(window)?;
@@ -162,6 +168,22 @@ impl Side {
             }
         }
         Ok(())
+    }
+
+    /// A buffer of a window: a vector that was used before, or memory that is lent.
+    #[inline]
+    fn vector(&mut self, size: usize, lent: fn(&Memory, usize) -> Buffer) -> Buffer {
+        if !self.has_vectors {
+            return lent(if self.first { &self.outbox } else { &self.inbox }, size);
+        }
+        self.vectors.pop().unwrap_or_else(|| vec![1; size].into())
+    }
+
+    #[inline]
+    fn keep(&mut self, buffer: Buffer) {
+        if self.has_vectors {
+            self.vectors.push(buffer);
+        }
     }
 
     /// Sends one message at a time out of the worker's own memory.
@@ -186,9 +208,12 @@ impl Side {
         while count > 0 {
             self.worker.ends(&mut self.ends, ENDS_MAX);
             for end in self.ends.drain(..) {
-                if let End::Operation { result, .. } = end {
+                if let End::Operation { result, buffer, .. } = end {
                     result?;
                     count -= 1;
+                    if self.has_vectors {
+                        self.vectors.push(buffer);
+                    }
                 }
             }
         }
@@ -271,6 +296,7 @@ impl Side {
             Kind::Latency { size, .. } => (size, 2),
             _ => return Err("nothing to time".into()),
         };
+        self.vectors.clear();
         self.set_fillers(depth, any_filler)?;
         self.check_bytes(size, &case.name)?;
         if let Kind::Buffer { .. } = case.kind {
