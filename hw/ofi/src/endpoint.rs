@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
@@ -11,7 +12,7 @@ use tagmatch_ofi_sys as sys;
 use super::objects::{FabricObjects, NAME_MAX, Opening, call};
 
 /// Completions that are read at a time.
-pub(super) const BATCH: usize = 16;
+const BATCH: usize = 16;
 
 /// Memory of an operation that libfabric uses until the operation ends. It never moves.
 #[repr(C)]
@@ -59,6 +60,35 @@ pub(super) struct Completion {
     pub(super) beyond: usize,
     pub(super) tag: u64,
     pub(super) data: u64,
+}
+
+/// What one read of the queue has found.
+pub(super) struct CompletionBatch {
+    entries: [MaybeUninit<sys::fi_cq_tagged_entry>; BATCH],
+    /// The entries that the provider has written, from the first on.
+    count: usize,
+    failed: Option<Completion>,
+}
+
+impl CompletionBatch {
+    /// Nothing has ended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0 && self.failed.is_none()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Completion> {
+        let ended = self.entries[..self.count].iter().map(|entry| {
+            // SAFETY: the provider has written so many entries, each with the context of an
+            // operation of this device.
+            let (entry, index) = unsafe {
+                let entry = entry.assume_init_ref();
+                (entry, index_of(entry.op_context))
+            };
+            let (length, tag, data) = (entry.len, entry.tag, entry.data);
+            Completion { index, errno: 0, length, beyond: 0, tag, data }
+        });
+        ended.chain(self.failed)
+    }
 }
 
 /// The endpoints of a provider, and what they need. Dropping it closes them, and ends all
@@ -316,33 +346,26 @@ impl Endpoint {
         }
     }
 
-    /// Makes progress, and reads completions into `found`. Returns how many there were.
+    /// Makes progress, and reads what has ended.
     #[inline]
-    pub(super) fn read(&self, found: &mut [Completion; BATCH]) -> usize {
-        let mut entries = [sys::fi_cq_tagged_entry::zeroed(); BATCH];
+    pub(super) fn read(&self) -> CompletionBatch {
+        let mut batch =
+            CompletionBatch { entries: [MaybeUninit::uninit(); BATCH], count: 0, failed: None };
+        let entries = batch.entries.as_mut_ptr().cast();
         // SAFETY: an open queue of this format, and room for so many entries.
-        let count =
-            unsafe { (self.objects.read)(self.objects.cq, entries.as_mut_ptr().cast(), BATCH) };
+        let count = unsafe { (self.objects.read)(self.objects.cq, entries, BATCH) };
         match usize::try_from(count) {
-            Ok(count) => {
-                let count = count.min(BATCH);
-                for (entry, to) in entries[..count].iter().zip(found) {
-                    // SAFETY: the context of an operation of this device.
-                    let index = unsafe { index_of(entry.op_context) };
-                    let (length, tag, data) = (entry.len, entry.tag, entry.data);
-                    *to = Completion { index, errno: 0, length, beyond: 0, tag, data };
-                }
-                count
-            }
-            Err(_) if count == -(sys::FI_EAVAIL as isize) => self.read_error(&mut found[0]),
+            Ok(count) => batch.count = count.min(BATCH),
+            Err(_) if count == -(sys::FI_EAVAIL as isize) => batch.failed = self.read_error(),
             // Nothing has ended, or the queue itself has failed: the handshake's connections tell
             // of peers.
-            Err(_) => 0,
+            Err(_) => {}
         }
+        batch
     }
 
     #[cold]
-    fn read_error(&self, found: &mut Completion) -> usize {
+    fn read_error(&self) -> Option<Completion> {
         // The longer one of later versions; a provider writes what the version has that was asked
         // for. No memory is offered for more about the error.
         let mut entry = sys::fi_cq_err_entry_2 {
@@ -355,15 +378,14 @@ impl Endpoint {
         };
         let entry = entry.common;
         if count != 1 || entry.op_context.is_null() {
-            return 0;
+            return None;
         }
         // SAFETY: the context of an operation of this device.
         let index = unsafe { index_of(entry.op_context) };
         // Some providers give the negative number.
         let errno = if entry.err == 0 { sys::FI_EOTHER } else { entry.err.saturating_abs() };
         let (length, beyond) = (entry.len, entry.olen);
-        *found = Completion { index, errno, length, beyond, tag: entry.tag, data: entry.data };
-        1
+        Some(Completion { index, errno, length, beyond, tag: entry.tag, data: entry.data })
     }
 }
 

@@ -8,7 +8,7 @@ use tagmatch_handshake::{look, tend_leaving};
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;
-use super::endpoint::{BATCH, Completion};
+use super::endpoint::Completion;
 use super::operations::{Canceller, Kind};
 
 /// Polls between two looks at the sockets of the handshake, while a handshake is under way; the
@@ -49,14 +49,13 @@ impl Ofi {
     /// Makes progress, and handles what has ended; `false` if nothing has.
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
-        let mut found = [Completion::default(); BATCH];
-        let count = self.endpoint.read(&mut found);
-        for completion in &found[..count] {
+        let batch = self.endpoint.read();
+        for completion in batch.iter() {
             if let Some(key) = self.operations.key_at(completion.index) {
-                self.completed(key, completion);
+                self.completed(key, &completion);
             }
         }
-        count > 0
+        !batch.is_empty()
     }
 
     /// An operation has ended.

@@ -13,7 +13,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
 use super::carrier::Carrier;
-use super::endpoint::{BATCH, Begun, Completion, Context, Endpoint};
+use super::endpoint::{Begun, Completion, Context, Endpoint};
 
 /// How long a provider may take to connect to itself.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -78,7 +78,7 @@ fn falls_asleep(endpoint: &Endpoint) -> bool {
     let Some(descriptor) = endpoint.descriptor() else { return false };
     (0..SLEEP_TRIALS).any(|_| {
         std::thread::sleep(SLEEP_DELAY);
-        while endpoint.read(&mut [Completion::default(); BATCH]) > 0 {}
+        while !endpoint.read().is_empty() {}
         endpoint.arm() && matches!(sleep_until_readable(&[descriptor], Duration::ZERO), Ok(false))
     })
 }
@@ -105,7 +105,7 @@ impl Trial<'_> {
     fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
         let begin = Instant::now();
         while self.endpoint.inject((oneself, false), &[7], (self.pattern.0, 0)) != Begun::Yes {
-            self.endpoint.read(&mut [Completion::default(); BATCH]);
+            let _ = self.endpoint.read();
             if begin.elapsed() > CONNECT_MAX {
                 return None;
             }
@@ -134,7 +134,7 @@ impl Trial<'_> {
         match unsafe { self.endpoint.look(from, self.pattern, takes, context) } {
             Begun::Yes => {}
             Begun::Again => {
-                self.endpoint.read(&mut [Completion::default(); BATCH]);
+                let _ = self.endpoint.read();
                 return Some(sys::FI_EAGAIN);
             }
             Begun::Failed(_) => return None,
@@ -166,7 +166,7 @@ impl Trial<'_> {
             match begun {
                 Begun::Yes => break,
                 Begun::Again if begin.elapsed() < ARRIVE_MAX => {
-                    self.endpoint.read(&mut [Completion::default(); BATCH]);
+                    let _ = self.endpoint.read();
                 }
                 _ => return false,
             }
@@ -178,11 +178,10 @@ impl Trial<'_> {
     /// The next completion.
     fn wait(&mut self) -> Option<Completion> {
         let begin = Instant::now();
-        let mut found = [Completion::default(); BATCH];
         while begin.elapsed() < ARRIVE_MAX {
-            if self.endpoint.read(&mut found) > 0 {
+            if let Some(first) = self.endpoint.read().iter().next() {
                 self.is_under_way = false;
-                return Some(found[0]);
+                return Some(first);
             }
         }
         None
