@@ -38,9 +38,9 @@ pub struct Config<N: Net> {
     /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to 32
     /// bits, and the source enough to number the processes of the job. Default: [`TagLayout::MPI`].
     ///
-    /// Over UCX and libfabric, which keep a peer's number in bits of the tag, these three fields have
-    /// to fit beside it: `TagLayout::new(16, 12, 19)`, with `TagLayout::new(0, 12, 47)` as the
-    /// worker's layout, fits every provider and 4096 processes.
+    /// Over UCX and libfabric, which keep a peer's number in bits of the tag, these three fields
+    /// have to fit beside it: `TagLayout::new(16, 12, 19)`, with `TagLayout::new(0, 12, 47)` as
+    /// the worker's layout, fits every provider and 4096 processes.
     ///
     /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the
     /// same time, and later ones wait. If the members may map memory together, up to half as many

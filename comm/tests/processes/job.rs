@@ -151,7 +151,8 @@ pub(crate) fn settings<N: Net>() -> Config<N> {
 /// receives that it can. `ci/test planted` sets the variable for all tests between processes. With
 /// `TAGMATCH_TEST_DEVICE=tcp` the worker is on TCP, on loopback, as in `ci/test tcp`; with `verbs`
 /// on RDMA, and with `verbs+nic` the device's NIC matches all receives that it can, as in `ci/test
-/// hca`; with `ofi` on the provider of `TAGMATCH_TEST_OFI`. Between two machines it is on all networks that the default has where there is a secret.
+/// hca`; with `ofi` on the provider of `TAGMATCH_TEST_OFI`. Between two machines it is on all
+/// networks that the default has where there is a secret.
 fn worker_config() -> WorkerConfig {
     let secret = || Secret::from_bytes(b"the secret of these tests").ok();
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {

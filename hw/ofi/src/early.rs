@@ -12,14 +12,6 @@ use super::Ofi;
 use super::carrier::Data;
 use super::operations::Kind;
 
-/// Receives that wait for peers, in the order in which they were posted.
-#[derive(Default)]
-pub(super) struct EarlyReceives {
-    queue: Vec<Key>,
-    /// One of them is from any source.
-    pub(super) has_any: bool,
-}
-
 impl Ofi {
     /// Keeps a receive that has to wait for a peer; `false` if it doesn't have to.
     pub(super) fn keep_early(&mut self, key: Key) -> bool {

@@ -125,10 +125,9 @@ pub use telemetry::NicMatches;
 
 use carrier::Carrier;
 use config::KIND;
-use early::EarlyReceives;
 use endpoint::{Completion, Endpoint};
 use link::OfiLink;
-use operations::Operations;
+use operations::{EarlyReceives, Operations};
 use provider::{Provider, Way};
 
 use tagmatch_device::matching::{

@@ -51,7 +51,7 @@ pub(super) struct Offers {
 
 /// What is asked of libfabric.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct OfferQuery<'a> {
     /// Only this provider.
     pub(super) provider: Option<&'a str>,
     /// What else is needed.
@@ -87,7 +87,7 @@ pub(super) struct Offer {
 
 impl Offers {
     /// Asks libfabric. An answer of nothing is an empty list.
-    pub(super) fn ask(libfabric: &'static sys::Libfabric, wanted: Wanted<'_>) -> Self {
+    pub(super) fn ask(libfabric: &'static sys::Libfabric, wanted: OfferQuery<'_>) -> Self {
         let name = wanted.provider.and_then(|name| CString::new(name).ok());
         let mut first = ptr::null_mut();
         // Some providers are loaded now, each with its constructors.

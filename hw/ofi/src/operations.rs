@@ -127,6 +127,14 @@ impl Operation {
     }
 }
 
+/// Receives that wait for peers, in the order in which they were posted.
+#[derive(Default)]
+pub(super) struct EarlyReceives {
+    pub(super) queue: Vec<Key>,
+    /// One of them is from any source.
+    pub(super) has_any: bool,
+}
+
 /// The table of operations.
 pub(super) struct Operations {
     table: Slab<Operation>,

@@ -12,7 +12,7 @@ use super::carrier::{Carrier, Data};
 use super::choice::{Choice, Standing::Refused, choose, refusal, standing};
 use super::config::OfiConfig;
 use super::endpoint::Endpoint;
-use super::library::{Offer, Offers, Wanted};
+use super::library::{Offer, OfferQuery, Offers};
 use super::objects::{MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::trial::{Found, attempt};
@@ -118,7 +118,7 @@ pub(super) fn survey(
     config: &OfiConfig,
 ) -> (Vec<Offer>, Choice) {
     // Without a name, some providers aren't offered.
-    let wanted = Wanted { provider: config.provider.as_deref(), ..Wanted::default() };
+    let wanted = OfferQuery { provider: config.provider.as_deref(), ..OfferQuery::default() };
     let offers: Vec<Offer> = Offers::ask(libfabric, wanted).iter().collect();
     let choice = choose(&offers, config.provider.as_deref(), &config.listen);
     (offers, choice)
@@ -208,7 +208,7 @@ fn deepest(
 ) -> Option<Deepest> {
     RECEIVES.into_iter().chain([0]).find_map(|receives| {
         let provider = Some(provider);
-        let offers = Offers::ask(libfabric, Wanted { provider, caps, receives, op_flags: 0 });
+        let offers = Offers::ask(libfabric, OfferQuery { provider, caps, receives, op_flags: 0 });
         let (place, offer) = offers.iter().enumerate().find(|(_, offer)| fits(offer))?;
         let info = offers.raw_at(place)?;
         Some(Deepest { info, receives_max: offer.receives_max, _offers: offers })
@@ -260,7 +260,8 @@ fn open_cxi(
     // A level that is asked for becomes that of every send, so the endpoint is opened without it.
     let provider = Some("cxi");
     let op_flags = sys::FI_MATCH_COMPLETE;
-    let is_true = Offers::ask(libfabric, Wanted { provider, op_flags, ..Wanted::default() });
+    let is_true =
+        Offers::ask(libfabric, OfferQuery { provider, op_flags, ..OfferQuery::default() });
     let is_true = is_true.iter().next().is_some();
     let fits = |offer: &Offer| {
         is_true && offer.domain == domain && offer.is_directed && offer.data_bytes >= 8
