@@ -13,6 +13,7 @@ mod matching;
 mod messages;
 mod pair;
 mod queue;
+mod random;
 mod raw_memory;
 mod requests;
 mod slices;

@@ -29,7 +29,9 @@
 //!    that names its sender says so beside the tag, so that named receives and others are in one
 //!    list. Its completions of a match and of delivery are true, and are asked for.
 //! 6. What libfabric has no room for waits: sends behind each other for each peer, receives in one
-//!    queue for all, and looks for messages behind these.
+//!    queue for all, and looks for messages behind these. Providers are asked for room for 32,768
+//!    receives. A receive that names a peer of `cxi` whose address isn't known yet waits, too
+//!    (`early.rs`).
 //!
 //! # What providers do wrong, and what is done about it
 //! | wrong | done |
