@@ -3,6 +3,7 @@
 //! Every wait ends after [`PATIENCE`] with a panic, so that a hang is a failure.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,17 @@ pub fn accepting_end_reports_its_shortage<D: Device>(a: &mut D, b: &mut D, to_b:
     assert_eq!(b.peer_address(peer), Some(a.address()));
     let errno = rustix::io::Errno::USERS.raw_os_error();
     assert_eq!(of_a, Some(DownReason::Unreachable { errno }));
+}
+
+/// The address of this machine over which a provider of libfabric reaches itself. In a guest with
+/// soft-RoCE, a provider of verbs reaches only the address of its device.
+///
+/// # Panics
+/// If the guest's variable has no address.
+#[must_use]
+pub fn loopback_of(provider: &str) -> IpAddr {
+    let rxe = std::env::var("RXE_ADDRESS").ok().filter(|_| provider.starts_with("verbs"));
+    rxe.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.parse().expect("an address"))
 }
 
 /// Makes a device with ever more free descriptors, so that each call that needs one fails in turn.

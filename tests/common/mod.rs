@@ -190,7 +190,8 @@ fn ofi(patience: Option<Duration>) -> DeviceConfig {
     let provider = std::env::var("TAGMATCH_TEST_OFI").ok();
     let default = OfiConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+    let listen =
+        vec![tagmatch_testkit::device::loopback_of(provider.as_deref().unwrap_or_default())];
     DeviceConfig::Ofi(OfiConfig { provider, connect_timeout, listen, ..default })
 }
 

@@ -2,10 +2,10 @@
 //!
 //! libfabric is loaded when the first device is made, 1.17 to 2.x; nothing is linked. It is the way
 //! to HPE Slingshot (`cxi`), whose NIC matches tags in hardware, to Omni-Path, AWS's EFA, and the
-//! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa`, `verbs;ofi_rxm` and
-//! Ultra Ethernet's `uet`.** What was seen: `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of
-//! Debian's libfabric 1.17 and of 2.5.1, our own provider, and one that behaves as `cxi` does
-//! (`emu/cxi`).
+//! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa` and Ultra Ethernet's
+//! `uet`.** What was seen: `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of Debian's libfabric 1.17
+//! and of 2.5.1, `verbs;ofi_rxm` of 1.17 on soft-RoCE, our own provider, and one that behaves as
+//! `cxi` does (`emu/cxi`).
 //!
 //! # Which provider
 //! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,
@@ -42,7 +42,7 @@
 //! | the highest bit of a tag is lost (`net`) | it isn't used |
 //! | a message is never delivered (`shm` of 1.17) | refused before 2.0 |
 //! | deaths aren't told; sends to the dead never end | our socket tells; see below |
-//! | a peer's death in a rendezvous ends the process (`tcp;ofi_rxm`) | pieces of 16 KiB, which are eager |
+//! | a peer's death in a rendezvous ends the process (`ofi_rxm`) | pieces of 16 KiB, which are eager |
 //! | two endpoints in one process end it (`shm`) | a process has one |
 //! | behind 64 messages that wait nothing of a peer is read (`tcp`, `net`) | our own packets have an endpoint of their own |
 //! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |

@@ -144,7 +144,8 @@ pub(super) fn open(
         name: offer.provider.clone(),
         domain: offer.domain.clone(),
         inject_max: offer.inject_max.min(HEAD_MAX),
-        message_max: offer.message_max.min(u32::MAX as usize),
+        // A longer message than the provider carries goes in pieces.
+        message_max: u32::MAX as usize,
         receives_max: offer.receives_max,
         piece: piece(&offer.provider)?.min(offer.message_max),
         finds: false,

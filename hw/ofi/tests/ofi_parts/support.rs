@@ -1,6 +1,5 @@
 //! What the tests of the libfabric device share.
 
-use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use tagmatch_device::matching::{
@@ -8,10 +7,10 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_ofi::{Ofi, OfiConfig};
-use tagmatch_testkit::device::PATIENCE;
+use tagmatch_testkit::device::{PATIENCE, loopback_of};
 
 pub fn config(provider: &str) -> OfiConfig {
-    let listen = vec![Ipv4Addr::LOCALHOST.into()];
+    let listen = vec![loopback_of(provider)];
     OfiConfig { provider: Some(provider.into()), listen, ..OfiConfig::default() }
 }
 
