@@ -35,9 +35,9 @@ const KNOWN: [(&str, Standing); 17] = [
     ("net", OnRequest("it forgets the messages of a peer that has left")),
     ("shm", OnRequest("it reaches this machine alone, where shared memory of our own is faster")),
     ("sm2", OnRequest("it reaches this machine alone, where shared memory of our own is faster")),
-    ("lnx", OnRequest("it switches the matching of NICs off")),
     ("psm3", OnRequest("it ends the process if a connection fails")),
     ("tagmatch", OnRequest("it is this library itself")),
+    ("lnx", Refused("it ends the process if it has more domains to link than it has room for")),
     ("sockets", Refused("it reports receives as cancelled into which data goes")),
     ("ofi_rxd", Refused("it reports whole messages as truncated")),
     ("ucx", Refused("it carries no data beside the tag; the device ucx reaches UCX")),
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn some_are_taken_by_their_name_alone_and_some_never() {
-        for name in ["shm", "sm2", "lnx", "psm3", "tagmatch", "net", "usnic"] {
+        for name in ["shm", "sm2", "psm3", "tagmatch", "net", "usnic"] {
             let offers = [offer(name, None)];
             assert_eq!(taken(&offers, None, &[]), None, "{name}");
             assert_eq!(taken(&offers, Some(name), &[]), Some(0), "{name}");
@@ -169,7 +169,7 @@ mod tests {
             assert!(why.starts_with("only by its name: "), "{why}");
         }
         let older = Offer { version: 117, ..offer("shm", None) };
-        let never = ["sockets", "udp;ofi_rxd", "ucx"].map(|name| offer(name, None));
+        let never = ["lnx", "sockets", "udp;ofi_rxd", "ucx"].map(|name| offer(name, None));
         for offer in never.iter().chain([&older]) {
             let name = &*offer.provider;
             assert_eq!(taken(std::slice::from_ref(offer), Some(name), &[]), None, "{name}");

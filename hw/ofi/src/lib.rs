@@ -9,9 +9,9 @@
 //!
 //! # Which provider
 //! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,
-//! `psm2`; `verbs;ofi_rxm`, `tcp;ofi_rxm`, `tcp`. Others only by their names: `shm`, `sm2`, `lnx`,
-//! `net`, `psm3`, and our own, each for a reason that [`Ofi::probe`] tells. Refused: `sockets`,
-//! `ofi_rxd`, `ucx`. Both ends of a connection must have the same.
+//! `psm2`; `verbs;ofi_rxm`, `tcp;ofi_rxm`, `tcp`. Others only by their names: `shm`, `sm2`,
+//! `net`, `psm3`, and our own, each for a reason that [`Ofi::probe`] tells. Refused: `lnx`,
+//! `sockets`, `ofi_rxd`, `ucx`. Both ends of a connection must have the same.
 //!
 //! # How it works
 //! 1. Peers meet over a socket of ours ([`tagmatch_handshake`]). They exchange the names of their
@@ -46,6 +46,7 @@
 //! | two endpoints in one process end it (`shm`) | a process has one |
 //! | behind 64 messages that wait nothing of a peer is read (`tcp`, `net`) | our own packets have an endpoint of their own |
 //! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |
+//! | links of more domains than there is room for end the process (`lnx` of 2.5.1) | refused |
 //! | loading takes signals | the program's handlers are restored, also after a provider was opened |
 //!
 //! # What a NIC counts
