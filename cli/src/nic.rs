@@ -1,5 +1,5 @@
-//! What the NIC below a device counts, of all processes that use it. Only libfabric's `cxi` has
-//! such counts.
+//! The matches that the NIC below a device counts, those of all processes that use the NIC. Only
+//! libfabric's `cxi` has such counts.
 
 use tagmatch::ofi::NicMatches;
 use tagmatch_results::NicCounted;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{OVER_A_DEVICE_THAT_MATCHES, command, json, printed};
+use common::{OVER_EACH_DEVICE, WHERE_THE_DEVICE_MATCHES, command, json, printed};
 
 const FEW: &str = "--iters 50 --warmup 5 --json -";
 
@@ -15,7 +15,7 @@ fn device() -> String {
 #[ignore = "needs libfabric1: ci/test ofi"]
 fn every_test() {
     let device = device();
-    for args in OVER_A_DEVICE_THAT_MATCHES {
+    for args in OVER_EACH_DEVICE.into_iter().chain(WHERE_THE_DEVICE_MATCHES) {
         let line = format!("{args} {FEW} --device {device}");
         let document = common::measured(&line, &device, 50);
         let matching = &document["matching"];

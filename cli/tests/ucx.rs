@@ -12,7 +12,10 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use common::{OVER_A_DEVICE_THAT_MATCHES, Server, command, json, printed, refused, tagperf, text};
+use common::{
+    OVER_EACH_DEVICE, Server, WHERE_THE_DEVICE_MATCHES, command, json, printed, refused, tagperf,
+    text,
+};
 use machines::{ADDRESSES, Machines, ip};
 
 const SECRET: &str = "the secret of this test";
@@ -34,7 +37,7 @@ fn measured(args: &str, device: &str) -> Value {
 #[ignore = "needs libucp: ci/test ucx"]
 fn every_test() {
     for device in DEVICES {
-        for args in OVER_A_DEVICE_THAT_MATCHES {
+        for args in OVER_EACH_DEVICE.into_iter().chain(WHERE_THE_DEVICE_MATCHES) {
             let document = measured(args, device);
             let transport = device.split([':', ',']).nth(1).unwrap();
             let large = document["config"]["large_messages"].as_str().unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{Server, command, refused, tagperf, text};
+use common::{OVER_EACH_DEVICE, Server, command, refused, tagperf, text};
 
 /// A few iterations: the device may be soft-RoCE on an emulated machine.
 const FEW: &str = "--iters 20 --warmup 2 --device verbs --json -";
@@ -41,24 +41,9 @@ fn count(document: &Value, how: &str) -> u64 {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn every_test() {
-    for args in [
-        // Empty, inline in the work request, eager, and read; the last is more than one page.
-        "lat --sizes 0,8,1K,64K",
-        "bw --sizes 8,64K",
-        "bibw --sizes 8,64K",
-        "bw --sizes 8,64K --completions queue",
-        "bibw --sizes 8,64K --completions queue",
-        "rate",
-        "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
-        "lat --sizes 8 --wildcard-recv",
-        "lat --sizes 8 --idle-peers 3",
-        "depth --queue posted --depths 64 --wildcard 50",
-        "depth --drain --depths 64 --order random",
-        "rate --threads 2",
-        "lat --sizes 8 --threads 2",
-        "bw --sizes 8 --single-buffer",
-        "lat --sizes 64K --single-buffer",
-    ] {
+    // Empty, inline in the work request, eager, and read; the last is more than one page.
+    let sizes = ["lat --sizes 0,8,1K,64K", "lat --sizes 64K --single-buffer"];
+    for args in OVER_EACH_DEVICE.into_iter().chain(sizes) {
         let document = measured(args);
         assert_eq!(count(&document, "hardware"), 0, "{args}");
         assert!(document["config"]["large_messages"].as_str().unwrap().contains("RDMA"), "{args}");

@@ -17,7 +17,8 @@ pub struct Document {
     pub results: Vec<Row>,
     /// How the receives of all sides were matched.
     pub matching: Matching,
-    /// What the NIC below rank 0, or the side that measures, counted during the test.
+    /// The matches that a NIC counted during the test: the NIC below rank 0, or below the side that
+    /// measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic_matches: Option<NicCounted>,
     /// Whether every byte of every measured message was checked.

@@ -121,7 +121,8 @@ impl Matching {
     }
 }
 
-/// What the NIC below a worker counted during a test: messages of all processes that use the NIC.
+/// The matches that the NIC below a worker counted during a test: those of all processes that use
+/// the NIC.
 /// They are no part of [`Matching`], which has the receives of the processes that measure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct NicCounted {

@@ -41,7 +41,7 @@ struct Program {
     from: [Peer; 2],
     /// How many messages each has sent, their tags and lengths, and the sends under way.
     messages: [Vec<(u64, usize)>; 2],
-    sends: Vec<(usize, Request<Sent>)>,
+    sends: Vec<Request<Sent>>,
     asked: Vec<Asked>,
     waiting: Vec<(usize, Request<Received>)>,
     step: u32,
@@ -75,7 +75,7 @@ impl Program {
     fn progress(&mut self) {
         self.senders.iter().for_each(|sender| _ = sender.progress());
         self.receiver.progress();
-        self.sends.retain_mut(|(_, send)| send.test().map(Result::unwrap).is_none());
+        self.sends.retain_mut(|send| send.test().map(Result::unwrap).is_none());
         let mut ended = Vec::new();
         self.waiting.retain_mut(|(at, receive)| match receive.test() {
             Some(result) => {
@@ -117,7 +117,7 @@ impl Program {
             1 => sender.send_sync(to, tag, bytes),
             _ => sender.send(to, tag, bytes),
         };
-        self.sends.push((at, send));
+        self.sends.push(send);
     }
 
     /// A pattern, and its place among the receives.

@@ -59,9 +59,8 @@ pub(crate) fn printed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Each test, as a device that matches by itself runs it.
-pub(crate) const OVER_A_DEVICE_THAT_MATCHES: [&str; 17] = [
-    "lat --sizes 0,8,1K,64K,1M",
+/// Each test in each of its ways, which every device runs.
+pub(crate) const OVER_EACH_DEVICE: [&str; 13] = [
     "bw --sizes 8,64K",
     "bibw --sizes 8,64K",
     "bw --sizes 8,64K --completions queue",
@@ -72,10 +71,15 @@ pub(crate) const OVER_A_DEVICE_THAT_MATCHES: [&str; 17] = [
     "lat --sizes 8 --idle-peers 3",
     "depth --queue posted --depths 64 --wildcard 50",
     "depth --drain --depths 64 --order random",
-    "depth --drain --depths 64 --order adversarial",
     "rate --threads 2",
     "lat --sizes 8 --threads 2",
     "bw --sizes 8 --single-buffer",
+];
+
+/// Tests for devices that match by themselves, beside those of [`OVER_EACH_DEVICE`].
+pub(crate) const WHERE_THE_DEVICE_MATCHES: [&str; 4] = [
+    "lat --sizes 0,8,1K,64K,1M",
+    "depth --drain --depths 64 --order adversarial",
     "lat --sizes 8 --hw-tags auto",
     "rate --self",
 ];

@@ -4,7 +4,7 @@
 //! peer's number in the tag. A receive that names a peer matches nothing before the peer is there,
 //! so the receive waits here, and receives that name others pass it. A receive from any source
 //! doesn't pass it: both match the first message of that peer, and the receive that was posted
-//! first gets it (MPI 4.1, section 3.5). What comes behind such a receive waits for it as well.
+//! first gets it (MPI 4.1, section 3.5). Later receives wait behind such a receive, too.
 
 use tagmatch_device::slab::Key;
 

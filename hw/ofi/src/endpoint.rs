@@ -62,7 +62,7 @@ pub(super) struct Completion {
     pub(super) data: u64,
 }
 
-/// What one read of the queue has found.
+/// The completions of one read of the queue.
 pub(super) struct CompletionBatch {
     entries: [MaybeUninit<sys::fi_cq_tagged_entry>; BATCH],
     /// The entries that the provider has written, from the first on.

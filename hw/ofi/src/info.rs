@@ -32,7 +32,7 @@ pub struct OfiInfo {
     pub tag_offload: Finding,
     /// The name of the NIC below the device, such as `cxi0`, if it has a NIC that matches.
     pub nic: Option<String>,
-    /// What this NIC has counted, of all processes that use it.
+    /// The matches that this NIC has counted, those of all processes that use the NIC.
     pub nic_matches: Option<NicMatches>,
     /// Receives that a device can have posted at a time. Later ones match nothing until earlier
     /// ones have ended.

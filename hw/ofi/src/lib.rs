@@ -50,8 +50,8 @@
 //! | loading takes signals | the program's handlers are restored, also after a provider was opened |
 //!
 //! # What a NIC counts
-//! A worker's counters say only that the provider has matched. What the NIC of `cxi` counts, of all
-//! processes that use it, is in [`OfiInfo::nic_matches`] and [`NicMatches`].
+//! A worker's counters say only that the provider has matched. [`OfiInfo::nic_matches`] and
+//! [`NicMatches`] have the counts of the NIC of `cxi`, those of all processes that use the NIC.
 //!
 //! # The death of a peer
 //! Receives that name it are cancelled. libfabric can't be made to give back the memory of a send,

@@ -49,12 +49,12 @@ pub(super) struct Offers {
     first: *mut sys::fi_info,
 }
 
-/// What is asked of libfabric.
+/// A query for `fi_getinfo(3)`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfferQuery<'a> {
     /// Only this provider.
     pub(super) provider: Option<&'a str>,
-    /// What else is needed.
+    /// Capabilities that an offer must have, besides tagged messages (`FI_DIRECTED_RECV`).
     pub(super) caps: u64,
     /// Levels of completion that have to be there.
     pub(super) op_flags: u64,

@@ -1,4 +1,4 @@
-//! What a Slingshot NIC counts of its matching, as its driver tells it in files.
+//! The counters of matching of a Slingshot NIC, which its driver shows as files.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl NicMatches {
         Some(Self { posted: posted?, unexpected: unexpected?, in_software: in_software? })
     }
 
-    /// What was counted since `earlier`. `None` if a counter has begun anew.
+    /// The matches since `earlier`. `None` if a counter has begun anew.
     pub fn since(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
             posted: self.posted.checked_sub(earlier.posted)?,

@@ -143,7 +143,7 @@ fn exchange([a, b]: [&mut Ofi; 2], [to_b, to_a]: [PeerId; 2], tags: Range<u64>) 
     seen
 }
 
-/// What the NIC has counted since `before`.
+/// The NIC's matches since `before`.
 fn counted_since(before: NicMatches) -> NicMatches {
     NicMatches::read("cxi0").unwrap().since(&before).unwrap()
 }
