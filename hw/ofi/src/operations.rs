@@ -289,8 +289,8 @@ mod tests {
     fn spare_memory_has_its_size_and_is_bounded() {
         let mut spare = SpareMemory::of(HEAD_MAX);
         let most = SPARE_BYTES_MAX / HEAD_MAX;
-        (0..most + 5).for_each(|_| spare.keep(vec![1; HEAD_MAX]));
         spare.keep(vec![1; HEAD_MAX + 1]);
+        (0..most + 5).for_each(|_| spare.keep(vec![1; HEAD_MAX]));
         let kept = (0..most).filter(|_| spare.take() == [1; HEAD_MAX]).count();
         assert_eq!((kept, spare.take()), (most, vec![0; HEAD_MAX]));
     }
