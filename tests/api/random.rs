@@ -39,7 +39,7 @@ struct Program {
     /// The receiver's number in each sender, and the senders' in the receiver.
     to: [Peer; 2],
     from: [Peer; 2],
-    /// How many messages each has sent, their tags and lengths, and the sends under way.
+    /// The tags and lengths of the messages that each sender has sent, and the sends under way.
     messages: [Vec<(u64, usize)>; 2],
     sends: Vec<Request<Sent>>,
     asked: Vec<Asked>,

@@ -2,9 +2,9 @@
 //!
 //! Only a provider that names peers beside the tag (`cxi`) needs the address; the others have the
 //! peer's number in the tag. A receive that names a peer matches nothing before the peer is there,
-//! so the receive waits here, and receives that name others pass it. A receive from any source
-//! doesn't pass it: both match the first message of that peer, and the receive that was posted
-//! first gets it (MPI 4.1, section 3.5). Later receives wait behind such a receive, too.
+//! so the receive waits here, and receives that name other peers are posted past the receive that
+//! waits. A later receive from any source isn't: both match the first message of that peer, which
+//! belongs to the receive that was posted first (MPI 4.1, section 3.5). Later receives wait behind such a receive, too.
 
 use tagmatch_device::slab::Key;
 
@@ -34,8 +34,8 @@ impl Ofi {
         waits
     }
 
-    /// Posts those that need not wait any more, because the address of a peer is known now, or
-    /// because one of them has ended.
+    /// Posts the early receives that need not wait any more, because the address of a peer is known
+    /// now, or because an early receive has ended.
     pub(super) fn post_early(&mut self) {
         for key in std::mem::take(&mut self.early).queue {
             self.post_or_wait(key);
