@@ -4,7 +4,8 @@
 //! peer's number in the tag. A receive that names a peer matches nothing before the peer is there,
 //! so the receive waits here, and receives that name other peers are posted past the receive that
 //! waits. A later receive from any source isn't: both match the first message of that peer, which
-//! belongs to the receive that was posted first (MPI 4.1, section 3.5). Later receives wait behind such a receive, too.
+//! belongs to the receive that was posted first (MPI 4.1, section 3.5). Everything
+//! that is posted after such a receive waits behind it.
 
 use tagmatch_device::slab::Key;
 
