@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tagmatch_device::{Address, Buffer, DeviceError};
+use tagmatch_device::{Address, Buffer, DeviceError, limit_of};
 use tagmatch_fallback::{Fault, PeerFault};
 
 use crate::Peer;
@@ -55,13 +55,20 @@ pub enum Error {
     #[error("the request's result was taken before")]
     AlreadyTaken,
     /// A system call of a blocking wait failed.
-    #[error("waiting for {address}: {source}")]
+    #[error("waiting for {address}: {source}{}", limit_of(source))]
     Wait {
         /// The worker that waited. Boxed, since every result of an operation has room for an error.
         address: Box<Address>,
         /// The error of the system call.
         source: std::io::Error,
     },
+}
+
+impl Error {
+    /// Makes an error of a worker that can't wait.
+    pub(crate) fn wait(address: Address) -> impl Fn(std::io::Error) -> Self {
+        move |source| Error::Wait { address: Box::new(address), source }
+    }
 }
 
 /// A failed operation: what went wrong, and the buffer that it owned.

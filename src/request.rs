@@ -464,8 +464,7 @@ impl Wake for Alarm {
 
 pub(crate) fn block_on<A: Access, F: Future>(access: &A, future: F) -> Result<F::Output, Error> {
     let address = access.fixed().address;
-    let eventfd =
-        EventFd::new().map_err(|source| Error::Wait { address: Box::new(address), source })?;
+    let eventfd = EventFd::new().map_err(Error::wait(address))?;
     let alarm = Arc::new(Alarm { rung: AtomicBool::new(true), eventfd });
     let waker = Waker::from(Arc::clone(&alarm));
     let mut context = Context::from_waker(&waker);

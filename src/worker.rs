@@ -109,7 +109,7 @@ impl<A: Access> WorkerOf<A> {
             log::debug!("worker {worker}: reached over {}", contents.networks());
         }
         let events = engine.event_descriptor().try_clone_to_owned();
-        let events = events.map_err(|source| Error::Wait { address: Box::new(address), source })?;
+        let events = events.map_err(Error::wait(address))?;
         engine.connect(&address)?;
         let free_tag_bits = config.free_tag_bits();
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
@@ -397,9 +397,10 @@ impl<A: Access> WorkerOf<A> {
     /// Lets a thread sleep without holding the worker; see [`Sleeper`].
     ///
     /// # Errors
-    /// The system refused a descriptor.
-    pub fn sleeper(&self) -> std::io::Result<Sleeper> {
-        Sleeper::new(self.access.fixed().events.try_clone()?)
+    /// The system refused a descriptor ([`Error::Wait`]).
+    pub fn sleeper(&self) -> Result<Sleeper, Error> {
+        let fixed = self.access.fixed();
+        fixed.events.try_clone().and_then(Sleeper::new).map_err(Error::wait(fixed.address))
     }
 
     /// Tells peers that this worker is awake. To be called after waking. Optional: without it,

@@ -68,12 +68,17 @@ impl Failure {
     }
 }
 
-/// The text of an error. Where a system call failed because a limit was reached, it ends with the
-/// limit.
+/// The text of an error. Where a system call failed because a limit was reached, it names the limit
+/// once: errors of the libraries of this project do by themselves.
 pub(crate) fn with_limit(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
     let mut causes =
         std::iter::successors(Some(error), |&cause: &&(dyn Error + 'static)| cause.source());
     let limit = causes
-        .find_map(|cause| Shortage::of_errno(cause.downcast_ref::<io::Error>()?.raw_os_error()?));
-    limit.map_or_else(|| error.to_string(), |limit| format!("{error}: {limit}"))
+        .find_map(|cause| Shortage::of_errno(cause.downcast_ref::<io::Error>()?.raw_os_error()?))
+        .map(|limit| limit.to_string());
+    match limit {
+        Some(limit) if !text.ends_with(&limit) => format!("{text}: {limit}"),
+        _ => text,
+    }
 }

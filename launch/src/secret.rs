@@ -24,7 +24,7 @@ pub enum JobSecretError {
     Environment(#[from] SecretError),
     /// No random bytes can be got.
     #[error("cannot make a secret: {0}")]
-    Random(io::Error),
+    Random(#[source] io::Error),
     /// Process 0 has a secret in its environment, and this process has none.
     #[error(
         "the environment of process 0 has a secret, and that of process {rank} has none; \

@@ -288,8 +288,8 @@ pub enum DeviceError {
     },
 }
 
-/// Which limit was reached, if that is why a system call failed.
-fn limit_of(error: &io::Error) -> String {
+/// Which limit was reached, after a colon; empty unless that is why a system call failed.
+pub fn limit_of(error: &io::Error) -> String {
     let shortage = error.raw_os_error().and_then(Shortage::of_errno);
     shortage.map_or_else(String::new, |shortage| format!(": {shortage}"))
 }

@@ -51,7 +51,7 @@ pub use buffer::Buffer;
 pub use bytes::Bytes;
 pub use device::{
     Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, InCall,
-    Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
 };
 pub use elements::{Element, as_bytes, as_bytes_mut};
 pub use expected::Expected;
