@@ -10,7 +10,7 @@ use tagmatch_secret::Secret;
 /// What tells the handshake of this device from that of others.
 pub(super) const KIND: MeetingKind = MeetingKind {
     magic: *b"TMof",
-    version: 1,
+    version: 2,
     socket_prefix: "tagmatch-ofi-",
     protocol: b"tagmatch OFI 1",
     another_address: "not the address of a libfabric device",

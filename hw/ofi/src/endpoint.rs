@@ -34,6 +34,11 @@ impl Context {
             index,
         }
     }
+
+    /// How libfabric names it.
+    pub(super) fn place(&self) -> *mut c_void {
+        self.memory.get().cast()
+    }
 }
 
 /// Result of a call that begins an operation.
@@ -94,7 +99,7 @@ impl CompletionBatch {
 /// The endpoints of a provider, and what they need. Dropping it closes them, and ends all
 /// operations without a word, so their memory has to outlive it.
 pub(super) struct Endpoint {
-    objects: FabricObjects,
+    pub(super) objects: FabricObjects,
 }
 
 // SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
@@ -198,7 +203,7 @@ impl Endpoint {
         (tag, data): (u64, u64),
         context: &Context,
     ) -> Begun {
-        let context = context.memory.get().cast();
+        let context = context.place();
         let ep = self.lane(is_side);
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
@@ -225,7 +230,7 @@ impl Endpoint {
         let iov = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length };
         let mut message = sys::fi_msg_tagged::zeroed();
         (message.addr, message.tag, message.data) = (to, tag, data);
-        message.context = context.memory.get().cast();
+        message.context = context.place();
         // SAFETY: an open endpoint, and by the caller. The context is no other operation's, so
         // nobody reads its list of buffers.
         begun(unsafe {
@@ -270,7 +275,7 @@ impl Endpoint {
         (tag, ignored): (u64, u64),
         context: &Context,
     ) -> Begun {
-        let context = context.memory.get().cast();
+        let context = context.place();
         let ep = self.lane(is_side);
         let (start, none) = (start.cast(), ptr::null_mut());
         // SAFETY: an open endpoint, and by the caller.
@@ -297,7 +302,7 @@ impl Endpoint {
     ) -> Begun {
         let mut message = sys::fi_msg_tagged::zeroed();
         (message.addr, message.tag, message.ignore) = (from, tag, ignored);
-        message.context = context.memory.get().cast();
+        message.context = context.place();
         let flags = sys::FI_PEEK | if claims { sys::FI_CLAIM } else { 0 };
         // SAFETY: an open endpoint; no buffers; and by the caller.
         begun(unsafe {
@@ -323,7 +328,7 @@ impl Endpoint {
         let iov = libc::iovec { iov_base: start.cast(), iov_len: length };
         let mut message = sys::fi_msg_tagged::zeroed();
         (message.addr, message.tag) = (from, tag);
-        message.context = context.memory.get().cast();
+        message.context = context.place();
         // SAFETY: an open endpoint, and by the caller. Nobody reads the context's list of buffers.
         begun(unsafe {
             *context.buffers.get() = iov;
@@ -342,7 +347,7 @@ impl Endpoint {
         // SAFETY: an open endpoint, and the context of an operation that libfabric has, or had.
         unsafe {
             let ep = &raw mut (*lane).fid;
-            let _ = call!((*lane).ops, cancel(ep, context.memory.get().cast()));
+            let _ = call!((*lane).ops, cancel(ep, context.place()));
         }
     }
 
@@ -397,7 +402,7 @@ unsafe fn index_of(context: *mut c_void) -> u32 {
     unsafe { (*context.cast::<Context>()).index }
 }
 
-fn begun(answer: isize) -> Begun {
+pub(super) fn begun(answer: isize) -> Begun {
     match i32::try_from(answer) {
         Ok(0) => Begun::Yes,
         Ok(again) if again == -sys::FI_EAGAIN => Begun::Again,

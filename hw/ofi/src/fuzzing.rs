@@ -67,7 +67,7 @@ pub fn read_wire(tag: u64, data: u64, used: u64, source: u64) {
 /// # Panics
 /// A piece lies outside of the message, behind its end, or not behind the piece before it.
 pub fn choose_pieces(packet: &[u8], head: usize, length: usize, piece_max: u32) {
-    let Some(go @ Packet::Go { .. }) = Packet::parse(packet) else { return };
+    let Some(go) = Packet::parse(packet) else { return };
     let mut long = Long::to_be_sent(head);
     if !long.follow(go, piece_max, length) {
         return;

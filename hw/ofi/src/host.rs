@@ -110,6 +110,7 @@ impl MeetingHost for Ofi {
             }
         }
         self.cancel_pieces(peer);
+        self.end_writes(peer);
         let depends = |operation: &Operation| operation.peer == Some(peer) && !operation.is_told;
         for key in self.operations.keys(depends) {
             let Some(operation) = self.operations.at(key) else { continue };

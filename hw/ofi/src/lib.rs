@@ -22,7 +22,8 @@
 //!    device; length and immediate data go beside it (`carrier.rs`).
 //! 3. A message of at most 8 KiB goes as it is. Of a longer one, or one whose sender waits for its
 //!    match, a *head* goes, with a trailer. The receiver answers, and posts receives for exactly
-//!    the rest (`pieces.rs`). Matching is always the provider's.
+//!    the rest (`pieces.rs`), or lets the sender write it (`written.rs`). Matching is always the
+//!    provider's.
 //! 4. A receive has 8 KiB of the device's own memory, so no provider ever truncates: bytes that
 //!    don't fit are cut off here, with the full length and the first bytes.
 //! 5. A NIC that matches (`cxi`) gets every message as it is, into the caller's buffer; a receive
@@ -42,7 +43,7 @@
 //! | the highest bit of a tag is lost (`net`) | it isn't used |
 //! | a message is never delivered (`shm` of 1.17) | refused before 2.0 |
 //! | deaths aren't told; sends to the dead never end | our socket tells; see below |
-//! | a peer's death in a rendezvous ends the process (`ofi_rxm`) | pieces of 16 KiB, which are eager |
+//! | a peer's death in a rendezvous, or in a read, ends the process (`ofi_rxm`) | the sender writes into the receiver's buffer, or sends pieces of 16 KiB, which are eager |
 //! | two endpoints in one process end it (`shm`) | a process has one |
 //! | behind 64 messages that wait nothing of a peer is read (`tcp`, `net`) | our own packets have an endpoint of their own |
 //! | matching in hardware ends the process when the NIC has no more room (`cxi`) | hybrid mode, by `fi_control(3)` before there is an endpoint; or it is refused |
@@ -58,7 +59,9 @@
 //! so a send that it still has after 200 ms is reported without its buffer, and the buffer stays
 //! with the device until the device is dropped. Memory that is only lent to the device (a scope's,
 //! slices, registered memory) never goes to libfabric for that reason: its bytes pass through
-//! memory of the device's own, and it comes back at once. One exception: on `cxi` a receive into
+//! memory of the device's own, and it comes back at once. Nor does anything tell when a peer that
+//! has ended writes no more, so a receive whose buffer it was writing to ends without the buffer,
+//! too. One exception: on `cxi` a receive into
 //! lent memory is posted as it is, and comes back when the NIC has given it back. The other peers
 //! lose nothing by any of this: the endpoint stays open.
 //!
@@ -85,7 +88,10 @@
 //! # Trust
 //! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.
 //! What this device parses itself (hellos, trailers, packets) is checked, and a peer that breaks a
-//! rule is cut off. Messages are neither encrypted nor signed.
+//! rule is cut off. Messages are neither encrypted nor signed. Over `ofi_rxm` a peer gets the key of
+//! the buffer that it is to write to. One that breaks the protocol on purpose, by two connections,
+//! may still be writing when the buffer is given back. Nobody else knows a key: over TCP they are
+//! 64 random bits.
 //!
 //! # After fork
 //! As of every device: a forked child may drop it, which does nothing, or exec.
@@ -116,6 +122,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod written;
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

@@ -54,7 +54,7 @@ pub(super) struct Offers {
 pub(super) struct OfferQuery<'a> {
     /// Only this provider.
     pub(super) provider: Option<&'a str>,
-    /// Capabilities that an offer must have, besides tagged messages (`FI_DIRECTED_RECV`).
+    /// Capabilities that an offer must have, besides tagged messages.
     pub(super) caps: u64,
     /// Levels of completion that have to be there.
     pub(super) op_flags: u64,
@@ -100,9 +100,10 @@ impl Offers {
                 (*hints).caps = sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | wanted.caps;
                 (*hints).mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_ASYNC_IOV;
                 (*(*hints).ep_attr).r#type = sys::FI_EP_RDM;
-                (*(*hints).tx_attr).msg_order = sys::FI_ORDER_SAS;
+                let writes = if wanted.caps & sys::FI_RMA == 0 { 0 } else { sys::FI_ORDER_SAW };
+                (*(*hints).tx_attr).msg_order = sys::FI_ORDER_SAS | writes;
                 (*(*hints).tx_attr).op_flags = wanted.op_flags;
-                (*(*hints).rx_attr).msg_order = sys::FI_ORDER_SAS;
+                (*(*hints).rx_attr).msg_order = sys::FI_ORDER_SAS | writes;
                 (*(*hints).rx_attr).size = wanted.receives;
                 let domain = &mut *(*hints).domain_attr;
                 domain.threading = sys::FI_THREAD_DOMAIN;

@@ -1,6 +1,7 @@
 //! A provider's objects: fabric, domain, address vector, completion queue and endpoints. They are
 //! opened, and closed again.
 
+use std::collections::HashSet;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
@@ -10,6 +11,8 @@ use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_os::process::Pid;
+
+use super::written::Registering;
 
 /// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).
 pub(super) const NAME_MAX: usize = 512;
@@ -28,6 +31,9 @@ pub(super) struct FabricObjects {
     pub(super) eps: [*mut sys::fid_ep; 2],
     pub(super) tagged: sys::fi_ops_tagged,
     pub(super) read: ReadCall,
+    /// How memory is registered for writes of peers, if it can be.
+    pub(super) registering: Option<Registering>,
+    pub(super) registered: HashSet<NonNull<sys::fid_mr>>,
     pub(super) names: [Vec<u8>; 2],
     pub(super) is_text: bool,
     pub(super) wakeup: Option<RawFd>,
@@ -87,6 +93,8 @@ impl FabricObjects {
             eps: [ptr::null_mut(); 2],
             tagged: sys::fi_ops_tagged::zeroed(),
             read: no_read,
+            registering: None,
+            registered: HashSet::new(),
             names: [Vec::new(), Vec::new()],
             is_text: false,
             wakeup: None,
@@ -120,6 +128,7 @@ impl FabricObjects {
                 this.open_lane(info, lane)?;
             }
             this.tagged = *(*this.eps[0]).tagged;
+            this.registering = Registering::of(info, this.eps[0]);
             this.is_text = (*info).addr_format == sys::FI_ADDR_STR;
         }
         Ok(objects)
@@ -204,17 +213,24 @@ impl FabricObjects {
         }
         // Those first that need others. Each begins with a `fid`.
         let [ep, side] = std::mem::replace(&mut self.eps, [ptr::null_mut(); 2]);
-        let objects: [*mut sys::fid; 6] = [
-            ep.cast(),
-            side.cast(),
+        let lanes: [*mut sys::fid; 2] = [ep.cast(), side.cast()];
+        let registered = std::mem::take(&mut self.registered);
+        let rest: [*mut sys::fid; 4] = [
             std::mem::replace(&mut self.av, ptr::null_mut()).cast(),
             std::mem::replace(&mut self.cq, ptr::null_mut()).cast(),
             std::mem::replace(&mut self.domain, ptr::null_mut()).cast(),
             std::mem::replace(&mut self.fabric, ptr::null_mut()).cast(),
         ];
-        let mut objects = objects.into_iter().filter(|object| !object.is_null());
-        // SAFETY: an open object, closed once. If one can't be closed, those that it needs aren't.
-        objects.all(|object| unsafe { call!((*object).ops, close(object)) } == 0)
+        let registered = registered.into_iter().map(|mr| mr.as_ptr().cast());
+        let objects = lanes.into_iter().chain(registered).chain(rest);
+        // If one can't be closed, those that it needs aren't.
+        objects.filter(|object| !object.is_null()).all(|object| self.close_one(object))
+    }
+
+    /// Closes one of the objects, which are all closed once. Returns whether it could be.
+    pub(super) fn close_one(&self, object: *mut sys::fid) -> bool {
+        // SAFETY: an open object of this endpoint, taken from its place just now.
+        unsafe { call!((*object).ops, close(object)) == 0 }
     }
 }
 

@@ -12,6 +12,7 @@ use tagmatch_device::{Buffer, PeerId};
 
 use super::carrier::Wire;
 use super::endpoint::Context;
+use super::written::{Registration, Target};
 
 /// Contexts that are allocated at a time.
 const CHUNK: u32 = 256;
@@ -107,6 +108,10 @@ pub(super) struct Long {
     pub(super) envelope: Option<Envelope>,
     /// Of a receive: its sender waits for the last byte.
     pub(super) wants_ack: bool,
+    /// Of a receive: its sender writes the rest into its buffer.
+    pub(super) registration: Option<Registration>,
+    /// Of a send: where the rest is to be written.
+    pub(super) target: Option<Target>,
 }
 
 impl Operation {

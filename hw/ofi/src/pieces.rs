@@ -5,6 +5,9 @@
 //! provider does with one that is, and no piece is received by another receive. Pieces of one
 //! message arrive in their order (`FI_ORDER_SAS`), so all have the same tag.
 //!
+//! Where the provider lets the sender write to the receiver's buffer, there are pieces only for
+//! memory that isn't the device's (`written.rs`). The parts that are written are pieces here, too.
+//!
 //! A piece is as long as the provider can carry without a rendezvous of its own where that isn't
 //! safe (`tcp;ofi_rxm` ends the process if a peer dies in one), and else as the whole rest.
 //!
@@ -24,23 +27,24 @@ use super::control::{Packet, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{Canceller, Kind, Long, Operation};
 use super::provider::Provider;
+use super::written::write_max;
 
 /// Pieces of one message that libfabric has at a time.
 const WINDOW: u32 = 16;
 /// Most bytes of a piece that passes through memory of the device's own, if the provider carries
 /// longer ones.
-const LENT_PIECE: usize = 64 << 10;
+pub(super) const LENT_PIECE: u32 = 64 << 10;
 
 impl Provider {
     /// Most bytes of a piece of this buffer.
     pub(super) fn piece_max(&self, buffer: &Buffer) -> u32 {
-        let most = if buffer.is_vec() { self.piece } else { self.lent_piece() };
+        let most = if buffer.is_vec() { self.piece } else { self.piece.min(LENT_PIECE as usize) };
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
     /// Most bytes of a piece that passes through memory of the device's own.
     pub(super) fn lent_piece(&self) -> usize {
-        self.piece.min(LENT_PIECE)
+        if self.writes { LENT_PIECE as usize } else { self.piece.min(LENT_PIECE as usize) }
     }
 }
 
@@ -57,19 +61,28 @@ impl Long {
             is_broken: false,
             envelope: None,
             wants_ack: false,
+            registration: None,
+            target: None,
         }
     }
 
     /// Takes the receiver's answer, which says where the message ends and how long pieces are;
     /// `false` if it's no answer to a send of so many bytes, or not the first one.
     pub(super) fn follow(&mut self, answer: Packet, piece_max: u32, length: usize) -> bool {
-        let Packet::Go { receive, piece, end, .. } = answer else { return false };
+        let (receive, piece, end, target) = match answer {
+            Packet::Go { receive, piece, end, .. } => (receive, piece, end, None),
+            Packet::WriteTo { receive, end, target, .. } => {
+                (receive, piece_max, end.into(), Some(target))
+            }
+            _ => return false,
+        };
         let end = usize::try_from(end).unwrap_or(usize::MAX);
         let is_right = self.piece == 0
             && (1..=piece_max).contains(&piece)
             && (self.next + 1..=length).contains(&end);
         if is_right {
             (self.other, self.piece, self.end) = (receive, piece as usize, end);
+            self.target = target;
         }
         is_right
     }
@@ -94,14 +107,20 @@ impl Long {
 impl Ofi {
     /// Begins to receive the rest of a message into the buffer of a receive whose head has come.
     pub(super) fn begin_rest(&mut self, key: Key, source: PeerId, long: Long, trailer: &Trailer) {
+        let (send, receive, end) = (trailer.send, key.to_short(), long.end);
+        let registered = if trailer.writes { self.register(key, end) } else { None };
         let Some(operation) = self.operations.at(key) else { return };
+        if let Some((registration, target)) = registered {
+            let registration = Some(registration);
+            operation.long = Some(Box::new(Long { registration, out: 1, ..long }));
+            let end = u32::try_from(end).unwrap_or(u32::MAX);
+            return self.say(source, Packet::WriteTo { send, receive, end, target });
+        }
         let ours = self.provider.piece_max(&operation.buffer);
         let piece = ours.min(trailer.piece_max);
-        let end = long.end as u64;
         operation.long = Some(Box::new(Long { piece: piece as usize, ..long }));
         self.post_pieces(key);
-        let go = Packet::Go { send: trailer.send, receive: key.to_short(), piece, end };
-        self.say(source, go);
+        self.say(source, Packet::Go { send, receive, piece, end: end as u64 });
     }
 
     fn post_pieces(&mut self, key: Key) {
@@ -175,11 +194,19 @@ impl Ofi {
 
     /// Lets the pieces of a send follow its head.
     pub(super) fn go_on(&mut self, source: PeerId, packet: Packet) -> Result<(), &'static str> {
-        let Packet::Go { send, .. } = packet else { return Ok(()) };
+        let (Packet::Go { send, .. } | Packet::WriteTo { send, .. }) = packet else {
+            return Ok(());
+        };
         // A send that has ended meanwhile, because its peer is ending.
         let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
         let Some(operation) = self.operations.at(key) else { return Ok(()) };
-        let piece_max = self.provider.piece_max(&operation.buffer);
+        let piece_max = match packet {
+            Packet::WriteTo { .. } if !self.provider.writes => {
+                return Err("a go that asks for writes, which aren't possible");
+            }
+            Packet::WriteTo { .. } => write_max(&operation.buffer),
+            _ => self.provider.piece_max(&operation.buffer),
+        };
         let is_right = operation.awaits_word_of(source);
         let long = operation.long.as_mut().filter(|_| is_right);
         if !long.is_some_and(|long| long.follow(packet, piece_max, operation.length)) {
@@ -229,13 +256,18 @@ impl Ofi {
         let Some(operation) = parent.and_then(|parent| self.operations.at(parent)) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
-        let Some(other) = operation.long.as_ref().map(|long| long.other) else {
-            return Begun::Failed(sys::FI_EINVAL);
-        };
+        let Some(long) = operation.long.as_ref() else { return Begun::Failed(sys::FI_EINVAL) };
+        let (other, target) = (long.other, long.target);
         // A piece lies inside the buffer (`Long::take_next`, `Ofi::go_on`).
         let bytes = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
         let tag = self.carrier.piece_tag(other);
         let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
+        if let Some(target) = target {
+            // SAFETY: as in `post_piece`.
+            return unsafe {
+                self.endpoint.write(address, (bytes, length), target.at(start), context)
+            };
+        }
         // SAFETY: as in `post_piece`.
         unsafe { self.endpoint.send((address, true), (bytes, length), (tag, 0), context) }
     }
@@ -257,6 +289,13 @@ impl Ofi {
         let Some(long) = operation.long.as_mut() else { return };
         long.out -= 1;
         long.is_broken |= is_broken;
+        let is_written = !long.is_broken && long.is_over() && long.target.is_some();
+        if let Some(peer) = operation.peer.filter(|_| is_written) {
+            let receive = long.other;
+            self.say(peer, Packet::Written { receive });
+        }
+        let Some(operation) = self.operations.at(key) else { return };
+        let Some(long) = operation.long.as_mut() else { return };
         if !long.is_broken && long.next < long.end && !operation.is_told {
             return match operation.kind {
                 Kind::Send => self.send_pieces(key),
@@ -277,8 +316,8 @@ impl Ofi {
         }
     }
 
-    /// The last piece of a message has come.
-    fn rest_received(&mut self, key: Key) {
+    /// The last byte of a message has come.
+    pub(super) fn rest_received(&mut self, key: Key) {
         let Some(operation) = self.operations.at(key) else { return };
         let (source, Some(long)) = (operation.peer, operation.long.as_ref()) else { return };
         let (other, wants_ack) = (long.other, long.wants_ack);

@@ -16,6 +16,7 @@ use super::library::{Offer, OfferQuery, Offers};
 use super::objects::{MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::trial::{Found, attempt};
+use super::written;
 
 /// Most bytes of a piece of a long message, where the provider sets no limit.
 const PIECE_MAX: usize = 1 << 30;
@@ -42,6 +43,8 @@ pub(super) struct Provider {
     pub(super) receives_max: usize,
     /// Most bytes of a piece of a long message.
     pub(super) piece: usize,
+    /// The rest of a long message can be written into its receiver's buffer.
+    pub(super) writes: bool,
     /// It finds messages that wait, and takes them.
     pub(super) finds: bool,
     pub(super) takes: bool,
@@ -148,6 +151,7 @@ pub(super) fn open(
         message_max: u32::MAX as usize,
         receives_max: offer.receives_max,
         piece: piece(&offer.provider)?.min(offer.message_max),
+        writes: false,
         finds: false,
         takes: false,
         wakes: false,
@@ -163,7 +167,9 @@ pub(super) fn open(
         (endpoint, Data::Sender)
     } else {
         let is_it = |other: &Offer| (&other.domain, other.ip) == (&offer.domain, offer.ip);
-        let Some(deepest) = deepest(libfabric, &offer.provider, 0, is_it) else {
+        let caps = if has_rxm(&offer.provider) { written::CAPS } else { 0 };
+        let deepest = |caps| deepest(libfabric, &offer.provider, caps, is_it);
+        let Some(deepest) = deepest(caps).or_else(|| deepest(0)) else {
             return Err(nothing_to_take(config.provider.as_deref(), &offers));
         };
         provider.receives_max = deepest.receives_max;
@@ -171,6 +177,7 @@ pub(super) fn open(
         // These read nothing of a peer behind 64 messages of it that wait.
         let has_side = matches!(&*offer.provider, "tcp" | "net");
         let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
+        provider.writes = endpoint.writes();
         (endpoint, if offer.data_bytes >= 8 { Data::Both } else { Data::One })
     };
     let carrier = Carrier::new(config.used, config.source, offer.tag_bits.min(TAG_BITS), data)?;
@@ -234,9 +241,13 @@ fn nothing_to_take(wanted: Option<&str>, offers: &[Offer]) -> DeviceError {
     DeviceError::Unsupported { what: "libfabric without a usable provider", why }
 }
 
+fn has_rxm(provider: &str) -> bool {
+    provider.split(';').any(|layer| layer == "ofi_rxm")
+}
+
 /// Most bytes of a piece.
 fn piece(provider: &str) -> Result<usize, DeviceError> {
-    if !provider.split(';').any(|layer| layer == "ofi_rxm") {
+    if !has_rxm(provider) {
         return Ok(PIECE_MAX);
     }
     // A rendezvous of this layer ends the receiver by a segmentation fault if its sender dies.

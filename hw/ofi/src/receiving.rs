@@ -385,7 +385,8 @@ impl Ofi {
                 Ok(())
             }
             Some(Packet::Ack { send }) => self.acknowledged(source, send),
-            Some(go @ Packet::Go { .. }) => self.go_on(source, go),
+            Some(go @ (Packet::Go { .. } | Packet::WriteTo { .. })) => self.go_on(source, go),
+            Some(Packet::Written { receive }) => self.was_written(source, receive),
             None => Err("a control packet of no known kind"),
         };
         if let Err(what) = handled {

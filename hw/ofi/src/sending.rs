@@ -247,6 +247,7 @@ impl Ofi {
             immediate: operation.immediate.unwrap_or(0),
             piece_max: self.provider.piece_max(&operation.buffer),
             wants_delivery: operation.until == CompleteWhen::Delivered,
+            writes: self.provider.writes,
         };
         operation.own[head..head + TRAILER].copy_from_slice(&trailer.emit());
         operation.own_length = head + TRAILER;

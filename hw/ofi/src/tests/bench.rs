@@ -59,8 +59,17 @@ fn meeting(carrier: &Carrier, config: &OfiConfig) -> Meeting<OfiLink> {
 impl Bench {
     /// Over a provider that carries data in this way.
     pub fn new(data: Data) -> Self {
+        Self::with(data, false)
+    }
+
+    /// Over a provider that can let peers write.
+    pub fn writing() -> Self {
+        Self::with(Data::Both, true)
+    }
+
+    fn with(data: Data, writes: bool) -> Self {
         let config = OfiConfig::default();
-        let (endpoint, objects) = fake::open();
+        let (endpoint, objects) = fake::open(writes);
         let carrier = Carrier::new(config.used, config.source, 63, data).unwrap();
         let provider = Provider {
             name: "fake".into(),
@@ -68,6 +77,7 @@ impl Bench {
             inject_max: 0,
             message_max: u32::MAX as usize,
             piece: 4096,
+            writes,
             finds: true,
             takes: true,
             wakes: false,
@@ -199,6 +209,7 @@ impl Drop for Bench {
 
 /// The head of a long message, as its sender sends it.
 pub fn head(send: u32) -> Vec<u8> {
-    let trailer = Trailer { send, immediate: 0, piece_max: 4096, wants_delivery: false };
+    let trailer =
+        Trailer { send, immediate: 0, piece_max: 4096, wants_delivery: false, writes: true };
     [&[3; HEAD][..], &trailer.emit()].concat()
 }

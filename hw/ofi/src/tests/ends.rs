@@ -134,7 +134,8 @@ fn a_delivered_message_ends_when_its_last_byte_has_come() {
 
     bench.nic().sent.clear();
     bench.receive(TAG, LONG, 2);
-    let wants = Trailer { send: 9, immediate: 0, piece_max: 20_000, wants_delivery: true };
+    let wants =
+        Trailer { send: 9, immediate: 0, piece_max: 20_000, wants_delivery: true, writes: false };
     let bytes = [&[3; HEAD][..], &wants.emit()].concat();
     bench.arrive(peer, &bytes, Some(LONG));
     assert!(bench.received(2).is_none());
@@ -156,7 +157,8 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         let peer = bench.peers[0];
         bench.receive(TAG, 100, 1);
         let wire = bench.ofi.carrier.send(TAG, Some(7), peer.0.into(), LONG as u32, true);
-        let trailer = Trailer { send: 9, immediate: 7, piece_max: 4096, wants_delivery: false };
+        let trailer =
+            Trailer { send: 9, immediate: 7, piece_max: 4096, wants_delivery: false, writes: true };
         let bytes = [&head(9)[..HEAD], &trailer.emit()].concat();
         bench.nic().arrive(wire.tag, wire.data, &bytes);
         let envelope = bench.wait(|event| match event {

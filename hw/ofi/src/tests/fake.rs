@@ -9,6 +9,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::super::endpoint::Endpoint;
 use super::super::objects::Opening;
+use super::super::written::CAPS;
 use super::nic::{Asked, Gone, Nic, of};
 
 /// The objects of one endpoint, and their functions. The context of each names them all.
@@ -26,6 +27,8 @@ pub struct Objects {
     ep_ops: sys::fi_ops_ep,
     cm: sys::fi_ops_cm,
     tagged: sys::fi_ops_tagged,
+    mr: sys::fi_ops_mr,
+    rma: sys::fi_ops_rma,
     pub nic: RefCell<Nic>,
 }
 
@@ -37,8 +40,9 @@ thread_local! {
 /// The addresses of all objects: with these, they are no leak to a sanitizer.
 static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Opens an endpoint. Its objects have to outlive it, and are never freed.
-pub fn open() -> (Endpoint, &'static Objects) {
+/// Opens an endpoint, with writes of peers or without. Its objects have to outlive it, and are never
+/// freed.
+pub fn open(writes: bool) -> (Endpoint, &'static Objects) {
     static LIBFABRIC: OnceLock<sys::Libfabric> = OnceLock::new();
     let libfabric = LIBFABRIC.get_or_init(|| {
         let mut libfabric = sys::Libfabric::without_providers();
@@ -50,7 +54,14 @@ pub fn open() -> (Endpoint, &'static Objects) {
     // SAFETY: allocated just now; nobody else has it yet.
     unsafe { Objects::link(objects.as_ptr()) };
     NEXT.set(Some(objects));
+    let (mut tx, mut rx) = (sys::fi_tx_attr::zeroed(), sys::fi_rx_attr::zeroed());
+    (tx.msg_order, rx.msg_order) = (sys::FI_ORDER_SAW, sys::FI_ORDER_SAW);
+    let mut domain = sys::fi_domain_attr::zeroed();
+    domain.mr_key_size = 8;
     let mut info = sys::fi_info::zeroed();
+    info.caps = if writes { CAPS } else { 0 };
+    (info.tx_attr, info.rx_attr) = (&raw mut tx, &raw mut rx);
+    info.domain_attr = &raw mut domain;
     let info = NonNull::from(&mut info);
     let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side: false });
     // SAFETY: never freed, and from now on only its `nic` is changed.
@@ -94,6 +105,8 @@ impl Objects {
                 injectdata: Some(injectdata),
                 ..sys::fi_ops_tagged::zeroed()
             },
+            mr: sys::fi_ops_mr { reg: Some(reg), ..sys::fi_ops_mr::zeroed() },
+            rma: sys::fi_ops_rma { write: Some(write), ..sys::fi_ops_rma::zeroed() },
             nic: RefCell::default(),
         }
     }
@@ -116,6 +129,7 @@ impl Objects {
             all.cq.ops = &raw mut all.cq_ops;
             (all.ep.ops, all.ep.cm) = (&raw mut all.ep_ops, &raw mut all.cm);
             all.ep.tagged = &raw mut all.tagged;
+            (all.domain.mr, all.ep.rma) = (&raw mut all.mr, &raw mut all.rma);
         }
     }
 }
@@ -195,6 +209,56 @@ unsafe extern "C" fn endpoint(
 
 unsafe extern "C" fn close(_: *mut sys::fid) -> c_int {
     0
+}
+
+unsafe extern "C" fn reg(
+    domain: *mut sys::fid,
+    start: *const c_void,
+    length: usize,
+    access: u64,
+    offset: u64,
+    key: u64,
+    _: u64,
+    place: *mut *mut sys::fid_mr,
+    _: *mut c_void,
+) -> c_int {
+    assert_eq!((access, offset), (sys::FI_REMOTE_WRITE, 0));
+    let mut mr = Box::new(sys::fid_mr::zeroed());
+    // SAFETY: as in `fabric`; a registration has functions of its own.
+    unsafe {
+        (mr.key, mr.fid) = (key, *domain);
+        mr.fid.ops =
+            Box::leak(Box::new(sys::fi_ops { close: Some(close_mr), ..sys::fi_ops::zeroed() }));
+        nic(domain, |nic| nic.registered.push((key, start.cast_mut().cast(), length)));
+        *place = Box::into_raw(mr);
+    }
+    0
+}
+
+unsafe extern "C" fn close_mr(mr: *mut sys::fid) -> c_int {
+    // SAFETY: made by `reg`, closed once.
+    unsafe {
+        let key = (*mr.cast::<sys::fid_mr>()).key;
+        nic(mr, |nic| nic.registered.retain(|known| known.0 != key));
+        drop(Box::from_raw((*mr).ops));
+        drop(Box::from_raw(mr.cast::<sys::fid_mr>()));
+    }
+    0
+}
+
+/// The address is in the place of the data, the key in that of the tag.
+unsafe extern "C" fn write(
+    ep: *mut sys::fid_ep,
+    start: *const c_void,
+    length: usize,
+    none: *mut c_void,
+    to: sys::fi_addr_t,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as in `senddata`.
+    unsafe { senddata(ep, start, length, none, address, to, key, context) }
 }
 
 unsafe extern "C" fn bind(_: *mut sys::fid, _: *mut sys::fid, _: u64) -> c_int {

@@ -6,6 +6,7 @@ mod bench;
 mod ends;
 mod fake;
 mod nic;
+mod writes;
 
 use tagmatch_device::matching::{CompleteWhen, MatchingDevice, OperationError, TagPattern};
 use tagmatch_device::{Buffer, PeerId};

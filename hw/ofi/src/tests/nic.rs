@@ -46,6 +46,8 @@ pub struct Nic {
     pub receives: Vec<Asked>,
     pub looks: Vec<Asked>,
     pub sent: Vec<Gone>,
+    /// Keys, places and lengths of the memory that peers may write to.
+    pub registered: Vec<(u64, *mut u8, usize)>,
     /// What a look finds: tag, data and length.
     pub waiting: Option<(u64, u64, usize)>,
     pub(super) ended: VecDeque<sys::fi_cq_err_entry>,
@@ -63,6 +65,16 @@ impl Nic {
         let olen = bytes.len() - len;
         let err = if olen > 0 { sys::FI_ETRUNC } else { 0 };
         self.end(sys::fi_cq_err_entry { len, olen, err, tag, data, ..of(context) });
+    }
+
+    /// A peer writes.
+    pub fn write(&mut self, wanted: u64, address: u64, bytes: &[u8]) {
+        let is_it = |(key, ..): &&(u64, *mut u8, usize)| *key == wanted;
+        let (_, start, length) = *self.registered.iter().find(is_it).expect("a key");
+        let place = usize::try_from(address).unwrap();
+        assert!(place + bytes.len() <= length);
+        // SAFETY: the device has lent this memory as long as it is registered.
+        unsafe { start.add(place).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// One of the sends that were kept ends.
