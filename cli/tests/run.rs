@@ -150,9 +150,12 @@ fn what_a_helper_has_started_ends_with_either_process_of_the_helper() {
         // The launcher hears of the lost machine, or first that a rank there was killed.
         let code = run.wait().unwrap().code();
         assert!(matches!(code, Some(1 | 137)), "{is_front}: {code:?}");
-        // The other machine's job ends in order, which a process of another session outlives.
         assert!(are_gone(&pids[..5]), "{is_front}");
-        kill(pids[5]);
+        // The other machine's job ends in order, which a process of another session outlives; if
+        // it doesn't in its time, all processes are killed.
+        if lives(pids[5]) {
+            kill(pids[5]);
+        }
     }
 }
 
