@@ -25,6 +25,9 @@ const SPARE_BYTES_MAX: usize = 8 << 20;
 /// receive is posted with so much room, so no provider ever truncates.
 pub(super) const HEAD_MAX: usize = 8192;
 
+/// Most bytes of a message that a peer writes to memory of the device's own.
+pub(super) const WRITTEN_MAX: usize = 4 << 20;
+
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -148,6 +151,8 @@ pub(super) struct Operations {
     pub(super) heads: SpareMemory,
     /// Memory of the device's own for pieces of messages in memory that is lent.
     pub(super) pieces: SpareMemory,
+    /// Memory of the device's own that peers write to.
+    pub(super) written: SpareMemory,
 }
 
 /// Buffers of one size, kept for later operations. Their bytes are any.
@@ -178,8 +183,13 @@ impl SpareMemory {
 impl Operations {
     /// A table for pieces of at most so many bytes of lent memory.
     pub(super) fn new(piece: usize) -> Self {
-        let (heads, pieces) = (SpareMemory::of(HEAD_MAX), SpareMemory::of(piece));
-        Operations { table: Slab::default(), contexts: Vec::new(), heads, pieces }
+        Operations {
+            table: Slab::default(),
+            contexts: Vec::new(),
+            heads: SpareMemory::of(HEAD_MAX),
+            pieces: SpareMemory::of(piece),
+            written: SpareMemory::of(WRITTEN_MAX),
+        }
     }
 
     /// Enters an operation.
@@ -239,6 +249,9 @@ impl Operations {
             Kind::PieceIn | Kind::PieceOut => self.pieces.keep(std::mem::take(&mut operation.own)),
             _ if operation.own.len() == HEAD_MAX => {
                 self.heads.keep(std::mem::take(&mut operation.own));
+            }
+            _ if operation.own.len() == WRITTEN_MAX => {
+                self.written.keep(std::mem::take(&mut operation.own));
             }
             _ => {}
         }
@@ -303,13 +316,20 @@ mod tests {
     #[test]
     fn memory_of_heads_and_pieces_is_used_again() {
         let mut table = Operations::new(16_384);
-        for (kind, size) in
-            [(Kind::Send, HEAD_MAX), (Kind::PieceIn, 16_384), (Kind::PieceOut, 16_384)]
-        {
+        for (kind, size) in [
+            (Kind::Send, HEAD_MAX),
+            (Kind::PieceIn, 16_384),
+            (Kind::PieceOut, 16_384),
+            (Kind::Receive, WRITTEN_MAX),
+        ] {
             let operation = Operation { kind, own: vec![7; size], ..Operation::default() };
             let key = table.enter(operation).ok().unwrap();
             assert!(table.remove(key).unwrap().own.is_empty());
-            let again = if size == HEAD_MAX { table.heads.take() } else { table.pieces.take() };
+            let again = match size {
+                HEAD_MAX => table.heads.take(),
+                WRITTEN_MAX => table.written.take(),
+                _ => table.pieces.take(),
+            };
             assert_eq!(again, vec![7; size]);
         }
     }

@@ -13,8 +13,9 @@
 //! to one peer, and is random where the provider lets this device choose.
 //!
 //! **Memory.** A provider may be in the middle of writing to a buffer when its peer ends, and
-//! nothing tells when it has stopped. So a buffer that is being written to stays with the device
-//! then, and memory that is only lent to the device is never registered: its rest comes in pieces.
+//! nothing tells when it has stopped. So memory that is being written to stays with the device then.
+//! Memory that is only lent to the device is never registered: the rest of a message of at most 4
+//! MiB is written to memory of the device's own, and that of a longer one comes in pieces.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -26,7 +27,7 @@ use tagmatch_ofi_sys as sys;
 use super::Ofi;
 use super::endpoint::{Begun, Context, Endpoint, begun};
 use super::objects::{FabricObjects, call};
-use super::operations::Kind;
+use super::operations::{Kind, Operation, WRITTEN_MAX};
 use super::pieces::LENT_PIECE;
 
 /// What an endpoint must be able to do for it.
@@ -176,15 +177,23 @@ impl Endpoint {
 }
 
 impl Ofi {
-    /// Lets a peer write to the first bytes of the buffer of a receive, if that can be.
+    /// Lets a peer write the first bytes of the message of a receive, if that can be.
     pub(super) fn register(&mut self, key: Key, length: usize) -> Option<(Registration, Target)> {
-        let buffer = &self.operations.at(key)?.buffer;
-        if !buffer.is_vec() || length > buffer.len() {
-            return None;
+        let is_lent = !self.operations.at(key)?.buffer.is_vec();
+        if is_lent {
+            if length > WRITTEN_MAX {
+                return None;
+            }
+            let own = self.operations.written.take();
+            let head = std::mem::replace(&mut self.operations.at(key)?.own, own);
+            self.operations.heads.keep(head);
         }
-        // SAFETY: a part of the buffer. The operation keeps it until the writer has said that it is
-        // done, or else until the endpoint is gone (`Ofi::end_writes`).
-        unsafe { self.endpoint.register(buffer.as_ptr(), length) }
+        let Operation { buffer, own, .. } = self.operations.at(key)?;
+        let memory: &[u8] = if is_lent { own } else { buffer };
+        let memory = memory.get(..length)?;
+        // SAFETY: the operation keeps its buffer, a vector, or else its own memory until the writer
+        // has said that it is done, or else until the endpoint is gone (`Ofi::end_writes`).
+        unsafe { self.endpoint.register(memory.as_ptr(), length) }
     }
 
     /// The sender of a message has written the rest of it.
@@ -200,12 +209,18 @@ impl Ofi {
             return Err("the end of no message that is being written");
         };
         long.out = 0;
+        let rest = long.next..long.end;
         self.endpoint.unregister(&registration);
+        if let Some(bytes) = operation.own.get(rest.clone())
+            && !operation.buffer.is_vec()
+        {
+            operation.buffer.room().and_then(|room| room.part(rest)).map(|room| room.fill(bytes));
+        }
         self.rest_received(key);
         Ok(())
     }
 
-    /// Ends what a peer was writing. Its buffers stay with the device.
+    /// Ends what a peer was writing. The memory stays with the device.
     pub(super) fn end_writes(&mut self, peer: PeerId) {
         let keys = self.operations.keys(|operation| {
             operation.peer == Some(peer)

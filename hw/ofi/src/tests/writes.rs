@@ -10,6 +10,7 @@ use tagmatch_handshake::break_with;
 
 use super::super::carrier::Data;
 use super::super::control::{Packet, Trailer};
+use super::super::operations::WRITTEN_MAX;
 use super::super::sending::HEAD;
 use super::super::written::Target;
 use super::bench::{Bench, LONG, TAG, head};
@@ -127,17 +128,49 @@ fn keys_are_of_one_message() {
     assert!(first.key != second.key && first.key > u64::from(u32::MAX));
 }
 
-#[test]
-fn lent_memory_is_never_registered_nor_written_to_by_one_who_cant() {
-    let mut bench = Bench::writing();
-    let mut lent = vec![0u8; LONG];
-    let start = NonNull::new(lent.as_mut_ptr()).unwrap();
-    // SAFETY: the memory lives until the device is gone, and nobody looks at it before.
-    let buffer = unsafe { Buffer::from_raw(start, LONG, true) };
+/// A receive into memory that is lent, whose head arrives.
+fn begun_into_lent(bench: &mut Bench, lent: &mut [u8]) -> Vec<Packet> {
+    let start = NonNull::from(&mut *lent).cast();
+    // SAFETY: by the callers, the memory lives until the receive has ended, and nobody looks at it
+    // before.
+    let buffer = unsafe { Buffer::from_raw(start, lent.len(), true) };
     bench.ofi.receive(TagPattern { tag: TAG, mask: !0, source: None }, buffer, 1).unwrap();
-    bench.arrive(bench.peers[0], &head(9), Some(LONG));
+    bench.arrive(bench.peers[0], &head(9), Some(lent.len()));
     assert!(bench.received(1).is_none());
-    assert!(matches!(bench.said()[..], [Packet::Go { .. }]));
+    bench.said()
+}
+
+#[test]
+fn into_lent_memory_a_message_passes_through_memory_of_the_devices_own() {
+    for is_written in [true, false] {
+        let mut bench = Bench::writing();
+        let mut lent = vec![0u8; LONG];
+        let said = begun_into_lent(&mut bench, &mut lent);
+        let [Packet::WriteTo { receive, target, .. }] = said[..] else { panic!("{said:?}") };
+        assert!(!lent.as_ptr_range().contains(&bench.nic().registered[0].1.cast_const()));
+        let peer = bench.peers[0];
+        if is_written {
+            bench.nic().write(target.key, HEAD as u64, &vec![4; LONG - HEAD]);
+            bench.say(peer, Packet::Written { receive });
+        } else {
+            break_with(&mut bench.ofi, peer, DownReason::Gone);
+        }
+        let (buffer, result) = bench.wait(|event| match event {
+            MatchingEvent::Received { token: 1, buffer, result } => Some((buffer, result)),
+            _ => None,
+        });
+        assert!(std::ptr::eq(buffer.as_ptr(), lent.as_ptr()) && result.is_ok() == is_written);
+        assert!(lent[..HEAD] == [3; HEAD] && bench.nic().registered.is_empty());
+        assert!(lent[HEAD..].iter().all(|byte| *byte == if is_written { 4 } else { 0 }));
+    }
+}
+
+#[test]
+fn pieces_come_into_long_memory_that_is_lent_and_where_nobody_can_write() {
+    let mut bench = Bench::writing();
+    let mut lent = vec![0; WRITTEN_MAX + 1];
+    let said = begun_into_lent(&mut bench, &mut lent);
+    assert!(matches!(said[..], [Packet::Go { .. }]) && bench.nic().registered.is_empty());
     break_with(&mut bench.ofi, bench.peers[0], DownReason::Gone);
     bench.wait(|event| matches!(event, MatchingEvent::Received { .. }).then_some(()));
 
