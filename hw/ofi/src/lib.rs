@@ -59,11 +59,11 @@
 //! so a send that it still has after 200 ms is reported without its buffer, and the buffer stays
 //! with the device until the device is dropped. Memory that is only lent to the device (a scope's,
 //! slices, registered memory) never goes to libfabric for that reason: its bytes pass through
-//! memory of the device's own, and it comes back at once. Nor does anything tell when a peer that
-//! has ended writes no more, so a receive whose buffer it was writing to ends without the buffer,
-//! too. One exception: on `cxi` a receive into
-//! lent memory is posted as it is, and comes back when the NIC has given it back. The other peers
-//! lose nothing by any of this: the endpoint stays open.
+//! memory of the device's own, and it comes back at once. One exception: on `cxi` a receive into
+//! lent memory is posted as it is, and comes back when the NIC has given it back. Over `ofi_rxm`
+//! nothing tells when a peer that has ended writes no more, so a receive into whose buffer it was
+//! writing ends without the buffer. The other peers lose nothing by any of this: the endpoint
+//! stays open.
 //!
 //! # What it doesn't give
 //! docs/devices.md has the list, and tests/common/mod.rs has it as one enum, with the reasons.
