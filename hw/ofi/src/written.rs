@@ -240,3 +240,84 @@ impl Ofi {
 pub(super) fn write_max(buffer: &Buffer) -> u32 {
     if buffer.is_vec() { WRITE_MAX } else { LENT_PIECE }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn write(
+        _: *mut sys::fid_ep,
+        _: *const c_void,
+        _: usize,
+        _: *mut c_void,
+        _: sys::fi_addr_t,
+        _: u64,
+        _: u64,
+        _: *mut c_void,
+    ) -> isize {
+        0
+    }
+
+    /// How an endpoint registers memory that has these capabilities, orders, modes and bytes of a
+    /// key.
+    fn registering(
+        caps: u64,
+        [tx_order, rx_order]: [u64; 2],
+        mr_mode: i32,
+        key_bytes: usize,
+    ) -> Option<Registering> {
+        let (mut tx, mut rx) = (sys::fi_tx_attr::zeroed(), sys::fi_rx_attr::zeroed());
+        (tx.msg_order, rx.msg_order) = (tx_order, rx_order);
+        let mut domain = sys::fi_domain_attr::zeroed();
+        (domain.mr_mode, domain.mr_key_size) = (mr_mode, key_bytes);
+        let mut info = sys::fi_info::zeroed();
+        info.caps = caps;
+        (info.tx_attr, info.rx_attr) = (&raw mut tx, &raw mut rx);
+        info.domain_attr = &raw mut domain;
+        let mut rma = sys::fi_ops_rma { write: Some(write), ..sys::fi_ops_rma::zeroed() };
+        let mut ep = sys::fid_ep::zeroed();
+        ep.rma = &raw mut rma;
+        // SAFETY: a description with the parts that are read, and an endpoint with its functions.
+        unsafe { Registering::of(&raw const info, &raw const ep) }
+    }
+
+    #[test]
+    fn memory_is_registered_as_the_provider_wants_it() {
+        let ordered = [sys::FI_ORDER_SAW; 2];
+        let plain = registering(CAPS, ordered, 0, 8).unwrap();
+        assert!(!plain.chooses && !plain.is_virtual && plain.key_mask == u64::MAX);
+        let mode = sys::FI_MR_PROV_KEY | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED;
+        let verbs = registering(CAPS, ordered, mode, 4).unwrap();
+        assert!(verbs.chooses && verbs.is_virtual && verbs.key_mask == 0xffff_ffff);
+    }
+
+    #[test]
+    fn nothing_is_written_that_the_word_of_its_end_may_overtake_or_that_needs_more() {
+        let ordered = [sys::FI_ORDER_SAW; 2];
+        for (caps, order, mode) in [
+            (CAPS & !sys::FI_REMOTE_WRITE, ordered, 0),
+            (CAPS & !sys::FI_WRITE, ordered, 0),
+            (CAPS, [sys::FI_ORDER_SAW, 0], 0),
+            (CAPS, [0, sys::FI_ORDER_SAW], 0),
+            (CAPS, ordered, sys::FI_MR_LOCAL),
+            (CAPS, ordered, sys::FI_MR_ENDPOINT),
+        ] {
+            assert!(registering(caps, order, mode, 8).is_none(), "{caps:x} {order:?} {mode}");
+        }
+    }
+
+    #[test]
+    fn places_of_a_message_are_counted_from_its_first_byte() {
+        let target = Target { key: 3, address: u64::MAX - 1 };
+        assert_eq!(target.at(5), Target { key: 3, address: 3 });
+    }
+
+    #[test]
+    fn lent_memory_is_written_in_parts_and_vectors_whole() {
+        let mut lent = vec![0u8; 8];
+        let start = NonNull::new(lent.as_mut_ptr()).unwrap();
+        // SAFETY: the memory lives longer than the buffer.
+        let lent = unsafe { Buffer::from_raw(start, 8, true) };
+        assert_eq!((write_max(&lent), write_max(&Buffer::zeroed(8))), (LENT_PIECE, 1 << 30));
+    }
+}
