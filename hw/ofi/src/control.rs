@@ -3,14 +3,15 @@
 //!
 //! A message has a *trailer* if it is longer than a head, or if its sender waits for its match. The
 //! trailer stands behind the bytes of the head. The receiver then answers by a control packet:
-//! *ack* if it needs no more, *go* if it has posted receives for the rest, which follows in
-//! pieces, or *write to* if the sender is to write the rest, and to say when it is *written*. With [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen) an ack follows
-//! the last piece. A *mark* says nothing: its own completion tells its sender that all messages
-//! before it have left.
+//! *ack* if it needs no more, *go* if it has posted receives for the rest, which follows in pieces,
+//! or *write to* if the sender is to write the rest, and to say when it is *written*. With
+//! [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen) an ack follows the last
+//! byte. A *mark* says nothing: its own completion tells its sender that all messages before it
+//! have left.
 
 use tagmatch_device::bytes::array_at;
 
-use super::written::Target;
+use super::rma::Target;
 
 /// The number of no send: its sender waits for nothing.
 pub(super) const NOBODY: u32 = u32::MAX;

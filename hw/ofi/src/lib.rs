@@ -88,10 +88,10 @@
 //! # Trust
 //! A peer that has proved itself is trusted as over UCX: its messages are parsed by the provider.
 //! What this device parses itself (hellos, trailers, packets) is checked, and a peer that breaks a
-//! rule is cut off. Messages are neither encrypted nor signed. Over `ofi_rxm` a peer gets the key of
-//! the buffer that it is to write to. One that breaks the protocol on purpose, by two connections,
-//! may still be writing when the buffer is given back. Nobody else knows a key: over TCP they are
-//! 64 random bits.
+//! rule is cut off. Messages are neither encrypted nor signed. Over `ofi_rxm` a peer gets the key
+//! of the buffer that it is to write to. One that breaks the protocol on purpose, by two
+//! connections, may still be writing when the buffer is given back. Nobody else knows a key: over
+//! TCP a key is 64 random bits.
 //!
 //! # After fork
 //! As of every device: a forked child may drop it, which does nothing, or exec.
@@ -116,6 +116,7 @@ mod probing;
 mod progress;
 mod provider;
 mod receiving;
+mod rma;
 mod sending;
 mod sleep;
 mod telemetry;

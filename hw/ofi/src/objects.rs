@@ -12,7 +12,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_os::process::Pid;
 
-use super::written::Registering;
+use super::rma::Registering;
 
 /// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).
 pub(super) const NAME_MAX: usize = 512;

@@ -12,7 +12,7 @@ use tagmatch_device::{Buffer, PeerId};
 
 use super::carrier::Wire;
 use super::endpoint::Context;
-use super::written::{Registration, Target};
+use super::rma::{Target, WritableRegion};
 
 /// Contexts that are allocated at a time.
 const CHUNK: u32 = 256;
@@ -112,7 +112,7 @@ pub(super) struct Long {
     /// Of a receive: its sender waits for the last byte.
     pub(super) wants_ack: bool,
     /// Of a receive: its sender writes the rest into its buffer.
-    pub(super) registration: Option<Registration>,
+    pub(super) region: Option<WritableRegion>,
     /// Of a send: where the rest is to be written.
     pub(super) target: Option<Target>,
 }

@@ -27,13 +27,20 @@ use super::control::{Packet, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{Canceller, Kind, Long, Operation};
 use super::provider::Provider;
-use super::written::write_max;
 
 /// Pieces of one message that libfabric has at a time.
 const WINDOW: u32 = 16;
 /// Most bytes of a piece that passes through memory of the device's own, if the provider carries
 /// longer ones.
-pub(super) const LENT_PIECE: u32 = 64 << 10;
+const LENT_PIECE: u32 = 64 << 10;
+
+/// Most bytes that are written at a time.
+const WRITE_MAX: u32 = 1 << 30;
+
+/// Most bytes of this buffer that are written at a time.
+fn write_max(buffer: &Buffer) -> u32 {
+    if buffer.is_vec() { WRITE_MAX } else { LENT_PIECE }
+}
 
 impl Provider {
     /// Most bytes of a piece of this buffer.
@@ -61,7 +68,7 @@ impl Long {
             is_broken: false,
             envelope: None,
             wants_ack: false,
-            registration: None,
+            region: None,
             target: None,
         }
     }
@@ -110,9 +117,9 @@ impl Ofi {
         let (send, receive, end) = (trailer.send, key.to_short(), long.end);
         let registered = if trailer.writes { self.register(key, end) } else { None };
         let Some(operation) = self.operations.at(key) else { return };
-        if let Some((registration, target)) = registered {
-            let registration = Some(registration);
-            operation.long = Some(Box::new(Long { registration, out: 1, ..long }));
+        if let Some((region, target)) = registered {
+            let region = Some(region);
+            operation.long = Some(Box::new(Long { region, out: 1, ..long }));
             let end = u32::try_from(end).unwrap_or(u32::MAX);
             return self.say(source, Packet::WriteTo { send, receive, end, target });
         }
@@ -351,6 +358,8 @@ impl Ofi {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::NonNull;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -393,5 +402,14 @@ mod tests {
             prop_assert!(long.follow(go(10, end), 5000, length));
             prop_assert!(!long.follow(go(10, end), 5000, length), "a second one");
         }
+    }
+
+    #[test]
+    fn lent_memory_is_written_in_parts_and_vectors_whole() {
+        let mut lent = vec![0u8; 8];
+        let start = NonNull::new(lent.as_mut_ptr()).unwrap();
+        // SAFETY: the memory lives longer than the buffer.
+        let lent = unsafe { Buffer::from_raw(start, 8, true) };
+        assert_eq!((write_max(&lent), write_max(&Buffer::zeroed(8))), (LENT_PIECE, 1 << 30));
     }
 }

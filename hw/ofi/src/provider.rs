@@ -15,8 +15,8 @@ use super::endpoint::Endpoint;
 use super::library::{Offer, OfferQuery, Offers};
 use super::objects::{MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
+use super::rma;
 use super::trial::{Found, attempt};
-use super::written;
 
 /// Most bytes of a piece of a long message, where the provider sets no limit.
 const PIECE_MAX: usize = 1 << 30;
@@ -167,7 +167,7 @@ pub(super) fn open(
         (endpoint, Data::Sender)
     } else {
         let is_it = |other: &Offer| (&other.domain, other.ip) == (&offer.domain, offer.ip);
-        let caps = if has_rxm(&offer.provider) { written::CAPS } else { 0 };
+        let caps = if has_rxm(&offer.provider) { rma::CAPS } else { 0 };
         let deepest = |caps| deepest(libfabric, &offer.provider, caps, is_it);
         let Some(deepest) = deepest(caps).or_else(|| deepest(0)) else {
             return Err(nothing_to_take(config.provider.as_deref(), &offers));

@@ -9,7 +9,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::super::endpoint::Endpoint;
 use super::super::objects::Opening;
-use super::super::written::CAPS;
+use super::super::rma::CAPS;
 use super::nic::{Asked, Gone, Nic, of};
 
 /// The objects of one endpoint, and their functions. The context of each names them all.
@@ -40,8 +40,8 @@ thread_local! {
 /// The addresses of all objects: with these, they are no leak to a sanitizer.
 static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Opens an endpoint, with writes of peers or without. Its objects have to outlive it, and are never
-/// freed.
+/// Opens an endpoint, with writes of peers or without. Its objects have to outlive it, and are
+/// never freed.
 pub fn open(writes: bool) -> (Endpoint, &'static Objects) {
     static LIBFABRIC: OnceLock<sys::Libfabric> = OnceLock::new();
     let libfabric = LIBFABRIC.get_or_init(|| {

@@ -11,8 +11,8 @@ use tagmatch_handshake::break_with;
 use super::super::carrier::Data;
 use super::super::control::{Packet, Trailer};
 use super::super::operations::WRITTEN_MAX;
+use super::super::rma::Target;
 use super::super::sending::HEAD;
-use super::super::written::Target;
 use super::bench::{Bench, LONG, TAG, head};
 
 const TARGET: Target = Target { key: 99, address: 1 << 20 };
