@@ -5,9 +5,9 @@
 //! by RMA (`fi_rma(3)`), and says so when all of it has gone (`Packet::Written`), which arrives
 //! behind what was written (`FI_ORDER_SAW`).
 //!
-//! It isn't the receiver that reads: `tcp` of libfabric 1.17 reports a read twice if its endpoint
-//! is closed in the middle of the answer, and `ofi_rxm` then ends the process by a segmentation
-//! fault. A write is reported once, whoever dies.
+//! It isn't the receiver that reads: `tcp` of libfabric 1.17 reports a read twice if its connection
+//! ends in the middle of the answer (it is the current one, and stands in its queue, too), and
+//! `ofi_rxm` then ends the process by a segmentation fault. A write is reported once, whoever dies.
 //!
 //! **Keys.** Whoever has the key of a buffer can write to it while it is registered. A key is told
 //! to one peer, and is random where the provider lets this device choose.
@@ -111,11 +111,16 @@ impl Ofi {
             self.operations.heads.keep(head);
         }
         let Operation { buffer, own, .. } = self.operations.at(key)?;
-        let memory: &[u8] = if is_lent { own } else { buffer };
-        let memory = memory.get(..length)?;
+        let (start, room) = match is_lent {
+            true => (own.as_mut_ptr().cast_const(), own.len()),
+            false => (buffer.as_ptr(), buffer.len()),
+        };
+        if length > room {
+            return None;
+        }
         // SAFETY: the operation keeps its buffer, a vector, or else its own memory until the writer
         // has said that it is done, or else until the endpoint is gone (`Ofi::end_writes`).
-        unsafe { self.endpoint.register(memory.as_ptr(), length) }
+        unsafe { self.endpoint.register(start, length) }
     }
 
     /// The sender of a message has written the rest of it.
