@@ -27,15 +27,13 @@ use super::control::{Packet, Trailer};
 use super::endpoint::{Begun, Completion};
 use super::operations::{Canceller, Kind, Long, Operation};
 use super::provider::Provider;
+use super::rma::WRITE_MAX;
 
 /// Pieces of one message that libfabric has at a time.
 const WINDOW: u32 = 16;
 /// Most bytes of a piece that passes through memory of the device's own, if the provider carries
 /// longer ones.
 const LENT_PIECE: u32 = 64 << 10;
-
-/// Most bytes that are written at a time.
-const WRITE_MAX: u32 = 1 << 30;
 
 /// Most bytes of this buffer that are written at a time.
 fn write_max(buffer: &Buffer) -> u32 {
@@ -405,11 +403,11 @@ mod tests {
     }
 
     #[test]
-    fn lent_memory_is_written_in_parts_and_vectors_whole() {
+    fn lent_memory_is_written_in_parts_and_vectors_in_longer_ones() {
         let mut lent = vec![0u8; 8];
         let start = NonNull::new(lent.as_mut_ptr()).unwrap();
         // SAFETY: the memory lives longer than the buffer.
         let lent = unsafe { Buffer::from_raw(start, 8, true) };
-        assert_eq!((write_max(&lent), write_max(&Buffer::zeroed(8))), (LENT_PIECE, 1 << 30));
+        assert_eq!((write_max(&lent), write_max(&Buffer::zeroed(8))), (LENT_PIECE, WRITE_MAX));
     }
 }

@@ -177,7 +177,7 @@ pub(super) fn open(
         // These read nothing of a peer behind 64 messages of it that wait.
         let has_side = matches!(&*offer.provider, "tcp" | "net");
         let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
-        provider.writes = endpoint.writes();
+        provider.writes = endpoint.writes() && offer.message_max >= rma::WRITE_MAX as usize;
         (endpoint, if offer.data_bytes >= 8 { Data::Both } else { Data::One })
     };
     let carrier = Carrier::new(config.used, config.source, offer.tag_bits.min(TAG_BITS), data)?;

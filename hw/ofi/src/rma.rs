@@ -1,13 +1,17 @@
-//! What this device needs of `fi_rma(3)` and `fi_mr(3)`: where a peer may write, and how memory is
-//! registered for it.
+//! Writes to memory of peers (`fi_rma(3)`): how memory is registered for writes (`fi_mr(3)`), and
+//! how a peer names a place in it.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use tagmatch_ofi_sys as sys;
 
-/// What an endpoint must be able to do so that peers write to its memory.
+/// The capabilities of an endpoint that writes to memory of peers, and lets peers write to its own.
 pub(super) const CAPS: u64 = sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE;
+
+/// Most bytes that are written at a time. Soft-RoCE carries 8 MiB, most others more; a provider that
+/// carries fewer writes nothing.
+pub(super) const WRITE_MAX: u32 = 4 << 20;
 
 /// The function of an endpoint that writes.
 pub(super) type WriteCall = unsafe extern "C" fn(

@@ -101,25 +101,22 @@ impl Endpoint {
 impl Ofi {
     /// Lets a peer write the first bytes of the message of a receive, if that can be.
     pub(super) fn register(&mut self, key: Key, length: usize) -> Option<(WritableRegion, Target)> {
-        let is_lent = !self.operations.at(key)?.buffer.is_vec();
+        let buffer = &self.operations.at(key)?.buffer;
+        let is_lent = !buffer.is_vec();
+        let room = if is_lent { WRITTEN_MAX } else { buffer.len() };
+        if length > room {
+            return None;
+        }
         if is_lent {
-            if length > WRITTEN_MAX {
-                return None;
-            }
             let own = self.operations.written.take();
             let head = std::mem::replace(&mut self.operations.at(key)?.own, own);
             self.operations.heads.keep(head);
         }
         let Operation { buffer, own, .. } = self.operations.at(key)?;
-        let (start, room) = match is_lent {
-            true => (own.as_mut_ptr().cast_const(), own.len()),
-            false => (buffer.as_ptr(), buffer.len()),
-        };
-        if length > room {
-            return None;
-        }
-        // SAFETY: the operation keeps its buffer, a vector, or else its own memory until the writer
-        // has said that it is done, or else until the endpoint is gone (`Ofi::end_writes`).
+        let start = if is_lent { own.as_mut_ptr().cast_const() } else { buffer.as_ptr() };
+        // SAFETY: there are so many bytes. The operation keeps its buffer, a vector, or else its own
+        // memory until the writer has said that it is done, or else until the endpoint is gone
+        // (`Ofi::end_writes`).
         unsafe { self.endpoint.register(start, length) }
     }
 

@@ -84,6 +84,12 @@ impl Nic {
         self.end(of(context));
     }
 
+    /// One of them fails.
+    pub fn fail_send(&mut self, place: usize) {
+        let context = std::mem::replace(&mut self.sent[place].context, null_mut());
+        self.end(sys::fi_cq_err_entry { err: sys::FI_EIO, ..of(context) });
+    }
+
     /// The sends that were kept end.
     pub fn end_sends(&mut self) {
         self.keeps_sends = false;

@@ -59,6 +59,37 @@ fn the_rest_is_written_and_then_said_to_be() {
 }
 
 #[test]
+fn what_could_not_be_written_is_not_said_to_be() {
+    let mut bench = Bench::writing();
+    let peer = bench.peers[0];
+    bench.send(peer, LONG, CompleteWhen::Reusable, 1);
+    let send = bench.trailer().send;
+    bench.nic().sent.clear();
+    bench.nic().keeps_sends = true;
+    bench.say(peer, Packet::WriteTo { send, receive: 4, end: LONG as u32, target: TARGET });
+    assert_eq!(bench.sent(1), None);
+    bench.nic().fail_send(0);
+    assert_eq!(bench.sent(1), Some(Err(OperationError::PeerDown(peer))));
+    assert!(!bench.is_up(0) && !bench.said().contains(&Packet::Written { receive: 4 }));
+}
+
+#[test]
+fn no_write_is_longer_than_a_nic_can_do() {
+    let mut bench = Bench::writing();
+    let length = 20 << 20;
+    bench.send(bench.peers[0], length, CompleteWhen::Reusable, 1);
+    let send = bench.trailer().send;
+    bench.nic().sent.clear();
+    let end = u32::try_from(length).unwrap();
+    bench.say(bench.peers[0], Packet::WriteTo { send, receive: 4, end, target: TARGET });
+    assert_eq!(bench.sent(1), Some(Ok(())));
+    let parts: Vec<usize> = bench.nic().sent.iter().map(|part| part.bytes.len()).collect();
+    let (_, writes) = parts.split_last().unwrap();
+    assert_eq!(writes.iter().sum::<usize>(), length - HEAD);
+    assert!(writes.iter().all(|bytes| *bytes <= 8 << 20));
+}
+
+#[test]
 fn lent_memory_is_written_out_of_memory_of_the_devices_own() {
     let mut bench = Bench::writing();
     let peer = bench.peers[0];
