@@ -114,8 +114,8 @@ impl Ofi {
         }
         let Operation { buffer, own, .. } = self.operations.at(key)?;
         let start = if is_lent { own.as_mut_ptr().cast_const() } else { buffer.as_ptr() };
-        // SAFETY: there are so many bytes. The operation keeps its buffer, a vector, or else its own
-        // memory until the writer has said that it is done, or else until the endpoint is gone
+        // SAFETY: there are so many bytes. The operation keeps its buffer, a vector, or else its
+        // own memory until the writer has said that it is done, or else until the endpoint is gone
         // (`Ofi::end_writes`).
         unsafe { self.endpoint.register(start, length) }
     }
