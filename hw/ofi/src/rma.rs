@@ -9,8 +9,8 @@ use tagmatch_ofi_sys as sys;
 /// The capabilities of an endpoint that writes to memory of peers, and that peers write to.
 pub(super) const CAPS: u64 = sys::FI_RMA | sys::FI_WRITE | sys::FI_REMOTE_WRITE;
 
-/// Most bytes that are written at a time. Soft-RoCE carries 8 MiB, most others more; a provider that
-/// carries fewer writes nothing.
+/// Most bytes that are written at a time. Soft-RoCE carries 8 MiB, most others more; a provider
+/// that carries fewer writes nothing.
 pub(super) const WRITE_MAX: u32 = 4 << 20;
 
 /// The function of an endpoint that writes.
