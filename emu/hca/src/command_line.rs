@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
+use crate::knobs::{DEVICE_KNOBS, DeviceKnob, DeviceKnobs};
 use crate::settings::{Location, Settings};
 use crate::sysfs;
 
@@ -59,7 +60,7 @@ pub(crate) struct Options {
     pub(crate) wire: Option<i32>,
 
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "knobs", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<OsString>,
 }
 
@@ -68,29 +69,68 @@ pub(crate) struct Options {
 pub(crate) enum OptionError {
     #[error("--tags {0}: 1, 3, 7 and so on up to 32767, one less than a power of two")]
     Tags(u32),
-    #[error("--knob {text}: NAME=VALUE or `random`; names: {}", Knobs::NAMES.join(", "))]
+    #[error("--knob {text}: NAME=VALUE or `random`; names: {}", names())]
     NoKnob { text: String },
+    #[error("a program is missing: tagmatch-hca [OPTIONS] -- PROGRAM")]
+    NoProgram,
     #[error("--place was given {0} times, for {1} devices")]
     Places(usize, u32),
     #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
     FirstCount,
+    #[error("--knob: {name} is {right}, not {value:?}")]
+    Value { name: String, value: String, right: &'static str },
     #[error("--knob: {0}")]
     Knob(#[from] KnobError),
     #[error("{0}")]
     Model(#[from] tagmatch_device::DeviceError),
 }
 
+/// The names of all knobs.
+fn names() -> String {
+    let device = DEVICE_KNOBS.iter().map(|knob| knob.name);
+    let names: Vec<&str> = Knobs::NAMES.iter().copied().chain(device).collect();
+    names.join(", ")
+}
+
+/// All knobs with their meanings, for `--knob help`.
+pub(crate) fn help() -> String {
+    let mut text = String::from(
+        "--knob NAME=VALUE, or `random`: all that tells of the list of tags, drawn from --seed\n",
+    );
+    for DeviceKnob { name, right, meaning, .. } in DEVICE_KNOBS {
+        text += &format!("\n{name}: {right}\n    {meaning}\n");
+    }
+    text += &format!("\nOf the list of tags: {}\n", Knobs::NAMES.join(", "));
+    text
+}
+
 impl Options {
+    /// Whether the user asks what knobs there are.
+    pub(crate) fn wants_help(&self) -> bool {
+        self.knobs.iter().any(|knob| knob == "help")
+    }
+
     pub(crate) fn settings(&self) -> Result<Settings, OptionError> {
+        if self.program.is_empty() {
+            return Err(OptionError::NoProgram);
+        }
         let is_size = (self.tags + 1).is_power_of_two() && (1..=32767).contains(&self.tags);
         if !is_size {
             return Err(OptionError::Tags(self.tags));
         }
         let mut knobs = Knobs::default();
+        let mut device_knobs = DeviceKnobs::default();
         for knob in &self.knobs {
             match knob.split_once('=') {
                 Some(("first_count", _)) => return Err(OptionError::FirstCount),
-                Some((name, value)) => knobs.set(name, value)?,
+                Some((name, value)) => match device_knobs.set(name, value) {
+                    Some(set) => set.map_err(|right| OptionError::Value {
+                        name: name.to_owned(),
+                        value: value.to_owned(),
+                        right,
+                    })?,
+                    None => knobs.set(name, value)?,
+                },
                 None if knob == "random" => {
                     knobs = Knobs { first_count: 0, ..Knobs::random(self.seed) };
                 }
@@ -107,7 +147,8 @@ impl Options {
         let devices = (first..first + self.devices).collect();
         let (places, subnets) = (self.places.clone(), self.subnets);
         let is_interruptible = self.interruptible || !waits_are_killable();
-        Ok(Settings { devices, places, subnets, is_interruptible, model })
+        let knobs = device_knobs;
+        Ok(Settings { devices, places, subnets, is_interruptible, model, knobs })
     }
 }
 
@@ -160,7 +201,8 @@ mod tests {
             ("--tags 0", "--tags 0: 1, 3, 7"),
             ("--tags 16", "--tags 16"),
             ("--tags 65535", "--tags 65535"),
-            ("--knob help", "--knob help: NAME=VALUE or `random`; names: operation, answer"),
+            ("--knob wake", "--knob wake: NAME=VALUE or `random`; names: operation, answer"),
+            ("--knob max_srq=x", "--knob: max_srq is a number from 0 to 4096, not \"x\""),
             ("--knob speed=1", "--knob: there is no speed"),
             ("--knob wake=1", "--knob: wake is always, never or sometimes"),
             ("--knob first_count=1", "libmlx5 begins at 0"),

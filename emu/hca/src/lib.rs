@@ -63,7 +63,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `command_line`, `settings` | options, and what they mean |
+//! | `command_line`, `settings`, `knobs` | options, and what they mean |
 //! | `guardian`, `serve`, `program`, `wire` | the processes of the command, and what they tell each other |
 //! | `namespace`, `sysfs` | what the program sees |
 //! | `seccomp`, `abi`, `boundary`, `calls` | trapped calls, their structures, and their answers |
@@ -85,6 +85,7 @@ mod command_line;
 mod cqe;
 mod doorbells;
 mod guardian;
+mod knobs;
 mod memory;
 mod namespace;
 mod nic;
@@ -100,7 +101,7 @@ mod wire;
 mod wqe;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -120,6 +121,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 125 } else { 0 });
         }
     };
+    if options.wants_help() {
+        let _ = io::stdout().write_all(command_line::help().as_bytes());
+        return ExitCode::SUCCESS;
+    }
     let status = match options.stage.as_deref() {
         None => guard(&options, &arguments),
         Some("device") => serve(&options, &arguments),

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use tagmatch_model::ModelConfig;
 
+use crate::knobs::DeviceKnobs;
+
 /// What the devices of one command are like.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -17,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) is_interruptible: bool,
     /// The list of tags, and its choices. `slots` is one less than a power of two.
     pub(crate) model: ModelConfig,
+    pub(crate) knobs: DeviceKnobs,
 }
 
 /// Where a device is: its NUMA node, and the processors near it, as the kernel lists them.
@@ -49,6 +52,16 @@ impl Settings {
     pub(crate) fn are_connected(&self, one: u16, other: u16) -> bool {
         let subnet = |lid: u16| u32::from(lid.wrapping_sub(1)) % self.subnets;
         subnet(one) == subnet(other)
+    }
+
+    /// The partition key in a row of the table of a device's port; 0 if the row is empty.
+    pub(crate) fn pkey(&self, lid: u16, row: u16) -> u16 {
+        self.knobs.pkey(usize::from(lid).wrapping_sub(1), row)
+    }
+
+    /// Entries in a list of tags that a device may have; 0: it matches no tags.
+    pub(crate) fn tags_max(&self) -> u32 {
+        if self.knobs.max_srq == 0 { 0 } else { self.model.slots }
     }
 
     /// The number of a device's port in its subnet.

@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::knobs::PKEYS;
 use crate::settings::Settings;
 
 /// The kind of each device: ConnectX-5 Ex.
 const VENDOR: &str = "0x15b3";
 const DEVICE: &str = "0x1019";
 const MODALIAS: &str = "pci:v000015B3d00001019sv000015B3sd00000008bc02sc07i00";
-const PKEYS: usize = 128;
 const GIDS: usize = 8;
 
 /// A directory in which files are written.
@@ -125,9 +125,9 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
         let name = if index == 0 { colons(&settings.gid(at)) } else { none.clone() };
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
     }
-    for index in 0..PKEYS {
-        let key = if index == 0 { "0xffff" } else { "0x0000" };
-        ib.put(&format!("ports/1/pkeys/{index}"), key)?;
+    for index in 0..PKEYS as u16 {
+        let key = format!("{:#06x}", settings.pkey(lid, index));
+        ib.put(&format!("ports/1/pkeys/{index}"), &key)?;
     }
     symlink(format!("../../../{slot}"), root.join("infiniband").join(&name).join("device"))?;
     fs::create_dir_all(class.join("infiniband"))?;

@@ -9,6 +9,7 @@ use crate::abi::{ExtendedDeviceAttributes, GidEntry, OneWord, PortAttributes, Ta
 use crate::boundary::{Answers, Errno, Kind};
 use crate::channel::Channel;
 use crate::doorbells::{Doorbells, PAGE};
+use crate::knobs::PKEYS;
 use crate::memory::Memory;
 use crate::nic::{Context, Function};
 use crate::settings::Settings;
@@ -142,6 +143,7 @@ impl<M: Memory> Function<M> {
         }
         let settings = &self.adapter.settings;
         let guid = Settings::guid(Settings::lid(command.device));
+        let has_srqs = settings.knobs.max_srq > 0;
         let base = DeviceAttributes {
             fw_ver: FIRMWARE,
             node_guid: guid,
@@ -164,10 +166,10 @@ impl<M: Memory> Function<M> {
             max_qp_init_rd_atom: 16,
             atomic_cap: 1,
             max_ah: i32::MAX as u32,
-            max_srq: 4096,
-            max_srq_wr: MAX_SRQ_WR,
-            max_srq_sge: MAX_SRQ_SGE,
-            max_pkeys: 128,
+            max_srq: settings.knobs.max_srq,
+            max_srq_wr: if has_srqs { MAX_SRQ_WR } else { 0 },
+            max_srq_sge: if has_srqs { MAX_SRQ_SGE } else { 0 },
+            max_pkeys: PKEYS as u16,
             local_ca_ack_delay: 16,
             phys_port_cnt: 1,
             ..DeviceAttributes::default()
@@ -177,13 +179,16 @@ impl<M: Memory> Function<M> {
             return Ok(Undo::Nothing);
         }
         // mlx5_ib_query_device, with rndv_offload_rc.
-        let tm_caps = TagCapabilities {
-            max_rndv_hdr_size: 64,
-            max_num_tags: settings.model.slots,
-            flags: 1,
-            max_ops: MAX_QP_WR,
-            max_sge: 1,
-            reserved: 0,
+        let tm_caps = match settings.tags_max() {
+            0 => TagCapabilities::default(),
+            max_num_tags => TagCapabilities {
+                max_rndv_hdr_size: 64,
+                max_num_tags,
+                flags: 1,
+                max_ops: MAX_QP_WR,
+                max_sge: 1,
+                reserved: 0,
+            },
         };
         let response = ExtendedDeviceAttributes {
             base,
@@ -207,7 +212,7 @@ impl<M: Memory> Function<M> {
                 port_cap_flags: 0x2651_e848,
                 max_msg_sz: 1 << 30,
                 gid_tbl_len: GIDS,
-                pkey_tbl_len: 128,
+                pkey_tbl_len: PKEYS as u16,
                 lid,
                 sm_lid: 1,
                 state: 4,

@@ -30,12 +30,17 @@ impl<M: Memory> Function<M> {
     pub(super) fn create_qp(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
         let request: CreateQp = command.structure(abi::UHW_IN, memory)?;
-        let cap: QpCapabilities = command.structure(abi::qp::CAP, memory)?;
+        let mut cap: QpCapabilities = command.structure(abi::qp::CAP, memory)?;
         let transport = match command.value(abi::qp::TYPE) {
             Some(RELIABLE) => Transport::Reliable,
             Some(DATAGRAM) => Transport::Datagram,
             _ => return Err(libc::EOPNOTSUPP),
         };
+        let knobs = &self.adapter.settings.knobs;
+        if !knobs.takes_inline(cap.max_inline_data, cap.max_send_sge) {
+            return Err(libc::EINVAL);
+        }
+        cap.max_inline_data = knobs.inline_granted(cap.max_inline_data);
         const KNOWN: u32 = qp_flags::SCATTER_CQE
             | qp_flags::BFREG_INDEX
             | qp_flags::ALLOW_SCATTER_CQE

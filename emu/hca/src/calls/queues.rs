@@ -15,8 +15,8 @@ use crate::nic::queue_pair::Receives;
 use crate::nic::receive_queue::{Srq, SrqPlace};
 use crate::nic::tags::TagQueue;
 
-/// Queues of each kind that a program may have: `max_cq`, `max_srq`.
-const QUEUES_MAX: usize = 4096;
+/// `max_cq`.
+const CQS_MAX: usize = 4096;
 
 /// `IB_SRQT_*`.
 mod srq_type {
@@ -51,7 +51,7 @@ impl<M: Memory> Function<M> {
             }
             None => None,
         };
-        if self.adapter.cqs.len() >= QUEUES_MAX {
+        if self.adapter.cqs.len() >= CQS_MAX {
             return Err(libc::ENOMEM);
         }
         let place = CqPlace {
@@ -113,6 +113,10 @@ impl<M: Memory> Function<M> {
 
     /// `mlx5_ib_create_srq`.
     pub(super) fn create_srq(&mut self, command: &mut Command) -> Result<Undo, Errno> {
+        // ib_uverbs_create_srq: the driver has no such operation.
+        if self.adapter.settings.knobs.max_srq == 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
         let request: CreateSrq = command.structure(abi::UHW_IN, &self.adapter.memory)?;
         let max_wr = command.word(abi::srq::MAX_WR).ok_or(libc::EINVAL)?;
         let max_sge = command.word(abi::srq::MAX_SGE).ok_or(libc::EINVAL)?;
@@ -123,7 +127,7 @@ impl<M: Memory> Function<M> {
         }
         match kind {
             srq_type::BASIC if tags != 0 => return Err(libc::EINVAL),
-            srq_type::TAGS if tags == 0 || tags > self.adapter.settings.model.slots => {
+            srq_type::TAGS if tags == 0 || tags > self.adapter.settings.tags_max() => {
                 return Err(libc::EINVAL);
             }
             srq_type::BASIC | srq_type::TAGS => {}
@@ -148,7 +152,7 @@ impl<M: Memory> Function<M> {
             }
             _ => None,
         };
-        if self.adapter.srqs.len() >= QUEUES_MAX {
+        if self.adapter.srqs.len() >= self.adapter.settings.knobs.max_srq as usize {
             return Err(libc::ENOMEM);
         }
         self.check_record(place.record & !7)?;

@@ -13,6 +13,8 @@ pub(crate) struct Packet {
     /// The port that the sender believes the receiver to have; 0 if its path has none.
     pub(crate) to_lid: u16,
     pub(crate) from_lid: u16,
+    /// The sender's partition key.
+    pub(crate) pkey: u16,
     pub(crate) body: Body,
 }
 

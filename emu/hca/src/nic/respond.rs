@@ -10,6 +10,7 @@ use super::send::TagNotice;
 use super::tags::Place;
 use crate::abi::{access, event};
 use crate::cqe::{Cqe, Opcode, Syndrome};
+use crate::knobs::is_one_partition;
 use crate::memory::Memory;
 use crate::wqe::{Atomic, Remote};
 
@@ -37,7 +38,7 @@ impl Qp {
     ) -> Vec<TagNotice> {
         let is_here = (packet.to_lid == 0 || packet.to_lid == self.facts.lid)
             && adapter.settings.are_connected(packet.from_lid, self.facts.lid);
-        if !is_here {
+        if !is_here || !is_one_partition(packet.pkey, self.pkey(adapter)) {
             return Vec::new();
         }
         if self.facts.transport == Transport::Datagram {
@@ -60,14 +61,7 @@ impl Qp {
     }
 
     fn reply<M: Memory>(&self, adapter: &Adapter<M>, body: Body) {
-        let attributes = &self.attributes.0;
-        adapter.fabric.send(Packet {
-            to: attributes.dest_qp_num & 0xff_ffff,
-            from: self.facts.number,
-            to_lid: attributes.dest.dlid,
-            from_lid: self.facts.lid,
-            body,
-        });
+        adapter.fabric.send(self.packet(adapter, body));
     }
 
     fn take_request<M: Memory>(

@@ -51,15 +51,22 @@ impl Qp {
         reads < usize::from(self.attributes.0.max_rd_atomic.max(1))
     }
 
-    fn packet(&self, body: Body) -> Packet {
+    /// A packet to the peer of a reliable connection.
+    pub(super) fn packet<M>(&self, adapter: &Adapter<M>, body: Body) -> Packet {
         let attributes = &self.attributes.0;
         Packet {
             to: attributes.dest_qp_num & 0xff_ffff,
             from: self.facts.number,
             to_lid: attributes.dest.dlid,
             from_lid: self.facts.lid,
+            pkey: self.pkey(adapter),
             body,
         }
+    }
+
+    /// The partition key of its packets.
+    pub(super) fn pkey<M>(&self, adapter: &Adapter<M>) -> u16 {
+        adapter.settings.pkey(self.facts.lid, self.attributes.0.pkey_index)
     }
 
     /// Sends a request, which is under way from now on. `false`: there is no room in the device.
@@ -77,7 +84,7 @@ impl Qp {
         // While the peer is not ready, it would only refuse this one, too.
         if self.resend_at.is_none() {
             let body = Body::Request { psn, request: request.clone() };
-            adapter.fabric.send(self.packet(body));
+            adapter.fabric.send(self.packet(adapter, body));
         }
         if self.outstanding.is_empty() {
             self.wait_for_answer();
@@ -158,7 +165,7 @@ impl Qp {
     fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
         for sent in self.outstanding.iter().filter(|sent| !sent.is_done) {
             let body = Body::Request { psn: sent.psn, request: sent.request.clone() };
-            adapter.fabric.send(self.packet(body));
+            adapter.fabric.send(self.packet(adapter, body));
         }
         self.wait_for_answer();
     }
@@ -510,6 +517,7 @@ impl Qp {
             from: self.facts.number,
             to_lid: to.lid,
             from_lid: self.facts.lid,
+            pkey: self.pkey(adapter),
             body: Body::Datagram { qkey: to.qkey, has_grh: to.has_grh, message },
         });
         self.succeed(adapter, &ends);

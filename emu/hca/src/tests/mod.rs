@@ -3,6 +3,7 @@
 
 mod array;
 mod commands;
+mod knobs;
 mod programs;
 mod receives;
 mod tags;

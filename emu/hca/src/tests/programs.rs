@@ -14,6 +14,7 @@ use super::array::{Array, BASE, LENGTH};
 use crate::abi::{self, CreateCq, CreateQp, CreateSrq, ModifyQp, QpCapabilities, RegisterMemory};
 use crate::boundary::{Answers, Call, Errno, Kept};
 use crate::channel::Channel;
+use crate::knobs::DeviceKnobs;
 use crate::memory::Memory;
 use crate::nic::{Fabric, Function, Inbox};
 use crate::settings::Settings;
@@ -73,6 +74,8 @@ pub(super) struct Program {
     pub(super) caller: Caller,
     /// The device that commands are given to.
     pub(super) device: usize,
+    /// The row of the partition key of queue pairs that are connected.
+    pub(super) pkey_index: u16,
     free: u64,
     pd: u32,
 }
@@ -120,7 +123,14 @@ pub(super) const PLACES: u32 = 16;
 
 pub(super) fn settings() -> Settings {
     let model = ModelConfig { slots: 7, ..ModelConfig::default() };
-    Settings { devices: vec![0], places: Vec::new(), subnets: 1, is_interruptible: false, model }
+    Settings {
+        devices: vec![0],
+        places: Vec::new(),
+        subnets: 1,
+        is_interruptible: false,
+        model,
+        knobs: DeviceKnobs::default(),
+    }
 }
 
 impl Program {
@@ -129,7 +139,8 @@ impl Program {
         let shared = Arc::new(settings.clone());
         let function = Function::new(memory.clone(), Arc::clone(fabric), Inbox::default(), shared);
         let caller = Caller::default();
-        let mut program = Program { function, memory, caller, device: 0, free: BASE, pd: 0 };
+        let mut program =
+            Program { function, memory, caller, device: 0, pkey_index: 0, free: BASE, pd: 0 };
         program.open().unwrap();
         program.pd = program.allocate_pd().unwrap();
         program
@@ -382,6 +393,7 @@ impl Program {
             attr_mask: STATE | PKEY_INDEX | PORT | ACCESS_FLAGS,
             qp_state: 1,
             port_num: 1,
+            pkey_index: self.pkey_index,
             qp_access_flags: 15,
             ..ModifyQp::default()
         };

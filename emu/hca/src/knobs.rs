@@ -1,0 +1,154 @@
+//! What the devices are like beyond their lists of tags: the other part of `--knob`.
+
+/// What the devices are like beyond their lists of tags. The default is a ConnectX-5 on InfiniBand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceKnobs {
+    pub(crate) max_inline: Option<u32>,
+    pub(crate) max_srq: u32,
+    /// By device, in turns: the rows of its port's table of partition keys.
+    pub(crate) pkeys: Vec<Vec<u16>>,
+}
+
+/// One of these settings, as a user gives it.
+pub(crate) struct DeviceKnob {
+    pub(crate) name: &'static str,
+    /// The values that are right.
+    pub(crate) right: &'static str,
+    pub(crate) meaning: &'static str,
+    set: fn(&mut DeviceKnobs, &str) -> Option<()>,
+}
+
+/// A partition key with full membership, of the partition that all ports are in.
+const DEFAULT_PKEY: u16 = 0xffff;
+/// Rows of a port's table of partition keys.
+pub(crate) const PKEYS: usize = 128;
+/// `max_srq` of a device.
+pub(crate) const SRQS_MAX: u32 = 4096;
+
+impl Default for DeviceKnobs {
+    fn default() -> Self {
+        DeviceKnobs { max_inline: None, max_srq: SRQS_MAX, pkeys: vec![vec![DEFAULT_PKEY]] }
+    }
+}
+
+/// All settings of a device.
+pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
+    DeviceKnob {
+        name: "max_inline",
+        right: "a number of bytes",
+        meaning: "The most bytes that a send request may carry inline: a queue pair that asks for \
+                  more is refused (EINVAL), as by devices other than mlx5. libmlx5 rounds what a \
+                  program asks for up, to 60, 124, 188 and so on, before the device sees it: what \
+                  is rounded to the same number is granted or refused alike, and the program is \
+                  told this number. Default: what libmlx5 allows.",
+        set: |knobs, text| text.parse().ok().map(|bytes| knobs.max_inline = Some(bytes)),
+    },
+    DeviceKnob {
+        name: "max_srq",
+        right: "a number from 0 to 4096",
+        meaning: "Shared receive queues that a program may have. 0: the device has none, so that \
+                  making one is refused (EOPNOTSUPP), and no list of tags. Default: 4096.",
+        set: |knobs, text| {
+            let count = text.parse().ok().filter(|count| *count <= SRQS_MAX)?;
+            knobs.max_srq = count;
+            Some(())
+        },
+    },
+    DeviceKnob {
+        name: "pkeys",
+        right: "partition keys, as 0x7fff,0x8001, at most 128; a table for each device, as \
+                0xffff/0x8001,0xffff",
+        meaning: "The rows of a port's table of partition keys; 0 is an empty row. Devices take \
+                  the tables in turns. Packets between queue pairs whose keys differ in their \
+                  lower 15 bits, or have the highest bit both clear, are lost. Default: 0xffff.",
+        set: |knobs, text| {
+            let key = |text: &str| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+            let table = |text: &str| {
+                let keys: Vec<u16> = text.split(',').map(key).collect::<Option<_>>()?;
+                (keys.len() <= PKEYS).then_some(keys)
+            };
+            knobs.pkeys = text.split('/').map(table).collect::<Option<_>>()?;
+            Some(())
+        },
+    },
+];
+
+impl DeviceKnobs {
+    /// Sets one setting from text. `None`: there is no such setting; an error: the values that are
+    /// right.
+    pub(crate) fn set(&mut self, name: &str, text: &str) -> Option<Result<(), &'static str>> {
+        let knob = DEVICE_KNOBS.iter().find(|knob| knob.name == name)?;
+        Some((knob.set)(self, text).ok_or(knob.right))
+    }
+
+    /// The partition key in a row of a device's table; 0 if the row is empty.
+    pub(crate) fn pkey(&self, device: usize, row: u16) -> u16 {
+        let table = self.pkeys.get(device % self.pkeys.len().max(1));
+        table.and_then(|table| table.get(usize::from(row))).copied().unwrap_or(0)
+    }
+
+    /// Whether a queue pair may be made that carries so many bytes inline, as libmlx5 has rounded
+    /// them, and so many segments: `mlx5_calc_sq_size` makes a request as long as both need, in
+    /// blocks of 64 bytes.
+    pub(crate) fn takes_inline(&self, bytes: u32, segments: u32) -> bool {
+        let Some(most) = self.max_inline else { return true };
+        let by_rounding = most.saturating_add(64);
+        let by_segments = segments.saturating_mul(16).saturating_add(45);
+        bytes < by_rounding.max(by_segments)
+    }
+
+    /// What a program is told of so many bytes, which were granted.
+    pub(crate) fn inline_granted(&self, bytes: u32) -> u32 {
+        bytes.min(self.max_inline.unwrap_or(u32::MAX))
+    }
+}
+
+/// Whether packets pass between queue pairs with these partition keys (InfiniBand 10.9.3).
+pub(crate) fn is_one_partition(one: u16, other: u16) -> bool {
+    const FULL: u16 = 0x8000;
+    let is_named = one & !FULL != 0;
+    is_named && one & !FULL == other & !FULL && (one | other) & FULL != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_or_the_right_ones_are_named() {
+        let mut knobs = DeviceKnobs::default();
+        assert_eq!(knobs.set("max_inline", "101"), Some(Ok(())));
+        assert_eq!(knobs.set("max_srq", "0"), Some(Ok(())));
+        assert_eq!(knobs.set("pkeys", "0x7fff,0x0,0x8001/0xffff"), Some(Ok(())));
+        let pkeys = vec![vec![0x7fff, 0, 0x8001], vec![0xffff]];
+        assert_eq!(knobs, DeviceKnobs { max_inline: Some(101), max_srq: 0, pkeys });
+        let rows = [(0, 0), (0, 2), (0, 3), (1, 0), (2, 2)].map(|(at, row)| knobs.pkey(at, row));
+        assert_eq!(rows, [0x7fff, 0x8001, 0, 0xffff, 0x8001]);
+        assert_eq!(knobs.set("speed", "1"), None);
+        let long = vec!["0x1"; 129].join(",");
+        for (name, text) in [
+            ("max_inline", "-1"),
+            ("max_srq", "4097"),
+            ("pkeys", ""),
+            ("pkeys", "ffff"),
+            ("pkeys", "0x10000"),
+            ("pkeys", &long),
+        ] {
+            assert!(knobs.set(name, text).unwrap().is_err(), "{name}={text}");
+        }
+    }
+
+    #[test]
+    fn a_partition_has_a_full_member() {
+        for (one, other, passes) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0xffff, false),
+            (0x8000, 0x8000, false),
+            (0, 0xffff, false),
+        ] {
+            assert_eq!(is_one_partition(one, other), passes, "{one:#x} {other:#x}");
+        }
+    }
+}
