@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
+use crate::fault::TimedFault;
 use crate::knobs::{DEVICE_KNOBS, DeviceKnob, DeviceKnobs};
 use crate::settings::{Location, Settings};
 use crate::sysfs;
@@ -43,6 +44,14 @@ pub(crate) struct Options {
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub(crate) knobs: Vec<String>,
 
+    /// What goes wrong, and how long after the program's start, as `500ms:outage 2s`; may be
+    /// repeated. A program asks for the same by a line `outage 2s` in the file
+    /// /sys/class/tagmatch-hca/control. An outage loses all packets; `down 2s` is an outage that
+    /// the port says; `event NAME` is an asynchronous event, of CQ_ERR, QP_FATAL and SRQ_ERR with
+    /// the number of a queue behind it, or of all.
+    #[arg(long = "fault", value_name = "TIME:FAULT")]
+    pub(crate) faults: Vec<TimedFault>,
+
     /// Write a JSON report of each process to a file, or to standard error (-).
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<String>,
@@ -73,6 +82,8 @@ pub(crate) enum OptionError {
     NoKnob { text: String },
     #[error("a program is missing: tagmatch-hca [OPTIONS] -- PROGRAM")]
     NoProgram,
+    #[error("--fault: there is no mlx5_{0}")]
+    NoDevice(u32),
     #[error("--place was given {0} times, for {1} devices")]
     Places(usize, u32),
     #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
@@ -144,11 +155,16 @@ impl Options {
             return Err(OptionError::Places(self.places.len(), self.devices));
         }
         let first = sysfs::first_free();
-        let devices = (first..first + self.devices).collect();
+        let devices: Vec<u32> = (first..first + self.devices).collect();
+        let named = self.faults.iter().filter_map(|timed| timed.fault.device());
+        if let Some(missing) = named.into_iter().find(|device| !devices.contains(device)) {
+            return Err(OptionError::NoDevice(missing));
+        }
         let (places, subnets) = (self.places.clone(), self.subnets);
         let is_interruptible = self.interruptible || !waits_are_killable();
         let knobs = device_knobs;
-        Ok(Settings { devices, places, subnets, is_interruptible, model, knobs })
+        let faults = self.faults.clone();
+        Ok(Settings { devices, places, subnets, is_interruptible, model, knobs, faults })
     }
 }
 
@@ -212,6 +228,8 @@ mod tests {
             ("--place x:0", "NODE:PROCESSORS"),
             ("--place 0:", "NODE:PROCESSORS"),
             ("--place 0:5-3", "NODE:PROCESSORS"),
+            ("--fault 1:outage", "invalid time `1`"),
+            ("--fault 1s:outage", "no such fault"),
             ("--subnets 0", "invalid value '0'"),
             ("--devices 0", "invalid value '0'"),
         ] {

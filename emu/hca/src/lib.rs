@@ -48,6 +48,20 @@
 //! no second completion, since libmlx5 takes an error's index for that of a shared receive; a
 //! message that is lost with its connection likewise. The errata of a firmware are not modelled.
 //!
+//! # Faults
+//! `--fault "500ms:outage 2s"` has something go wrong so long after the program's start. A program
+//! asks for the same at once by a line in a file: `echo "outage 2s" >
+//! /sys/class/tagmatch-hca/control`. Behind a fault, `mlx5_1` says that one device alone is meant.
+//!
+//! - `outage 2s`: all packets from and to the ports are lost. The ports know nothing of it. Senders
+//!   repeat what is not answered, after their timeout (but 100 ms at least) and as often as
+//!   `retry_cnt` says, and then fail.
+//! - `down 2s`: an outage that the ports say, by PORT_ERR, their state, and PORT_ACTIVE at its end.
+//! - `event NAME`: an asynchronous event. PORT_ERR, PORT_ACTIVE, PKEY_CHANGE, SM_CHANGE, GID_CHANGE
+//!   and CLIENT_REREGISTER are said and change nothing. LID_CHANGE gives the ports other LIDs.
+//!   CQ_ERR, SRQ_ERR and QP_FATAL break queues, and the queue pairs of these: all queues, or the one
+//!   whose number stands behind the name (`ibv_get_srq_num`, `qp_num`).
+//!
 //! # Limits
 //! - x86-64, and programs of 64 bits. Others find no device that answers.
 //! - Reliable connections and datagrams, on InfiniBand ports. No XRC, DC, DEVX, memory windows,
@@ -70,6 +84,7 @@
 //! | `memory`, `doorbells`, `channel` | the program's memory, registers, and descriptors of events |
 //! | `wqe`, `cqe` | requests and completions, as libmlx5 writes and reads them |
 //! | `nic` | queues, connections, and the list of tags |
+//! | `fault`, `control`, `strikes` | what goes wrong on request, who asks for it, and when it is due |
 //! | `priority` | how soon a thread of the device gets a processor |
 
 #![allow(
@@ -82,8 +97,10 @@ mod boundary;
 mod calls;
 mod channel;
 mod command_line;
+mod control;
 mod cqe;
 mod doorbells;
+mod fault;
 mod guardian;
 mod knobs;
 mod memory;
@@ -94,6 +111,7 @@ mod program;
 mod seccomp;
 mod serve;
 mod settings;
+mod strikes;
 mod sysfs;
 #[cfg(test)]
 mod tests;

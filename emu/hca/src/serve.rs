@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, wait};
@@ -21,6 +22,7 @@ use crate::memory::ProcessMemory;
 use crate::nic::{Counts, Fabric, Function, Inbox, Letter};
 use crate::seccomp::{Listener, Trapped};
 use crate::settings::Settings;
+use crate::strikes::Strikes;
 use crate::sysfs;
 use crate::wire::{Notice, Wire};
 
@@ -103,6 +105,7 @@ pub(crate) struct Server {
     reports: Vec<ProcessReport>,
     /// The files of counters, and what stands in them.
     counters: Vec<(Option<File>, u64)>,
+    strikes: Strikes,
     /// The first program, and the status of its end.
     first: Pid,
     status: Option<i32>,
@@ -111,7 +114,9 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(listener: OwnedFd, guardian: Wire, settings: Settings, first: Pid) -> Self {
         let (released, receiver) = channel();
-        let counters = sysfs::counters(first.as_raw_nonzero().get(), &settings);
+        let pid = first.as_raw_nonzero().get();
+        let counters = sysfs::counters(pid, &settings);
+        let strikes = Strikes::new(pid, &settings);
         Server {
             gate: Gate {
                 listener: Arc::new(Listener::new(listener)),
@@ -125,6 +130,7 @@ impl Server {
             served: HashMap::new(),
             reports: Vec::new(),
             counters: counters.into_iter().map(|file| (file, 0)).collect(),
+            strikes,
             first,
             status: None,
         }
@@ -132,7 +138,7 @@ impl Server {
 
     /// Serves all programs until the last one has ended. The first one's status, and what was done.
     pub(crate) fn run(mut self) -> (i32, Vec<ProcessReport>) {
-        const NOW_AND_THEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        const NOW_AND_THEN: Duration = Duration::from_millis(200);
         loop {
             let guardian = self.gate.guardian.lock().unwrap_or_else(PoisonError::into_inner);
             let guardian_fd = guardian.as_fd().try_clone_to_owned().ok();
@@ -143,12 +149,16 @@ impl Server {
                 if let Some(guardian) = &guardian_fd {
                     fds.push(PollFd::new(guardian, PollFlags::empty()));
                 }
+                if let Some(control) = self.strikes.control() {
+                    fds.push(PollFd::from_borrowed_fd(control, PollFlags::IN));
+                }
                 let fixed = fds.len();
                 let processes: Vec<i32> = self.served.keys().copied().collect();
                 for process in &processes {
                     fds.push(PollFd::new(&self.served[process].pidfd, PollFlags::IN));
                 }
-                let _ = poll(&mut fds, Some(&NOW_AND_THEN));
+                let sleep = self.strikes.until_next().min(NOW_AND_THEN);
+                let _ = poll(&mut fds, Timespec::try_from(sleep).ok().as_ref());
                 let is = |at: usize, flags| {
                     fds.get(at).is_some_and(|fd: &PollFd<'_>| fd.revents().intersects(flags))
                 };
@@ -171,6 +181,7 @@ impl Server {
                 let guardian = self.gate.guardian.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = guardian.say(Notice::Closed(number), None);
             }
+            self.strike();
             self.count();
             self.reap();
             if is_alone {
@@ -192,10 +203,22 @@ impl Server {
         (status, self.reports)
     }
 
+    /// Has happen what is due.
+    fn strike(&mut self) {
+        for strike in self.strikes.due() {
+            strike.apply(&self.fabric.ports);
+            if let Some((device, event)) = strike.event() {
+                for served in self.served.values() {
+                    served.inbox.put(Letter::Fault(device, event));
+                }
+            }
+        }
+    }
+
     /// Writes counters that have changed into their files.
     fn count(&mut self) {
         for (device, (file, written)) in self.counters.iter_mut().enumerate() {
-            let now = self.fabric.out_of_buffer(device);
+            let now = self.fabric.ports.out_of_buffer(device);
             if now != *written
                 && let Some(file) = file
                 && file.write_all_at(format!("{now}\n").as_bytes(), 0).is_ok()

@@ -4,7 +4,11 @@ use std::str::FromStr;
 
 use tagmatch_model::ModelConfig;
 
+use crate::fault::TimedFault;
 use crate::knobs::DeviceKnobs;
+
+/// The names of devices without their numbers.
+pub(crate) const DEVICE_PREFIX: &str = "mlx5_";
 
 /// What the devices of one command are like.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub(crate) struct Settings {
     /// The list of tags, and its choices. `slots` is one less than a power of two.
     pub(crate) model: ModelConfig,
     pub(crate) knobs: DeviceKnobs,
+    /// What goes wrong, and when.
+    pub(crate) faults: Vec<TimedFault>,
 }
 
 /// Where a device is: its NUMA node, and the processors near it, as the kernel lists them.

@@ -6,8 +6,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::control;
 use crate::knobs::PKEYS;
-use crate::settings::Settings;
+use crate::settings::{DEVICE_PREFIX, Settings};
 
 /// The kind of each device: ConnectX-5 Ex.
 const VENDOR: &str = "0x15b3";
@@ -40,7 +41,8 @@ fn colons(bytes: &[u8]) -> String {
 
 /// The first number that no device of this machine has, nor a later one.
 pub(crate) fn first_free() -> u32 {
-    let names = [("/sys/class/infiniband", "mlx5_"), ("/sys/class/infiniband_verbs", "uverbs")];
+    let names =
+        [("/sys/class/infiniband", DEVICE_PREFIX), ("/sys/class/infiniband_verbs", "uverbs")];
     let numbers = names.into_iter().flat_map(|(folder, prefix)| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
@@ -53,7 +55,7 @@ pub(crate) fn first_free() -> u32 {
 /// The counter of messages that found no buffer, of each device, as a process sees them.
 pub(crate) fn counters(process: i32, settings: &Settings) -> Vec<Option<fs::File>> {
     let open = |number: &u32| {
-        let port = format!("infiniband/mlx5_{number}/ports/1/hw_counters");
+        let port = format!("infiniband/{DEVICE_PREFIX}{number}/ports/1/hw_counters");
         let path = format!("/proc/{process}/root/sys/class/{port}/out_of_buffer");
         fs::OpenOptions::new().write(true).open(path).ok()
     };
@@ -69,11 +71,11 @@ pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
     for (at, number) in settings.devices.iter().enumerate() {
         make_device(class, settings, at, *number)?;
     }
-    Ok(())
+    control::make(class)
 }
 
 fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io::Result<()> {
-    let (name, node) = (format!("mlx5_{number}"), format!("uverbs{number}"));
+    let (name, node) = (format!("{DEVICE_PREFIX}{number}"), format!("uverbs{number}"));
     // The place of a PCI device: UCX and hwloc look at the name.
     let slot = format!("0000:{:02x}:00.0", 3 + at % 200);
     let root = class.join("tagmatch-hca/pci0000:00").join(&slot);

@@ -316,6 +316,18 @@ pub(crate) mod event {
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
     pub(crate) const SQ_DRAINED: u32 = 5;
     pub(crate) const DEVICE_FATAL: u32 = 8;
+    pub(crate) const PORT_ACTIVE: u32 = 9;
+    pub(crate) const PORT_ERR: u32 = 10;
+    pub(crate) const LID_CHANGE: u32 = 11;
+    pub(crate) const PKEY_CHANGE: u32 = 12;
+    pub(crate) const SM_CHANGE: u32 = 13;
+    pub(crate) const SRQ_ERR: u32 = 14;
     pub(crate) const SRQ_LIMIT_REACHED: u32 = 15;
     pub(crate) const QP_LAST_WQE_REACHED: u32 = 16;
+    pub(crate) const CLIENT_REREGISTER: u32 = 17;
+    pub(crate) const GID_CHANGE: u32 = 18;
+
+    /// Events that are about a port.
+    pub(crate) const OF_PORTS: [u32; 7] =
+        [PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE, CLIENT_REREGISTER, GID_CHANGE];
 }

@@ -80,7 +80,8 @@ impl<M: Memory> Function<M> {
         let replaced = answers.replace(command.call, command.context, doorbells.file());
         replaced.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let warm_until = Instant::now();
-        let context = Context { async_events: None, kept: None, doorbells, warm_until };
+        let device = command.device;
+        let context = Context { device, async_events: None, kept: None, doorbells, warm_until };
         self.adapter.contexts.insert(command.context, context);
         Ok(Undo::Close(command.context))
     }
@@ -205,7 +206,10 @@ impl<M: Memory> Function<M> {
         if command.value(abi::device::PORT_NUM) != Some(1) {
             return Err(libc::EINVAL);
         }
-        let lid = Settings::lid(command.device);
+        let ports = &self.adapter.fabric.ports;
+        // PORT_DOWN and Polling, or PORT_ACTIVE and LinkUp.
+        let (state, phys_state) = if ports.is_link_up(command.device) { (4, 5) } else { (1, 2) };
+        let lid = ports.lid_of(command.device);
         command.answer(
             abi::device::PORT_RESP,
             &PortAttributes {
@@ -215,14 +219,14 @@ impl<M: Memory> Function<M> {
                 pkey_tbl_len: PKEYS as u16,
                 lid,
                 sm_lid: 1,
-                state: 4,
+                state,
                 max_mtu: 5,
                 active_mtu: 5,
                 max_vl_num: 4,
                 subnet_timeout: 18,
                 active_width: 2,
                 active_speed: 32,
-                phys_state: 5,
+                phys_state,
                 link_layer: INFINIBAND,
                 ..PortAttributes::default()
             },

@@ -20,6 +20,8 @@ use crate::wqe::Segment;
 /// What a device knows of a program that has opened it.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// The device, from 0.
+    pub(crate) device: usize,
     pub(crate) async_events: Option<Arc<Channel>>,
     pub(crate) kept: Option<Kept>,
     pub(crate) doorbells: Doorbells,

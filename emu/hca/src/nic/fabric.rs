@@ -2,12 +2,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::packet::{Body, Packet};
+use super::ports::Ports;
 use crate::boundary::Call;
+use crate::fault::FaultEvent;
 
 /// Bytes of datagrams that may wait for one program. More are lost, as on a network.
 const DATAGRAMS_MAX: usize = 4 << 20;
@@ -19,6 +21,8 @@ const UNDER_WAY_MAX: usize = 256 << 20;
 pub(crate) enum Letter {
     Packet(Packet),
     Call(Call),
+    /// An asynchronous event happens, on one device or on all.
+    Fault(Option<usize>, FaultEvent),
     /// The process has ended, or the device ends.
     End,
 }
@@ -71,17 +75,13 @@ impl Inbox {
 }
 
 /// The numbers of all queue pairs, over all devices and programs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Fabric {
     queue_pairs: RwLock<HashMap<u32, Inbox>>,
     last: AtomicU32,
     under_way: Arc<AtomicUsize>,
-    /// How often a receiver had no buffer, by port: `out_of_buffer` of sysfs.
-    out_of_buffer: [AtomicU64; DEVICES_MAX],
+    pub(crate) ports: Ports,
 }
-
-/// Devices that there may be.
-pub(crate) const DEVICES_MAX: usize = 64;
 
 /// Bytes of a message that is under way, given back when it is dropped.
 #[derive(Debug)]
@@ -96,30 +96,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Default for Fabric {
-    fn default() -> Self {
-        Fabric {
-            queue_pairs: RwLock::default(),
-            last: AtomicU32::default(),
-            under_way: Arc::default(),
-            out_of_buffer: [const { AtomicU64::new(0) }; DEVICES_MAX],
-        }
-    }
-}
-
 impl Fabric {
-    /// A message has found no buffer at a port.
-    pub(crate) fn count_out_of_buffer(&self, lid: u16) {
-        if let Some(count) = self.out_of_buffer.get(usize::from(lid).wrapping_sub(1)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// How often messages have found no buffer at a device's port.
-    pub(crate) fn out_of_buffer(&self, device: usize) -> u64 {
-        self.out_of_buffer.get(device).map_or(0, |count| count.load(Ordering::Relaxed))
-    }
-
     /// The number of a new queue pair: 0 and 1 have a meaning of their own, and are never given.
     pub(crate) fn add(&self, inbox: &Inbox) -> u32 {
         let mut all = self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner);
@@ -144,6 +121,9 @@ impl Fabric {
 
     /// Sends a packet. One to a queue pair that nobody has is lost.
     pub(crate) fn send(&self, packet: Packet) {
+        if !self.ports.passes(packet.from_lid) {
+            return;
+        }
         let all = self.queue_pairs.read().unwrap_or_else(PoisonError::into_inner);
         let Some(inbox) = all.get(&packet.to) else { return };
         if let Body::Datagram { message, .. } = &packet.body {

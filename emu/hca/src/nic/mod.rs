@@ -4,8 +4,10 @@ mod adapter;
 pub(crate) mod completion_queue;
 mod counts;
 mod fabric;
+mod faults;
 mod finish;
 mod packet;
+mod ports;
 pub(crate) mod queue_pair;
 pub(crate) mod receive;
 pub(crate) mod receive_queue;
@@ -24,6 +26,7 @@ pub(crate) use adapter::{Adapter, AsyncNotice, Context};
 pub(crate) use counts::Counts;
 pub(crate) use fabric::{Fabric, Inbox, Letter};
 use packet::{Body, Packet};
+pub(crate) use ports::Ports;
 use queue_pair::{Qp, Receives, State, TagRequest};
 use send::TagNotice;
 
@@ -177,6 +180,7 @@ impl<M: Memory> Function<M> {
                 self.call(&call, answers);
                 self.all_at = Instant::now();
             }
+            Letter::Fault(device, event) => self.suffer(device, event),
             Letter::End => {}
         }
     }
@@ -244,12 +248,17 @@ impl<M: Memory> Function<M> {
         was_busy |= self.advance_lists(&is_looked_at);
         self.break_overrun();
         was_busy |= self.adapter.flush();
+        self.say_notices();
+        was_busy
+    }
+
+    /// Says the asynchronous events that have come up.
+    fn say_notices(&mut self) {
         let mut said = Vec::new();
         self.adapter.say_notices(|notice| said.push(*notice));
         for notice in said {
             self.count_notice(&notice);
         }
-        was_busy
     }
 
     /// Counts an asynchronous event at the object that it is about: its end tells the program the
@@ -257,19 +266,22 @@ impl<M: Memory> Function<M> {
     fn count_notice(&mut self, notice: &AsyncNotice) {
         let is_it =
             |context: i32, element: u64| context == notice.context && element == notice.element;
-        let is_cq = notice.event_type == event::CQ_ERR;
-        let is_srq = notice.event_type == event::SRQ_LIMIT_REACHED;
-        if is_cq {
-            for cq in self.adapter.cqs.values_mut() {
-                cq.async_events += u32::from(is_it(cq.context, cq.user_handle));
+        match notice.event_type {
+            event::CQ_ERR => {
+                for cq in self.adapter.cqs.values_mut() {
+                    cq.async_events += u32::from(is_it(cq.context, cq.user_handle));
+                }
             }
-        } else if is_srq {
-            for srq in self.adapter.srqs.values_mut() {
-                srq.async_events += u32::from(is_it(srq.context, srq.user_handle));
+            event::SRQ_ERR | event::SRQ_LIMIT_REACHED => {
+                for srq in self.adapter.srqs.values_mut() {
+                    srq.async_events += u32::from(is_it(srq.context, srq.user_handle));
+                }
             }
-        } else {
-            for qp in self.qps.values_mut() {
-                qp.async_events += u32::from(is_it(qp.facts.context, qp.facts.user_handle));
+            of_port if event::OF_PORTS.contains(&of_port) => {}
+            _ => {
+                for qp in self.qps.values_mut() {
+                    qp.async_events += u32::from(is_it(qp.facts.context, qp.facts.user_handle));
+                }
             }
         }
     }
@@ -447,24 +459,6 @@ impl<M: Memory> Function<M> {
         match notice {
             TagNotice::ReadDone(handle, is_ok) => tags.nic.read_done(handle, is_ok),
             TagNotice::FinDone(handle, is_ok) => tags.nic.fin_done(handle, is_ok),
-        }
-    }
-
-    /// Queue pairs of a completion queue that was overrun fail: `mlx5_ib_cq_event`, and InfiniBand
-    /// 11.6.3.
-    fn break_overrun(&mut self) {
-        for cq in std::mem::take(&mut self.adapter.overrun) {
-            let uses = |qp: &&mut Qp| qp.facts.send_cq == cq || qp.facts.recv_cq == cq;
-            let mut broken = Vec::new();
-            for qp in self.qps.values_mut().filter(uses) {
-                if qp.state != State::Error {
-                    qp.notice(&mut self.adapter, event::QP_FATAL);
-                    broken.push((qp.number(), qp.enter_error(&mut self.adapter)));
-                }
-            }
-            for (number, notices) in broken {
-                self.tell_tags(number, notices);
-            }
         }
     }
 

@@ -179,7 +179,7 @@ pub(crate) fn not_ready_time(timer: u8) -> Duration {
 pub(crate) struct QpFacts {
     pub(crate) number: u32,
     pub(crate) context: i32,
-    /// The device, which is also its port and subnet manager's number.
+    /// The device's port, by the LID that it had at first.
     pub(crate) lid: u16,
     pub(crate) pd: u32,
     pub(crate) transport: Transport,

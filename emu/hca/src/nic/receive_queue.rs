@@ -100,6 +100,8 @@ pub(crate) struct Srq {
     pub(crate) tags: Option<Box<TagQueue>>,
     pub(crate) pages: u64,
     pub(crate) async_events: u32,
+    /// An error of the queue: it gives no receives any more.
+    pub(crate) is_broken: bool,
     next: u16,
     taken: u16,
     posted: u16,
@@ -129,6 +131,7 @@ impl Srq {
             tags,
             pages,
             async_events: 0,
+            is_broken: false,
             next: 0,
             taken: 0,
             posted: 0,
@@ -141,6 +144,9 @@ impl Srq {
     }
 
     pub(crate) fn available(&self) -> u32 {
+        if self.is_broken {
+            return 0;
+        }
         u32::from(self.posted.wrapping_sub(self.taken)).min(self.place.size)
     }
 

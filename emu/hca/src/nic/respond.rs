@@ -36,7 +36,9 @@ impl Qp {
         adapter: &mut Adapter<M>,
         packet: Packet,
     ) -> Vec<TagNotice> {
-        let is_here = (packet.to_lid == 0 || packet.to_lid == self.facts.lid)
+        let (ports, own) = (&adapter.fabric.ports, self.facts.lid);
+        let is_here = (packet.to_lid == 0 || packet.to_lid == ports.lid(own))
+            && ports.passes(own)
             && adapter.settings.are_connected(packet.from_lid, self.facts.lid);
         if !is_here || !is_one_partition(packet.pkey, self.pkey(adapter)) {
             return Vec::new();
@@ -86,7 +88,7 @@ impl Qp {
         let body = match answer {
             Answer::Silence => return notices,
             Answer::NotReady => {
-                adapter.fabric.count_out_of_buffer(self.facts.lid);
+                adapter.fabric.ports.count_out_of_buffer(self.facts.lid);
                 Body::NotReady { psn, timer: self.attributes.0.min_rnr_timer }
             }
             Answer::Refuse(why) => {
@@ -394,7 +396,7 @@ impl Qp {
                 };
                 let cqe = self
                     .received(opcode, &receive, bytes.len() as u32, message.immediate)
-                    .source(from, from_lid, has_grh)
+                    .source(from, adapter.fabric.ports.lid(from_lid), has_grh)
                     .solicited(message.is_solicited);
                 adapter.complete(self.facts.recv_cq, &cqe);
             }

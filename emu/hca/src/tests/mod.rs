@@ -3,6 +3,7 @@
 
 mod array;
 mod commands;
+mod faults;
 mod knobs;
 mod programs;
 mod receives;

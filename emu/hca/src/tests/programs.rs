@@ -130,6 +130,7 @@ pub(super) fn settings() -> Settings {
         is_interruptible: false,
         model,
         knobs: DeviceKnobs::default(),
+        faults: Vec::new(),
     }
 }
 
