@@ -237,6 +237,18 @@ impl<A: Access> Link<A> {
         self.finish_while(request, || true)
     }
 
+    /// Waits for a request as [`finish`](Self::finish) does. Now and then, `others` looks at the other
+    /// operations that are under way: if one of them has failed, the other side may wait for it, and
+    /// what is waited for here may never come. Their error ends the wait.
+    #[inline]
+    pub(crate) fn finish_beside<T: Output>(
+        &self,
+        mut request: Request<T, A>,
+        others: impl FnMut() -> Result<(), LinkError>,
+    ) -> Result<T, LinkError> {
+        Ok(self.await_some(|| request.test(), || true, others)??)
+    }
+
     /// Waits for a request while `go_on`, which is asked after each poll, returns true.
     #[inline]
     pub(crate) fn finish_while<T: Output, B: Access>(
@@ -244,7 +256,7 @@ impl<A: Access> Link<A> {
         mut request: Request<T, B>,
         go_on: impl FnMut() -> bool,
     ) -> Result<T, LinkError> {
-        Ok(self.await_some(|| request.test(), go_on)??)
+        Ok(self.await_some(|| request.test(), go_on, || Ok(()))??)
     }
 
     /// Waits, while `go_on` returns true, until the peer can be named as a source: over a provider
@@ -258,7 +270,7 @@ impl<A: Access> Link<A> {
             let is_reached = self.worker.transports(self.peer).is_ok_and(|by| !by.is_empty());
             is_reached.then_some(())
         };
-        self.await_some(look, go_on)
+        self.await_some(look, go_on, || Ok(()))
     }
 
     /// Waits for ends in the worker's completion queue as [`finish`](Self::finish) does for a
@@ -266,15 +278,17 @@ impl<A: Access> Link<A> {
     #[inline]
     pub(crate) fn await_ends(&self, ends: &mut Vec<End>, max: usize) -> Result<(), LinkError> {
         let look = || (self.worker.ends(ends, max) > 0).then_some(());
-        self.await_some(look, || true)
+        self.await_some(look, || true, || Ok(()))
     }
 
-    /// Waits until `look`, which makes progress, finds something.
+    /// Waits until `look`, which makes progress, finds something, or `others`, which is called now and
+    /// then, an error.
     #[inline]
     fn await_some<T>(
         &self,
         mut look: impl FnMut() -> Option<T>,
         mut go_on: impl FnMut() -> bool,
+        mut others: impl FnMut() -> Result<(), LinkError>,
     ) -> Result<T, LinkError> {
         let mut polls = 0u32;
         loop {
@@ -285,8 +299,12 @@ impl<A: Access> Link<A> {
                 return Err(LinkError::Interrupted);
             }
             if let Err(error) = self.pause(&mut polls) {
-                // Messages sent before the one on the control channel are here by now.
-                return look().ok_or(error);
+                // Messages sent before the one on the control channel are here by now. An error of
+                // this side's own operation tells more than that the other side has given up.
+                return look().map_or_else(|| others().and(Err(error)), Ok);
+            }
+            if polls.is_multiple_of(POLLS_PER_LOOK_AT_PEER) {
+                others()?;
             }
             if polls > POLLS_BEFORE_SLEEP && self.sleep() {
                 // The next pause looks at the control channel, the limit and the peer.

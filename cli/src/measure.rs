@@ -14,6 +14,7 @@
 //! | `client`, `peer` | one measurement, from the side that asks and from the side that answers |
 //! | `participant`, `batch` | the part that both have in common: fillers, batches |
 //! | `threads`, `thread`, `traffic` | the threads of a side, the buffers of each, and the measured loops |
+//! | `sends` | sends under way, whose failure ends the wait for anything else |
 //! | `completions` | how the loops learn that an operation has ended: by its request, or by the completion queue |
 //! | `open_loop`, `drain` | measured loops of other shapes: planned times, deep queues |
 //! | `interrupt` | ^C |
@@ -35,6 +36,7 @@ mod peer_process;
 mod plan;
 mod row;
 mod runner;
+mod sends;
 mod serve;
 mod thread;
 mod threads;

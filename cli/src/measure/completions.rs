@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use super::error::MeasureError;
-use crate::link::{Access, Buffer, End, Link, LinkError, Received, Receiving, Sending};
+use super::sends::Sends;
+use crate::link::{Access, Buffer, End, Link, LinkError, Received, Receiving};
 
 /// Ends that are taken from the queue under one lock, at most.
 const PORTION: usize = 64;
@@ -45,7 +46,7 @@ pub(super) trait UnderWay<A: Access>: Default {
     ) -> Result<(), LinkError>;
 
     /// Waits until a receive has ended, and calls `arrived` for it and for others that have ended
-    /// meanwhile. At least one receive has to be under way.
+    /// meanwhile. At least one receive has to be under way. A send that fails ends the wait.
     fn take_in(
         &mut self,
         link: &Link<A>,
@@ -53,6 +54,7 @@ pub(super) trait UnderWay<A: Access>: Default {
     ) -> Result<(), MeasureError>;
 
     /// Waits until all sends have ended, and calls `sent` with the buffers that have not come back.
+    /// Whichever operation fails first ends the wait.
     fn finish_sends(
         &mut self,
         link: &Link<A>,
@@ -75,12 +77,12 @@ impl<A: Access> Default for Operations<A> {
 /// Operations that end by their requests, which are tested one by one, the oldest first.
 pub(super) struct Requests<A: Access> {
     pub(super) receives: VecDeque<(usize, Receiving<A>)>,
-    sends: Vec<(usize, Sending<A>)>,
+    sends: Sends<A>,
 }
 
 impl<A: Access> Default for Requests<A> {
     fn default() -> Self {
-        Self { receives: VecDeque::new(), sends: Vec::new() }
+        Self { receives: VecDeque::new(), sends: Sends::default() }
     }
 }
 
@@ -110,7 +112,7 @@ impl<A: Access> UnderWay<A> for Requests<A> {
         number: usize,
         buffer: &mut Buffer,
     ) -> Result<(), LinkError> {
-        self.sends.push((number, link.send(tag, std::mem::take(buffer))));
+        self.sends.push(number, link.send(tag, std::mem::take(buffer)));
         Ok(())
     }
 
@@ -121,7 +123,8 @@ impl<A: Access> UnderWay<A> for Requests<A> {
         mut arrived: impl FnMut(&mut Self, Arrived) -> Result<(), MeasureError>,
     ) -> Result<(), MeasureError> {
         let (number, receiving) = self.receives.pop_front().expect("a receive is under way");
-        let Received { buffer, status } = link.finish(receiving)?;
+        let look = || self.sends.look();
+        let Received { buffer, status } = link.finish_beside(receiving, look)?;
         arrived(self, Arrived { number, length: status.length, buffer })
     }
 
@@ -129,12 +132,9 @@ impl<A: Access> UnderWay<A> for Requests<A> {
     fn finish_sends(
         &mut self,
         link: &Link<A>,
-        mut sent: impl FnMut(usize, Buffer),
+        sent: impl FnMut(usize, Buffer),
     ) -> Result<(), LinkError> {
-        for (number, sending) in self.sends.drain(..) {
-            sent(number, link.finish(sending)?.buffer);
-        }
-        Ok(())
+        self.sends.finish(link, sent)
     }
 }
 
@@ -237,8 +237,12 @@ impl<A: Access> UnderWay<A> for Queue {
     ) -> Result<(), LinkError> {
         while self.sending > 0 {
             link.await_ends(&mut self.ends, PORTION)?;
-            let is_send = |end: &mut End| matches!(end, End::Operation { context, .. } if *context & SEND == SEND);
-            for end in self.ends.extract_if(.., is_send) {
+            // The end of a receive stays in the list, unless it has failed.
+            let is_for_now = |end: &mut End| {
+                let End::Operation { context, result, .. } = end else { return false };
+                *context & SEND == SEND || result.is_err()
+            };
+            for end in self.ends.extract_if(.., is_for_now) {
                 let End::Operation { context, result, buffer } = end else { continue };
                 result?;
                 self.sending -= 1;

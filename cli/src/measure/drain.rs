@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::batch::{ANSWER, Batch, DATA};
 use super::error::MeasureError;
 use super::participant::{Participant, takes_any};
+use super::sends::Sends;
 use super::thread::Span;
 use super::threads::RunThreads;
 use crate::link::{Buffer, Receiving};
@@ -90,14 +91,12 @@ impl Drain {
             .then(|| participant.link.receive(ANSWER, Buffer::default()));
         participant.go(batch)?;
         go.map(|go| participant.finish(go)).transpose()?;
-        let mut sending = Vec::with_capacity(order.len());
+        let mut sends = Sends::default();
         for &n in &order {
             let buffer = std::mem::take(&mut self.buffers[n]);
-            sending.push(participant.link.send(self.tag(n), buffer));
+            sends.push(n, participant.link.send(self.tag(n), buffer));
         }
-        for (&n, send) in order.iter().zip(sending) {
-            self.buffers[n] = participant.finish_send(send)?;
-        }
+        sends.finish(&participant.link, |n, buffer| self.buffers[n] = buffer)?;
         self.done += batch.messages;
         participant.end_batch(Batch { counts: false, ..batch });
         Ok(())

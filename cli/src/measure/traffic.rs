@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use super::batch::Batch;
 use super::completions::{Arrived, Queue, Requests, UnderWay};
 use super::error::MeasureError;
+use super::sends::SingleSend;
 use super::thread::{Role, Span, ThreadPart};
-use crate::link::{Access, Buffer, Link, LinkError, Sending};
+use crate::link::{Access, Buffer, Link, LinkError};
 use crate::spec::{Completions, Traffic};
 
 type Ran = Result<Span, MeasureError>;
@@ -53,10 +54,6 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn finish_send<A: Access>(link: &Link<A>, send: Sending<A>) -> Result<Buffer, MeasureError> {
-    Ok(link.finish(send)?.buffer)
-}
-
 /// Ping-pong as the client, or to itself. The clock is read once a round trip, and once more for
 /// the batch. Payloads are written before and checked after.
 fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
@@ -66,9 +63,9 @@ fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     let mut last = start;
     for at in (0..count).map(|at| at * step) {
         let receiving = part.receive_into(link, at);
-        let sending = part.send_from(link, at);
-        let received = link.finish(receiving)?;
-        part.outgoing[at] = finish_send(link, sending)?;
+        let mut sending = SingleSend::UnderWay(part.send_from(link, at));
+        let received = link.finish_beside(receiving, || sending.look())?;
+        part.outgoing[at] = sending.finish(link)?;
         let now = Instant::now();
         part.times_ns.push(ns(now - last));
         last = now;
@@ -83,12 +80,13 @@ fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
 fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let start = Instant::now();
     let single = part.case.single_buffer;
-    let mut sending: Option<Sending<A>> = None;
+    let mut sending: Option<SingleSend<A>> = None;
     let first = part.operations.requests.receives.pop_front();
     let mut next = first.map(|(_, receiving)| receiving);
     for at in 0..count {
         let Some(receiving) = next.take() else { break };
-        let mut received = link.finish(receiving)?;
+        let look = || sending.as_mut().map_or(Ok(()), SingleSend::look);
+        let mut received = link.finish_beside(receiving, look)?;
         if at + 1 < count {
             next = Some(if single {
                 part.receive(link, std::mem::take(&mut received.buffer))
@@ -99,12 +97,12 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
         // The next ping says that the pong before it was received. Only a single buffer has to be
         // waited for.
         if single && let Some(before) = sending.take() {
-            part.outgoing[0] = finish_send(link, before)?;
+            part.outgoing[0] = before.finish(link)?;
         }
         let slot = if single { 0 } else { at };
-        let answer = part.send_from(link, slot);
+        let answer = SingleSend::UnderWay(part.send_from(link, slot));
         if let Some(before) = sending.replace(answer) {
-            part.outgoing[at - 1] = finish_send(link, before)?;
+            part.outgoing[at - 1] = before.finish(link)?;
         }
         part.check_length(received.status.length)?;
         if !single || at + 1 == count {
@@ -112,7 +110,7 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
         }
     }
     if let (Some(last), Some(at)) = (sending, count.checked_sub(1)) {
-        part.outgoing[if single { 0 } else { at }] = finish_send(link, last)?;
+        part.outgoing[if single { 0 } else { at }] = last.finish(link)?;
     }
     Ok(Span::since(start))
 }
