@@ -1,6 +1,6 @@
 //! Why operations fail, and why peers are down.
 
-use tagmatch_device::{DownReason, PeerId, Shortage};
+use tagmatch_device::{DeviceError, DownReason, PeerId, Shortage, errno_text};
 
 use crate::wire::WireError;
 
@@ -16,7 +16,8 @@ pub enum PeerFault {
     Left,
     /// It could not be reached.
     #[error(
-        "it can't be reached (errno {errno}): is its worker still there, where this device gets to?"
+        "it can't be reached ({}): is its worker still there, where this device gets to?",
+        errno_text(*errno)
     )]
     Unreachable {
         /// Error number of the last attempt, 0 if there was none.
@@ -78,7 +79,7 @@ impl Fault {
             Fault::PeerDown { peer, .. }
             | Fault::ReadFailed { peer, .. }
             | Fault::NotRead { peer, .. }
-            | Fault::NotExposed { peer }
+            | Fault::NotExposed { peer, .. }
             | Fault::NoSuchPeer { peer } => (Some(peer), None),
             Fault::WrongSender { named, sender } => (Some(named), Some(sender)),
             Fault::Cancelled
@@ -92,6 +93,34 @@ impl Fault {
             | Fault::TooMany { .. } => (None, None),
         };
         one.into_iter().chain(other)
+    }
+}
+
+/// Which limit was reached, if that is what the error number says.
+fn limit_text(errno: i32) -> String {
+    Shortage::of_errno(errno).map_or_else(String::new, |shortage| format!(": {shortage}"))
+}
+
+/// Why a device can't let a peer read a buffer.
+fn expose_text(errno: i32, why: &str) -> String {
+    if errno == 0 {
+        return why.to_owned();
+    }
+    format!("{}{}{why}", errno_text(errno), limit_text(errno))
+}
+
+impl Fault {
+    /// The device can't let `peer` read a buffer, for the reason that it gives.
+    pub(crate) fn not_exposed(peer: PeerId, error: &DeviceError) -> Self {
+        let (errno, why) = match *error {
+            DeviceError::System { ref source, hint, .. } => {
+                (source.raw_os_error().unwrap_or(0), hint)
+            }
+            DeviceError::Exhausted { .. } => (0, "it can't expose another buffer at a time"),
+            DeviceError::BadBuffer { why } | DeviceError::Unsupported { why, .. } => (0, why),
+            _ => (0, "it gives no reason"),
+        };
+        Fault::NotExposed { peer, errno, why }
     }
 }
 
@@ -115,7 +144,10 @@ pub enum Fault {
     Closed,
     /// The message could not be read out of its sender's memory; the buffer's contents are
     /// unspecified. The sender was told.
-    #[error("reading the message out of the memory of {peer} failed (errno {errno})")]
+    #[error(
+        "reading the message out of the memory of {peer} failed: {}{}",
+        errno_text(*errno), limit_text(*errno)
+    )]
     ReadFailed {
         /// The sender.
         peer: PeerId,
@@ -123,7 +155,7 @@ pub enum Fault {
         errno: i32,
     },
     /// The receiver matched the message, but could not read it.
-    #[error("{peer} matched the message, but failed to read it (errno {errno} there)")]
+    #[error("{peer} matched the message, but failed to read it: {} there", errno_text(*errno))]
     NotRead {
         /// The receiver.
         peer: PeerId,
@@ -140,11 +172,15 @@ pub enum Fault {
         /// The sender of the message.
         sender: PeerId,
     },
-    /// The device would not let peers read this buffer.
-    #[error("the device refused to expose the buffer to {peer}")]
+    /// The device can't let the receiver read this buffer.
+    #[error("the device can't let {peer} read the buffer: {}", expose_text(*errno, why))]
     NotExposed {
         /// The receiver.
         peer: PeerId,
+        /// Error number of the system call that failed, 0 if none did.
+        errno: i32,
+        /// The reason, or what to do about it; may be empty behind an error number.
+        why: &'static str,
     },
     /// A receive was given a buffer that can only be read.
     #[error("the buffer of a receive must be writable; shared bytes can only be sent")]

@@ -217,6 +217,23 @@ fn a_send_waits_for_a_place_to_be_read_from_and_fails_where_there_is_none_at_all
     let send = send(&mut n[0], 3);
     settle(&mut n);
     let end = n[0].requests_mut().take(send).expect("the send waits");
-    assert!(matches!(end.result, Err(Fault::NotExposed { peer }) if peer == to));
+    assert!(matches!(end.result, Err(Fault::NotExposed { peer, .. }) if peer == to));
     assert_eq!(end.buffer.len(), 9000);
+}
+
+#[test]
+fn a_buffer_that_cant_be_registered_ends_its_send_with_the_call_and_the_limit() {
+    let (net, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    net.borrow_mut().expose_fails = Some(12);
+    let buffer = Buffer::zeroed(9000);
+    let started = n[0].send(to, Tag(1), None, buffer, SendMode::Standard);
+    let Started::Pending(request) = started else { panic!("over at once: {started:?}") };
+    settle(&mut n);
+    let end = n[0].requests_mut().take(request).expect("the send waits");
+    let why = end.result.unwrap_err().to_string();
+    for part in ["Cannot allocate memory (os error 12)", "ulimit", "; more?"] {
+        assert!(why.contains(part), "{why}");
+    }
 }

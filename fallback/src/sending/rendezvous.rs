@@ -34,8 +34,8 @@ impl Sending {
                 send.buffer = buffer;
                 return Err((send, Blocked::Place));
             }
-            Err((buffer, _)) => {
-                let fault = Fault::NotExposed { peer: id };
+            Err((buffer, error)) => {
+                let fault = Fault::not_exposed(id, &error);
                 let buffer = slices::of_owner(buffer);
                 core.state.requests.complete(send.request, Err(fault), buffer);
                 return Ok(());

@@ -32,6 +32,8 @@ pub struct Net {
     pub refuse: VecDeque<bool>,
     /// Buffers that a node can expose at a time; `None`: as many as it likes.
     pub exposures_max: Option<usize>,
+    /// No buffer can be exposed: a call named `register` fails with this error number.
+    pub expose_fails: Option<i32>,
     /// Exposed memory is said to be this long.
     pub exposed_length: Option<u64>,
     /// Reads do not end until this is taken back.
@@ -271,6 +273,13 @@ impl Device for Wire {
     }
 
     fn expose(&mut self, _: PeerId, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        if let Some(errno) = self.net.borrow().expose_fails {
+            let source = std::io::Error::from_raw_os_error(errno);
+            return Err((
+                buffer,
+                DeviceError::System { call: "register", source, hint: "; more?" },
+            ));
+        }
         if let Some(limit) =
             self.net.borrow().exposures_max.filter(|max| self.exposures.len() >= *max)
         {

@@ -66,6 +66,6 @@ pub use peer::PeerId;
 pub use peer_table::{PeerState, PeerTable};
 pub use registered::{RawMemory, Registered};
 pub use room::Room;
-pub use shortage::Shortage;
+pub use shortage::{Shortage, errno_text};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagMatching, TagRefused};
 pub use waiting_peers::WaitingPeers;

@@ -1,6 +1,6 @@
 //! What a process runs out of while it makes a connection.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// Something that this process, or this machine, has no more of. A shortage says nothing about the
 /// peer that a connection was for.
@@ -56,6 +56,14 @@ impl fmt::Display for Shortage {
             }
         })
     }
+}
+
+/// An error number for a reader: its text, or that there is none.
+pub fn errno_text(errno: i32) -> String {
+    if errno == 0 {
+        return "no error number".to_owned();
+    }
+    io::Error::from_raw_os_error(errno).to_string()
 }
 
 #[cfg(test)]
