@@ -19,7 +19,7 @@ use crate::requests::line::Owner;
 use crate::requests::request::{Posted, Refused, RequestId, Status, refuse};
 use crate::requests::table::REQUESTS_MAX;
 use crate::slices;
-use crate::state::ProtocolState;
+use crate::state::{CutShort, ProtocolState};
 use crate::todo::{Operation, Todo};
 use crate::wire::{
     AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
@@ -336,7 +336,7 @@ impl Core {
                 let fault = state.down(peer);
                 state.requests.complete(request, Err(fault), buffer);
             }
-            Err(ReadError::PeerDown) => state.cut_reads.push((peer, request, buffer)),
+            Err(ReadError::PeerDown) => state.cut_short.push(CutShort { peer, request, buffer }),
             Err(error) => {
                 let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
                 state.abort(peer, operation, errno);
@@ -427,8 +427,8 @@ impl Core {
                 state.todo.push(Todo::Finish(operation, Err(down)));
             }
         }
-        for (_, request, buffer) in state.cut_reads.extract_if(.., |(peer, ..)| *peer == id) {
-            state.requests.complete(request, Err(down), buffer);
+        for cut in state.cut_short.extract_if(.., |cut| cut.peer == id) {
+            state.requests.complete(cut.request, Err(down), cut.buffer);
         }
         self.end_posted(Some(id), down);
         let state = &mut self.state;

@@ -27,6 +27,14 @@ use crate::slices;
 use crate::todo::Todo;
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
 
+/// A receive whose peer is going down, and its buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct CutShort {
+    pub(crate) peer: PeerId,
+    pub(crate) request: RequestId,
+    pub(crate) buffer: Buffer,
+}
+
 /// The state of the protocol, apart from operations and the NIC's side.
 #[derive(Clone, Debug)]
 pub(crate) struct ProtocolState {
@@ -42,9 +50,9 @@ pub(crate) struct ProtocolState {
     pub(crate) dead: VecDeque<PeerId>,
     /// Peers that are down and not forgotten, in the order of their ends.
     pub(crate) departed: Departed,
-    /// Reads that the end of the peer has cut short. The device tells afterwards why the peer is
-    /// down, and then the receives end.
-    pub(crate) cut_reads: Vec<(PeerId, RequestId, Buffer)>,
+    /// Receives whose data the end of the peer has cut short. The device tells afterwards why the
+    /// peer is down, and then the receives end.
+    pub(crate) cut_short: Vec<CutShort>,
     pub(crate) todo: Vec<Todo>,
     pub(crate) counters: Counters,
     pub(crate) observer: Observer,
@@ -61,7 +69,7 @@ impl ProtocolState {
             pool: Pool::new(config.credit),
             dead: VecDeque::new(),
             departed: Departed::new(config.departed_max),
-            cut_reads: Vec::new(),
+            cut_short: Vec::new(),
             todo: Vec::new(),
             counters: Counters::default(),
             observer: Observer::default(),

@@ -3,7 +3,7 @@
 
 mod script;
 
-use tagmatch_device::{Buffer, PeerId, TagEvent};
+use tagmatch_device::{Buffer, DownReason, PeerId, TagEvent};
 use tagmatch_fallback::wire::{AppCtx, Control};
 use tagmatch_fallback::{Engine, Fault, MatchEngine, PeerFault, RequestId};
 use tagmatch_soft::SourceId;
@@ -65,6 +65,22 @@ fn a_receive_that_the_nic_gives_back_late_ends_with_the_fault_of_the_peer_that_i
     let down = Fault::PeerDown { peer, fault: PeerFault::Gone };
     assert_eq!(engine.requests_mut().take(receive).unwrap().result, Err(down));
     assert!(is_forgotten_at_last(&mut engine, peer));
+}
+
+/// The NIC reports the failure first, and the device says only then why the peer is down.
+#[test]
+fn a_match_whose_data_never_comes_ends_with_the_reason_of_the_peers_end() {
+    let mut engine = engine_with_list();
+    let peer = arrive(&mut engine);
+    let receive = offload(&mut engine, None);
+    let (entry, tag, app_ctx) = (entry(&engine, 0), 5, AppCtx::default().0);
+    report(&mut engine, Report::List(TagEvent::Matched { entry, peer, tag, app_ctx }));
+    let buffer = buffer(&mut engine, 0);
+    report(&mut engine, Report::List(TagEvent::Failed { entry, buffer }));
+    report(&mut engine, Report::DownFor(peer, DownReason::Unreachable { errno: 110 }));
+    let ended = engine.requests_mut().take(receive).expect("it has ended");
+    let fault = PeerFault::Unreachable { errno: 110 };
+    assert_eq!((ended.result, ended.buffer.len()), (Err(Fault::PeerDown { peer, fault }), ROOM));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tagmatch_device::{Expected, PeerId, RemoteSpan};
 use crate::error::Fault;
 use crate::peers::credit::Amount;
 use crate::requests::request::{RequestId, Status};
-use crate::state::ProtocolState;
+use crate::state::{CutShort, ProtocolState};
 use crate::todo::Todo;
 use crate::wire::{AppCtx, WireError};
 
@@ -83,11 +83,21 @@ impl Landings {
         }
     }
 
-    /// Ends a receive whose data, or whose companion, will never come.
+    /// Ends a receive whose data, or whose companion, will never come. The NIC says so before the
+    /// device tells why the peer is down, so the receive may have to wait for the reason.
     pub(super) fn fail(&mut self, state: &mut ProtocolState, key: Key) {
-        if let Some(landing) = self.0.remove(key) {
-            let down = state.down(landing.status.source);
-            state.requests.fail(landing.request, landing.wrong_sender().unwrap_or(down));
+        let Some(landing) = self.0.remove(key) else { return };
+        let Landing { request, status: Status { source, .. }, .. } = landing;
+        match landing.wrong_sender() {
+            Some(fault) => state.requests.fail(request, fault),
+            None if state.is_down(source) => state.requests.fail(request, state.down(source)),
+            None => {
+                state.cut_short.extend(state.requests.take_buffer(request).map(|buffer| CutShort {
+                    peer: source,
+                    request,
+                    buffer,
+                }))
+            }
         }
     }
 

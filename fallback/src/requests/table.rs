@@ -386,10 +386,14 @@ impl Requests {
 
     /// Ends a request, whose line has its buffer, without success.
     pub(crate) fn fail(&mut self, request: RequestId, fault: Fault) {
-        if let Some(line) = self.get_mut(request) {
-            let buffer = std::mem::take(&mut line.buffer);
+        if let Some(buffer) = self.take_buffer(request) {
             self.complete(request, Err(fault), buffer);
         }
+    }
+
+    /// Takes the buffer out of a request that isn't over.
+    pub(crate) fn take_buffer(&mut self, request: RequestId) -> Option<Buffer> {
+        Some(std::mem::take(&mut self.get_mut(request)?.buffer))
     }
 
     /// A request is over: wakes its owner, or frees the line if the owner is gone. The completion

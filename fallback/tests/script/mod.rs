@@ -25,6 +25,7 @@ pub enum Report {
     Unmatched(PeerId, Vec<u8>),
     List(TagEvent),
     Down(PeerId),
+    DownFor(PeerId, DownReason),
 }
 
 /// A device whose peers do what a test says.
@@ -136,6 +137,7 @@ impl Device for Script {
             }
             Report::List(event) => Event::Tag(event),
             Report::Down(peer) => Event::PeerDown { peer, reason: DownReason::Gone },
+            Report::DownFor(peer, reason) => Event::PeerDown { peer, reason },
         })
     }
 
