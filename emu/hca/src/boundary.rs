@@ -65,11 +65,24 @@ impl Drop for Kept {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Pd,
-    Mr { key: u32, pages: u64 },
+    Mr {
+        key: u32,
+        pages: u64,
+    },
     Cq(u32),
     Srq(u32),
     Qp(u32),
-    Uar { page: usize },
+    Uar {
+        page: usize,
+    },
+    /// An address handle.
+    Ah,
+}
+
+impl Kind {
+    pub(crate) fn is_ah(&self) -> bool {
+        matches!(self, Kind::Ah)
+    }
 }
 
 #[derive(Debug)]

@@ -1,12 +1,60 @@
 //! What the devices are like beyond their lists of tags: the other part of `--knob`.
 
+use crate::gid::GidKind;
+
 /// What the devices are like beyond their lists of tags. The default is a ConnectX-5 on InfiniBand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceKnobs {
+    pub(crate) link_layer: LinkLayer,
+    pub(crate) roce: Roce,
+    pub(crate) mtu: Option<u16>,
     pub(crate) max_inline: Option<u32>,
     pub(crate) max_srq: u32,
     /// By device, in turns: the rows of its port's table of partition keys.
     pub(crate) pkeys: Vec<Vec<u16>>,
+}
+
+/// What the link of a port is: `IBV_LINK_LAYER_*`, but for iWARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum LinkLayer {
+    Unspecified = 0,
+    InfiniBand = 1,
+    Ethernet = 2,
+    /// Ethernet, too, as the port says it.
+    Iwarp,
+}
+
+impl LinkLayer {
+    /// `IBV_LINK_LAYER_*`.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            LinkLayer::Iwarp => LinkLayer::Ethernet as u8,
+            other => other as u8,
+        }
+    }
+
+    /// `link_layer` of sysfs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LinkLayer::Unspecified => "Unknown",
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet | LinkLayer::Iwarp => "Ethernet",
+        }
+    }
+
+    /// `node_type` of sysfs.
+    pub(crate) fn node_type(self) -> &'static str {
+        if self == LinkLayer::Iwarp { "4: RNIC" } else { "1: CA" }
+    }
+}
+
+/// The versions of RoCE of an Ethernet port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Roce {
+    V1,
+    V2,
+    Both,
 }
 
 /// One of these settings, as a user gives it.
@@ -27,12 +75,67 @@ pub(crate) const SRQS_MAX: u32 = 4096;
 
 impl Default for DeviceKnobs {
     fn default() -> Self {
-        DeviceKnobs { max_inline: None, max_srq: SRQS_MAX, pkeys: vec![vec![DEFAULT_PKEY]] }
+        DeviceKnobs {
+            link_layer: LinkLayer::InfiniBand,
+            roce: Roce::Both,
+            mtu: None,
+            max_inline: None,
+            max_srq: SRQS_MAX,
+            pkeys: vec![vec![DEFAULT_PKEY]],
+        }
     }
 }
 
 /// All settings of a device.
 pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
+    DeviceKnob {
+        name: "link_layer",
+        right: "infiniband, ethernet, unspecified or iwarp",
+        meaning: "What the links of the ports are. Ethernet is RoCE: a port has no LID, its GIDs \
+                  are a link-local address and the IPv4 address 10.SUBNET.0.NUMBER, a path needs \
+                  a GID that a port has (otherwise ETIMEDOUT, at once), and there is no list of \
+                  tags. Unspecified is InfiniBand that doesn't say what it is. iwarp is refused \
+                  what needs RoCE: datagrams (EOPNOTSUPP), and connections that rdma_cm didn't \
+                  make (EINVAL). Default: infiniband.",
+        set: |knobs, text| {
+            knobs.link_layer = match text {
+                "infiniband" => LinkLayer::InfiniBand,
+                "ethernet" => LinkLayer::Ethernet,
+                "unspecified" => LinkLayer::Unspecified,
+                "iwarp" => LinkLayer::Iwarp,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    DeviceKnob {
+        name: "roce",
+        right: "1, 2 or both",
+        meaning: "The versions of RoCE that Ethernet ports have rows for in their tables of GIDs: \
+                  of each address one of version 1 and then one of version 2. A packet of version \
+                  1 has a GRH, also between IPv4 addresses. Default: both.",
+        set: |knobs, text| {
+            knobs.roce = match text {
+                "1" => Roce::V1,
+                "2" => Roce::V2,
+                "both" => Roce::Both,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    DeviceKnob {
+        name: "mtu",
+        right: "256, 512, 1024, 2048 or 4096",
+        meaning: "Bytes of data in the longest packet of a link: `active_mtu` of the port, and \
+                  the length of the longest datagram. Longer packets are lost. Default: 4096, and \
+                  1024 on Ethernet.",
+        set: |knobs, text| {
+            let bytes: u16 = text.parse().ok()?;
+            knobs.mtu = Some([256, 512, 1024, 2048, 4096].into_iter().find(|mtu| *mtu == bytes)?);
+            Some(())
+        },
+    },
     DeviceKnob {
         name: "max_inline",
         right: "a number of bytes",
@@ -87,6 +190,31 @@ impl DeviceKnobs {
         table.and_then(|table| table.get(usize::from(row))).copied().unwrap_or(0)
     }
 
+    /// Whether ports have Ethernet below them.
+    pub(crate) fn is_ethernet(&self) -> bool {
+        matches!(self.link_layer, LinkLayer::Ethernet | LinkLayer::Iwarp)
+    }
+
+    /// The kinds of GIDs of an Ethernet port; `None` on InfiniBand.
+    pub(crate) fn roce_kinds(&self) -> Option<&'static [GidKind]> {
+        let kinds: &[GidKind] = match self.roce {
+            Roce::V1 => &[GidKind::RoceV1],
+            Roce::V2 => &[GidKind::RoceV2],
+            Roce::Both => &[GidKind::RoceV1, GidKind::RoceV2],
+        };
+        self.is_ethernet().then_some(kinds)
+    }
+
+    /// Bytes of data in the longest packet of a link.
+    pub(crate) fn link_mtu(&self) -> u16 {
+        self.mtu.unwrap_or(if self.is_ethernet() { 1024 } else { 4096 })
+    }
+
+    /// `enum ibv_mtu` of a link.
+    pub(crate) fn active_mtu(&self) -> u8 {
+        (self.link_mtu().ilog2() - 7) as u8
+    }
+
     /// Whether a queue pair may be made that carries so many bytes inline, as libmlx5 has rounded
     /// them, and so many segments: `mlx5_calc_sq_size` makes a request as long as both need, in
     /// blocks of 64 bytes.
@@ -120,13 +248,28 @@ mod tests {
         assert_eq!(knobs.set("max_inline", "101"), Some(Ok(())));
         assert_eq!(knobs.set("max_srq", "0"), Some(Ok(())));
         assert_eq!(knobs.set("pkeys", "0x7fff,0x0,0x8001/0xffff"), Some(Ok(())));
-        let pkeys = vec![vec![0x7fff, 0, 0x8001], vec![0xffff]];
-        assert_eq!(knobs, DeviceKnobs { max_inline: Some(101), max_srq: 0, pkeys });
+        assert_eq!(knobs.set("link_layer", "ethernet"), Some(Ok(())));
+        assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (1024, 3));
+        assert_eq!(knobs.set("roce", "1"), Some(Ok(())));
+        assert_eq!(knobs.set("mtu", "2048"), Some(Ok(())));
+        assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (2048, 4));
+        let expected = DeviceKnobs {
+            link_layer: LinkLayer::Ethernet,
+            roce: Roce::V1,
+            mtu: Some(2048),
+            max_inline: Some(101),
+            max_srq: 0,
+            pkeys: vec![vec![0x7fff, 0, 0x8001], vec![0xffff]],
+        };
+        assert_eq!(knobs, expected);
         let rows = [(0, 0), (0, 2), (0, 3), (1, 0), (2, 2)].map(|(at, row)| knobs.pkey(at, row));
         assert_eq!(rows, [0x7fff, 0x8001, 0, 0xffff, 0x8001]);
         assert_eq!(knobs.set("speed", "1"), None);
         let long = vec!["0x1"; 129].join(",");
         for (name, text) in [
+            ("link_layer", "token ring"),
+            ("roce", "3"),
+            ("mtu", "1500"),
             ("max_inline", "-1"),
             ("max_srq", "4097"),
             ("pkeys", ""),

@@ -64,8 +64,10 @@
 //!
 //! # Limits
 //! - x86-64, and programs of 64 bits. Others find no device that answers.
-//! - Reliable connections and datagrams, on InfiniBand ports. No XRC, DC, DEVX, memory windows,
-//!   device memory, on-demand paging, resizing, or other link layers.
+//! - Reliable connections and datagrams. No XRC, DC, DEVX, memory windows, device memory, on-demand
+//!   paging, or resizing.
+//! - RoCE, by `--knob link_layer=ethernet`, has no network devices behind its GIDs, and no VLAN: a
+//!   program that asks for either finds none. rdma_cm, and so any connection over iWARP, is missing.
 //! - RDMA WRITE with immediate data to a queue with a list of tags is refused.
 //! - Programs inside gain nothing by sudo or setuid (`no_new_privs`), and can't start tagmatch-hca
 //!   again.
@@ -84,6 +86,7 @@
 //! | `memory`, `doorbells`, `channel` | the program's memory, registers, and descriptors of events |
 //! | `wqe`, `cqe` | requests and completions, as libmlx5 writes and reads them |
 //! | `nic` | queues, connections, and the list of tags |
+//! | `gid` | the names of ports, and routes |
 //! | `fault`, `control`, `strikes` | what goes wrong on request, who asks for it, and when it is due |
 //! | `priority` | how soon a thread of the device gets a processor |
 
@@ -101,6 +104,7 @@ mod control;
 mod cqe;
 mod doorbells;
 mod fault;
+mod gid;
 mod guardian;
 mod knobs;
 mod memory;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use tagmatch_model::ModelConfig;
 
 use crate::fault::TimedFault;
+use crate::gid::{GidKind, GidTable, PortGid, of_ipv4};
 use crate::knobs::DeviceKnobs;
 
 /// The names of devices without their numbers.
@@ -53,6 +54,11 @@ impl FromStr for Location {
     }
 }
 
+/// The link-local address of an Ethernet port (RFC 4291, appendix A).
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}
+
 impl Settings {
     /// Whether the ports of two devices are in one subnet.
     pub(crate) fn are_connected(&self, one: u16, other: u16) -> bool {
@@ -67,7 +73,8 @@ impl Settings {
 
     /// Entries in a list of tags that a device may have; 0: it matches no tags.
     pub(crate) fn tags_max(&self) -> u32 {
-        if self.knobs.max_srq == 0 { 0 } else { self.model.slots }
+        let has_lists = self.knobs.max_srq > 0 && !self.knobs.is_ethernet();
+        if has_lists { self.model.slots } else { 0 }
     }
 
     /// The number of a device's port in its subnet.
@@ -79,6 +86,43 @@ impl Settings {
     pub(crate) fn guid(lid: u16) -> [u8; 8] {
         let [high, low] = lid.wrapping_sub(1).to_be_bytes();
         [0x0c, 0x42, 0xa1, 0x03, 0x00, high, low, 0x33]
+    }
+
+    /// The table of GIDs of a port.
+    pub(crate) fn gids(&self, lid: u16) -> GidTable {
+        let device = usize::from(lid).wrapping_sub(1);
+        let mut table = GidTable::default();
+        let Some(kinds) = self.knobs.roce_kinds() else {
+            table[0] = Some(PortGid { kind: GidKind::InfiniBand, gid: self.gid(device) });
+            return table;
+        };
+        // As mlx5's driver fills it: by address, and of each both versions.
+        let subnet = (device % self.subnets as usize) as u8;
+        let ipv4 = of_ipv4([10, subnet, 0, (device + 1) as u8]);
+        let rows = [link_local(Self::mac(lid)), ipv4]
+            .into_iter()
+            .flat_map(|gid| kinds.iter().map(move |kind| PortGid { kind: *kind, gid }));
+        for (row, gid) in table.iter_mut().zip(rows) {
+            *row = Some(gid);
+        }
+        table
+    }
+
+    /// The port that has a GID.
+    pub(crate) fn port_named(&self, gid: &[u8; 16]) -> Option<u16> {
+        let has = |lid: &u16| self.gids(*lid).iter().flatten().any(|row| row.gid == *gid);
+        (0..self.devices.len()).map(Self::lid).find(has)
+    }
+
+    /// Whether a port takes packets of a kind that are sent to a GID.
+    pub(crate) fn takes(&self, lid: u16, kind: GidKind, gid: &[u8; 16]) -> bool {
+        self.gids(lid).contains(&Some(PortGid { kind, gid: *gid }))
+    }
+
+    /// The Ethernet address of a port.
+    pub(crate) fn mac(lid: u16) -> [u8; 6] {
+        let [a, b, c, _, _, high, low, last] = Self::guid(lid);
+        [a, b, c, high, low, last]
     }
 
     /// The name of a device's port. The first subnet has the prefix of one that was not configured,

@@ -14,7 +14,6 @@ use crate::settings::{DEVICE_PREFIX, Settings};
 const VENDOR: &str = "0x15b3";
 const DEVICE: &str = "0x1019";
 const MODALIAS: &str = "pci:v000015B3d00001019sv000015B3sd00000008bc02sc07i00";
-const GIDS: usize = 8;
 
 /// A directory in which files are written.
 struct Folder(PathBuf);
@@ -97,8 +96,9 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
     }
     let ib = Folder::new(root.join("infiniband").join(&name))?;
     let lid = Settings::lid(at);
+    let is_ethernet = settings.knobs.is_ethernet();
     let guid = colons(&Settings::guid(lid));
-    ib.put("node_type", "1: CA")?;
+    ib.put("node_type", settings.knobs.link_layer.node_type())?;
     ib.put("node_guid", &guid)?;
     ib.put("sys_image_guid", &guid)?;
     ib.put("fw_ver", "16.35.4030")?;
@@ -110,22 +110,24 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
         ("state", "4: ACTIVE"),
         ("phys_state", "5: LinkUp"),
         ("rate", "100 Gb/sec (4X EDR)"),
-        ("lid", &format!("{lid:#x}")),
-        ("sm_lid", "0x1"),
+        ("lid", &if is_ethernet { "0x0".to_owned() } else { format!("{lid:#x}") }),
+        ("sm_lid", if is_ethernet { "0x0" } else { "0x1" }),
         ("lid_mask_count", "0"),
         ("sm_sl", "0"),
         ("cap_mask", "0x2651e848"),
-        ("link_layer", "InfiniBand"),
-        ("gid_attrs/types/0", "IB/RoCE v1"),
+        ("link_layer", settings.knobs.link_layer.name()),
         ("hw_counters/out_of_buffer", "0"),
     ];
     for (file, text) in port {
         ib.put(&format!("ports/1/{file}"), text)?;
     }
     let none = colons(&[0; 16]);
-    for index in 0..GIDS {
-        let name = if index == 0 { colons(&settings.gid(at)) } else { none.clone() };
+    for (index, row) in settings.gids(lid).iter().enumerate() {
+        let name = row.map_or_else(|| none.clone(), |row| colons(&row.gid));
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
+        if let Some(row) = row {
+            ib.put(&format!("ports/1/gid_attrs/types/{index}"), row.kind.name())?;
+        }
     }
     for index in 0..PKEYS as u16 {
         let key = format!("{:#06x}", settings.pkey(lid, index));

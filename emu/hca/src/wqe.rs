@@ -42,6 +42,10 @@ pub(crate) struct AddressVector {
     pub(crate) qkey: u32,
     pub(crate) lid: u16,
     pub(crate) has_grh: bool,
+    /// The row of the sender's table of GIDs.
+    pub(crate) sgid_index: u8,
+    /// The GID of the receiver's port.
+    pub(crate) gid: [u8; 16],
 }
 
 /// A change of eight bytes of the peer.
@@ -168,9 +172,15 @@ impl Wqe {
         if is_datagram {
             let qpn = be32(bytes, at + 8)?;
             let is_extended = qpn & EXTENDED_AV != 0;
-            let has_grh = is_extended && be32(bytes, at + 28)? >> 30 & 1 != 0;
+            let (mut has_grh, mut sgid_index, mut gid) = (false, 0, [0; 16]);
+            if is_extended {
+                let word = be32(bytes, at + 28)?;
+                (has_grh, sgid_index) = (word >> 30 & 1 != 0, (word >> 20 & 0xff) as u8);
+                gid.copy_from_slice(bytes.get(at + 32..at + 48).ok_or(Malformed)?);
+            }
             let (qkey, lid) = (be32(bytes, at)?, be16(bytes, at + 14)?);
-            wqe.to = Some(AddressVector { qpn: qpn & 0xff_ffff, qkey, lid, has_grh });
+            let qpn = qpn & 0xff_ffff;
+            wqe.to = Some(AddressVector { qpn, qkey, lid, has_grh, sgid_index, gid });
             at += if is_extended { 48 } else { 16 };
         }
         let mut remote = || -> Result<Remote, Malformed> {
@@ -341,7 +351,14 @@ mod tests {
     #[test]
     fn a_datagram_has_an_address_of_one_unit_or_three() {
         let short = [0, 0, 0, 5, 0, 0, 0, 0, 0x7f, 1, 2, 3, 0, 0, 0x0a, 0x0b];
-        let to = |has_grh| AddressVector { qpn: 0x0001_0203, qkey: 5, lid: 0x0a0b, has_grh };
+        let to = |has_grh| AddressVector {
+            qpn: 0x0001_0203,
+            qkey: 5,
+            lid: 0x0a0b,
+            has_grh,
+            sgid_index: if has_grh { 3 } else { 0 },
+            gid: if has_grh { [9; 16] } else { [0; 16] },
+        };
         let of = |address: &[u8]| {
             let wqe = Wqe::parse(&request(opcode::SEND, 0, &[address, &PLACE]), true).unwrap();
             assert_eq!(wqe.data, [Piece::Segment(SEGMENT)]);
@@ -351,7 +368,8 @@ mod tests {
         let mut long = [&short[..], &[0; 32]].concat();
         long[8] = 0xff;
         assert_eq!(of(&long), to(false));
-        long[28] = 0x40;
+        long[28..30].copy_from_slice(&[0x40, 0x30]);
+        long[32..].fill(9);
         assert_eq!(of(&long), to(true));
     }
 

@@ -164,6 +164,32 @@ structures! {
         port_num: u8,
     }
 
+    /// `struct ib_uverbs_create_ah`, with its `struct ib_uverbs_ah_attr`.
+    CreateAh {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        reserved: u32,
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved1: u8,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved2: u8,
+    }
+
+    /// `struct ib_uverbs_destroy_ah`.
+    DestroyAh {
+        ah_handle: u32,
+    }
+
     /// `struct ib_uverbs_modify_qp`.
     ModifyQp {
         dest: Destination,

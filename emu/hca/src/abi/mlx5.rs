@@ -57,6 +57,13 @@ structures! {
         reserved1: u32,
     }
 
+    /// `struct mlx5_ib_create_ah_resp`.
+    CreatedAh {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
+
     /// `struct mlx5_ib_create_srq`.
     CreateSrq {
         buf_addr: u64,
@@ -99,6 +106,8 @@ structures! {
 
 /// `MLX5_IB_ALLOC_UCTX_DEVX`.
 pub(crate) const UCTX_DEVX: u32 = 1;
+/// `MLX5_USER_CMDS_SUPP_UHW_CREATE_AH`.
+pub(crate) const UHW_CREATE_AH: u8 = 2;
 /// `MLX5_LIB_CAP_DYN_UAR`.
 pub(crate) const LIB_CAP_DYN_UAR: u64 = 2;
 

@@ -154,6 +154,12 @@ pub(crate) mod srq {
     pub(crate) const DESTROY_RESP: u16 = 1;
 }
 
+/// `UVERBS_OBJECT_AH`.
+pub(crate) mod ah {
+    pub(crate) const DESTROY: u32 = super::method(6, 0);
+    pub(crate) const HANDLE: u16 = 0;
+}
+
 /// `UVERBS_OBJECT_MR`.
 pub(crate) mod mr {
     pub(crate) const DESTROY: u32 = super::method(7, 1);
@@ -184,6 +190,8 @@ pub(crate) mod write_command {
     pub(crate) const EXTENDED: u32 = 0x8000_0000;
     pub(crate) const QUERY_DEVICE: u32 = 1;
     pub(crate) const ALLOC_PD: u32 = 3;
+    pub(crate) const CREATE_AH: u32 = 5;
+    pub(crate) const DESTROY_AH: u32 = 8;
     pub(crate) const REG_MR: u32 = 9;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(crate) const QUERY_QP: u32 = 25;

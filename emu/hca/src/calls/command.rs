@@ -113,7 +113,7 @@ impl Command {
     }
 
     /// Answers a structure. The room that the program has beyond it is filled with zeros.
-    pub(crate) fn answer<T: IntoBytes + Immutable>(&mut self, id: u16, value: &T) {
+    pub(crate) fn answer<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &T) {
         let Some((place, attribute)) = self.find(id) else { return };
         let Attribute { length, flags, data, .. } = *attribute;
         let mut bytes = value.as_bytes().to_vec();

@@ -9,6 +9,7 @@ use crate::abi::{ExtendedDeviceAttributes, GidEntry, OneWord, PortAttributes, Ta
 use crate::boundary::{Answers, Errno, Kind};
 use crate::channel::Channel;
 use crate::doorbells::{Doorbells, PAGE};
+use crate::gid::{GIDS, PortGid};
 use crate::knobs::PKEYS;
 use crate::memory::Memory;
 use crate::nic::{Context, Function};
@@ -22,12 +23,8 @@ pub(super) const MAX_SRQ_WR: u32 = 32767;
 pub(super) const MAX_SRQ_SGE: u32 = 31;
 /// `max_qp_wr`, and the blocks of the longest send queue.
 pub(super) const MAX_QP_WR: u32 = 32768;
-/// Names of a port.
-pub(super) const GIDS: u32 = 8;
 /// `fw_ver`: 16.35.4030.
 const FIRMWARE: u64 = 16 << 32 | 35 << 16 | 4030;
-/// `PORT_LINK_LAYER`: InfiniBand.
-const INFINIBAND: u8 = 1;
 
 impl<M: Memory> Function<M> {
     pub(super) fn open_context(
@@ -51,6 +48,7 @@ impl<M: Memory> Function<M> {
         }
         // A descriptor that is given again was closed.
         self.close_context(command.context);
+        let is_ethernet = self.adapter.settings.knobs.is_ethernet();
         let is_dynamic = request.lib_caps & abi::LIB_CAP_DYN_UAR != 0;
         let response = ContextResponse {
             qp_tab_size: 1 << 18,
@@ -65,6 +63,7 @@ impl<M: Memory> Function<M> {
             num_ports: 1,
             response_length: size_of::<ContextResponse>() as u32,
             cqe_version: 1,
+            cmds_supp_uhw: if is_ethernet { abi::UHW_CREATE_AH } else { 0 },
             eth_min_inline: 1,
             log_uar_size: 12,
             num_uars_per_page: 1,
@@ -209,25 +208,26 @@ impl<M: Memory> Function<M> {
         let ports = &self.adapter.fabric.ports;
         // PORT_DOWN and Polling, or PORT_ACTIVE and LinkUp.
         let (state, phys_state) = if ports.is_link_up(command.device) { (4, 5) } else { (1, 2) };
-        let lid = ports.lid_of(command.device);
+        let knobs = &self.adapter.settings.knobs;
+        let lid = if knobs.is_ethernet() { 0 } else { ports.lid_of(command.device) };
         command.answer(
             abi::device::PORT_RESP,
             &PortAttributes {
                 port_cap_flags: 0x2651_e848,
                 max_msg_sz: 1 << 30,
-                gid_tbl_len: GIDS,
+                gid_tbl_len: GIDS as u32,
                 pkey_tbl_len: PKEYS as u16,
                 lid,
-                sm_lid: 1,
+                sm_lid: u16::from(lid > 0),
                 state,
                 max_mtu: 5,
-                active_mtu: 5,
+                active_mtu: knobs.active_mtu(),
                 max_vl_num: 4,
                 subnet_timeout: 18,
                 active_width: 2,
                 active_speed: 32,
                 phys_state,
-                link_layer: INFINIBAND,
+                link_layer: knobs.link_layer.number(),
                 ..PortAttributes::default()
             },
         );
@@ -236,14 +236,13 @@ impl<M: Memory> Function<M> {
 
     pub(super) fn query_gid_entry(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let index = command.value(abi::device::ENTRY_INDEX).ok_or(libc::EINVAL)?;
-        if command.value(abi::device::ENTRY_PORT) != Some(1) || index >= GIDS.into() {
+        if command.value(abi::device::ENTRY_PORT) != Some(1) {
             return Err(libc::EINVAL);
         }
-        if index > 0 {
-            return Err(libc::ENODATA);
-        }
-        let entry = self.gid_entry(command.device);
-        command.answer(abi::device::ENTRY_RESP, &entry);
+        let lid = Settings::lid(command.device);
+        let row = self.adapter.settings.gids(lid).get(index as usize).copied();
+        let row = row.ok_or(libc::EINVAL)?.ok_or(libc::ENODATA)?;
+        command.answer(abi::device::ENTRY_RESP, &gid_entry(index as u32, row));
         Ok(Undo::Nothing)
     }
 
@@ -255,14 +254,22 @@ impl<M: Memory> Function<M> {
         if command.length(abi::device::TABLE_ENTRIES) < size_of::<GidEntry>() {
             return Err(libc::EINVAL);
         }
-        let entry = self.gid_entry(command.device);
-        command.answer(abi::device::TABLE_ENTRIES, &entry);
-        command.answer(abi::device::TABLE_COUNT, &1_u64);
+        let room = command.length(abi::device::TABLE_ENTRIES) / size_of::<GidEntry>();
+        let rows = self.adapter.settings.gids(Settings::lid(command.device));
+        let rows = rows.iter().enumerate().filter_map(|(index, row)| Some((index as u32, (*row)?)));
+        let mut entries: Vec<GidEntry> = rows.map(|(index, row)| gid_entry(index, row)).collect();
+        // ib_uverbs_query_gid_table
+        if entries.len() > room {
+            return Err(libc::EINVAL);
+        }
+        let count = entries.len() as u64;
+        entries.resize(room, GidEntry::default());
+        command.answer(abi::device::TABLE_ENTRIES, &entries[..]);
+        command.answer(abi::device::TABLE_COUNT, &count);
         Ok(Undo::Nothing)
     }
+}
 
-    fn gid_entry(&self, device: usize) -> GidEntry {
-        let gid = self.adapter.settings.gid(device);
-        GidEntry { gid, port_num: 1, ..GidEntry::default() }
-    }
+fn gid_entry(gid_index: u32, PortGid { kind, gid }: PortGid) -> GidEntry {
+    GidEntry { gid, gid_index, port_num: 1, gid_type: kind as u32, netdev_ifindex: 0 }
 }

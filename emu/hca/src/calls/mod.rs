@@ -4,6 +4,7 @@
 mod command;
 mod context;
 mod memory_region;
+mod paths;
 mod queue_pairs;
 mod queues;
 
@@ -104,6 +105,7 @@ impl<M: Memory> Function<M> {
             abi::async_event::ALLOC => self.open_async_events(command, answers),
             abi::uar::ALLOC => self.allocate_uar(command),
             abi::uar::DESTROY => self.destroy(command, abi::uar::DESTROY_HANDLE),
+            abi::ah::DESTROY => self.destroy(command, abi::ah::HANDLE),
             abi::pd::DESTROY => self.destroy(command, abi::pd::HANDLE),
             abi::mr::DESTROY => self.destroy(command, abi::mr::HANDLE),
             abi::cq::CREATE => self.create_cq(command),
@@ -129,6 +131,8 @@ impl<M: Memory> Function<M> {
             QUERY_DEVICE => self.query_device(command, number & EXTENDED != 0),
             _ if !self.adapter.contexts.contains_key(&command.context) => Err(libc::EINVAL),
             ALLOC_PD => self.allocate_pd(command),
+            CREATE_AH => self.create_ah(command),
+            DESTROY_AH => self.destroy_ah(command),
             REG_MR => self.register(command),
             CREATE_COMP_CHANNEL => self.create_channel(command, answers),
             MODIFY_QP => self.modify_qp(command, number & EXTENDED != 0),
@@ -151,7 +155,9 @@ impl<M: Memory> Function<M> {
                     }
                     true
                 }
-                (Kind::Mr { .. }, abi::mr::DESTROY) | (Kind::Uar { .. }, abi::uar::DESTROY) => true,
+                (Kind::Mr { .. }, abi::mr::DESTROY)
+                | (Kind::Ah, abi::ah::DESTROY)
+                | (Kind::Uar { .. }, abi::uar::DESTROY) => true,
                 _ => false,
             };
         if !is_it {
@@ -170,7 +176,7 @@ impl<M: Memory> Function<M> {
     fn take_out(&mut self, handle: u32) -> Option<Undo> {
         let object = self.objects.all.remove(&handle)?;
         let restored = match object.kind {
-            Kind::Pd => Restored::Nothing,
+            Kind::Pd | Kind::Ah => Restored::Nothing,
             Kind::Uar { page } => {
                 if let Some(context) = self.adapter.contexts.get_mut(&object.context) {
                     context.doorbells.free_page(page);

@@ -1,10 +1,12 @@
 //! Queue pairs.
 
 use super::context::MAX_QP_WR;
+use super::paths::port_of;
 use super::{Command, Undo};
 use crate::abi::{self, CreateQp, CreatedQp, ModifyQp, QpAttributes, QpCapabilities, QueryQp};
-use crate::abi::{TwoWords, qp_flags};
+use crate::abi::{TwoWords, qp_flags, qp_mask};
 use crate::boundary::{Errno, Kind};
+use crate::knobs::LinkLayer;
 use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::queue_pair::{Qp, QpFacts, Receives, Sq, State, Transport};
@@ -31,9 +33,10 @@ impl<M: Memory> Function<M> {
         let memory = &self.adapter.memory;
         let request: CreateQp = command.structure(abi::UHW_IN, memory)?;
         let mut cap: QpCapabilities = command.structure(abi::qp::CAP, memory)?;
+        let is_iwarp = self.adapter.settings.knobs.link_layer == LinkLayer::Iwarp;
         let transport = match command.value(abi::qp::TYPE) {
             Some(RELIABLE) => Transport::Reliable,
-            Some(DATAGRAM) => Transport::Datagram,
+            Some(DATAGRAM) if !is_iwarp => Transport::Datagram,
             _ => return Err(libc::EOPNOTSUPP),
         };
         let knobs = &self.adapter.settings.knobs;
@@ -128,6 +131,13 @@ impl<M: Memory> Function<M> {
         let Function { qps, adapter, .. } = self;
         let qp = qps.get_mut(&number).ok_or(libc::EINVAL)?;
         let to = qp.next_state(&change)?;
+        if change.attr_mask & qp_mask::AV != 0 {
+            let settings = &adapter.settings;
+            if settings.knobs.link_layer == LinkLayer::Iwarp {
+                return Err(libc::EINVAL);
+            }
+            qp.to_lid = port_of(settings, qp.facts.lid, &change.dest)?;
+        }
         let before = (qp.state, qp.attributes);
         if is_extended {
             let length = size_of::<TwoWords>() as u32;

@@ -25,6 +25,7 @@ use tagmatch_model::{QueuePair, Work};
 pub(crate) use adapter::{Adapter, AsyncNotice, Context};
 pub(crate) use counts::Counts;
 pub(crate) use fabric::{Fabric, Inbox, Letter};
+pub(crate) use packet::NOWHERE;
 use packet::{Body, Packet};
 pub(crate) use ports::Ports;
 use queue_pair::{Qp, Receives, State, TagRequest};

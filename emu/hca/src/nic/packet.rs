@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use crate::cqe::Syndrome;
+use crate::gid::Route;
 use crate::wqe::{Atomic, Remote};
+
+/// A LID that no port has.
+pub(crate) const NOWHERE: u16 = u16::MAX;
 
 /// A message from a queue pair to another.
 #[derive(Clone, Debug)]
@@ -31,7 +35,7 @@ pub(crate) enum Body {
     /// The request has failed, and its queue pair.
     Refused { psn: u32, why: Syndrome },
     /// A datagram.
-    Datagram { qkey: u32, has_grh: bool, message: Message },
+    Datagram { qkey: u32, route: Option<Route>, message: Message },
 }
 
 /// The bytes of a message.

@@ -204,6 +204,8 @@ pub(crate) struct Qp {
     pub(crate) facts: QpFacts,
     pub(crate) state: State,
     pub(crate) attributes: Attributes,
+    /// The port of the peer: the LID that packets carry.
+    pub(crate) to_lid: u16,
     pub(crate) sq: Sq,
     pub(crate) receives: Receives,
     pub(crate) async_events: u32,
@@ -283,6 +285,7 @@ impl Qp {
             facts,
             state: State::Reset,
             attributes: Attributes::default(),
+            to_lid: 0,
             sq,
             receives,
             async_events: 0,

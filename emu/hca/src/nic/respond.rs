@@ -10,14 +10,13 @@ use super::send::TagNotice;
 use super::tags::Place;
 use crate::abi::{access, event};
 use crate::cqe::{Cqe, Opcode, Syndrome};
+use crate::gid::{ROUTE_BYTES, Route};
 use crate::knobs::is_one_partition;
 use crate::memory::Memory;
 use crate::wqe::{Atomic, Remote};
 
 /// Old values of atomic operations that are kept for a peer that asks again.
 const ATOMICS_KEPT: usize = 16;
-/// Bytes before a datagram's data: its global route, or as many bytes without meaning.
-const ROUTE_BYTES: usize = 40;
 
 /// What becomes of a request of the peer.
 enum Answer {
@@ -44,11 +43,11 @@ impl Qp {
             return Vec::new();
         }
         if self.facts.transport == Transport::Datagram {
-            if let Body::Datagram { qkey, has_grh, message } = packet.body
+            if let Body::Datagram { qkey, route, message } = packet.body
                 && self.receives_now()
                 && qkey == self.attributes.0.qkey
             {
-                self.take_datagram(adapter, packet.from, packet.from_lid, has_grh, &message);
+                self.take_datagram(adapter, packet.from, packet.from_lid, route, &message);
             }
             return Vec::new();
         }
@@ -376,17 +375,18 @@ impl Qp {
         adapter: &mut Adapter<M>,
         from: u32,
         from_lid: u16,
-        has_grh: bool,
+        route: Option<Route>,
         message: &Message,
     ) {
-        let Some(receive) = self.take_receive(adapter) else { return };
-        let mut bytes = vec![0; ROUTE_BYTES];
-        if has_grh {
-            let gid = |lid: u16| adapter.settings.gid(usize::from(lid).wrapping_sub(1));
-            bytes[0] = 0x60;
-            bytes[8..24].copy_from_slice(&gid(from_lid));
-            bytes[24..40].copy_from_slice(&gid(self.facts.lid));
+        let own = self.facts.lid;
+        let is_ours = |route: Route| adapter.settings.takes(own, route.from.kind, &route.to);
+        if adapter.settings.knobs.is_ethernet() && !route.is_some_and(is_ours) {
+            return;
         }
+        let Some(receive) = self.take_receive(adapter) else { return };
+        let mut bytes = route.map_or([0; ROUTE_BYTES], |route| route.bytes()).to_vec();
+        let has_lids = !adapter.settings.knobs.is_ethernet();
+        let from_lid = if has_lids { adapter.fabric.ports.lid(from_lid) } else { 0 };
         bytes.extend_from_slice(&message.bytes);
         match adapter.scatter(self.facts.pd, &receive.segments, 0, &bytes) {
             Ok(()) => {
@@ -396,7 +396,7 @@ impl Qp {
                 };
                 let cqe = self
                     .received(opcode, &receive, bytes.len() as u32, message.immediate)
-                    .source(from, adapter.fabric.ports.lid(from_lid), has_grh)
+                    .source(from, from_lid, route.is_some())
                     .solicited(message.is_solicited);
                 adapter.complete(self.facts.recv_cq, &cqe);
             }

@@ -5,12 +5,14 @@ use std::time::Instant;
 use tagmatch_model::Handle;
 
 use super::adapter::{Adapter, AsyncNotice, ScatterError};
-use super::packet::{Body, Message, Packet, Request, next_psn};
+use super::packet::{Body, Message, NOWHERE, Packet, Request, next_psn};
 use super::queue_pair::{Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport};
 use crate::abi::event;
 use crate::cqe::Syndrome;
+use crate::gid::Route;
 use crate::memory::Memory;
-use crate::wqe::{self, BLOCK, BLOCKS_MAX, Kind, Piece, Remote, Segment, Wqe};
+use crate::settings::Settings;
+use crate::wqe::{self, AddressVector, BLOCK, BLOCKS_MAX, Kind, Piece, Remote, Segment, Wqe};
 
 /// Bytes of a part of a READ or a WRITE.
 const PART: u32 = 256 << 10;
@@ -57,11 +59,22 @@ impl Qp {
         Packet {
             to: attributes.dest_qp_num & 0xff_ffff,
             from: self.facts.number,
-            to_lid: attributes.dest.dlid,
+            to_lid: self.to_lid,
             from_lid: self.facts.lid,
             pkey: self.pkey(adapter),
             body,
         }
+    }
+
+    /// The port that a datagram goes to, and what it says of its route.
+    fn route(&self, settings: &Settings, to: &AddressVector) -> (u16, Option<Route>) {
+        let own = self.facts.lid;
+        let row = settings.gids(own).get(usize::from(to.sgid_index)).copied().flatten();
+        let route = row.map(|from| Route { from, to: to.gid });
+        if settings.knobs.is_ethernet() {
+            return (settings.port_named(&to.gid).unwrap_or(NOWHERE), route);
+        }
+        (to.lid, route.filter(|_| to.has_grh))
     }
 
     /// The partition key of its packets.
@@ -482,7 +495,7 @@ impl Qp {
     ) -> Result<bool, Syndrome> {
         let length = length as usize;
         let is_datagram = self.facts.transport == Transport::Datagram;
-        if is_datagram && length > 4096 {
+        if is_datagram && length > adapter.settings.knobs.link_mtu().into() {
             return Err(Syndrome::LocalLength);
         }
         if !is_datagram && !self.has_room(length) {
@@ -512,13 +525,14 @@ impl Qp {
         let Some(to) = wqe.to.filter(|_| is_datagram) else {
             return Ok(self.issue(adapter, Request::Send(message), ends, Vec::new(), 0));
         };
+        let (to_lid, route) = self.route(&adapter.settings, &to);
         adapter.fabric.send(Packet {
             to: to.qpn,
             from: self.facts.number,
-            to_lid: to.lid,
+            to_lid,
             from_lid: self.facts.lid,
             pkey: self.pkey(adapter),
-            body: Body::Datagram { qkey: to.qkey, has_grh: to.has_grh, message },
+            body: Body::Datagram { qkey: to.qkey, route, message },
         });
         self.succeed(adapter, &ends);
         Ok(true)

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::wqe::opcode;
 
 /// Programs on a device with these knobs.
-fn programs(knobs: &[(&str, &str)]) -> [Program; 2] {
+pub(super) fn programs(knobs: &[(&str, &str)]) -> [Program; 2] {
     let mut device = DeviceKnobs::default();
     for (name, value) in knobs {
         device.set(name, value).unwrap().unwrap();

@@ -5,6 +5,7 @@ mod array;
 mod commands;
 mod faults;
 mod knobs;
+mod paths;
 mod programs;
 mod receives;
 mod tags;

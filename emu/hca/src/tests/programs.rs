@@ -415,7 +415,7 @@ impl Program {
             min_rnr_timer: 1,
             ..ModifyQp::default()
         };
-        ready.dest.dlid = 1;
+        (ready.dest.dlid, ready.dest.port_num) = (1, 1);
         self.modify(qp, ready).unwrap();
         let send = ModifyQp {
             attr_mask: STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
