@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, mknodat};
 
-use crate::fault::{Fault, FaultError};
+use crate::fault::{DeviceFault, FaultError};
 
 /// Where a program finds the file below `/sys/class`.
 pub(crate) const PATH: &str = "tagmatch-hca/control";
@@ -25,13 +25,13 @@ pub(crate) fn make(class: &Path) -> io::Result<()> {
 
 /// The device's end of the file.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlFile {
     file: File,
     /// The beginning of a line whose end has not come.
     rest: Vec<u8>,
 }
 
-impl Control {
+impl ControlFile {
     /// Opens the file as a process sees it.
     pub(crate) fn open(process: i32) -> io::Result<Self> {
         Self::at(Path::new(&format!("/proc/{process}/root/sys/class")))
@@ -41,11 +41,11 @@ impl Control {
         // Open for writing, too, so that it never ends.
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
-        Ok(Control { file: options.open(class.join(PATH))?, rest: Vec::new() })
+        Ok(ControlFile { file: options.open(class.join(PATH))?, rest: Vec::new() })
     }
 
     /// The faults of the lines that have come.
-    pub(crate) fn take(&mut self) -> Vec<Result<Fault, FaultError>> {
+    pub(crate) fn take(&mut self) -> Vec<Result<DeviceFault, FaultError>> {
         let mut bytes = [0; LINE_MAX];
         let Ok(count) = self.file.read(&mut bytes) else { return Vec::new() };
         self.rest.extend_from_slice(&bytes[..count]);
@@ -62,7 +62,7 @@ impl Control {
     }
 }
 
-impl AsFd for Control {
+impl AsFd for ControlFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -80,13 +80,13 @@ mod tests {
         let class = std::env::temp_dir().join(format!("tagmatch-hca-{}", std::process::id()));
         std::fs::create_dir_all(class.join("tagmatch-hca")).unwrap();
         make(&class).unwrap();
-        let mut control = Control::at(&class).unwrap();
+        let mut control = ControlFile::at(&class).unwrap();
         let mut program = OpenOptions::new().write(true).open(class.join(PATH)).unwrap();
         std::fs::remove_dir_all(&class).unwrap();
         assert_eq!(control.take(), []);
-        let outage = Fault::Outage { device: None, lasts: Duration::from_secs(1) };
+        let outage = DeviceFault::Outage { device: None, lasts: Duration::from_secs(1) };
         program.write_all(b"outage 1s\n\nfire\nouta").unwrap();
-        assert_eq!(control.take(), [Ok(outage), Err(FaultError::Fault)]);
+        assert_eq!(control.take(), [Ok(outage), Err(FaultError::DeviceFault)]);
         program.write_all(b"ge 1s\n").unwrap();
         assert_eq!(control.take(), [Ok(outage)]);
         for _ in 0..3 {

@@ -1,14 +1,13 @@
-//! What goes wrong on request: by `--fault`, or by a line that a program writes to the control file.
+//! What goes wrong on request: by `--fault`, or by a line that a program writes to a file.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::abi::event;
-use crate::settings::DEVICE_PREFIX;
+use crate::abi::{DEVICE_PREFIX, event};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DeviceFault {
     /// All packets from and to a device's port are lost for some time, or for all ports. The port
     /// knows nothing of it, as where a switch fails.
     Outage { device: Option<u32>, lasts: Duration },
@@ -32,17 +31,17 @@ pub(crate) struct FaultEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimedFault {
     pub(crate) after: Duration,
-    pub(crate) fault: Fault,
+    pub(crate) fault: DeviceFault,
 }
 
-impl Fault {
+impl DeviceFault {
     /// The number of the device that it is about; `None`: all of them.
     pub(crate) fn device(&self) -> Option<u32> {
         match *self {
-            Fault::Outage { device, .. }
-            | Fault::LinkDown { device, .. }
-            | Fault::LinkUp { device }
-            | Fault::Event { device, .. } => device,
+            DeviceFault::Outage { device, .. }
+            | DeviceFault::LinkDown { device, .. }
+            | DeviceFault::LinkUp { device }
+            | DeviceFault::Event { device, .. } => device,
         }
     }
 }
@@ -69,7 +68,7 @@ pub(crate) const EVENTS: &[(&str, u32)] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FaultError {
     #[error("no such fault: expected {FAULTS}")]
-    Fault,
+    DeviceFault,
     #[error("no such event: expected one of {}", names())]
     Event,
     #[error("invalid time `{0}`: expected a number of s or ms, such as 1.5s or 300ms")]
@@ -102,7 +101,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for DeviceFault {
     type Err = FaultError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -117,14 +116,18 @@ impl FromStr for Fault {
             }
         }
         match (kind, what) {
-            (Some("outage"), Some(time)) => Ok(Fault::Outage { device, lasts: duration(time)? }),
-            (Some("down"), Some(time)) => Ok(Fault::LinkDown { device, lasts: duration(time)? }),
+            (Some("outage"), Some(time)) => {
+                Ok(DeviceFault::Outage { device, lasts: duration(time)? })
+            }
+            (Some("down"), Some(time)) => {
+                Ok(DeviceFault::LinkDown { device, lasts: duration(time)? })
+            }
             (Some("event"), Some(name)) => {
                 let found = EVENTS.iter().find(|(of, _)| *of == name).ok_or(FaultError::Event)?;
                 let event = FaultEvent { event_type: found.1, number: queue };
-                Ok(Fault::Event { device, event })
+                Ok(DeviceFault::Event { device, event })
             }
-            _ => Err(FaultError::Fault),
+            _ => Err(FaultError::DeviceFault),
         }
     }
 }
@@ -147,12 +150,18 @@ mod tests {
         let second = Duration::from_secs(1);
         let event = |event_type, number| FaultEvent { event_type, number };
         for (text, fault) in [
-            ("outage 1s", Fault::Outage { device: None, lasts: second }),
-            ("outage 1.5s", Fault::Outage { device: None, lasts: second * 3 / 2 }),
-            ("down 1000ms mlx5_3", Fault::LinkDown { device: Some(3), lasts: second }),
-            ("event PORT_ERR", Fault::Event { device: None, event: event(10, None) }),
-            ("event QP_FATAL 0x101", Fault::Event { device: None, event: event(1, Some(257)) }),
-            ("event SRQ_ERR 7 mlx5_0", Fault::Event { device: Some(0), event: event(14, Some(7)) }),
+            ("outage 1s", DeviceFault::Outage { device: None, lasts: second }),
+            ("outage 1.5s", DeviceFault::Outage { device: None, lasts: second * 3 / 2 }),
+            ("down 1000ms mlx5_3", DeviceFault::LinkDown { device: Some(3), lasts: second }),
+            ("event PORT_ERR", DeviceFault::Event { device: None, event: event(10, None) }),
+            (
+                "event QP_FATAL 0x101",
+                DeviceFault::Event { device: None, event: event(1, Some(257)) },
+            ),
+            (
+                "event SRQ_ERR 7 mlx5_0",
+                DeviceFault::Event { device: Some(0), event: event(14, Some(7)) },
+            ),
         ] {
             assert_eq!(text.parse(), Ok(fault), "{text}");
             let timed = TimedFault { after: Duration::from_millis(20), fault };
@@ -174,7 +183,7 @@ mod tests {
             ("outage 1s mlx5_x", "mlx5_x: no queue"),
             ("event QP_FATAL 4294967296", "4294967296: no queue"),
         ] {
-            let error = text.parse::<Fault>().unwrap_err().to_string();
+            let error = text.parse::<DeviceFault>().unwrap_err().to_string();
             assert!(error.starts_with(why), "{text}: {error}");
         }
         assert_eq!("outage 1s".parse::<TimedFault>(), Err(FaultError::Timed));

@@ -59,7 +59,7 @@
 //! - `down 2s`: an outage that the ports say, by PORT_ERR, their state, and PORT_ACTIVE at its end.
 //! - `event NAME`: an asynchronous event. PORT_ERR, PORT_ACTIVE, PKEY_CHANGE, SM_CHANGE, GID_CHANGE
 //!   and CLIENT_REREGISTER are said and change nothing. LID_CHANGE gives the ports other LIDs.
-//!   CQ_ERR, SRQ_ERR and QP_FATAL break queues, and the queue pairs of these: all queues, or the one
+//!   CQ_ERR, SRQ_ERR and QP_FATAL break queues, with their queue pairs: all queues, or the one
 //!   whose number stands behind the name (`ibv_get_srq_num`, `qp_num`).
 //!
 //! # Limits
@@ -67,7 +67,7 @@
 //! - Reliable connections and datagrams. No XRC, DC, DEVX, memory windows, device memory, on-demand
 //!   paging, or resizing.
 //! - RoCE, by `--knob link_layer=ethernet`, has no network devices behind its GIDs, and no VLAN: a
-//!   program that asks for either finds none. rdma_cm, and so any connection over iWARP, is missing.
+//!   program that asks for either finds none. There is no rdma_cm, and so no connection over iWARP.
 //! - RDMA WRITE with immediate data to a queue with a list of tags is refused.
 //! - Programs inside gain nothing by sudo or setuid (`no_new_privs`), and can't start tagmatch-hca
 //!   again.

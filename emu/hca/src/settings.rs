@@ -8,9 +8,6 @@ use crate::fault::TimedFault;
 use crate::gid::{GidKind, GidTable, PortGid, of_ipv4};
 use crate::knobs::DeviceKnobs;
 
-/// The names of devices without their numbers.
-pub(crate) const DEVICE_PREFIX: &str = "mlx5_";
-
 /// What the devices of one command are like.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {

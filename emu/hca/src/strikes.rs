@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::abi::event;
-use crate::control::Control;
-use crate::fault::{Fault, FaultEvent, TimedFault};
+use crate::control::ControlFile;
+use crate::fault::{DeviceFault, FaultEvent, TimedFault};
 use crate::nic::Ports;
 use crate::settings::Settings;
 
@@ -15,12 +15,12 @@ use crate::settings::Settings;
 pub(crate) struct Strike {
     /// The device, from 0; `None`: all.
     device: Option<usize>,
-    fault: Fault,
+    fault: DeviceFault,
 }
 
 impl Strike {
     /// `None`: there is no such device.
-    fn new(fault: Fault, settings: &Settings) -> Option<Self> {
+    fn new(fault: DeviceFault, settings: &Settings) -> Option<Self> {
         let device = match fault.device() {
             None => None,
             Some(number) => Some(settings.devices.iter().position(|device| *device == number)?),
@@ -31,16 +31,16 @@ impl Strike {
     /// What becomes of the ports.
     pub(crate) fn apply(&self, ports: &Ports) {
         match self.fault {
-            Fault::Outage { lasts, .. } => ports.silence(self.device, lasts),
-            Fault::LinkDown { lasts, .. } => {
+            DeviceFault::Outage { lasts, .. } => ports.silence(self.device, lasts),
+            DeviceFault::LinkDown { lasts, .. } => {
                 ports.silence(self.device, lasts);
                 ports.set_link(self.device, false);
             }
-            Fault::LinkUp { .. } => ports.set_link(self.device, true),
-            Fault::Event { event, .. } if event.event_type == event::LID_CHANGE => {
+            DeviceFault::LinkUp { .. } => ports.set_link(self.device, true),
+            DeviceFault::Event { event, .. } if event.event_type == event::LID_CHANGE => {
                 ports.change_lid(self.device);
             }
-            Fault::Event { .. } => {}
+            DeviceFault::Event { .. } => {}
         }
     }
 
@@ -48,10 +48,10 @@ impl Strike {
     pub(crate) fn event(&self) -> Option<(Option<usize>, FaultEvent)> {
         let of_port = |event_type| FaultEvent { event_type, number: None };
         let event = match self.fault {
-            Fault::Outage { .. } => return None,
-            Fault::LinkDown { .. } => of_port(event::PORT_ERR),
-            Fault::LinkUp { .. } => of_port(event::PORT_ACTIVE),
-            Fault::Event { event, .. } => event,
+            DeviceFault::Outage { .. } => return None,
+            DeviceFault::LinkDown { .. } => of_port(event::PORT_ERR),
+            DeviceFault::LinkUp { .. } => of_port(event::PORT_ACTIVE),
+            DeviceFault::Event { event, .. } => event,
         };
         Some((self.device, event))
     }
@@ -60,7 +60,7 @@ impl Strike {
 /// All faults that are to come.
 #[derive(Debug)]
 pub(crate) struct Strikes {
-    control: Option<Control>,
+    control: Option<ControlFile>,
     waiting: Vec<(Instant, Strike)>,
     settings: Settings,
 }
@@ -74,12 +74,12 @@ impl Strikes {
             Some((start + *after, Strike::new(*fault, settings)?))
         };
         let waiting = settings.faults.iter().filter_map(timed).collect();
-        Strikes { control: Control::open(process).ok(), waiting, settings: settings.clone() }
+        Strikes { control: ControlFile::open(process).ok(), waiting, settings: settings.clone() }
     }
 
     /// What has something to read when a program asks for a fault.
     pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {
-        self.control.as_ref().map(Control::as_fd)
+        self.control.as_ref().map(ControlFile::as_fd)
     }
 
     /// How long nothing is due.
@@ -92,7 +92,7 @@ impl Strikes {
     /// What is due.
     pub(crate) fn due(&mut self) -> Vec<Strike> {
         let now = Instant::now();
-        for fault in self.control.as_mut().map(Control::take).unwrap_or_default() {
+        for fault in self.control.as_mut().map(ControlFile::take).unwrap_or_default() {
             let found = fault.map_err(|error| error.to_string()).and_then(|fault| {
                 Strike::new(fault, &self.settings).ok_or_else(|| "there is no such device".into())
             });
@@ -104,8 +104,8 @@ impl Strikes {
         let due: Vec<Strike> =
             (self.waiting.extract_if(.., |(at, _)| *at <= now)).map(|(_, strike)| strike).collect();
         for strike in &due {
-            if let Fault::LinkDown { device, lasts } = strike.fault {
-                let up = Strike { device: strike.device, fault: Fault::LinkUp { device } };
+            if let DeviceFault::LinkDown { device, lasts } = strike.fault {
+                let up = Strike { device: strike.device, fault: DeviceFault::LinkUp { device } };
                 self.waiting.push((now + lasts, up));
             }
         }

@@ -6,9 +6,10 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::abi::DEVICE_PREFIX;
 use crate::control;
 use crate::knobs::PKEYS;
-use crate::settings::{DEVICE_PREFIX, Settings};
+use crate::settings::Settings;
 
 /// The kind of each device: ConnectX-5 Ex.
 const VENDOR: &str = "0x15b3";

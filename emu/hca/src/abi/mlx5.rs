@@ -104,6 +104,8 @@ structures! {
     }
 }
 
+/// The names of devices without their numbers.
+pub(crate) const DEVICE_PREFIX: &str = "mlx5_";
 /// `MLX5_IB_ALLOC_UCTX_DEVX`.
 pub(crate) const UCTX_DEVX: u32 = 1;
 /// `MLX5_USER_CMDS_SUPP_UHW_CREATE_AH`.

@@ -10,7 +10,7 @@ pub(crate) const DEVICES_MAX: usize = 64;
 
 /// The port of a device.
 #[derive(Debug)]
-struct Port {
+struct SharedPort {
     /// How often its LID has changed.
     lid_changes: AtomicU16,
     is_link_down: AtomicBool,
@@ -23,13 +23,13 @@ struct Port {
 /// All ports. A device's port is known by the LID that it had at first: [`Settings::lid`].
 #[derive(Debug)]
 pub(crate) struct Ports {
-    all: [Port; DEVICES_MAX],
+    all: [SharedPort; DEVICES_MAX],
     start: Instant,
 }
 
 impl Default for Ports {
     fn default() -> Self {
-        let port = || Port {
+        let port = || SharedPort {
             lid_changes: AtomicU16::new(0),
             is_link_down: AtomicBool::new(false),
             silent_until: AtomicU64::new(0),
@@ -40,12 +40,12 @@ impl Default for Ports {
 }
 
 impl Ports {
-    fn port(&self, first_lid: u16) -> Option<&Port> {
+    fn port(&self, first_lid: u16) -> Option<&SharedPort> {
         self.all.get(usize::from(first_lid).wrapping_sub(1))
     }
 
     /// The ports of one device, or of all.
-    fn of(&self, device: Option<usize>) -> &[Port] {
+    fn of(&self, device: Option<usize>) -> &[SharedPort] {
         match device {
             Some(device) => self.all.get(device..=device).unwrap_or_default(),
             None => &self.all,
