@@ -32,6 +32,7 @@ pub(crate) enum Syndrome {
     LocalQpOperation = 0x02,
     LocalProtection = 0x04,
     Flushed = 0x05,
+    BadResponse = 0x10,
     RemoteInvalidRequest = 0x12,
     RemoteAccess = 0x13,
     RemoteOperation = 0x14,

@@ -300,6 +300,11 @@ structures! {
     }
 }
 
+/// Bits of `device_cap_flags`: `enum ib_uverbs_device_cap_flags`.
+pub(crate) const PORT_ACTIVE_EVENT: u32 = 1 << 10;
+pub(crate) const SYS_IMAGE_GUID: u32 = 1 << 11;
+pub(crate) const RC_RNR_NAK_GEN: u32 = 1 << 12;
+
 /// Bits of `attr_mask` of `ibv_modify_qp(3)`: `enum ib_uverbs_qp_attr_mask`.
 pub(crate) mod qp_mask {
     pub(crate) const STATE: u32 = 1;
@@ -339,6 +344,7 @@ pub(crate) mod access {
 pub(crate) mod event {
     pub(crate) const CQ_ERR: u32 = 0;
     pub(crate) const QP_FATAL: u32 = 1;
+    pub(crate) const QP_REQ_ERR: u32 = 2;
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
     pub(crate) const SQ_DRAINED: u32 = 5;
     pub(crate) const DEVICE_FATAL: u32 = 8;

@@ -154,7 +154,7 @@ impl<M: Memory> Function<M> {
             vendor_part_id: 4121,
             max_qp: 32768,
             max_qp_wr: MAX_QP_WR,
-            device_cap_flags: 0x2136_1c16,
+            device_cap_flags: abi::PORT_ACTIVE_EVENT | abi::SYS_IMAGE_GUID | abi::RC_RNR_NAK_GEN,
             max_sge: 30,
             max_sge_rd: 30,
             max_cq: 4096,

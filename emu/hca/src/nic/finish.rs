@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::adapter::{Adapter, ScatterError};
-use super::packet::{Body, Request, is_up_to};
+use super::packet::{Body, Request, has_right_lengths, is_up_to};
 use super::queue_pair::{Ends, Qp, Receives, State, TagRequest, not_ready_time};
 use super::send::TagNotice;
 use crate::abi::event;
@@ -25,6 +25,7 @@ impl Qp {
     pub(crate) fn hear_answer<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
+        mtu: u16,
         body: Body,
     ) -> Vec<TagNotice> {
         match body {
@@ -37,7 +38,8 @@ impl Qp {
                     self.progressed();
                 }
             }
-            Body::Data { psn, bytes } => return self.hear_data(adapter, psn, &bytes),
+            Body::Data { psn, bytes } => return self.hear_data(adapter, mtu, psn, &bytes),
+            Body::Missing { psn } => return self.hear_missing(adapter, psn),
             Body::NotReady { psn, timer } => {
                 let Some(front) = self.outstanding.front() else { return Vec::new() };
                 if !is_up_to(front.psn, psn) || self.resend_at.is_some() {
@@ -64,9 +66,30 @@ impl Qp {
         self.wait_for_answer();
     }
 
+    /// The peer lacks a request, and has carried out those before it. InfiniBand 9.9.2.4.1: to send
+    /// again is one of the retries.
+    fn hear_missing<M: Memory>(&mut self, adapter: &mut Adapter<M>, psn: u32) -> Vec<TagNotice> {
+        let is_under_way = self.outstanding.iter().any(|sent| sent.psn == psn && !sent.is_done);
+        if !is_under_way || self.resend_at.is_some() {
+            return Vec::new();
+        }
+        for sent in &mut self.outstanding {
+            let is_before = is_up_to(sent.psn, psn) && sent.psn != psn;
+            sent.is_done |= is_before && !sent.request.is_answered();
+        }
+        let notices = self.end_done(adapter);
+        if self.retries == 0 {
+            return [notices, self.fail_at(adapter, psn, Syndrome::RetriesExceeded)].concat();
+        }
+        self.retries -= 1;
+        self.resend(adapter);
+        notices
+    }
+
     fn hear_data<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
+        mtu: u16,
         psn: u32,
         bytes: &Arc<[u8]>,
     ) -> Vec<TagNotice> {
@@ -86,6 +109,9 @@ impl Qp {
         };
         if bytes.len() != expected {
             return Vec::new();
+        }
+        if !has_right_lengths(bytes.len() as u64, mtu, self.attributes.mtu()) {
+            return self.fail_at(adapter, psn, Syndrome::BadResponse);
         }
         sent.is_done = true;
         let landed = adapter.scatter(pd, &sent.into, sent.offset, bytes);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::abi::access;
 use crate::cqe::Syndrome;
 use crate::gid::Route;
 use crate::wqe::{Atomic, Remote};
@@ -19,17 +20,22 @@ pub(crate) struct Packet {
     pub(crate) from_lid: u16,
     /// The sender's partition key.
     pub(crate) pkey: u16,
+    /// Bytes of data in the longest packet on the sender's path.
+    pub(crate) mtu: u16,
     pub(crate) body: Body,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// A request of a reliable connection, with its packet sequence number.
-    Request { psn: u32, request: Request },
+    /// A request of a reliable connection, with its packet sequence number. `reads`: READs and
+    /// atomic operations under way with this one, if it is one.
+    Request { psn: u32, reads: u8, request: Request },
     /// All requests up to this one were carried out.
     Acknowledge { psn: u32 },
     /// The answer of a READ: its bytes; of an atomic operation: the eight bytes before it.
     Data { psn: u32, bytes: Arc<[u8]> },
+    /// A request has come, but not this one, which is before it: a NAK of the sequence.
+    Missing { psn: u32 },
     /// The receiver has no buffer. `timer`: how long the sender is to wait, encoded.
     NotReady { psn: u32, timer: u8 },
     /// The request has failed, and its queue pair.
@@ -66,7 +72,44 @@ pub(crate) enum Request {
     },
 }
 
+impl Packet {
+    /// Bytes of data in the longest packet that this one stands for.
+    pub(crate) fn longest(&self) -> u64 {
+        let length = match &self.body {
+            Body::Request { request, .. } => request.length(),
+            Body::Data { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        };
+        length.min(self.mtu.into())
+    }
+}
+
+/// Whether the packets of a message have lengths that the receiver expects, whose path has its own
+/// MTU: the only packet is no longer, and the first of several is as long (InfiniBand 9.7.4.1.6).
+pub(crate) fn has_right_lengths(length: u64, sent: u16, expected: u16) -> bool {
+    if length <= sent.into() { length <= expected.into() } else { sent == expected }
+}
+
 impl Request {
+    /// Bytes of the message, if this is its first part.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Request::Send(message) => message.bytes.len() as u64,
+            Request::Write { length, .. } => (*length).into(),
+            Request::Read { .. } | Request::Atomic { .. } => 0,
+        }
+    }
+
+    /// What a queue pair must allow (`ibv_modify_qp(3)`, `qp_access_flags`).
+    pub(crate) fn wanted(&self) -> u32 {
+        match self {
+            Request::Send(_) => 0,
+            Request::Write { .. } => access::REMOTE_WRITE,
+            Request::Read { .. } => access::REMOTE_READ,
+            Request::Atomic { .. } => access::REMOTE_ATOMIC,
+        }
+    }
+
     /// Bytes that the request carries.
     pub(crate) fn carries(&self) -> usize {
         match self {

@@ -88,6 +88,8 @@ pub(crate) struct Outstanding {
     /// Where the answer goes: segments, and how much of them is skipped.
     pub(crate) into: Vec<Segment>,
     pub(crate) offset: u64,
+    /// READs and atomic operations that were under way with this one, if it is one.
+    pub(crate) reads: u8,
     pub(crate) is_done: bool,
     pub(crate) _under_way: UnderWay,
 }
@@ -152,8 +154,14 @@ impl Attributes {
     }
 
     /// Bytes of a packet: `IBV_MTU_256` is 1.
-    pub(crate) fn mtu(&self) -> u64 {
+    pub(crate) fn mtu(&self) -> u16 {
         128 << self.0.path_mtu.clamp(1, 5)
+    }
+
+    /// READs and atomic operations that the peer may have under way: `mlx5_ib_modify_qp` rounds up
+    /// to a power of two.
+    pub(crate) fn reads_taken(&self) -> u8 {
+        self.0.max_dest_rd_atomic.checked_next_power_of_two().unwrap_or(u8::MAX)
     }
 
     /// How long an answer is waited for; `None`: for ever. A real device is never so slow as a
@@ -222,6 +230,8 @@ pub(crate) struct Qp {
     pub(crate) rnr_retries: u8,
     /// The number of the request that comes next from the peer.
     pub(crate) expected: u32,
+    /// The peer was told to send that one again: what comes before it is dropped in silence.
+    pub(crate) is_missing_said: bool,
     /// Old values of the last atomic operations, for a peer that asks again.
     pub(crate) atomics: VecDeque<(u32, u64)>,
     /// Bytes that were written so far by a WRITE in parts.
@@ -298,6 +308,7 @@ impl Qp {
             retries: 0,
             rnr_retries: 0,
             expected: 0,
+            is_missing_said: false,
             atomics: VecDeque::new(),
             is_flushed: false,
             tells_drained: false,
@@ -372,6 +383,7 @@ impl Qp {
         self.tag_requests.clear();
         (self.resend_at, self.deadline) = (None, None);
         self.atomics.clear();
+        self.is_missing_said = false;
         self.is_flushed = false;
         (self.sq.next, self.sq.posted) = (0, 0);
         if let Receives::Own(queue) = &mut self.receives {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::adapter::{Adapter, ScatterError};
-use super::packet::{Body, Message, Packet, Request, is_up_to, next_psn};
+use super::packet::{Body, Message, Packet, Request, has_right_lengths, is_up_to, next_psn};
 use super::queue_pair::{Qp, Receives, Transport};
 use super::receive::Receive;
 use super::send::TagNotice;
@@ -39,7 +39,10 @@ impl Qp {
         let is_here = (packet.to_lid == 0 || packet.to_lid == ports.lid(own))
             && ports.passes(own)
             && adapter.settings.are_connected(packet.from_lid, self.facts.lid);
-        if !is_here || !is_one_partition(packet.pkey, self.pkey(adapter)) {
+        if !is_here
+            || packet.longest() > adapter.settings.knobs.link_mtu().into()
+            || !is_one_partition(packet.pkey, self.pkey(adapter))
+        {
             return Vec::new();
         }
         if self.facts.transport == Transport::Datagram {
@@ -56,8 +59,10 @@ impl Qp {
             return Vec::new();
         }
         match packet.body {
-            Body::Request { psn, request } => self.take_request(adapter, psn, &request),
-            body => self.hear_answer(adapter, body),
+            Body::Request { psn, reads, request } => {
+                self.take_request(adapter, (psn, reads, packet.mtu), &request)
+            }
+            body => self.hear_answer(adapter, packet.mtu, body),
         }
     }
 
@@ -68,17 +73,26 @@ impl Qp {
     fn take_request<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
-        psn: u32,
+        (psn, reads, mtu): (u32, u8, u16),
         request: &Request,
     ) -> Vec<TagNotice> {
         if psn != self.expected {
-            // A later one is sent again; an earlier one was carried out already.
             if is_up_to(psn, self.expected) {
+                // It was carried out already.
                 self.repeat(adapter, psn, request);
+            } else if !std::mem::replace(&mut self.is_missing_said, true) {
+                self.reply(adapter, Body::Missing { psn: self.expected });
             }
             return Vec::new();
         }
-        let answer = self.carry_out(adapter, psn, request);
+        // What follows a request that was not taken is no gap.
+        self.is_missing_said = true;
+        let answer = if self.takes(request, reads, mtu) {
+            self.carry_out(adapter, psn, request)
+        } else {
+            self.notice(adapter, event::QP_REQ_ERR);
+            Answer::Refuse(Syndrome::RemoteInvalidRequest)
+        };
         let mut notices = Vec::new();
         if adapter.is_gone {
             // The process has ended: the kernel destroys its queue pairs, which answer nothing.
@@ -95,10 +109,12 @@ impl Qp {
                 Body::Refused { psn, why }
             }
             Answer::Acknowledge => {
+                self.is_missing_said = false;
                 self.expected = next_psn(psn);
                 Body::Acknowledge { psn }
             }
             Answer::Data(bytes) => {
+                self.is_missing_said = false;
                 self.expected = next_psn(psn);
                 Body::Data { psn, bytes }
             }
@@ -157,8 +173,16 @@ impl Qp {
         Answer::Refuse(why)
     }
 
-    fn may(&self, wanted: u32) -> bool {
-        self.attributes.0.qp_access_flags & wanted == wanted
+    /// Whether a request is one that the queue pair takes: InfiniBand 9.7.4.1.
+    fn takes(&self, request: &Request, reads: u8, mtu: u16) -> bool {
+        let mut allowed = self.attributes.0.qp_access_flags;
+        if self.attributes.0.max_dest_rd_atomic == 0 {
+            // to_mlx5_access_flags
+            allowed &= access::REMOTE_WRITE;
+        }
+        request.wanted() & !allowed == 0
+            && reads <= self.attributes.reads_taken()
+            && has_right_lengths(request.length(), mtu, self.attributes.mtu())
     }
 
     fn read<M: Memory>(
@@ -173,7 +197,7 @@ impl Qp {
         let wanted = access::REMOTE_READ;
         let (pd, key) = (self.facts.pd, from.rkey);
         let found = adapter.regions.find(pd, key, from.at, length.into(), wanted);
-        let at = found.filter(|_| self.may(wanted)).ok_or(Syndrome::RemoteAccess)?;
+        let at = found.ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = vec![0; length as usize];
         adapter.memory.read(at, &mut bytes).map_err(|error| {
             adapter.note(error);
@@ -194,7 +218,7 @@ impl Qp {
         }
         let wanted = access::REMOTE_ATOMIC;
         let found = adapter.regions.find(self.facts.pd, to.rkey, to.at, 8, wanted);
-        let at = found.filter(|_| self.may(wanted)).ok_or(Syndrome::RemoteAccess)?;
+        let at = found.ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = [0; 8];
         adapter.memory.read(at, &mut bytes).map_err(|error| {
             adapter.note(error);
@@ -233,7 +257,7 @@ impl Qp {
             let wanted = access::REMOTE_WRITE;
             let (pd, count) = (self.facts.pd, message.bytes.len() as u64);
             let found = adapter.regions.find(pd, to.rkey, to.at, count, wanted);
-            let Some(at) = found.filter(|_| self.may(wanted)) else {
+            let Some(at) = found else {
                 return self.refuse_access(adapter, Syndrome::RemoteAccess);
             };
             if let Err(error) = adapter.memory.write(&[(at, &message.bytes)]) {
@@ -347,7 +371,7 @@ impl Qp {
     /// A message for a queue with a list of tags.
     fn take_tagged<M: Memory>(&mut self, adapter: &mut Adapter<M>, message: &Message) -> Answer {
         let Receives::Shared(number) = self.receives else { return Answer::Silence };
-        let (qpn, mtu) = (self.facts.number, self.attributes.mtu());
+        let (qpn, mtu) = (self.facts.number, self.attributes.mtu().into());
         let Some(srq) = adapter.srqs.get_mut(&number) else { return Answer::Silence };
         let Some(queue) = srq.tags.as_mut() else { return Answer::Silence };
         match queue.arrive(qpn, mtu, &message.bytes, message.immediate) {

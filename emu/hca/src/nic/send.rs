@@ -53,6 +53,13 @@ impl Qp {
         reads < usize::from(self.attributes.0.max_rd_atomic.max(1))
     }
 
+    /// READs and atomic operations that have no answer.
+    fn reads_under_way(&self) -> u8 {
+        let waiting = self.outstanding.iter().filter(|sent| !sent.is_done);
+        let count = waiting.filter(|sent| sent.request.is_answered()).count();
+        count.min(OUTSTANDING_MAX) as u8
+    }
+
     /// A packet to the peer of a reliable connection.
     pub(super) fn packet<M>(&self, adapter: &Adapter<M>, body: Body) -> Packet {
         let attributes = &self.attributes.0;
@@ -62,6 +69,7 @@ impl Qp {
             to_lid: self.to_lid,
             from_lid: self.facts.lid,
             pkey: self.pkey(adapter),
+            mtu: self.attributes.mtu(),
             body,
         }
     }
@@ -94,9 +102,10 @@ impl Qp {
         let Some(under_way) = adapter.fabric.take_room(request.carries()) else { return false };
         let psn = self.psn;
         self.psn = next_psn(psn);
+        let reads = if request.is_answered() { self.reads_under_way() + 1 } else { 0 };
         // While the peer is not ready, it would only refuse this one, too.
         if self.resend_at.is_none() {
-            let body = Body::Request { psn, request: request.clone() };
+            let body = Body::Request { psn, reads, request: request.clone() };
             adapter.fabric.send(self.packet(adapter, body));
         }
         if self.outstanding.is_empty() {
@@ -108,6 +117,7 @@ impl Qp {
             ends,
             into,
             offset,
+            reads,
             is_done: false,
             _under_way: under_way,
         });
@@ -175,9 +185,10 @@ impl Qp {
         }
     }
 
-    fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
+    pub(super) fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
         for sent in self.outstanding.iter().filter(|sent| !sent.is_done) {
-            let body = Body::Request { psn: sent.psn, request: sent.request.clone() };
+            let (psn, reads) = (sent.psn, sent.reads);
+            let body = Body::Request { psn, reads, request: sent.request.clone() };
             adapter.fabric.send(self.packet(adapter, body));
         }
         self.wait_for_answer();
@@ -495,7 +506,8 @@ impl Qp {
     ) -> Result<bool, Syndrome> {
         let length = length as usize;
         let is_datagram = self.facts.transport == Transport::Datagram;
-        if is_datagram && length > adapter.settings.knobs.link_mtu().into() {
+        let link_mtu = adapter.settings.knobs.link_mtu();
+        if is_datagram && length > link_mtu.into() {
             return Err(Syndrome::LocalLength);
         }
         if !is_datagram && !self.has_room(length) {
@@ -525,6 +537,9 @@ impl Qp {
         let Some(to) = wqe.to.filter(|_| is_datagram) else {
             return Ok(self.issue(adapter, Request::Send(message), ends, Vec::new(), 0));
         };
+        // InfiniBand 10.2.5
+        let is_own_key = to.qkey >> 31 != 0;
+        let qkey = if is_own_key { self.attributes.0.qkey } else { to.qkey };
         let (to_lid, route) = self.route(&adapter.settings, &to);
         adapter.fabric.send(Packet {
             to: to.qpn,
@@ -532,7 +547,8 @@ impl Qp {
             to_lid,
             from_lid: self.facts.lid,
             pkey: self.pkey(adapter),
-            body: Body::Datagram { qkey: to.qkey, route, message },
+            mtu: link_mtu,
+            body: Body::Datagram { qkey, route, message },
         });
         self.succeed(adapter, &ends);
         Ok(true)

@@ -91,7 +91,7 @@ fn packets_of_another_partition_are_lost() {
         let cqs = p.each_mut().map(|program| program.create_cq(64, None).unwrap());
         let qps = [0, 1].map(|at| p[at].create_qp(&cqs[at], None, RELIABLE).unwrap());
         for at in [0, 1] {
-            p[at].pkey_index = rows[at];
+            p[at].link.pkey_index = rows[at];
             p[at].connect(&qps[at], qps[1 - at].number, 7);
         }
         let at = p.each_mut().map(|program| program.allocate(4096));

@@ -8,6 +8,7 @@ mod knobs;
 mod paths;
 mod programs;
 mod receives;
+mod refusals;
 mod tags;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::settings::Settings;
 use crate::wqe::opcode;
 use array::BASE;
 use programs::{
-    Given, PLACES, Program, TestCq, TestQp, TestSrq, remote, segment, settings, turns, work,
+    Given, PLACES, Program, TestCq, TestLink, TestQp, TestSrq, remote, segment, settings, turns,
+    work,
 };
 use tags::{append, with_tags};
 
@@ -55,7 +57,14 @@ fn end(program: &mut Program, srq: Option<&TestSrq>, cq: TestCq) -> End {
 
 /// Two programs with one connection. `rnr`: how often a sender that finds no buffer tries again.
 fn connected(rnr: u8) -> ([Program; 2], [End; 2]) {
-    let mut programs = two();
+    linked(two(), [TestLink::default(); 2], rnr)
+}
+
+/// Two programs with one connection that is like this at each end.
+fn linked(mut programs: [Program; 2], links: [TestLink; 2], rnr: u8) -> ([Program; 2], [End; 2]) {
+    for (program, link) in programs.iter_mut().zip(links) {
+        program.link = link;
+    }
     let ends = programs.each_mut().map(|program| {
         let cq = program.create_cq(64, None).unwrap();
         end(program, None, cq)

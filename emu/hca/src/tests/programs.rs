@@ -74,10 +74,29 @@ pub(super) struct Program {
     pub(super) caller: Caller,
     /// The device that commands are given to.
     pub(super) device: usize,
-    /// The row of the partition key of queue pairs that are connected.
-    pub(super) pkey_index: u16,
+    /// What queue pairs are like that are connected.
+    pub(super) link: TestLink,
     free: u64,
     pd: u32,
+}
+
+/// What a connection of a test is like.
+#[derive(Clone, Copy)]
+pub(super) struct TestLink {
+    pub(super) pkey_index: u16,
+    pub(super) access: u32,
+    /// `enum ibv_mtu`.
+    pub(super) mtu: u8,
+    /// `max_rd_atomic` and `max_dest_rd_atomic`.
+    pub(super) reads: u8,
+    pub(super) reads_taken: u8,
+    pub(super) timeout: u8,
+}
+
+impl Default for TestLink {
+    fn default() -> Self {
+        TestLink { pkey_index: 0, access: 15, mtu: 3, reads: 4, reads_taken: 4, timeout: 1 }
+    }
 }
 
 /// A completion queue of a test.
@@ -140,8 +159,15 @@ impl Program {
         let shared = Arc::new(settings.clone());
         let function = Function::new(memory.clone(), Arc::clone(fabric), Inbox::default(), shared);
         let caller = Caller::default();
-        let mut program =
-            Program { function, memory, caller, device: 0, pkey_index: 0, free: BASE, pd: 0 };
+        let mut program = Program {
+            function,
+            memory,
+            caller,
+            device: 0,
+            link: TestLink::default(),
+            free: BASE,
+            pd: 0,
+        };
         program.open().unwrap();
         program.pd = program.allocate_pd().unwrap();
         program
@@ -394,8 +420,8 @@ impl Program {
             attr_mask: STATE | PKEY_INDEX | PORT | ACCESS_FLAGS,
             qp_state: 1,
             port_num: 1,
-            pkey_index: self.pkey_index,
-            qp_access_flags: 15,
+            pkey_index: self.link.pkey_index,
+            qp_access_flags: self.link.access,
             ..ModifyQp::default()
         };
         self.modify(qp, init).unwrap();
@@ -408,10 +434,10 @@ impl Program {
                 | MAX_DEST_RD_ATOMIC
                 | MIN_RNR_TIMER,
             qp_state: 2,
-            path_mtu: 3,
+            path_mtu: self.link.mtu,
             dest_qp_num: to,
             rq_psn: 0xff_fffe,
-            max_dest_rd_atomic: 4,
+            max_dest_rd_atomic: self.link.reads_taken,
             min_rnr_timer: 1,
             ..ModifyQp::default()
         };
@@ -420,11 +446,11 @@ impl Program {
         let send = ModifyQp {
             attr_mask: STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
             qp_state: 3,
-            timeout: 1,
+            timeout: self.link.timeout,
             retry_cnt: 1,
             rnr_retry: rnr,
             sq_psn: 0xff_fffe,
-            max_rd_atomic: 4,
+            max_rd_atomic: self.link.reads,
             ..ModifyQp::default()
         };
         self.modify(qp, send).unwrap();
