@@ -116,6 +116,13 @@ impl Cqe {
         self
     }
 
+    /// The kind of a datagram's packet, in place of a service level: of the header, and whether
+    /// UDP follows it (the manual of the cards, as `uct_ud_iface_check_grh` of UCX cites it).
+    pub(crate) fn roce(mut self, packet: u8) -> Self {
+        self.bytes[24] |= packet & 0xf;
+        self
+    }
+
     /// Marks a completion of tag matching: its kind, and its entry.
     pub(crate) fn tag(mut self, opcode: TagOpcode, index: u16) -> Self {
         const APP_TAG_MATCHING: u8 = 1;

@@ -56,6 +56,15 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// The kind of the packet, as a completion says it: GRH is 0, IPv6 1 and IPv4 2; 8: over UDP.
+    pub(crate) fn packet(&self) -> u8 {
+        match self.from.kind {
+            GidKind::InfiniBand | GidKind::RoceV1 => 0,
+            GidKind::RoceV2 if ipv4(&self.from.gid).is_some() => 8 | 2,
+            GidKind::RoceV2 => 8 | 1,
+        }
+    }
+
     /// The header as a receiver gets it: a GRH, or for RoCE version 2 the header of IPv6, or of
     /// IPv4 in the second half (`ib_get_gids_from_rdma_hdr`).
     pub(crate) fn bytes(&self) -> [u8; ROUTE_BYTES] {
@@ -94,5 +103,8 @@ mod tests {
             assert_eq!((bytes[0], &bytes[8..24], &bytes[24..]), (0x60, &gid[..], &other[..]));
         }
         assert_eq!(bytes(GidKind::RoceV2, [0xfe; 16])[6], 17);
+        let packet = |kind, gid| Route { from: PortGid { kind, gid }, to: other }.packet();
+        let (v1, v2) = (GidKind::RoceV1, GidKind::RoceV2);
+        assert_eq!([packet(v1, one), packet(v2, one), packet(v2, [0xfe; 16])], [0, 10, 9]);
     }
 }

@@ -421,6 +421,7 @@ impl Qp {
                 let cqe = self
                     .received(opcode, &receive, bytes.len() as u32, message.immediate)
                     .source(from, from_lid, route.is_some())
+                    .roce(route.map_or(0, |route| route.packet()))
                     .solicited(message.is_solicited);
                 adapter.complete(self.facts.recv_cq, &cqe);
             }

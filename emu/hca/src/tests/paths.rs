@@ -185,6 +185,10 @@ fn a_datagram_on_ethernet_goes_by_its_gid_and_has_the_header_of_its_version() {
         turns(&mut p, 3);
         let received = p[1].poll(&mut { cqs[1] });
         let header = p[1].get(at[1], 40);
+        if let (Some(received), Some((_, protocol))) = (received.first(), halves) {
+            let packet = if protocol == 17 { 8 | 2 } else { 0 };
+            assert_eq!(received.0[24], 1 << 4 | packet, "a header, and of which packet");
+        }
         let found = received.first().map(|_| (header[0], header[29]));
         assert_eq!(found, halves, "row {row} of {roce}");
     }
