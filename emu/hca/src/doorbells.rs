@@ -92,6 +92,17 @@ impl Doorbells {
         })
     }
 
+    /// Writes to the first register for requests of a page, as a program does.
+    #[cfg(test)]
+    pub(crate) fn write(&self, page: usize, value: u64) {
+        let at = page * PAGE + REGISTERS[1];
+        assert!(page < self.seen.len());
+        // SAFETY: a page that is in use lies in the mapping, which lives as long as `self`; the
+        // place is aligned, and an atomic write may meet any other access.
+        let word = unsafe { &*self.map.as_ptr().add(at).cast::<AtomicU64>() };
+        word.store(value, Ordering::Release);
+    }
+
     /// Whether the program has written to a register since the last call.
     pub(crate) fn rang(&mut self) -> bool {
         let mut rang = false;

@@ -8,6 +8,7 @@ pub(crate) struct DeviceKnobs {
     pub(crate) link_layer: LinkLayer,
     pub(crate) roce: Roce,
     pub(crate) mtu: Option<u16>,
+    pub(crate) needs_doorbell: bool,
     pub(crate) max_inline: Option<u32>,
     pub(crate) max_srq: u32,
     /// By device, in turns: the rows of its port's table of partition keys.
@@ -79,6 +80,7 @@ impl Default for DeviceKnobs {
             link_layer: LinkLayer::InfiniBand,
             roce: Roce::Both,
             mtu: None,
+            needs_doorbell: false,
             max_inline: None,
             max_srq: SRQS_MAX,
             pkeys: vec![vec![DEFAULT_PKEY]],
@@ -145,6 +147,16 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
                   is rounded to the same number is granted or refused alike, and the program is \
                   told this number. Default: what libmlx5 allows.",
         set: |knobs, text| text.parse().ok().map(|bytes| knobs.max_inline = Some(bytes)),
+    },
+    DeviceKnob {
+        name: "needs_doorbell",
+        right: "true or false",
+        meaning: "Whether requests and the arming of completion queues count only once a register \
+                  was written to, as on a card: a driver that forgets its doorbell gets nothing. \
+                  A register of the same open device will do, since a later write to it hides an \
+                  earlier one. Otherwise, all that stands in memory is looked at each millisecond. \
+                  Default: false.",
+        set: |knobs, text| text.parse().ok().map(|needs| knobs.needs_doorbell = needs),
     },
     DeviceKnob {
         name: "max_srq",
@@ -250,6 +262,7 @@ mod tests {
         assert_eq!(knobs.set("pkeys", "0x7fff,0x0,0x8001/0xffff"), Some(Ok(())));
         assert_eq!(knobs.set("link_layer", "ethernet"), Some(Ok(())));
         assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (1024, 3));
+        assert_eq!(knobs.set("needs_doorbell", "true"), Some(Ok(())));
         assert_eq!(knobs.set("roce", "1"), Some(Ok(())));
         assert_eq!(knobs.set("mtu", "2048"), Some(Ok(())));
         assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (2048, 4));
@@ -257,6 +270,7 @@ mod tests {
             link_layer: LinkLayer::Ethernet,
             roce: Roce::V1,
             mtu: Some(2048),
+            needs_doorbell: true,
             max_inline: Some(101),
             max_srq: 0,
             pkeys: vec![vec![0x7fff, 0, 0x8001], vec![0xffff]],

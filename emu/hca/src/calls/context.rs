@@ -80,7 +80,14 @@ impl<M: Memory> Function<M> {
         replaced.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let warm_until = Instant::now();
         let device = command.device;
-        let context = Context { device, async_events: None, kept: None, doorbells, warm_until };
+        let context = Context {
+            device,
+            async_events: None,
+            kept: None,
+            doorbells,
+            has_rung: false,
+            warm_until,
+        };
         self.adapter.contexts.insert(command.context, context);
         Ok(Undo::Close(command.context))
     }

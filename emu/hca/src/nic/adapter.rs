@@ -25,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) async_events: Option<Arc<Channel>>,
     pub(crate) kept: Option<Kept>,
     pub(crate) doorbells: Doorbells,
+    /// A register was written to since all records were read.
+    pub(crate) has_rung: bool,
     /// Something has happened in it, and more may follow soon: it is looked at in each turn.
     pub(crate) warm_until: Instant,
 }

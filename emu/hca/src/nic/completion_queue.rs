@@ -79,9 +79,13 @@ impl Cq {
         }
     }
 
-    /// The program's record: completions taken, and the arming word.
-    pub(crate) fn hear(&mut self, [consumed, armed]: [u32; 2]) {
-        (self.consumed, self.armed) = (consumed, armed);
+    /// The program's record: completions taken, and the arming word, which counts once the program
+    /// has rung.
+    pub(crate) fn hear(&mut self, [consumed, armed]: [u32; 2], has_rung: bool) {
+        self.consumed = consumed;
+        if has_rung {
+            self.armed = armed;
+        }
     }
 
     fn used(&self) -> u32 {
@@ -100,7 +104,7 @@ impl Cq {
             if memory.pairs(&[self.place.record], &mut now).is_ok()
                 && let [Some(record)] = now[..]
             {
-                self.hear(record);
+                self.hear(record, false);
             }
             if self.used() >= self.place.size {
                 self.is_overrun = true;

@@ -142,11 +142,12 @@ impl<M: Memory> Function<M> {
     }
 
     /// Whether the program has written to a register.
-    fn rang(&mut self, now: Instant) -> bool {
+    pub(crate) fn rang(&mut self, now: Instant) -> bool {
         let mut rang = false;
         for context in self.adapter.contexts.values_mut() {
             if context.doorbells.rang() {
                 context.warm(now);
+                context.has_rung = true;
                 rang = true;
             }
         }
@@ -291,7 +292,12 @@ impl<M: Memory> Function<M> {
     /// there are none.
     fn look(&mut self, is_looked_at: impl Fn(i32) -> bool) -> bool {
         let Function { adapter, qps, records, values, .. } = self;
-        let Adapter { cqs, srqs, memory, .. } = adapter;
+        let Adapter { cqs, srqs, memory, contexts, settings, .. } = adapter;
+        // A card learns of requests and of arming by a register alone.
+        let needs_doorbell = settings.knobs.needs_doorbell;
+        let is_told = |context: i32| {
+            !needs_doorbell || contexts.get(&context).is_some_and(|context| context.has_rung)
+        };
         let mut qps: Vec<_> =
             qps.values_mut().filter(|qp| is_looked_at(qp.facts.context)).collect();
         let mut cqs: Vec<_> = cqs.values_mut().filter(|cq| is_looked_at(cq.context)).collect();
@@ -311,12 +317,12 @@ impl<M: Memory> Function<M> {
         let mut values = values.iter().copied();
         for qp in &mut qps {
             if let Some(record) = values.next().flatten() {
-                qp.hear_record(record);
+                qp.hear_record(record, is_told(qp.facts.context));
             }
         }
         for cq in &mut cqs {
             match values.next().flatten() {
-                Some(record) => cq.hear(record),
+                Some(record) => cq.hear(record, is_told(cq.context)),
                 // The program has freed its memory, or has become another one by execve(2).
                 None => cq.is_overrun = true,
             }
@@ -325,6 +331,9 @@ impl<M: Memory> Function<M> {
             if let Some([posted, _]) = values.next().flatten() {
                 srq.hear(posted);
             }
+        }
+        for context in contexts.iter_mut().filter(|(fd, _)| is_looked_at(**fd)) {
+            context.1.has_rung = false;
         }
         true
     }

@@ -319,12 +319,15 @@ impl Qp {
         self.facts.number
     }
 
-    /// The program's record: receives and blocks of the send queue posted.
-    pub(crate) fn hear_record(&mut self, [receives, sends]: [u32; 2]) {
+    /// The program's record: receives and blocks of the send queue posted. The latter count
+    /// once the program has rung.
+    pub(crate) fn hear_record(&mut self, [receives, sends]: [u32; 2], has_rung: bool) {
         if let Receives::Own(queue) = &mut self.receives {
             queue.hear(receives);
         }
-        self.sq.posted = (sends & 0xffff) as u16;
+        if has_rung {
+            self.sq.posted = (sends & 0xffff) as u16;
+        }
     }
 
     /// Whether messages of a peer are taken.

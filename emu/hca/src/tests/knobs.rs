@@ -1,11 +1,12 @@
 //! What devices other than a ConnectX are like, by knobs.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use zerocopy::IntoBytes;
 
-use super::programs::{Given, Program, TestCq, segment, settings, word};
-use super::{ALL, RELIABLE, REQUEST, completions};
+use super::programs::{Given, Program, TestCq, TestLink, remote, segment, settings, turns, word};
+use super::{ALL, RELIABLE, REQUEST, completions, linked};
 use crate::abi::{self, QpCapabilities};
 use crate::knobs::DeviceKnobs;
 use crate::nic::Fabric;
@@ -104,4 +105,46 @@ fn packets_of_another_partition_are_lost() {
         let syndrome = if passes { 0 } else { sent.syndrome() };
         assert_eq!((sent.opcode(), syndrome), expected, "{rows:?}");
     }
+}
+
+/// A driver that forgets its doorbell gets nothing from a card.
+#[test]
+fn requests_and_arming_count_once_a_register_was_written() {
+    let knobs = programs(&[("needs_doorbell", "true")]);
+    let (mut p, [mut a, mut b]) = linked(knobs, [TestLink::default(); 2], 7);
+    let doorbells = &mut p[0].function.adapter.contexts.values_mut().next().unwrap().doorbells;
+    let page = doorbells.take_page().unwrap();
+    let ring = |p: &mut Program, value| {
+        let mut contexts = p.function.adapter.contexts.values_mut();
+        contexts.next().unwrap().doorbells.write(page, value);
+        assert!(p.function.rang(Instant::now()));
+    };
+    for round in 1..3 {
+        // A receive needs no doorbell.
+        p[1].post_receive(&mut b.qp, b.at, 64, b.key);
+        p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
+        turns(&mut p, 5);
+        assert!(p[0].poll(&mut a.cq).is_empty(), "nobody has rung");
+        ring(&mut p[0], round);
+        assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].opcode(), REQUEST);
+        assert_eq!(completions(&mut p, 1, &mut b.cq, 1).len(), 1);
+    }
+    // Arming a queue that has a completion gives an event, once the register was written to.
+    let number = abi::write_command::CREATE_COMP_CHANNEL;
+    let channel = p[0].write_command(number, &[0; 8], 4).unwrap();
+    let channel = i32::from_ne_bytes(channel[..4].try_into().unwrap());
+    let cq = p[0].create_cq(64, Some(channel)).unwrap();
+    let mut own = p[0].create_qp(&cq, None, RELIABLE).unwrap();
+    p[0].connect(&own, own.number, 7);
+    let write = [remote(a.at, a.key), segment(a.at, 8, a.key)].concat();
+    p[0].post(&mut own, opcode::WRITE, 0, &write);
+    ring(&mut p[0], 3);
+    completions(&mut p, 0, &mut { cq }, 1);
+    let events = |p: &Program| rustix::io::ioctl_fionread(&p.caller.kept.borrow()[1]).unwrap() / 8;
+    p[0].put(cq.record + 4, &0_u32.to_be_bytes());
+    turns(&mut p, 2);
+    assert_eq!(events(&p[0]), 0);
+    ring(&mut p[0], 4);
+    turns(&mut p, 2);
+    assert_eq!(events(&p[0]), 1);
 }
