@@ -8,6 +8,8 @@ pub(crate) struct DeviceKnobs {
     pub(crate) link_layer: LinkLayer,
     pub(crate) roce: Roce,
     pub(crate) mtu: Option<u16>,
+    /// In parts per million.
+    pub(crate) loss: u32,
     pub(crate) needs_doorbell: bool,
     pub(crate) max_inline: Option<u32>,
     pub(crate) max_srq: u32,
@@ -80,6 +82,7 @@ impl Default for DeviceKnobs {
             link_layer: LinkLayer::InfiniBand,
             roce: Roce::Both,
             mtu: None,
+            loss: 0,
             needs_doorbell: false,
             max_inline: None,
             max_srq: SRQS_MAX,
@@ -147,6 +150,17 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
                   is rounded to the same number is granted or refused alike, and the program is \
                   told this number. Default: what libmlx5 allows.",
         set: |knobs, text| text.parse().ok().map(|bytes| knobs.max_inline = Some(bytes)),
+    },
+    DeviceKnob {
+        name: "loss",
+        right: "a probability: 0% to 100%, as 0.1%",
+        meaning: "The probability that a packet is lost, drawn from --seed. Here a message is one \
+                  packet, but for READs and WRITEs in parts of 256 KiB. Default: 0%.",
+        set: |knobs, text| {
+            let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+            let is_right = (0.0..=100.0).contains(&percent);
+            is_right.then(|| knobs.loss = (percent * 1e4).round() as u32)
+        },
     },
     DeviceKnob {
         name: "needs_doorbell",
@@ -264,12 +278,14 @@ mod tests {
         assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (1024, 3));
         assert_eq!(knobs.set("needs_doorbell", "true"), Some(Ok(())));
         assert_eq!(knobs.set("roce", "1"), Some(Ok(())));
+        assert_eq!(knobs.set("loss", "0.5%"), Some(Ok(())));
         assert_eq!(knobs.set("mtu", "2048"), Some(Ok(())));
         assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (2048, 4));
         let expected = DeviceKnobs {
             link_layer: LinkLayer::Ethernet,
             roce: Roce::V1,
             mtu: Some(2048),
+            loss: 5000,
             needs_doorbell: true,
             max_inline: Some(101),
             max_srq: 0,
@@ -284,6 +300,9 @@ mod tests {
             ("link_layer", "token ring"),
             ("roce", "3"),
             ("mtu", "1500"),
+            ("loss", "1"),
+            ("loss", "101%"),
+            ("loss", "NaN%"),
             ("max_inline", "-1"),
             ("max_srq", "4097"),
             ("pkeys", ""),

@@ -117,6 +117,7 @@ impl Server {
         let pid = first.as_raw_nonzero().get();
         let counters = sysfs::counters(pid, &settings);
         let strikes = Strikes::new(pid, &settings);
+        let fabric = Fabric::new(&settings);
         Server {
             gate: Gate {
                 listener: Arc::new(Listener::new(listener)),
@@ -126,7 +127,7 @@ impl Server {
             },
             released: receiver,
             settings: Arc::new(settings),
-            fabric: Arc::default(),
+            fabric: Arc::new(fabric),
             served: HashMap::new(),
             reports: Vec::new(),
             counters: counters.into_iter().map(|file| (file, 0)).collect(),

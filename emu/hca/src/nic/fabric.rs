@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use super::packet::{Body, Packet};
 use super::ports::Ports;
 use crate::boundary::Call;
 use crate::fault::FaultEvent;
+use crate::settings::Settings;
 
 /// Bytes of datagrams that may wait for one program. More are lost, as on a network.
 const DATAGRAMS_MAX: usize = 4 << 20;
@@ -81,6 +82,9 @@ pub(crate) struct Fabric {
     last: AtomicU32,
     under_way: Arc<AtomicUsize>,
     pub(crate) ports: Ports,
+    /// The probability that a packet is lost, in parts per million.
+    loss: u32,
+    drawn: AtomicU64,
 }
 
 /// Bytes of a message that is under way, given back when it is dropped.
@@ -97,6 +101,24 @@ impl Drop for UnderWay {
 }
 
 impl Fabric {
+    /// Wires on which packets are lost as the knobs say.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let drawn = AtomicU64::new(settings.model.seed);
+        Fabric { loss: settings.knobs.loss, drawn, ..Fabric::default() }
+    }
+
+    /// Whether a packet is lost: SplitMix64, as in the model.
+    fn loses(&self) -> bool {
+        if self.loss == 0 {
+            return false;
+        }
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % 1_000_000 < self.loss.into()
+    }
+
     /// The number of a new queue pair: 0 and 1 have a meaning of their own, and are never given.
     pub(crate) fn add(&self, inbox: &Inbox) -> u32 {
         let mut all = self.queue_pairs.write().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +143,7 @@ impl Fabric {
 
     /// Sends a packet. One to a queue pair that nobody has is lost.
     pub(crate) fn send(&self, packet: Packet) {
-        if !self.ports.passes(packet.from_lid) {
+        if !self.ports.passes(packet.from_lid) || self.loses() {
             return;
         }
         let all = self.queue_pairs.read().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,7 @@ pub(super) fn programs(knobs: &[(&str, &str)]) -> [Program; 2] {
         device.set(name, value).unwrap().unwrap();
     }
     let settings = Settings { knobs: device, ..settings() };
-    let fabric = Arc::new(Fabric::default());
+    let fabric = Arc::new(Fabric::new(&settings));
     [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX))
 }
 
@@ -147,4 +147,26 @@ fn requests_and_arming_count_once_a_register_was_written() {
     ring(&mut p[0], 4);
     turns(&mut p, 2);
     assert_eq!(events(&p[0]), 1);
+}
+
+/// A connection repeats what is lost, as long as its retries last.
+#[test]
+fn lost_packets_are_sent_again() {
+    let link = TestLink { retries: 7, ..TestLink::default() };
+    let (mut p, [mut a, mut b]) = linked(programs(&[("loss", "20%")]), [link; 2], 7);
+    for round in 0..3 {
+        for at in 0..8 {
+            p[0].put(a.at + at, &[8 * round + at as u8]);
+            p[1].post_receive(&mut b.qp, b.at + 64 * at, 64, b.key);
+            p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at + at, 1, a.key));
+        }
+        let sent = completions(&mut p, 0, &mut a.cq, 8);
+        assert!(sent.iter().all(|one| one.opcode() == REQUEST));
+        assert_eq!(completions(&mut p, 1, &mut b.cq, 8).len(), 8);
+        let bytes: Vec<u8> = (0..8).map(|at| p[1].get(b.at + 64 * at, 1)[0]).collect();
+        assert_eq!(bytes, (8 * round..8 * round + 8).collect::<Vec<_>>());
+    }
+    let (mut p, [mut a, _]) = linked(programs(&[("loss", "100%")]), [TestLink::default(); 2], 7);
+    p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 1, a.key));
+    assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
 }

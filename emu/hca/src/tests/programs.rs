@@ -91,11 +91,20 @@ pub(super) struct TestLink {
     pub(super) reads: u8,
     pub(super) reads_taken: u8,
     pub(super) timeout: u8,
+    pub(super) retries: u8,
 }
 
 impl Default for TestLink {
     fn default() -> Self {
-        TestLink { pkey_index: 0, access: 15, mtu: 3, reads: 4, reads_taken: 4, timeout: 1 }
+        TestLink {
+            pkey_index: 0,
+            access: 15,
+            mtu: 3,
+            reads: 4,
+            reads_taken: 4,
+            timeout: 1,
+            retries: 1,
+        }
     }
 }
 
@@ -447,7 +456,7 @@ impl Program {
             attr_mask: STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
             qp_state: 3,
             timeout: self.link.timeout,
-            retry_cnt: 1,
+            retry_cnt: self.link.retries,
             rnr_retry: rnr,
             sq_psn: 0xff_fffe,
             max_rd_atomic: self.link.reads,
