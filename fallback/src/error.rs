@@ -27,6 +27,15 @@ pub enum PeerFault {
     /// peer may live, and may be reached by others.
     #[error("no connection could be made: {0}")]
     Shortage(Shortage),
+    /// This worker's end of the connection failed: its device, or what it asked the device for. The
+    /// peer may live, and may be reached by others.
+    #[error("this worker's end of the connection failed: {what}{}", show_errno(*errno))]
+    Failed {
+        /// What failed.
+        what: &'static str,
+        /// Error number of the call that failed, 0 if it was no call.
+        errno: i32,
+    },
     /// What it sent can't be a message of this protocol.
     #[error("it broke the protocol: {0}")]
     Protocol(WireError),
@@ -45,6 +54,10 @@ pub enum PeerFault {
     Forgotten,
 }
 
+fn show_errno(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(" (errno {errno})") }
+}
+
 impl PeerFault {
     /// Whether [`Counters::peer_faults`](crate::Counters::peer_faults) counts it: neither worker
     /// ended the connection in order.
@@ -60,6 +73,7 @@ impl From<DownReason> for PeerFault {
             DownReason::Left => PeerFault::Left,
             DownReason::Unreachable { errno } => PeerFault::Unreachable { errno },
             DownReason::Shortage(shortage) => PeerFault::Shortage(shortage),
+            DownReason::Failed { what, errno } => PeerFault::Failed { what, errno },
             DownReason::Misbehaved { what } => PeerFault::Device { what },
             DownReason::Disconnected => PeerFault::Disconnected,
         }

@@ -74,6 +74,7 @@ pub(crate) fn of_error(error: &Error) -> (Errno, Reason) {
             PeerFault::Left | PeerFault::Disconnected => (Errno::NOT_CONNECTED, Reason::PeerLeft),
             PeerFault::Unreachable { .. } => (Errno::HOST_UNREACHABLE, Reason::PeerUnreachable),
             PeerFault::Shortage(_) => (Errno::NO_MEMORY, Reason::Shortage),
+            PeerFault::Failed { .. } => (Errno::IO, Reason::Device),
             PeerFault::Protocol(_) | PeerFault::Device { .. } => {
                 (Errno::CONNECTION_ABORTED, Reason::PeerBrokeRules)
             }

@@ -161,6 +161,14 @@ pub enum DownReason {
     /// something. It tried for as long as a connection may take. The peer may live, and may be
     /// reached by others.
     Shortage(Shortage),
+    /// This worker's end of the connection failed: its device, or what it asked the device for. It
+    /// says nothing about the peer, which may live.
+    Failed {
+        /// What failed.
+        what: &'static str,
+        /// `errno` of the call that failed; 0 if it was no call.
+        errno: i32,
+    },
     /// It broke a rule of the device's protocol.
     Misbehaved {
         /// The rule that was broken.

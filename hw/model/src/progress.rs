@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::landing::Landing;
 use crate::pending::{Fin, PendingEvent};
 use crate::slots::Handle;
-use crate::transfers::Work;
+use crate::transfers::{QUEUE_PAIR_FAILED, Work};
 
 /// The bit of a read token that marks reads of the NIC. The lower bits are the handle of the entry.
 const OWN_READ: u64 = 1 << 63;
@@ -150,6 +150,9 @@ impl<D: Device> Model<D> {
         }
         let broken = self.broken_peers.iter().position(|(of, _)| *of == peer);
         let reason = match (broken.map(|at| self.broken_peers.swap_remove(at)), reason) {
+            (Some((_, what @ QUEUE_PAIR_FAILED)), DownReason::Disconnected) => {
+                DownReason::Failed { what, errno: 0 }
+            }
             (Some((_, what)), DownReason::Disconnected) => DownReason::Misbehaved { what },
             (_, reason) => reason,
         };

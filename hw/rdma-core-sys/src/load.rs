@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use tagmatch_sys::{Missing, functions, load};
 
-use crate::attributes::{ibv_ah_attr, ibv_device_attr, ibv_gid_entry, ibv_port_attr};
+use crate::attributes::{ibv_ah_attr, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr};
 use crate::completions::{ibv_async_event, ibv_comp_channel, ibv_cq};
 use crate::context::{ibv_context, ibv_device};
 use crate::queues::{
@@ -62,6 +62,7 @@ functions! {
         ibv_close_device: fn(*mut ibv_context) -> i32,
         ibv_query_device: fn(*mut ibv_context, *mut ibv_device_attr) -> i32,
         ibv_query_port: fn(*mut ibv_context, u8, *mut ibv_port_attr) -> i32,
+        ibv_query_gid: fn(*mut ibv_context, u8, i32, *mut ibv_gid) -> i32,
         ibv_get_async_event: fn(*mut ibv_context, *mut ibv_async_event) -> i32,
         ibv_ack_async_event: fn(*mut ibv_async_event),
         ibv_alloc_pd: fn(*mut ibv_context) -> *mut ibv_pd,
@@ -90,6 +91,9 @@ functions! {
         ibv_wc_status_str: fn(u32) -> *const c_char,
     }
     optional {
+        #[Some("IBVERBS_1.8")] ibv_reg_mr_iova2: fn(
+            *mut ibv_pd, *mut c_void, usize, u64, u32
+        ) -> *mut ibv_mr,
         #[Some("IBVERBS_1.11")] _ibv_query_gid_ex: fn(
             *mut ibv_context, u32, u32, *mut ibv_gid_entry, u32, usize
         ) -> i32,

@@ -33,7 +33,7 @@ macro_rules! functions {
         $(#[$meta])*
         #[derive(Clone, Debug)]
         pub struct $table {
-            $($field: $field_type,)*
+            $(pub $field: $field_type,)*
             $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
             $(pub $extra: Option<unsafe extern "C" fn($($extra_type),*) $(-> $extra_result)?>,)*
         }

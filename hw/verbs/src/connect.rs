@@ -27,8 +27,8 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::address::{BITS_24, VerbsAddress};
-use super::calls::errno;
 use super::datagrams::Received;
+use super::failure;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, PeerState};
@@ -53,6 +53,10 @@ impl Verbs {
                 connecting.deadline = now + self.config.connect_timeout;
             }
             return Ok(peer);
+        }
+        if let Some(what) = self.impairment.what() {
+            let (call, source) = ("ibv_get_async_event", io::Error::other(what));
+            return Err(DeviceError::System { call, source, hint: "" });
         }
         let to = self.check_route(address)?;
         if to.link_layer != self.own.link_layer {
@@ -261,7 +265,7 @@ impl Verbs {
     ) {
         let refuse = |why| Handshake::Refuse { why, to_qp: remote_end.qp_num };
         let answer = match known {
-            None if self.is_closed => refuse(Refusal::Closed),
+            None if self.is_closed || self.impairment.what().is_some() => refuse(Refusal::Closed),
             None if self.peers() >= self.peers_max => refuse(Refusal::Full),
             None => match self.add_pending_peer(from, *address) {
                 Some(peer) => return self.accept(peer, remote_end),
@@ -319,7 +323,7 @@ impl Verbs {
                 .and_then(|()| connect(receive_qp, remote_end.qp_num)),
         };
         if let Err(error) = connected {
-            self.fail_connecting(peer, DownReason::of_failed_call(errno(&error)));
+            self.fail_connecting(peer, failure::of_connecting_call("ibv_modify_qp", &error));
             return false;
         }
         link.message_max = remote_end.message_max as usize;
@@ -342,7 +346,7 @@ impl Verbs {
         self.events
             .push_back(Event::PeerUp { peer, limits: Limits { message_max, fragmented_max: 0 } });
         if let Err(error) = sent {
-            self.lose_peer(peer, errno(&error));
+            self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
         }
     }
 
@@ -373,10 +377,12 @@ impl Verbs {
             let peer = self.connecting[at];
             let Some(connecting) = self.peers[peer.index()].state.connecting() else { continue };
             if now >= connecting.deadline {
-                let reason = if connecting.was_answered_unproven {
-                    DownReason::Misbehaved { what: NO_PROOF }
-                } else {
-                    DownReason::Unreachable { errno: libc::ETIMEDOUT }
+                let reason = match self.impairment.what() {
+                    _ if connecting.was_answered_unproven => {
+                        DownReason::Misbehaved { what: NO_PROOF }
+                    }
+                    Some(what) => failure::of_own_end(what),
+                    None => DownReason::Unreachable { errno: libc::ETIMEDOUT },
                 };
                 self.fail_connecting(peer, reason);
             } else if connecting.is_wanted && now >= connecting.request_at {

@@ -32,8 +32,14 @@ pub(super) enum AsyncEvent {
     /// A queue pair has failed. With `is_access_error`, because its peer's request was invalid or
     /// accessed memory without permission.
     QueuePair { number: u32, is_access_error: bool },
+    /// A completion queue has failed.
+    CompletionQueue,
+    /// A shared receive queue has failed.
+    ReceiveQueue(*mut sys::ibv_srq),
     /// The device is lost.
     DeviceLost,
+    /// Something has happened to a port.
+    Port { number: u8, event_type: sys::ibv_event_type },
     /// Anything else.
     Other,
 }
@@ -185,7 +191,17 @@ impl Context {
                     number: (*event.element.qp).qp_num,
                     is_access_error: event.event_type != sys::IBV_EVENT_QP_FATAL,
                 },
+                sys::IBV_EVENT_CQ_ERR => AsyncEvent::CompletionQueue,
+                sys::IBV_EVENT_SRQ_ERR => AsyncEvent::ReceiveQueue(event.element.srq),
                 sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceLost,
+                event_type @ (sys::IBV_EVENT_PORT_ACTIVE
+                | sys::IBV_EVENT_PORT_ERR
+                | sys::IBV_EVENT_LID_CHANGE
+                | sys::IBV_EVENT_GID_CHANGE
+                | sys::IBV_EVENT_CLIENT_REREGISTER) => AsyncEvent::Port {
+                    number: u8::try_from(event.element.port_num).unwrap_or(0),
+                    event_type,
+                },
                 _ => AsyncEvent::Other,
             };
             (self.verbs.ibv_ack_async_event)(&raw mut event);

@@ -6,8 +6,7 @@ use tagmatch_device::{DownReason, Event, Expected, Flush, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
-use super::calls::errno;
-use super::context::AsyncEvent;
+use super::failure;
 use super::list::List;
 use super::peer::{Ending, PeerState};
 use super::wire::Signal;
@@ -68,13 +67,13 @@ impl Verbs {
     }
 
     /// Ends a connection whose peer can't be reached, or that failed on our side.
-    pub(super) fn lose_peer(&mut self, peer: PeerId, errno: i32) {
-        self.end(peer, DownReason::Unreachable { errno }, None);
+    pub(super) fn lose_peer(&mut self, peer: PeerId, reason: DownReason) {
+        self.end(peer, reason, None);
     }
 
-    pub(super) fn lose_all_peers(&mut self, errno: i32) {
+    pub(super) fn lose_all_peers(&mut self, reason: DownReason) {
         for peer in self.up.clone() {
-            self.lose_peer(peer, errno);
+            self.lose_peer(peer, reason);
         }
     }
 
@@ -91,30 +90,7 @@ impl Verbs {
                 self.end_for_violation(peer, "a message longer than the announced limit");
             }
             sys::IBV_WC_WR_FLUSH_ERR => {}
-            _ => self.lose_peer(peer, libc::EIO),
-        }
-    }
-
-    /// Handles asynchronous events: failures of queue pairs that no completion reports.
-    pub(super) fn take_async_events(&mut self) {
-        while let Some(event) = self.context.next_async_event() {
-            match event {
-                AsyncEvent::QueuePair { number, is_access_error } => {
-                    let Some(peer) = self.by_qp.get(&number).copied() else { continue };
-                    if is_access_error {
-                        self.end_for_violation(peer, "a READ of memory that isn't exposed");
-                    } else {
-                        self.lose_peer(peer, libc::EIO);
-                    }
-                }
-                AsyncEvent::DeviceLost => {
-                    self.lose_all_peers(libc::ENODEV);
-                    if let Some(list) = &mut self.list {
-                        list.lose();
-                    }
-                }
-                AsyncEvent::Other => {}
-            }
+            _ => self.lose_peer(peer, failure::of_status(status)),
         }
     }
 
@@ -153,7 +129,7 @@ impl Verbs {
             PeerState::Up(link) => match link.flush(peer, mark, &mut self.outbox) {
                 Ok(messages) => pending(messages),
                 Err(error) => {
-                    self.lose_peer(peer, errno(&error));
+                    self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
                     // Its end tells which messages have not arrived.
                     Flush::Pending { messages: 1 }
                 }
@@ -171,7 +147,7 @@ impl Verbs {
         if self.ending.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let (now, is_mute) = (Instant::now(), self.impairment.is_mute);
         for at in (0..self.ending.len()).rev() {
             let peer = self.ending[at];
             let is_done = match &mut self.peers[peer.index()].state {
@@ -180,7 +156,7 @@ impl Verbs {
                     if ending.awaits_landings && !self.list.as_ref().is_some_and(is_landing) {
                         ending.flush(peer, &mut self.outbox);
                     }
-                    ending.is_done() || now >= ending.until
+                    ending.is_done() || is_mute || now >= ending.until
                 }
                 _ => true,
             };

@@ -90,6 +90,21 @@ pub(super) fn choose(
     })
 }
 
+/// Where a port's table has this GID now: at its old index if it is still there.
+pub(super) fn index_of(
+    context: &Context,
+    port: u8,
+    attr: &sys::ibv_port_attr,
+    known: &Chosen,
+) -> Option<u8> {
+    let count = u8::try_from(attr.gid_tbl_len).unwrap_or(u8::MAX);
+    let is_there = |index: &u8| {
+        let entry = context.gid_entry(port, u32::from(*index));
+        entry.is_some_and(|entry| Gid::of(&entry) == known.gid && entry.gid_type == known.kind)
+    };
+    [known.index].into_iter().chain(0..count).find(is_there)
+}
+
 /// Whether a datagram on RoCE was sent from `gid`, by the 40 bytes before it. They hold an IPv6
 /// header, or an IPv4 header in their last 20 bytes, in which case the first 20 are undefined. The
 /// IPv4 checksum can't tell which it is: soft-RoCE omits it within one machine. So the form of

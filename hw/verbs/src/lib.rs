@@ -101,6 +101,11 @@
 //!   delivered. A last request is posted, and when it returns as flushed, all earlier ones have
 //!   returned; only then are buffers released. A worker that leaves says so and waits until that is
 //!   acknowledged. The NIC of a silent peer is probed by a write of no bytes.
+//! - **Whose end has failed** (`failure`). What the device says of a queue pair, a queue or itself
+//!   is a failure of this worker's end ([`DownReason::Failed`](tagmatch_device::DownReason)), never
+//!   the death of the peer. A request that was flushed tells nothing, so the device's asynchronous
+//!   events are looked at before it (`events`). A port with another LID or GID than the worker's
+//!   address says makes no connection any more, since its datagrams come from another port.
 //! - **Soft-RoCE**, as seen on Linux 6.1: `retry_cnt` 7 means for ever, so the default is 6. A link
 //!   that is down fails every post, or makes the device forget its timer, so a request that takes
 //!   longer than all retries ends its peer. A READ that the network repeats after its memory was
@@ -123,8 +128,10 @@ mod credits;
 mod datagrams;
 mod ending;
 mod event_fds;
+mod events;
 mod exposing;
 mod exposure;
+mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gid;
@@ -172,6 +179,7 @@ use context::Context;
 use datagrams::Datagrams;
 use event_fds::EventFds;
 use exposure::{Exposures, registration_error};
+use failure::Impairment;
 use handle_limiter::HandleLimiter;
 use link::Outbox;
 use list::List;
@@ -214,6 +222,7 @@ pub struct Verbs {
     ending: Vec<PeerId>,
     peers_max: usize,
     is_closed: bool,
+    impairment: Impairment,
     handle_limiter: HandleLimiter,
 
     /// Events to report before new completions are handled.
@@ -340,6 +349,7 @@ impl Verbs {
             ending: Vec::new(),
             peers_max: sizes.peers_max as usize,
             is_closed: false,
+            impairment: Impairment::default(),
             handle_limiter: HandleLimiter::default(),
             events: VecDeque::new(),
             batch: Batch::default(),

@@ -68,7 +68,8 @@ pub(super) struct List {
     /// The numbers of the operations that the NIC has not answered, in their order.
     unanswered: VecDeque<u64>,
     is_broken: bool,
-    /// The device is lost: it completes nothing any more, and writes no memory.
+    /// The device, or the queue of the list, is lost: no queue pair receives any more, so that no
+    /// memory is written.
     is_lost: bool,
     /// Registered memory for entries.
     pool: Pool,
@@ -119,6 +120,10 @@ impl List {
 
     /// Handles the completion of an operation.
     pub(super) fn on_operation_completion(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
+        if self.is_lost {
+            // It was answered when the list was lost.
+            return;
+        }
         let slot = wr_id & u64::from(u32::MAX);
         // The NIC answers in order.
         while self.unanswered.pop_front().is_some_and(|other| other != wr_id) {}
@@ -155,6 +160,9 @@ impl List {
         peer: PeerId,
     ) {
         let slot = wc.wr_id & u64::from(u32::MAX);
+        if self.is_lost && self.entry(slot).is_none() {
+            return;
+        }
         let entry = self.entry(slot).expected("a completion names an entry");
         let Some(entry) = entry else { return };
         let name = entry.name;
@@ -208,8 +216,9 @@ impl List {
         }
     }
 
-    /// The device is lost (`IBV_EVENT_DEVICE_FATAL`): this side answers what the NIC has not, and
-    /// every later delete. Messages that the NIC has matched fail with their senders.
+    /// The device or a queue is lost (`IBV_EVENT_DEVICE_FATAL`, `IBV_EVENT_CQ_ERR`,
+    /// `IBV_EVENT_SRQ_ERR`), and all queue pairs are in error: this side answers what the NIC has
+    /// not, and every later delete. Messages that the NIC has matched fail with their senders.
     pub(super) fn lose(&mut self) {
         if std::mem::replace(&mut self.is_lost, true) {
             return;

@@ -238,6 +238,11 @@ impl Srq {
         Ok(Srq { raw, pd, _cq: Some(cq) })
     }
 
+    /// Whether it is the queue that an asynchronous event names.
+    pub(super) fn is(&self, raw: *mut sys::ibv_srq) -> bool {
+        self.raw.as_ptr() == raw
+    }
+
     /// Posts an operation on the list of a tag-matching queue. The call writes its results into
     /// `operation`.
     ///

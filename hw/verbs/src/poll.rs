@@ -11,7 +11,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::batch::MessageBuffer;
-use super::calls::errno;
+use super::failure;
 use super::peer::PeerState;
 use super::sizes::PER_PEER;
 use super::wire::Signal;
@@ -69,7 +69,7 @@ impl Verbs {
         }
         let sent = link.send(peer, message, &mut self.outbox)?;
         sent.map_err(|error| {
-            self.lose_peer(peer, errno(&error));
+            self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             Refused::Down
         })
     }
@@ -157,7 +157,7 @@ impl Verbs {
         self.batch.count = match self.cq.poll(&mut self.batch.completions, &mut self.batch.tags) {
             Ok(count) => count,
             Err(error) => {
-                self.lose_all_peers(errno(&error));
+                self.lose_all_peers(failure::of_call("ibv_poll_cq", &error));
                 0
             }
         };
@@ -317,7 +317,7 @@ impl Verbs {
             .need(more as usize)
             .and_then(|()| link.signal(peer, Signal::Announce(more), &mut self.outbox));
         if let Err(error) = sent {
-            self.lose_peer(peer, errno(&error));
+            self.lose_peer(peer, failure::of_call("posting what a credit needs", &error));
         }
     }
 
@@ -352,6 +352,10 @@ impl Verbs {
 
     /// A work request on a peer's sending queue pair has completed, and with it all earlier ones.
     fn on_send_completion(&mut self, completion: &sys::ibv_wc) {
+        if completion.status == sys::IBV_WC_WR_FLUSH_ERR {
+            // An event may tell why.
+            self.take_async_events();
+        }
         let index = usize::try_from(completion.wr_id >> 32).unwrap_or(usize::MAX);
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
         let peer_record = self.peers.get_mut(index).expected("the device has numbered the peer");
@@ -374,11 +378,11 @@ impl Verbs {
         link.end_until(succeeded, &mut self.outbox, &mut self.events);
         if !is_success {
             let first_read = link.is_read(number).then(|| read_error(completion.status));
-            self.end(peer, reason_of(completion.status), first_read);
+            self.end(peer, failure::of_status(completion.status), first_read);
         } else if is_up {
             link.has_received = true;
             if let Err(error) = link.send_pending_signals(peer, &mut self.outbox) {
-                return self.lose_peer(peer, errno(&error));
+                return self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             }
             self.push_reads(peer);
         }
@@ -386,7 +390,7 @@ impl Verbs {
 
     fn post_receives(&mut self) {
         if let Err(error) = self.receives.post_idle().and_then(|()| self.fins.post_idle()) {
-            self.lose_all_peers(errno(&error));
+            self.lose_all_peers(failure::of_call("ibv_post_srq_recv", &error));
         }
     }
 
@@ -429,22 +433,10 @@ impl Verbs {
             let peer = self.up[at];
             let PeerState::Up(link) = &mut self.peers[peer.index()].state else { continue };
             if let Err(error) = link.sweep(peer, now, silence_max, &mut self.outbox) {
-                self.lose_peer(peer, errno(&error));
+                self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             }
         }
     }
-}
-
-/// Why a peer is lost, by the status of the first request that failed.
-fn reason_of(status: sys::ibv_wc_status) -> DownReason {
-    let errno = match status {
-        sys::IBV_WC_RETRY_EXC_ERR => libc::ETIMEDOUT,
-        sys::IBV_WC_RNR_RETRY_EXC_ERR => libc::ENOBUFS,
-        sys::IBV_WC_REM_ACCESS_ERR => libc::EFAULT,
-        sys::IBV_WC_WR_FLUSH_ERR => libc::ECONNRESET,
-        _ => libc::EIO,
-    };
-    DownReason::Unreachable { errno }
 }
 
 /// The result of a READ that failed with this status.

@@ -7,6 +7,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::calls::errno;
+use super::failure;
 use super::link::{Link, Outbox};
 use super::object::Pd;
 use super::peer::PeerState;
@@ -89,7 +90,7 @@ impl Verbs {
             return;
         };
         if let Err(error) = post_reads(link, peer, self.port.read_max, &mut self.outbox) {
-            self.lose_peer(peer, errno(&error));
+            self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
         } else if link.has_reads_to_push() && !self.outbox.has_room() {
             self.waiting_to_read.push(peer);
         }

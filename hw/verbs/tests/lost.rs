@@ -65,7 +65,8 @@ fn a_lost_device_gives_its_receives_back() {
         Event::PeerDown { peer, reason } if peer == to_b => Some(reason),
         _ => None,
     });
-    assert_eq!(reason, DownReason::Unreachable { errno: libc::ENODEV });
+    let what = "the device is lost (IBV_EVENT_DEVICE_FATAL)";
+    assert_eq!(reason, DownReason::Failed { what, errno: 0 });
     assert_eq!(seen, [(2, None), (2, Some(1 << 16))], "in the order of the operations");
     a.tags().unwrap().delete(first, true, 0).unwrap();
     let length = await_event(&mut a, |event| match event {

@@ -373,7 +373,7 @@ impl<'a, A: Adapter> World<'a, A> {
             | PeerFault::Unreachable { .. }
             | PeerFault::Disconnected => true,
             PeerFault::Device { what: READ_FAILED } => !self.adapter.software_decides(),
-            PeerFault::Device { what: QUEUE_PAIR_FAILED } => self.adapter.may_break(),
+            PeerFault::Failed { what: QUEUE_PAIR_FAILED, .. } => self.adapter.may_break(),
             _ => false,
         };
         ensure!(is_explained, Fault, "the run doesn't explain the fault of a peer: {fault}");

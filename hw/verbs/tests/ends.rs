@@ -1,0 +1,203 @@
+//! Why connections end that fail at this worker's own end, and what asynchronous events do.
+
+mod scripted;
+
+use tagmatch_device::{Device, DownReason, PeerId};
+use tagmatch_rdma_core_sys as sys;
+use tagmatch_testkit::device::{Owned, connect, message, poll, wait_for};
+use tagmatch_verbs::Verbs;
+
+use scripted::{About, Card, break_queue_pairs, change, install, raise, worker};
+
+fn up(device: &str) -> Verbs {
+    let mut verbs = worker(device);
+    assert!(matches!(poll(&mut verbs), Some(Owned::Up(PeerId::ONESELF, _))));
+    verbs
+}
+
+/// Two workers that are connected, each on a device of its own.
+fn pair() -> (Verbs, Verbs, PeerId) {
+    install(&[Card::infiniband("a", 1, 0), Card::infiniband("b", 2, 0)]);
+    let (mut a, mut b) = (up("a"), up("b"));
+    let (to_b, _) = connect(&mut a, &mut b);
+    (a, b, to_b)
+}
+
+/// A message still arrives.
+fn says_hello(from: &mut Verbs, to: &mut Verbs, peer: PeerId) {
+    from.send(peer, message(b"hello")).unwrap();
+    wait_for(&mut [from, to], "a message", |_, event| match event {
+        Owned::Message(_, None, bytes) => {
+            assert_eq!(bytes, b"hello");
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+}
+
+/// The worker of a device that is gone.
+fn nobody() -> Verbs {
+    up("b")
+}
+
+fn failure(reason: DownReason) -> &'static str {
+    match reason {
+        DownReason::Failed { what, .. } => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reason_of_the_end(worker: &mut Verbs, peer: PeerId) -> DownReason {
+    wait_for(&mut [worker], "a peer's end", |_, event| match event {
+        Owned::Down(down, reason) if down == peer => Some(reason),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn workers_on_scripted_devices_exchange_messages() {
+    let (mut a, mut b, to_b) = pair();
+    says_hello(&mut a, &mut b, to_b);
+}
+
+/// The peer lives: nothing is said of it.
+#[test]
+fn a_queue_pair_that_fails_here_is_said_to_fail_here() {
+    let (mut a, _b, to_b) = pair();
+    raise("a", sys::IBV_EVENT_QP_FATAL, About::QueuePairs);
+    let what = failure(reason_of_the_end(&mut a, to_b));
+    assert!(what.contains("IBV_EVENT_QP_FATAL"), "{what}");
+}
+
+/// The completion that was flushed comes first; the event that tells why is looked at before it.
+#[test]
+fn a_flushed_request_is_no_end_of_the_peer() {
+    for has_event in [true, false] {
+        let (mut a, _b, to_b) = pair();
+        break_queue_pairs("a");
+        if has_event {
+            raise("a", sys::IBV_EVENT_QP_FATAL, About::QueuePairs);
+        }
+        a.send(to_b, message(b"flushed")).unwrap();
+        let expected = if has_event { "IBV_EVENT_QP_FATAL" } else { "IBV_WC_WR_FLUSH_ERR" };
+        let what = failure(reason_of_the_end(&mut a, to_b));
+        assert!(what.contains(expected), "{what}");
+    }
+}
+
+/// All connections end, those that are being set up as well, and no other is tried.
+#[test]
+fn a_queue_that_fails_ends_what_it_serves_and_is_named() {
+    let cases = [
+        (sys::IBV_EVENT_CQ_ERR, About::CompletionQueue, "IBV_EVENT_CQ_ERR"),
+        (sys::IBV_EVENT_SRQ_ERR, About::ReceiveQueue(0), "IBV_EVENT_SRQ_ERR"),
+        (sys::IBV_EVENT_DEVICE_FATAL, About::Port, "IBV_EVENT_DEVICE_FATAL"),
+    ];
+    for (event, about, name) in cases {
+        let (mut a, _b, to_b) = pair();
+        let away = a.connect(&nobody().address()).unwrap();
+        raise("a", event, about);
+        let mut ended = Vec::new();
+        wait_for(&mut [&mut a], "both ends", |_, event| {
+            if let Owned::Down(peer, reason) = event {
+                ended.push((peer, failure(reason).contains(name)));
+            }
+            (ended.len() == 2).then_some(())
+        });
+        ended.sort_unstable();
+        assert_eq!(ended, [(to_b, true), (away, true)], "{name}");
+        let refused = a.connect(&nobody().address()).unwrap_err().to_string();
+        assert!(refused.contains(name), "{refused}");
+    }
+}
+
+/// Each connection has two queue pairs where a NIC matches tags; here none has.
+#[test]
+fn the_queue_of_fins_serves_only_connections_with_two_queue_pairs() {
+    let (mut a, mut b, to_b) = pair();
+    raise("a", sys::IBV_EVENT_SRQ_ERR, About::ReceiveQueue(1));
+    for _ in 0..1000 {
+        assert!(poll(&mut a).is_none());
+    }
+    says_hello(&mut a, &mut b, to_b);
+}
+
+/// Polls long enough for the device to look at its events.
+fn look(worker: &mut Verbs) {
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        for _ in 0..600 {
+            assert!(poll(worker).is_none());
+        }
+    }
+}
+
+/// What it has connected goes on.
+#[test]
+fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
+    let events =
+        [sys::IBV_EVENT_LID_CHANGE, sys::IBV_EVENT_GID_CHANGE, sys::IBV_EVENT_CLIENT_REREGISTER];
+    for event in events {
+        let (mut a, mut b, to_b) = pair();
+        // Nothing has changed yet.
+        raise("a", event, About::Port);
+        look(&mut a);
+        assert!(a.connect(&nobody().address()).is_ok());
+        change("a", |card| match event {
+            sys::IBV_EVENT_GID_CHANGE => card.gids = Card::infiniband("a", 1, 7).gids,
+            _ => card.port.lid = 5,
+        });
+        raise("a", event, About::Port);
+        look(&mut a);
+        let refused = a.connect(&nobody().address()).unwrap_err().to_string();
+        assert!(refused.contains("another"), "{refused}");
+        says_hello(&mut a, &mut b, to_b);
+        // It comes back.
+        change("a", |card| *card = Card::infiniband("a", 1, 0));
+        raise("a", event, About::Port);
+        look(&mut a);
+        assert!(a.connect(&nobody().address()).is_ok());
+    }
+}
+
+thread_local! {
+    static LOGGED: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let line = format!("{} {}\n", record.level(), record.args());
+        LOGGED.with_borrow_mut(|logged| logged.push_str(&line));
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn what_happens_to_the_port_is_logged() {
+    log::set_logger(&Logger).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+    let (mut a, _b, _) = pair();
+    change("a", |card| card.port.lid = 5);
+    for event in
+        [sys::IBV_EVENT_PORT_ERR, sys::IBV_EVENT_PORT_ACTIVE, sys::IBV_EVENT_CLIENT_REREGISTER]
+    {
+        raise("a", event, About::Port);
+    }
+    look(&mut a);
+    let logged = LOGGED.take();
+    for line in [
+        "WARN a, port 1 is down (IBV_EVENT_PORT_ERR)",
+        "INFO a, port 1 is up again",
+        "INFO a, port 1: IBV_EVENT_CLIENT_REREGISTER",
+        "WARN a, port 1: the port has another LID than this worker's address says",
+    ] {
+        assert!(logged.contains(line), "{line} is not in {logged}");
+    }
+}

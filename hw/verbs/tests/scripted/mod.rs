@@ -1,0 +1,224 @@
+//! libibverbs in this process: devices that are as a test says, and messages between their queue
+//! pairs.
+//!
+//! Each test has its thread, and each thread its devices.
+
+#![allow(unreachable_pub, dead_code, reason = "each test uses its share")]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+mod calls;
+mod traffic;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::net::Ipv6Addr;
+
+use tagmatch_rdma_core_sys as sys;
+use tagmatch_verbs::{Library, Verbs, VerbsConfig};
+
+/// `IBV_TRANSPORT_IWARP`.
+pub const IWARP: i32 = 1;
+
+/// A device with one port.
+#[derive(Clone)]
+pub struct Card {
+    pub name: &'static str,
+    pub transport: i32,
+    pub srqs_max: i32,
+    pub vectors: i32,
+    pub port: sys::ibv_port_attr,
+    pub gids: Vec<sys::ibv_gid_entry>,
+}
+
+fn gid_entry(address: Ipv6Addr, kind: sys::ibv_gid_type) -> sys::ibv_gid_entry {
+    let mut entry = sys::ibv_gid_entry::zeroed();
+    entry.gid = sys::ibv_gid { raw: address.octets() };
+    entry.gid_type = kind;
+    entry
+}
+
+impl Card {
+    fn new(name: &'static str, link_layer: u8, gids: Vec<sys::ibv_gid_entry>) -> Self {
+        let mut port = sys::ibv_port_attr::zeroed();
+        port.state = sys::IBV_PORT_ACTIVE;
+        port.active_mtu = sys::IBV_MTU_4096;
+        port.gid_tbl_len = gids.len() as i32;
+        port.max_msg_sz = 1 << 30;
+        (port.active_width, port.active_speed) = (2, 128);
+        port.link_layer = link_layer;
+        Card { name, transport: 0, srqs_max: 16, vectors: 1, port, gids }
+    }
+
+    /// On InfiniBand, in the subnet with this prefix.
+    pub fn infiniband(name: &'static str, lid: u16, subnet: u16) -> Self {
+        let address = Ipv6Addr::new(0xfec0, 0, 0, subnet, 0, 0, 0, lid);
+        let gids = vec![gid_entry(address, sys::IBV_GID_TYPE_IB)];
+        let mut card = Card::new(name, sys::IBV_LINK_LAYER_INFINIBAND, gids);
+        card.port.lid = lid;
+        card
+    }
+
+    /// On Ethernet, with one GID of RoCE.
+    pub fn roce(name: &'static str, address: &str, kind: sys::ibv_gid_type) -> Self {
+        let gids = vec![gid_entry(address.parse().unwrap(), kind)];
+        Card::new(name, sys::IBV_LINK_LAYER_ETHERNET, gids)
+    }
+}
+
+#[derive(Default)]
+struct World {
+    cards: Vec<Card>,
+    #[allow(clippy::vec_box, reason = "devices don't move")]
+    devices: Vec<Box<sys::ibv_device>>,
+    is_old: bool,
+    contexts: Vec<*mut sys::ibv_context>,
+    async_events: VecDeque<(*mut sys::ibv_context, sys::ibv_async_event)>,
+    completions: HashMap<*mut sys::ibv_cq, VecDeque<sys::ibv_wc>>,
+    vectors: Vec<i32>,
+    receives: HashMap<*mut sys::ibv_srq, VecDeque<(u64, sys::ibv_sge)>>,
+    qps: HashMap<u32, Qp>,
+    handles: HashMap<*mut sys::ibv_ah, sys::ibv_ah_attr>,
+    /// The accesses of all regions that were registered.
+    accesses: Vec<u32>,
+    last_number: u32,
+}
+
+struct Qp {
+    raw: *mut sys::ibv_qp,
+    dest: u32,
+    receives: VecDeque<(u64, sys::ibv_sge)>,
+}
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+}
+
+fn with<T>(call: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(call)
+}
+
+impl World {
+    fn card_of(&mut self, context: *mut sys::ibv_context) -> &mut Card {
+        // SAFETY: contexts are freed when they are closed, and not used any more.
+        let device = unsafe { (*context).device };
+        let at = self.devices.iter().position(|known| std::ptr::eq(&**known, device)).unwrap();
+        &mut self.cards[at]
+    }
+
+    fn context_of(&mut self, name: &str) -> *mut sys::ibv_context {
+        let contexts = self.contexts.clone();
+        contexts.into_iter().find(|context| self.card_of(*context).name == name).unwrap()
+    }
+}
+
+/// This thread's devices from now on.
+pub fn install(cards: &[Card]) {
+    with(|world| {
+        assert!(world.contexts.is_empty(), "a device is open");
+        world.devices.clear();
+        for card in cards {
+            let mut device = Box::new(sys::ibv_device::zeroed());
+            device.transport_type = card.transport;
+            let name = CString::new(card.name).unwrap();
+            for (to, from) in device.name.iter_mut().zip(name.as_bytes_with_nul()) {
+                *to = *from as libc::c_char;
+            }
+            world.devices.push(device);
+        }
+        world.cards = cards.to_vec();
+    });
+}
+
+/// libibverbs is that of rdma-core before version 32.
+pub fn is_old() {
+    with(|world| world.is_old = true);
+}
+
+/// Changes a card.
+pub fn change(name: &str, change: impl FnOnce(&mut Card)) {
+    with(|world| change(world.cards.iter_mut().find(|card| card.name == name).unwrap()));
+}
+
+/// The accesses of the regions that were registered, and the vectors of the completion queues.
+pub fn accesses_and_vectors() -> (Vec<u32>, Vec<i32>) {
+    with(|world| (world.accesses.clone(), world.vectors.clone()))
+}
+
+/// What an asynchronous event is about.
+#[derive(Clone, Copy)]
+pub enum About {
+    Port,
+    CompletionQueue,
+    /// The first or the second one.
+    ReceiveQueue(usize),
+    /// The queue pairs for peers.
+    QueuePairs,
+}
+
+/// Makes the device tell an asynchronous event.
+pub fn raise(name: &str, event_type: sys::ibv_event_type, about: About) {
+    with(|world| {
+        let context = world.context_of(name);
+        // SAFETY: the objects exist until they are destroyed, and then leave the maps.
+        let elements: Vec<sys::ibv_async_event_element> = unsafe {
+            match about {
+                About::Port => vec![sys::ibv_async_event_element { port_num: 1 }],
+                About::CompletionQueue => {
+                    let cqs = world.completions.keys().copied();
+                    let own = cqs.filter(|cq| (**cq).context == context);
+                    own.map(|cq| sys::ibv_async_event_element { cq }).collect()
+                }
+                About::ReceiveQueue(number) => {
+                    let srqs = world.receives.keys().copied();
+                    let mut own: Vec<_> = srqs.filter(|srq| (**srq).context == context).collect();
+                    own.sort_by_key(|srq| (**srq).handle);
+                    vec![sys::ibv_async_event_element { srq: own[number] }]
+                }
+                About::QueuePairs => {
+                    let qps = world.qps.values().map(|qp| qp.raw);
+                    let own = qps.filter(|qp| {
+                        (**qp).context == context && (**qp).qp_type == sys::IBV_QPT_RC
+                    });
+                    own.map(|qp| sys::ibv_async_event_element { qp }).collect()
+                }
+            }
+        };
+        for element in elements {
+            world.async_events.push_back((context, sys::ibv_async_event { element, event_type }));
+        }
+    });
+}
+
+/// Puts the queue pairs for peers into error: what was posted is flushed, and nothing tells why.
+pub fn break_queue_pairs(name: &str) {
+    with(|world| {
+        let context = world.context_of(name);
+        for qp in world.qps.values() {
+            // SAFETY: as in `raise`.
+            unsafe {
+                if (*qp.raw).context == context && (*qp.raw).qp_type == sys::IBV_QPT_RC {
+                    (*qp.raw).state = sys::IBV_QPS_ERR;
+                }
+            }
+        }
+    });
+}
+
+/// The settings that use this library, and a device by its name.
+pub fn config(device: &str) -> VerbsConfig {
+    let device = (!device.is_empty()).then(|| device.to_owned());
+    VerbsConfig { device, library: SCRIPTED, ..VerbsConfig::default() }
+}
+
+/// A worker on a device of this thread.
+pub fn worker(device: &str) -> Verbs {
+    Verbs::new(config(device)).unwrap()
+}
+
+fn table() -> Result<&'static sys::Verbs, &'static sys::LoadError> {
+    Ok(if with(|world| world.is_old) { &calls::OLD } else { &calls::NEW })
+}
+
+// SAFETY: the functions do what the manual pages say, as far as this crate uses them.
+const SCRIPTED: Library = unsafe { Library::new(table) };

@@ -1,0 +1,143 @@
+//! Requests: each is carried out when it is posted.
+
+use std::ptr::with_exposed_provenance_mut;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::{Qp, World, with};
+
+/// Bytes before a datagram.
+const HEADER: usize = 40;
+
+pub(super) unsafe extern "C" fn poll_cq(
+    cq: *mut sys::ibv_cq,
+    room: i32,
+    completions: *mut sys::ibv_wc,
+) -> i32 {
+    with(|world| {
+        let queue = world.completions.get_mut(&cq).unwrap();
+        let count = queue.len().min(room as usize);
+        for (at, completion) in queue.drain(..count).enumerate() {
+            // SAFETY: there is room for so many.
+            unsafe { completions.add(at).write(completion) };
+        }
+        count as i32
+    })
+}
+
+pub(super) unsafe extern "C" fn post_srq_recv(
+    srq: *mut sys::ibv_srq,
+    wr: *mut sys::ibv_recv_wr,
+    _: *mut *mut sys::ibv_recv_wr,
+) -> i32 {
+    // SAFETY: the caller's; this crate posts one at a time, of one part.
+    let posted = unsafe { ((*wr).wr_id, *(*wr).sg_list) };
+    with(|world| world.receives.get_mut(&srq).unwrap().push_back(posted));
+    0
+}
+
+pub(super) unsafe extern "C" fn post_recv(
+    qp: *mut sys::ibv_qp,
+    wr: *mut sys::ibv_recv_wr,
+    _: *mut *mut sys::ibv_recv_wr,
+) -> i32 {
+    // SAFETY: as for `post_srq_recv`.
+    let (number, posted) = unsafe { ((*qp).qp_num, ((*wr).wr_id, *(*wr).sg_list)) };
+    with(|world| world.qps.get_mut(&number).unwrap().receives.push_back(posted));
+    0
+}
+
+pub(super) unsafe extern "C" fn post_send(
+    qp: *mut sys::ibv_qp,
+    wr: *mut sys::ibv_send_wr,
+    _: *mut *mut sys::ibv_send_wr,
+) -> i32 {
+    // SAFETY: the caller's, and so is the memory that the parts name.
+    unsafe {
+        let (qp, wr) = (&*qp, &*wr);
+        let is_failed = qp.state == sys::IBV_QPS_ERR;
+        let mut bytes = Vec::new();
+        for at in 0..wr.num_sge as usize {
+            let part = *wr.sg_list.add(at);
+            let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
+            bytes.extend_from_slice(std::slice::from_raw_parts(start, part.length as usize));
+        }
+        with(|world| {
+            if !is_failed && qp.qp_type == sys::IBV_QPT_UD {
+                let header = world.header(qp, wr.wr.ud.ah);
+                let bytes = [&header[..], &bytes].concat();
+                let number = wr.wr.ud.remote_qpn;
+                world.deliver(qp, number, &bytes, sys::IBV_WC_RECV, None);
+            } else if !is_failed && wr.opcode != sys::IBV_WR_RDMA_WRITE {
+                let with_immediate = [sys::IBV_WR_SEND_WITH_IMM, sys::IBV_WR_RDMA_WRITE_WITH_IMM];
+                let immediate = with_immediate.contains(&wr.opcode).then_some(wr.imm_data);
+                let opcode = match wr.opcode {
+                    sys::IBV_WR_RDMA_WRITE_WITH_IMM => sys::IBV_WC_RECV_RDMA_WITH_IMM,
+                    _ => sys::IBV_WC_RECV,
+                };
+                let to = world.qps[&qp.qp_num].dest;
+                world.deliver(qp, to, &bytes, opcode, immediate);
+            }
+            if is_failed || wr.send_flags & sys::IBV_SEND_SIGNALED != 0 {
+                let mut completion = sys::ibv_wc::zeroed();
+                (completion.wr_id, completion.qp_num) = (wr.wr_id, qp.qp_num);
+                if is_failed {
+                    completion.status = sys::IBV_WC_WR_FLUSH_ERR;
+                }
+                world.completions.get_mut(&qp.send_cq).unwrap().push_back(completion);
+            }
+        });
+    }
+    0
+}
+
+impl World {
+    /// What stands before a datagram: a header of IPv4 for version 2 of RoCE with such an address,
+    /// otherwise one of IPv6, whose form the header of InfiniBand has.
+    fn header(&mut self, qp: &sys::ibv_qp, ah: *mut sys::ibv_ah) -> [u8; HEADER] {
+        let index = self.handles[&ah].grh.sgid_index;
+        let entry = self.card_of(qp.context).gids[usize::from(index)];
+        // SAFETY: every form of the union is plain bytes.
+        let gid = unsafe { entry.gid.raw };
+        let mut header = [0; HEADER];
+        let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+        if entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2 && is_ipv4 {
+            (header[20], header[29]) = (0x45, 17);
+            header[32..36].copy_from_slice(&gid[12..]);
+        } else {
+            header[0] = 0x60;
+            header[8..24].copy_from_slice(&gid);
+        }
+        header
+    }
+
+    /// Puts a message into a buffer of the queue pair with this number.
+    fn deliver(
+        &mut self,
+        from: &sys::ibv_qp,
+        to: u32,
+        bytes: &[u8],
+        opcode: sys::ibv_wc_opcode,
+        immediate: Option<u32>,
+    ) {
+        let slid = self.card_of(from.context).port.lid;
+        let Some(Qp { raw, receives, .. }) = self.qps.get_mut(&to) else { return };
+        // SAFETY: the queue pair leaves the map when it is destroyed.
+        let to = unsafe { &**raw };
+        let receives = self.receives.get_mut(&to.srq).unwrap_or(receives);
+        let Some((wr_id, part)) = receives.pop_front() else { return };
+        assert!(bytes.len() <= part.length as usize);
+        let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
+        // SAFETY: the buffer is posted, so it is ours until its completion is taken.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let mut completion = sys::ibv_wc::zeroed();
+        (completion.wr_id, completion.opcode) = (wr_id, opcode);
+        (completion.qp_num, completion.src_qp) = (to.qp_num, from.qp_num);
+        (completion.byte_len, completion.slid) = (bytes.len() as u32, slid);
+        if let Some(immediate) = immediate {
+            completion.imm_data = immediate;
+            completion.wc_flags = sys::IBV_WC_WITH_IMM;
+        }
+        self.completions.get_mut(&to.recv_cq).unwrap().push_back(completion);
+    }
+}
