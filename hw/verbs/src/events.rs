@@ -16,6 +16,7 @@ const QUEUE_PAIR: &str = "the device has put its queue pair into error (IBV_EVEN
 const DEVICE: &str = "the device is lost (IBV_EVENT_DEVICE_FATAL)";
 const COMPLETION_QUEUE: &str = "the completion queue has failed (IBV_EVENT_CQ_ERR)";
 const RECEIVE_QUEUE: &str = "the shared receive queue has failed (IBV_EVENT_SRQ_ERR)";
+const LIST: &str = "the queue pair of the NIC's list has failed (IBV_EVENT_QP_FATAL)";
 const DATAGRAMS: &str = "the queue pair for datagrams has failed (IBV_EVENT_QP_FATAL)";
 const OTHER_LID: &str =
     "the port has another LID than this worker's address says: make the worker anew";
@@ -34,7 +35,7 @@ impl Verbs {
                 AsyncEvent::CompletionQueue => self.fail_device(COMPLETION_QUEUE),
                 AsyncEvent::ReceiveQueue(srq) => {
                     if self.receives.srq().is(srq) {
-                        self.receives_failed();
+                        self.receives_failed(RECEIVE_QUEUE);
                     } else if self.fins.srq().is(srq) {
                         self.fins_failed();
                     }
@@ -54,6 +55,8 @@ impl Verbs {
             }
             Some(peer) => self.lose_peer(peer, failure::of_own_end(QUEUE_PAIR)),
             None if number == self.datagrams.qp_num() => self.make_no_connections(DATAGRAMS),
+            // The driver's own queue pair, by which the list is changed.
+            None if self.list.is_some() => self.receives_failed(LIST),
             None => {}
         }
     }
@@ -70,16 +73,12 @@ impl Verbs {
     /// The device completes nothing any more.
     fn fail_device(&mut self, what: &'static str) {
         self.impairment.is_mute = true;
-        self.receives_failed_for(what);
-    }
-
-    fn receives_failed(&mut self) {
-        self.receives_failed_for(RECEIVE_QUEUE);
+        self.receives_failed(what);
     }
 
     /// All connections end. Their queue pairs are in error before the list gives up its buffers, so
     /// nothing is written to these.
-    fn receives_failed_for(&mut self, what: &'static str) {
+    fn receives_failed(&mut self, what: &'static str) {
         self.make_no_connections(what);
         self.lose_all_peers(failure::of_own_end(what));
         if let Some(list) = &mut self.list {
@@ -90,7 +89,7 @@ impl Verbs {
     /// FINs arrive on connections with two queue pairs.
     fn fins_failed(&mut self) {
         if self.list.is_some() {
-            return self.receives_failed();
+            return self.receives_failed(RECEIVE_QUEUE);
         }
         let has_two = |state: &PeerState| match state {
             PeerState::Up(link) => link.receive_qp.is_some(),

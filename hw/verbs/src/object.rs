@@ -151,6 +151,9 @@ impl Cq {
                 *wc = sys::ibv_wc::zeroed();
                 (wc.wr_id, wc.status) = ((*cq).wr_id, (*cq).status);
                 // Each field costs a call, so only those are read that this kind of completion has.
+                if wc.status != sys::IBV_WC_SUCCESS {
+                    wc.qp_num = sys::ibv_wc_read_qp_num(cq);
+                }
                 if wc.wr_id & (RECEIVE | FIN | ENTRY | DATAGRAM_RECEIVED) != 0 {
                     wc.opcode = sys::ibv_wc_read_opcode(cq);
                     wc.byte_len = sys::ibv_wc_read_byte_len(cq);

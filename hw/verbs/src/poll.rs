@@ -192,6 +192,9 @@ impl Verbs {
                 self.on_match(peer, wc, tm)
             };
         }
+        if wc.status != sys::IBV_WC_SUCCESS && id & OPERATION == 0 && !self.is_own(wc) {
+            return Outcome::Internal;
+        }
         if id & OPERATION != 0 {
             if let Some(list) = &mut self.list {
                 list.on_operation_completion(id, wc.status);
@@ -209,10 +212,25 @@ impl Verbs {
         Outcome::Internal
     }
 
+    /// Whether a request that has failed is of a queue pair of this device. The list of libmlx5 has
+    /// a queue pair of its own, for whose flushed requests libmlx5 gives any number.
+    fn is_own(&self, wc: &sys::ibv_wc) -> bool {
+        if wc.wr_id & (DATAGRAM_RECEIVED | DATAGRAM_SENT) != 0 {
+            return wc.qp_num == self.datagrams.qp_num();
+        }
+        let named = usize::try_from(wc.wr_id >> 32).ok();
+        self.by_qp.get(&wc.qp_num).map(|peer| peer.index()) == named
+    }
+
     /// Takes back a receive buffer that carries no message. After a failure, a tag-matching queue
     /// doesn't report the right buffer (mlx5 doesn't), so that buffer is never used again.
     fn take_back(&mut self, wc: &sys::ibv_wc) {
-        if wc.wr_id & FIN != 0 {
+        if self.list.is_some()
+            && wc.status != sys::IBV_WC_SUCCESS
+            && !self.by_qp.contains_key(&wc.qp_num)
+        {
+            // Of the list's own queue pair, which names no buffer.
+        } else if wc.wr_id & FIN != 0 {
             if let Some(at) = self.fins.received(wc.wr_id) {
                 self.fins.give_back(at);
             }

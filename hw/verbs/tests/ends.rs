@@ -7,7 +7,7 @@ use tagmatch_rdma_core_sys as sys;
 use tagmatch_testkit::device::{Owned, connect, message, poll, wait_for};
 use tagmatch_verbs::Verbs;
 
-use scripted::{About, Card, break_queue_pairs, change, install, raise, worker};
+use scripted::{About, Card, break_queue_pairs, change, complete, install, raise, worker};
 
 fn up(device: &str) -> Verbs {
     let mut verbs = worker(device);
@@ -83,6 +83,22 @@ fn a_flushed_request_is_no_end_of_the_peer() {
         let what = failure(reason_of_the_end(&mut a, to_b));
         assert!(what.contains(expected), "{what}");
     }
+}
+
+/// A list of libmlx5 has a queue pair of its own. What that one flushes has any number.
+#[test]
+fn what_a_queue_pair_of_the_driver_flushes_ends_nothing() {
+    let (mut a, mut b, to_b) = pair();
+    let random = [0, 1, to_b.index() as u64, 77, 1 << 20, (1 << 24) - 1];
+    for upper in random {
+        for kind in [0, 1 << 61, 1 << 62] {
+            for number in [0, 1, 5, u64::from(u32::MAX)] {
+                complete("a", kind | upper << 32 | number, 9999, sys::IBV_WC_WR_FLUSH_ERR);
+            }
+        }
+    }
+    look(&mut a);
+    says_hello(&mut a, &mut b, to_b);
 }
 
 /// All connections end, those that are being set up as well, and no other is tried.

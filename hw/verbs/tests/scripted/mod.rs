@@ -190,6 +190,18 @@ pub fn raise(name: &str, event_type: sys::ibv_event_type, about: About) {
     });
 }
 
+/// Adds a completion that no request of the worker has.
+pub fn complete(name: &str, wr_id: u64, qp_num: u32, status: sys::ibv_wc_status) {
+    with(|world| {
+        let context = world.context_of(name);
+        // SAFETY: as in `raise`.
+        let queue =
+            world.completions.iter_mut().find(|(cq, _)| unsafe { (***cq).context } == context);
+        let completion = sys::ibv_wc { wr_id, qp_num, status, ..sys::ibv_wc::zeroed() };
+        queue.unwrap().1.push_back(completion);
+    });
+}
+
 /// Puts the queue pairs for peers into error: what was posted is flushed, and nothing tells why.
 pub fn break_queue_pairs(name: &str) {
     with(|world| {
