@@ -29,7 +29,7 @@ pub(crate) const PASSED_BY: &str = "messages that pass the NIC by could match it
 /// The advice for both of these reasons.
 const SOURCE_IN_TAG: &str = "the source in the tag, in a program as Config::layout has it, with \
                              Match::sent_only_by; with an MPI library Open MPI's ofi_tag_1 or MPICH's \
-                             ENABLE_DATA=0, and TAGMATCH_FI_TAG_SOURCE (docs/provider.md)";
+                             ENABLE_DATA=0 (docs/provider.md)";
 
 /// All reasons, in the order of the counters.
 pub(crate) fn reasons() -> [Reason; 8] {

@@ -23,6 +23,7 @@ mod domain;
 mod errno;
 mod ffi;
 mod info;
+mod library;
 mod lock;
 mod memory;
 mod per_process;

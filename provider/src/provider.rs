@@ -1,6 +1,6 @@
 //! The provider's description: fi_provider(3).
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -9,6 +9,7 @@ use tagmatch_ofi_sys as sys;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::info;
+use crate::library;
 use crate::report;
 use crate::settings;
 
@@ -52,10 +53,7 @@ pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
 /// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries
 /// bring a copy with another one.
 fn version_of_core() -> Option<u32> {
-    let mut file: Option<CString> = None;
-    // SAFETY: `look` takes the pointer that is passed here, and keeps nothing.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut file).cast()) };
-    let file = file?;
+    let file = library::loaded(b"libfabric")?;
     // SAFETY: the name is a string. The library is loaded and stays so; its function takes nothing
     // and gives a number.
     unsafe {
@@ -71,31 +69,6 @@ fn version_of_core() -> Option<u32> {
         libc::dlclose(handle);
         version
     }
-}
-
-/// Stores the file's name if this is the library. Gives 1 to end the search. It must not call
-/// dlopen(3): the loader holds one of its locks meanwhile, and another thread that loads a library
-/// takes both locks in the other order.
-unsafe extern "C" fn look(
-    library: *mut libc::dl_phdr_info,
-    _size: usize,
-    found: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader gives a library, whose name is a string.
-    let name = unsafe {
-        if (*library).dlpi_name.is_null() {
-            return 0;
-        }
-        CStr::from_ptr((*library).dlpi_name)
-    };
-    let bytes = name.to_bytes();
-    let file = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if !file.starts_with(b"libfabric") {
-        return 0;
-    }
-    // SAFETY: the place that `version_of_core` passes.
-    unsafe { *found.cast::<Option<CString>>() = Some(name.to_owned()) };
-    1
 }
 
 /// The error message for a libfabric of this version, if the version is too old.

@@ -12,12 +12,12 @@ use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, TagLayout};
 
+use crate::library::TagModes;
+
 /// The device that carries messages, in the words of `tagperf --device`.
 const DEVICE: &str = "TAGMATCH_FI_DEVICE";
 /// What matches posted receives, in the words of `tagperf --hw-tags`.
 const HW_TAGS: &str = "TAGMATCH_FI_HW_TAGS";
-/// Which bits of a tag name its sender.
-const TAG_SOURCE: &str = "TAGMATCH_FI_TAG_SOURCE";
 /// The bytes that unexpected messages may take in a process.
 const UNEXPECTED_BYTES: &str = "TAGMATCH_FI_UNEXPECTED_BYTES";
 /// The unexpected messages that a process may have.
@@ -31,9 +31,6 @@ const REPORT: &str = "TAGMATCH_FI_REPORT";
 /// The folder for traces.
 const TRACE: &str = "TAGMATCH_FI_TRACE";
 
-/// Bits of a program's tags: `mem_tag_format`.
-pub(crate) const TAG_BITS: u32 = 63;
-
 /// The fewest bytes for unexpected messages.
 const UNEXPECTED_BYTES_MIN: u64 = 64 << 10;
 /// The bytes that the shortest unexpected message counts with, if it has any.
@@ -46,21 +43,13 @@ const SLOTS: u32 = 127;
 /// The longest list of the model.
 const SLOTS_MAX: u32 = 65535;
 
-/// Open MPI's `ofi_tag_1` (`ompi/mca/mtl/ofi/mtl_ofi_types.h`): 18 bits of source above the two of
-/// the protocol and the 32 of the tag.
-const OPEN_MPI: (u32, u32, u32) = (11, 18, 34);
-/// MPICH's match bits without immediate data (`MPIR_CVAR_CH4_OFI_ENABLE_DATA=0`), below those of
-/// its protocol.
-const MPICH: (u32, u32, u32) = (16, 23, 19);
-
 /// The settings of the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     device_name: String,
     device: DeviceConfig,
     hw_tags: HwTags,
-    /// `None`: tags don't name their sender.
-    tag_source: Option<TagLayout>,
+    tag_modes: TagModes,
     unexpected_bytes: u64,
     unexpected_messages: u64,
     drain_timeout: Duration,
@@ -74,10 +63,9 @@ impl Settings {
         &self.device_name
     }
 
-    /// Whether tags name their sender. Then receives aren't limited to an address, so that a NIC,
-    /// which compares tags only, can match them.
-    pub(crate) fn tags_name_source(&self) -> bool {
-        self.tag_source.is_some()
+    /// Where MPI libraries put the sender into their tags.
+    pub(crate) fn tag_modes(&self) -> &TagModes {
+        &self.tag_modes
     }
 
     /// Where the report goes; `-` is standard error.
@@ -90,14 +78,14 @@ impl Settings {
         self.trace.as_deref()
     }
 
-    /// The settings of a worker.
-    pub(crate) fn config(&self) -> Config {
+    /// The settings of a worker. `is_directed`: its endpoint was opened with `FI_DIRECTED_RECV`.
+    pub(crate) fn config(&self, is_directed: bool) -> Config {
         // All bits are the context if tags don't name their sender.
         let none = || TagLayout::new(64, 0, 0).unwrap_or(TagLayout::MPI);
         Config {
             device: self.device.clone(),
             hw_tags: self.hw_tags.clone(),
-            layout: self.tag_source.unwrap_or_else(none),
+            layout: self.tag_modes.layout(is_directed).unwrap_or_else(none),
             unexpected_bytes: self.unexpected_bytes,
             unexpected_messages: self.unexpected_messages,
             drain_timeout: self.drain_timeout,
@@ -111,6 +99,7 @@ impl Settings {
     /// # Errors
     /// A value is wrong. The text names the variable, the value and what is allowed.
     fn read(is_privileged: bool, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let tag_modes = TagModes::read(&get);
         let get = |name| get(name).filter(|value| !value.is_empty());
         let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
         let path = |name| get(name).filter(|_| !is_privileged).map(PathBuf::from);
@@ -136,7 +125,7 @@ impl Settings {
             device,
             device_name,
             hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
-            tag_source: parsed(TAG_SOURCE, text(TAG_SOURCE), tag_source)?.flatten(),
+            tag_modes,
             report: path(REPORT),
             trace: path(TRACE),
         })
@@ -253,28 +242,6 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
     text.parse::<u32>().map(|s| Duration::from_secs(s.into())).map_err(|_| "a number of seconds")
 }
 
-/// Where tags have their source.
-fn tag_source(text: &str) -> Result<Option<TagLayout>, &'static str> {
-    let right = "none, openmpi, mpich or CONTEXT:SOURCE:TAG, the widths of three fields with at most \
-                 63 bits together and at least one of the source,";
-    let (context, source, tag) = match text {
-        "none" => return Ok(None),
-        "openmpi" => OPEN_MPI,
-        "mpich" => MPICH,
-        _ => {
-            let widths: Vec<u32> =
-                text.split(':').map(str::parse).collect::<Result<_, _>>().map_err(|_| right)?;
-            let &[context, source, tag] = &widths[..] else { return Err(right) };
-            (context, source, tag)
-        }
-    };
-    let bits = [context, source, tag].into_iter().try_fold(0u32, u32::checked_add);
-    if source == 0 || bits.is_none_or(|bits| bits > TAG_BITS) {
-        return Err(right);
-    }
-    TagLayout::new(context, source, tag).map(Some).map_err(|_| right)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,12 +259,12 @@ mod tests {
 
     #[test]
     fn without_variables_the_device_is_auto_and_a_nic_may_match() {
-        for variables in [&[][..], &[(DEVICE, ""), (HW_TAGS, ""), (TAG_SOURCE, ""), (REPORT, "")]] {
+        for variables in [&[][..], &[(DEVICE, ""), (HW_TAGS, ""), (REPORT, "")]] {
             let settings = read(variables).unwrap();
             assert_eq!(settings.device_name(), "auto");
-            assert!(!settings.tags_name_source());
+            assert!(!settings.tag_modes().hides_directed());
             assert_eq!((settings.report(), settings.trace()), (None, None));
-            let config = settings.config();
+            let config = settings.config(true);
             assert!(matches!(config.device, DeviceConfig::Auto(_)));
             assert!(matches!(config.hw_tags, HwTags::Auto));
             assert_eq!(config.layout.source_mask().0, 0);
@@ -314,7 +281,7 @@ mod tests {
             ("auto", "on", SenderWrites::AllBuffers),
         ] {
             let settings = read(&[(DEVICE, device), (SENDER_WRITES, value)]).unwrap();
-            let mut device = settings.config().device;
+            let mut device = settings.config(true).device;
             assert_eq!(shared_memory(&mut device).unwrap().sender_writes, writes);
         }
         assert!(read(&[(DEVICE, "tcp"), (SENDER_WRITES, "on")]).is_ok());
@@ -322,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_device_is_named_as_for_tagperf() {
-        let config = |text| read(&[(DEVICE, text)]).unwrap().config().device;
+        let config = |text| read(&[(DEVICE, text)]).unwrap().config(true).device;
         assert!(matches!(config("auto"), DeviceConfig::Auto(_)));
         assert!(matches!(config("shm"), DeviceConfig::Shm(_)));
         for (text, name) in [("verbs", None), ("verbs:rxe0", Some("rxe0"))] {
@@ -341,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_matcher_is_named_as_for_tagperf() {
-        let config = |text| read(&[(HW_TAGS, text)]).unwrap().config().hw_tags;
+        let config = |text| read(&[(HW_TAGS, text)]).unwrap().config(true).hw_tags;
         assert!(matches!(config("off"), HwTags::Off));
         assert!(matches!(config("auto"), HwTags::Auto));
         assert!(matches!(config("emu"), HwTags::Emu));
@@ -354,23 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn tags_name_their_sender_where_the_setting_says() {
-        let mask = |text| {
-            let settings = read(&[(TAG_SOURCE, text)]).unwrap();
-            (settings.tags_name_source(), settings.config().layout.source_mask().0)
-        };
-        assert_eq!(mask("none"), (false, 0));
-        // MTL_OFI_SOURCE_TAG_MASK_1 of Open MPI's mtl_ofi_types.h.
-        assert_eq!(mask("openmpi"), (true, 0x000F_FFFC_0000_0000));
-        assert_eq!(mask("mpich"), (true, ((1 << 23) - 1) << 19));
-        assert_eq!(mask("0:8:20"), (true, 0xff << 20));
-        assert_eq!(mask("3:30:30"), (true, ((1 << 30) - 1) << 30));
-    }
-
-    #[test]
     fn bytes_bound_unexpected_messages_unless_a_number_is_told() {
         let bounds = |variables: &[_]| {
-            let config = read(variables).unwrap().config();
+            let config = read(variables).unwrap().config(true);
             (config.unexpected_bytes, config.unexpected_messages, config.drain_timeout.as_secs())
         };
         // Half of them may be of one peer: a million messages and more.
@@ -406,13 +359,6 @@ mod tests {
             (HW_TAGS, "on", "off, auto, emu, model"),
             (HW_TAGS, "model:0", "1 to 65535"),
             (HW_TAGS, "model:65536", "1 to 65535"),
-            (TAG_SOURCE, "ompi", "none, openmpi, mpich"),
-            (TAG_SOURCE, "16:24", "CONTEXT:SOURCE:TAG"),
-            (TAG_SOURCE, "16:0:24", "at least one"),
-            (TAG_SOURCE, "16:24:24", "at most 63"),
-            (TAG_SOURCE, "4294967295:4294967295:2", "at most 63"),
-            (TAG_SOURCE, "1:2:3:4", "CONTEXT:SOURCE:TAG"),
-            (TAG_SOURCE, "-1:2:3", "CONTEXT:SOURCE:TAG"),
             (UNEXPECTED_BYTES, "65535", "at least 65536"),
             (UNEXPECTED_BYTES, "64M", "a number of bytes"),
             (UNEXPECTED_MESSAGES, "0", "1 to 1073741824"),

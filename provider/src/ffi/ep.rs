@@ -62,8 +62,8 @@ pub(crate) unsafe extern "C" fn open(
         let domain = unsafe { domain_of(domain)? };
         let settings = &domain.fabric.settings;
         // SAFETY: the caller gives what fi_getinfo(3) gave, maybe changed.
-        let opened = unsafe { info::opened(settings, info)? };
-        let worker = new_worker(settings).map_err(|error| {
+        let opened = unsafe { info::opened(info)? };
+        let worker = new_worker(settings, opened.directed).map_err(|error| {
             // The caller gets a number only; the words are for the person who runs the program.
             eprintln!("tagmatch: fi_endpoint: {error}");
             Errno::IO
@@ -88,8 +88,11 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 /// A worker, which records a trace if the settings say so.
-fn new_worker(settings: &Settings) -> Result<Worker, Box<dyn std::error::Error>> {
-    let worker = Worker::new(settings.config())?;
+fn new_worker(
+    settings: &Settings,
+    is_directed: bool,
+) -> Result<Worker, Box<dyn std::error::Error>> {
+    let worker = Worker::new(settings.config(is_directed))?;
     if let Some(folder) = settings.trace() {
         let recorder = Recorder::in_folder(folder, Recorder::BYTES_MAX);
         let (recorder, _) =

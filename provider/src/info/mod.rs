@@ -95,7 +95,7 @@ fn no_host(node: &str) -> Errno {
 ///
 /// # Safety
 /// `info` and its parts are what fi_getinfo(3) gave, maybe changed.
-pub(crate) unsafe fn opened(settings: &Settings, info: *const sys::fi_info) -> Result<Opened> {
+pub(crate) unsafe fn opened(info: *const sys::fi_info) -> Result<Opened> {
     if info.is_null() {
         return Err(Errno::INVALID);
     }
@@ -104,9 +104,7 @@ pub(crate) unsafe fn opened(settings: &Settings, info: *const sys::fi_info) -> R
     offer::check_opened(&asked).map_err(|_| Errno::INVALID)?;
     Ok(Opened {
         caps: offer::with_implied(asked.caps),
-        // Where the tag names the source, a comparison of the address would keep the receive from a
-        // NIC. And for the acknowledgement of a synchronous send Open MPI gives a wrong address.
-        directed: asked.caps & sys::FI_DIRECTED_RECV != 0 && !settings.tags_name_source(),
+        directed: asked.caps & sys::FI_DIRECTED_RECV != 0,
         source: asked.caps & sys::FI_SOURCE != 0,
         send_flags: asked.transmit.map_or(0, |transmit| transmit.op_flags),
         receive_flags: asked.receive.map_or(0, |receive| receive.op_flags),

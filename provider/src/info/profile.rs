@@ -70,9 +70,8 @@ pub(super) struct Profile {
 impl Profile {
     /// What these settings leave.
     pub(super) fn of(settings: &Settings) -> Self {
-        // A program that is offered directed receives may use them, and then a NIC, which compares
-        // tags only, can't match them.
-        let hidden = if settings.tags_name_source() { sys::FI_DIRECTED_RECV } else { 0 };
+        let is_hidden = settings.tag_modes().hides_directed();
+        let hidden = if is_hidden { sys::FI_DIRECTED_RECV } else { 0 };
         Profile { unasked: CAPS & !hidden, domain: settings.device_name().to_owned() }
     }
 }

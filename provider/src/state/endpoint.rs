@@ -13,6 +13,7 @@ use tagmatch_ofi_sys as sys;
 use super::counter::Counter;
 use super::depths::Depths;
 use super::entry::{Entry, Failure};
+use super::held::HeldReceive;
 use super::operation::{
     OPERATIONS_MAX, OperationUnderWay, Pattern, Receive, UNTAGGED, is_receive_of,
 };
@@ -83,6 +84,8 @@ pub(crate) struct Endpoint {
     sources: Vec<Option<(Peer, u64)>>,
     /// The operations for which no word stands.
     pub(crate) operations: Slab<OperationUnderWay>,
+    /// A receive whose source the next call may tell.
+    pub(crate) held: Option<HeldReceive>,
     /// Receives of untagged messages that the worker may not have yet, and multi-receive buffers.
     pub(crate) pending: VecDeque<Pending>,
     /// How many of them name their source: as long as there is one, `sorting` matches untagged
@@ -131,6 +134,7 @@ impl Endpoint {
             peers: Vec::new(),
             sources: Vec::new(),
             operations: Slab::default(),
+            held: None,
             pending: VecDeque::new(),
             directed: 0,
             strays: VecDeque::new(),
@@ -271,6 +275,9 @@ impl Endpoint {
     /// Makes progress, and puts what has ended into completion queues and counters. Gives the
     /// number of ends.
     pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) -> usize {
+        if self.held.is_some() {
+            self.release(sinks, None);
+        }
         let mut total = 0;
         loop {
             let count = self.take_ends(sinks);
@@ -442,6 +449,9 @@ impl Endpoint {
     /// Cancels the receive with this context that was posted first, if there is one (fi_cancel(3)).
     /// Its entry tells the outcome.
     pub(crate) fn cancel(&mut self, sinks: &mut Sinks<'_>, context: usize) {
+        if self.held.is_some() {
+            self.release(sinks, None);
+        }
         if self.cancel_pending(sinks, context) {
             return;
         }

@@ -7,6 +7,7 @@ mod counter;
 mod depths;
 mod endpoint;
 mod entry;
+mod held;
 mod multi;
 mod operation;
 mod output;

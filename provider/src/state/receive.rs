@@ -6,6 +6,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
 use super::entry::Entry;
+use super::held::{self, HeldReceive};
 use super::operation::{OperationUnderWay, Pattern, Receive};
 use super::pending::Pending;
 use crate::errno::{self, Errno, Reason, Result};
@@ -26,7 +27,14 @@ impl Endpoint {
         buffer: Buffer,
         receive: Receive,
     ) -> Result<()> {
+        if self.held.is_some() {
+            self.release(sinks, None);
+        }
         let which = self.which(sinks, pattern)?;
+        if held::is_suspect(&pattern, &receive) {
+            self.held = Some(HeldReceive { pattern, buffer, receive });
+            return Ok(());
+        }
         if pattern.is_untagged() && !(self.pending.is_empty() && self.strays.is_empty()) {
             let source = self.named(sinks, pattern.source)?;
             self.push_pending(Pending::Plain { which, source, buffer, receive });
@@ -34,6 +42,21 @@ impl Endpoint {
             return Ok(());
         }
         self.begin(sinks, which, buffer, receive).map(|_| ())
+    }
+
+    /// Posts the receive that is held back. `sent`: the address and the tag of the message that is
+    /// about to be sent, if the call sends one.
+    #[cold]
+    pub(crate) fn release(&mut self, sinks: &mut Sinks<'_>, sent: Option<(u64, u64)>) {
+        let Some(held) = self.held.take() else { return };
+        let which = self.which(sinks, held.pattern(sent));
+        // An address that is not in the vector is an error of the send, not of the receive.
+        let which = which.or_else(|_| self.which(sinks, held.pattern(None)));
+        let HeldReceive { buffer, receive, .. } = held;
+        if which.and_then(|which| self.begin(sinks, which, buffer, receive)).is_err() {
+            // The named address was taken out of the vector meanwhile.
+            self.fail(sinks, &receive, (Errno::HOST_UNREACHABLE, Reason::PeerUnreachable));
+        }
     }
 
     /// Hands a receive to the worker. `false`: the worker has refused it.
@@ -116,6 +139,9 @@ impl Endpoint {
         flags: u64,
     ) -> Result<()> {
         let Receive { context, kind, .. } = receive;
+        if self.held.is_some() {
+            self.release(sinks, None);
+        }
         let which = self.which(sinks, pattern)?;
         let takes = flags & (sys::FI_CLAIM | sys::FI_DISCARD) != 0;
         if flags & sys::FI_CLAIM != 0 && self.claimed.contains_key(&context) {

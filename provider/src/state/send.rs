@@ -34,7 +34,7 @@ impl Endpoint {
         if send.flags & (sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE) != 0 {
             return Ok(false);
         }
-        let peer = self.peer_of_send(sinks, send.destination)?;
+        let peer = self.peer_of_send(sinks, send.destination, send.tag)?;
         let sent = self.worker.inject_at_once(peer, send.tag, payload, send.immediate);
         let is_sent = sent.map_err(|error| errno::of_error(&error).0)?;
         if is_sent {
@@ -59,7 +59,7 @@ impl Endpoint {
         buffer: Buffer,
     ) -> Result<()> {
         let Send { destination, tag, immediate, context, kind, flags } = *send;
-        let peer = self.peer_of_send(sinks, destination)?;
+        let peer = self.peer_of_send(sinks, destination, tag)?;
         let tells = self.send_tells(flags);
         let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {
             SendMode::Delivered
@@ -93,7 +93,7 @@ impl Endpoint {
         tag: u64,
         immediate: Option<u32>,
     ) -> Result<()> {
-        let peer = self.peer_of_send(sinks, destination)?;
+        let peer = self.peer_of_send(sinks, destination, tag)?;
         match self.worker.inject_with(peer, tag, payload, immediate) {
             Ok(true) => {}
             Ok(false) => return Err(Errno::AGAIN),
@@ -106,7 +106,10 @@ impl Endpoint {
     }
 
     #[inline]
-    fn peer_of_send(&mut self, sinks: &Sinks<'_>, destination: u64) -> Result<Peer> {
+    fn peer_of_send(&mut self, sinks: &mut Sinks<'_>, destination: u64, tag: u64) -> Result<Peer> {
+        if self.held.is_some() {
+            self.release(sinks, Some((destination, tag)));
+        }
         let is_told = self.transmit.is_some() || self.is_counted(sys::FI_SEND);
         if !self.is_enabled || !is_told {
             return Err(Errno::BAD_STATE);

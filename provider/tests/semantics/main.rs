@@ -28,6 +28,7 @@ mod queues;
 mod random;
 mod receives;
 mod selves;
+mod senders;
 mod sends;
 mod tables;
 mod threads;

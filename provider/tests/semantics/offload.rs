@@ -14,8 +14,11 @@ const AFTER: u64 = 4;
 
 /// Where an MPI library puts an envelope into a tag.
 struct Library {
-    /// The value of `TAGMATCH_FI_TAG_SOURCE`.
-    preset: &'static str,
+    /// The library's setting that puts the source into the tag.
+    variable: &'static str,
+    value: &'static str,
+    /// The capability that it demands beside those for messages.
+    demands: u64,
     source_shift: u32,
     source_bits: u32,
     /// The bits with which the library marks its own protocols. All receives ignore them.
@@ -26,7 +29,9 @@ struct Library {
 
 /// `ofi_tag_1`: `ompi/mca/mtl/ofi/mtl_ofi_types.h` and `mtl_ofi.h` of Open MPI 4.1.4.
 const OPEN_MPI: Library = Library {
-    preset: "openmpi",
+    variable: "OMPI_MCA_mtl_ofi_tag_mode",
+    value: "ofi_tag_1",
+    demands: sys::FI_DIRECTED_RECV,
     source_shift: 34,
     source_bits: 18,
     protocol: 3 << 32,
@@ -35,7 +40,9 @@ const OPEN_MPI: Library = Library {
 
 /// Without immediate data: `src/mpid/ch4/netmod/ofi/ofi_types.h` of MPICH 5.0.
 const MPICH: Library = Library {
-    preset: "mpich",
+    variable: "MPIR_CVAR_CH4_OFI_ENABLE_DATA",
+    value: "0",
+    demands: 0,
     source_shift: 19,
     source_bits: 23,
     protocol: 15 << 58,
@@ -54,7 +61,7 @@ impl Library {
 
     /// Two ranks exchange messages as the library does. Rank 1 receives.
     fn exchange(&self) {
-        let caps = sys::FI_TAGGED | sys::FI_MSG | sys::FI_MULTI_RECV;
+        let caps = sys::FI_TAGGED | sys::FI_MSG | sys::FI_MULTI_RECV | self.demands;
         let hints = Hints { caps, ..Hints::default() };
         let world = World::of(2, &hints, sys::FI_TRANSMIT | sys::FI_RECV);
         let receive = |source, tag, ignore, context: u64| {
@@ -106,12 +113,12 @@ impl Library {
 
     /// Runs the exchange in a process whose NIC is the model, and reads its report.
     fn is_offloaded(&self, test: &str) {
-        let name = format!("tagmatch-{}-{}.report", self.preset, std::process::id());
+        let name = format!("tagmatch-{}-{}.report", self.value, std::process::id());
         let path = std::env::temp_dir().join(name);
         let variables = [
             ("TAGMATCH_FI_DEVICE", OsStr::new("shm")),
             ("TAGMATCH_FI_HW_TAGS", OsStr::new("model")),
-            ("TAGMATCH_FI_TAG_SOURCE", OsStr::new(self.preset)),
+            (self.variable, OsStr::new(self.value)),
             ("TAGMATCH_FI_REPORT", path.as_os_str()),
         ];
         let mut is_child = false;
