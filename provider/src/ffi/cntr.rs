@@ -72,6 +72,17 @@ unsafe fn with<R>(counter: *mut sys::fid_cntr, look: impl FnOnce(&mut Counter) -
     closed(state.counters.get_mut(handle.key)).map(look)
 }
 
+/// The errors of a counter, without progress.
+///
+/// # Safety
+/// `counter` is a counter.
+unsafe fn errors_so_far(counter: *mut sys::fid_cntr) -> Result<u64> {
+    // SAFETY: the caller gives a counter.
+    let handle = unsafe { Handle::of(counter) };
+    let state = handle.domain.lock();
+    closed(state.counters.get(handle.key)).map(|counter| counter.errors)
+}
+
 unsafe extern "C" fn read(counter: *mut sys::fid_cntr) -> u64 {
     // SAFETY: the caller gives a counter.
     number(|| unsafe { with(counter, |counter| counter.value) })
@@ -112,14 +123,16 @@ unsafe extern "C" fn wait(counter: *mut sys::fid_cntr, threshold: u64, timeout: 
     enter(|| {
         let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
         let began = Instant::now();
-        let mut errors = None;
+        // Before any progress: an error that the first progress finds ends the wait.
+        // SAFETY: the caller gives a counter.
+        let errors = unsafe { errors_so_far(counter)? };
         for look in 0u32.. {
             // SAFETY: the caller gives a counter.
             let seen = unsafe { with(counter, |counter| (counter.value, counter.errors))? };
             if seen.0 >= threshold {
                 return Ok(());
             }
-            if seen.1 != *errors.get_or_insert(seen.1) {
+            if seen.1 != errors {
                 return Err(Errno::AVAIL);
             }
             if limit.is_some_and(|limit| began.elapsed() >= limit) {

@@ -252,7 +252,7 @@ unsafe extern "C" fn sreadfrom(
                 let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
                 let is_over = left.is_some_and(|left| left.is_zero());
                 let is_signalled = std::mem::take(&mut queue.is_signalled) || is_interrupted;
-                let has_failed = queue.first().is_some_and(|first| first.failure.is_some());
+                let has_failed = queue.has_failure(least);
                 if queue.len() >= least || has_failed || is_over || is_signalled {
                     queue.take(&mut output);
                     return queue.taken(&output);

@@ -135,6 +135,11 @@ impl Queue {
         self.entries.front()
     }
 
+    /// Whether one of the oldest `count` entries is an error entry.
+    pub(crate) fn has_failure(&self, count: usize) -> bool {
+        self.entries.iter().take(count).any(|entry| entry.failure.is_some())
+    }
+
     /// Takes the oldest entry out.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Entry> {

@@ -61,6 +61,32 @@ fn counters_count_operations_whether_they_have_entries_or_not() {
 }
 
 #[test]
+fn a_wait_sees_a_failure_that_its_own_progress_finds() {
+    let (node, sends, receives) = counted();
+    let other = Node::new();
+    let to = other.vector.add(node.name);
+    for round in 1..=3 {
+        node.endpoint.trecv(Memory::new(1), 1, 0, 1).unwrap();
+        // The message that is too long waits unread when the wait begins.
+        while other.endpoint.tinject(b"two", to, 1) == Err(sys::FI_EAGAIN) {
+            other.queue.progress();
+        }
+        if round == 1 {
+            // The connection needs both sides.
+            within_limit("a failure", || {
+                other.queue.progress();
+                (receives.errors() == 1).then_some(())
+            });
+            continue;
+        }
+        assert_eq!(receives.wait(1, 100), Err(sys::FI_EAVAIL));
+        assert_eq!(receives.errors(), round);
+    }
+    other.close();
+    close(&node, &[sends, receives]);
+}
+
+#[test]
 fn counters_count_failures_apart() {
     let (node, sends, receives) = counted();
     let endpoint = node.endpoint;

@@ -270,6 +270,26 @@ fn a_blocking_read_is_woken_by_a_signal() {
 }
 
 #[test]
+fn a_blocking_read_with_a_threshold_ends_with_a_failure_behind_other_entries() {
+    let settings = QueueSettings {
+        wait: sys::FI_WAIT_UNSPEC,
+        condition: sys::FI_CQ_COND_THRESHOLD,
+        ..QueueSettings::default()
+    };
+    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
+    for (context, room) in [(1, 1), (2, 0)] {
+        endpoint.trecv(Memory::new(room), 1, 0, context).unwrap();
+        endpoint.tinject(b"x", to, 1).unwrap();
+    }
+    assert_eq!(world.queue(0).sread_several(&mut entries, 3, -1), Ok(1));
+    assert_eq!(world.queue(0).sread_several(&mut entries, 3, -1), Err(sys::FI_EAVAIL));
+    world.failure(0, 2, sys::FI_ETRUNC);
+    world.close();
+}
+
+#[test]
 fn a_blocking_read_waits_for_its_threshold() {
     let settings = QueueSettings {
         wait: sys::FI_WAIT_UNSPEC,
