@@ -5,6 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use tagmatch_ofi_sys::cancel::Uncancelled;
+
 /// A value that one thread has at a time. If the program has promised to call from one thread at a
 /// time (`FI_THREAD_DOMAIN`, fi_domain(3)), taking it costs nothing; a lock costs some 15 ns a
 /// call, of the 100 to 300 ns that a short message takes.
@@ -25,6 +27,8 @@ pub(crate) struct Guard<'a, T> {
     value: &'a mut T,
     is_taken: &'a AtomicBool,
     _lock: Option<MutexGuard<'a, ()>>,
+    /// Where other threads may wait for the lock, its thread isn't cancelled while it has the lock.
+    _uncancelled: Option<Uncancelled>,
 }
 
 impl<T> Lock<T> {
@@ -39,10 +43,11 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let lock = self.mutex.as_ref();
+        let uncancelled = lock.map(|_| Uncancelled::begin());
         let lock = lock.map(|mutex| mutex.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: the lock is held; or the program has promised that no other thread is in a call,
         // and the one call of this thread has one guard.
-        unsafe { self.guard(lock) }
+        unsafe { self.guard(lock, uncancelled) }
     }
 
     /// Takes the value, unless a call has it: of another thread, or of this one below a signal
@@ -56,18 +61,23 @@ impl<T> Lock<T> {
             None => None,
         };
         // SAFETY: as for `lock`; and no call of this thread has a guard.
-        Some(unsafe { self.guard(lock) })
+        Some(unsafe { self.guard(lock, None) })
     }
 
     /// # Safety
     /// There is no other guard.
     #[inline]
-    unsafe fn guard<'a>(&'a self, lock: Option<MutexGuard<'a, ()>>) -> Guard<'a, T> {
+    unsafe fn guard<'a>(
+        &'a self,
+        lock: Option<MutexGuard<'a, ()>>,
+        uncancelled: Option<Uncancelled>,
+    ) -> Guard<'a, T> {
         self.is_taken.store(true, Ordering::Relaxed);
         // A signal handler on this thread must see the mark before the value changes.
         compiler_fence(Ordering::SeqCst);
         // SAFETY: the caller's promise.
-        Guard { value: unsafe { &mut *self.value.get() }, is_taken: &self.is_taken, _lock: lock }
+        let value = unsafe { &mut *self.value.get() };
+        Guard { value, is_taken: &self.is_taken, _lock: lock, _uncancelled: uncancelled }
     }
 }
 

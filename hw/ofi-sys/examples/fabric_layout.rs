@@ -55,7 +55,8 @@ fn name(structure: &Structure) -> &'static str {
 
 /// A type of a field in C. Functions have no arguments that are functions.
 fn in_c(declared: &str) -> String {
-    if let Some(call) = declared.strip_prefix("Option<unsafe extern \"C\" fn(") {
+    let function = |abi| declared.strip_prefix(&format!("Option<unsafe extern {abi} fn("));
+    if let Some(call) = function("\"C\"").or_else(|| function("\"C-unwind\"")) {
         let (arguments, result) = call.trim_end_matches('>').rsplit_once(')').unwrap();
         let arguments: Vec<String> = arguments.split(", ").map(in_c).collect();
         let result = result.strip_prefix(" -> ").map_or("void".into(), in_c);

@@ -8,7 +8,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`provider`] | what a provider's library exports |
-//! | [`calls`], [`stub`] | what the functions of each provider have in common |
+//! | [`calls`], [`cancel`], [`sleeping`], [`stub`] | what the functions of each provider have in common |
 //! | [`domain`] | `fi_info`, fabrics, domains, address vectors, memory regions |
 //! | [`attributes`] | attributes of endpoints |
 //! | [`endpoint`] | endpoints, and the tables of functions that move data |
@@ -35,6 +35,7 @@
 
 pub mod attributes;
 pub mod calls;
+pub mod cancel;
 pub mod cxi;
 pub mod domain;
 pub mod endpoint;
@@ -46,6 +47,7 @@ pub mod load;
 pub mod provider;
 pub mod queues;
 pub mod remote;
+pub mod sleeping;
 pub mod stub;
 pub mod values;
 pub mod version;

@@ -63,7 +63,7 @@ structures! {
         24 write: Option<unsafe extern "C" fn(
             *mut fid_eq, u32, *const c_void, usize, u64
         ) -> isize>,
-        32 sread: Option<unsafe extern "C" fn(
+        32 sread: Option<unsafe extern "C-unwind" fn(
             *mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64
         ) -> isize>,
         40 strerror: Option<unsafe extern "C" fn(
@@ -143,10 +143,10 @@ structures! {
             *mut fid_cq, *mut c_void, usize, *mut fi_addr_t
         ) -> isize>,
         24 readerr: Option<unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> isize>,
-        32 sread: Option<unsafe extern "C" fn(
+        32 sread: Option<unsafe extern "C-unwind" fn(
             *mut fid_cq, *mut c_void, usize, *const c_void, c_int
         ) -> isize>,
-        40 sreadfrom: Option<unsafe extern "C" fn(
+        40 sreadfrom: Option<unsafe extern "C-unwind" fn(
             *mut fid_cq, *mut c_void, usize, *mut fi_addr_t, *const c_void, c_int
         ) -> isize>,
         48 signal: Option<unsafe extern "C" fn(*mut fid_cq) -> c_int>,
@@ -176,7 +176,7 @@ structures! {
         16 readerr: Option<unsafe extern "C" fn(*mut fid_cntr) -> u64>,
         24 add: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
         32 set: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
-        40 wait: Option<unsafe extern "C" fn(*mut fid_cntr, u64, c_int) -> c_int>,
+        40 wait: Option<unsafe extern "C-unwind" fn(*mut fid_cntr, u64, c_int) -> c_int>,
         48 adderr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
         56 seterr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
     }

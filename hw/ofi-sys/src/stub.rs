@@ -13,11 +13,11 @@ pub trait Stub {
 }
 
 macro_rules! stubs {
-    ($(($($argument:ident)*))*) => {
+    ($abi:literal: $(($($argument:ident)*))*) => {
         $(
-            impl<$($argument,)* R: Answer> Stub for Option<unsafe extern "C" fn($($argument),*) -> R> {
+            impl<$($argument,)* R: Answer> Stub for Option<unsafe extern $abi fn($($argument),*) -> R> {
                 const STUB: Self = {
-                    unsafe extern "C" fn stub<$($argument,)* R: Answer>($(_: $argument),*) -> R {
+                    unsafe extern $abi fn stub<$($argument,)* R: Answer>($(_: $argument),*) -> R {
                         R::of(Err(Errno::NO_SYSTEM_CALL))
                     }
                     Some(stub::<$($argument,)* R>)
@@ -28,11 +28,14 @@ macro_rules! stubs {
 }
 
 stubs! {
+    "C":
     (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H)
     (A B C D E F G H I) (A B C D E F G H I J) (A B C D E F G H I J K) (A B C D E F G H I J K L)
     (A B C D E F G H I J K L M) (A B C D E F G H I J K L M N) (A B C D E F G H I J K L M N O)
     (A B C D E F G H I J K L M N O P)
 }
+// Functions that sleep.
+stubs! { "C-unwind": (A B C) (A B C D E) (A B C D E F) }
 
 /// The functions that all objects have, for an object that has `close` alone.
 pub const fn closable(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {

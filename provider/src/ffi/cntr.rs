@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::stub::closable;
 
-use super::entry::{enter, head, number, table};
+use super::entry::{Next, enter, head, number, sleeping, table};
 use super::handle::{Handle, domain_of};
 use crate::errno::{Errno, Result};
 use crate::state::{Counter, State, closed, insert};
@@ -118,32 +118,42 @@ unsafe extern "C" fn seterr(counter: *mut sys::fid_cntr, value: u64) -> c_int {
 /// Looks without a sleep between them.
 const LOOKS: u32 = 1000;
 
+/// The sleep between two looks after these.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// `fi_cntr_wait`: blocks until the counter has reached `threshold`, or an operation has failed.
-unsafe extern "C" fn wait(counter: *mut sys::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
-    enter(|| {
-        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let began = Instant::now();
+unsafe extern "C-unwind" fn wait(
+    counter: *mut sys::fid_cntr,
+    threshold: u64,
+    timeout: c_int,
+) -> c_int {
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let began = Instant::now();
+    let mut looks = 0u32;
+    let mut errors = None;
+    sleeping(|_| {
         // Before any progress: an error that the first progress finds ends the wait.
-        // SAFETY: the caller gives a counter.
-        let errors = unsafe { errors_so_far(counter)? };
-        for look in 0u32.. {
+        let errors = match errors {
+            Some(errors) => errors,
             // SAFETY: the caller gives a counter.
-            let seen = unsafe { with(counter, |counter| (counter.value, counter.errors))? };
-            if seen.0 >= threshold {
-                return Ok(());
-            }
-            if seen.1 != errors {
-                return Err(Errno::AVAIL);
-            }
-            if limit.is_some_and(|limit| began.elapsed() >= limit) {
-                return Err(Errno::TIMED_OUT);
-            }
-            if look < LOOKS {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            None => *errors.insert(unsafe { errors_so_far(counter)? }),
+        };
+        // SAFETY: as above.
+        let seen = unsafe { with(counter, |counter| (counter.value, counter.errors))? };
+        looks = looks.saturating_add(1);
+        if seen.0 >= threshold {
+            return Ok(Next::Answer(0));
         }
-        Ok(())
+        if seen.1 != errors {
+            return Err(Errno::AVAIL);
+        }
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            return Err(Errno::TIMED_OUT);
+        }
+        if looks >= LOOKS {
+            return Ok(Next::Sleep(PAUSE));
+        }
+        std::thread::yield_now();
+        Ok(Next::Step)
     })
 }

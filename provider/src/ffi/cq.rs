@@ -1,17 +1,19 @@
 //! The functions of a completion queue: fi_cq(3).
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::stub::closable;
-use tagmatch_os::sleep::sleep_until_readable;
 
-use super::entry::{copy_text, count, enter, head, table};
+use super::entry::{Next, copy_text, count_at_once, enter, head, sleeping, table};
 use super::handle::{Handle, domain_of};
+use crate::domain::Domain;
 use crate::errno::{Errno, Reason, Result};
 use crate::state::{Output, Queue, State, Waiter, closed, insert};
 
@@ -191,7 +193,7 @@ unsafe extern "C" fn readfrom(
     sources: *mut u64,
 ) -> isize {
     // SAFETY: the caller gives a completion queue, and room for the entries.
-    count(|| unsafe {
+    count_at_once(|| unsafe {
         let handle = of(queue);
         let output = output(handle, to, wanted, sources)?;
         let result = handle.domain.lock().read(handle.key, output);
@@ -204,7 +206,7 @@ unsafe extern "C" fn readfrom(
     })
 }
 
-unsafe extern "C" fn sread(
+unsafe extern "C-unwind" fn sread(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
     wanted: usize,
@@ -218,10 +220,31 @@ unsafe extern "C" fn sread(
 /// Reads without result before the thread sleeps.
 const LOOKS: u32 = 2000;
 
+/// Reads without result between two moments in which a thread that may not sleep can be cancelled.
+const LOOKS_UNCANCELLED: u32 = 256;
+
 /// The longest sleep, after which a thread looks again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-unsafe extern "C" fn sreadfrom(
+/// A thread that sleeps on the descriptor of a queue. If it is cancelled, its end drops the value.
+struct CancellableSleep {
+    domain: Arc<Domain>,
+    key: Key,
+    /// Keeps the descriptor open.
+    _waiter: Arc<Waiter>,
+}
+
+impl Drop for CancellableSleep {
+    fn drop(&mut self) {
+        self.domain.lock().end_sleep(self.key);
+    }
+}
+
+thread_local! {
+    static SLEEP: Cell<Option<CancellableSleep>> = const { Cell::new(None) };
+}
+
+unsafe extern "C-unwind" fn sreadfrom(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
     wanted: usize,
@@ -229,7 +252,12 @@ unsafe extern "C" fn sreadfrom(
     condition: *const c_void,
     timeout: c_int,
 ) -> isize {
-    count(|| {
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let began = Instant::now();
+    let mut looks = 0u32;
+    // The time that is left at the beginning of a sleep, and that beginning.
+    let mut slept: Option<(Duration, Instant)> = None;
+    sleeping(|is_readable| {
         // SAFETY: the caller gives a completion queue, and room for the entries.
         let (handle, mut output) = unsafe {
             let handle = of(queue);
@@ -238,46 +266,37 @@ unsafe extern "C" fn sreadfrom(
         if handle.object.wait == sys::FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM_CALL);
         }
+        drop(SLEEP.take());
+        // A signal handler ends the call (fi_cq(3)).
+        let is_interrupted = !is_readable
+            && slept.take().is_some_and(|(time, beginning)| beginning.elapsed() < time);
         // For this condition, the pointer is a number of entries.
         let least = if handle.object.by_threshold { condition as usize } else { 1 };
         let least = least.clamp(1, wanted.max(1));
-        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let began = Instant::now();
-        let mut is_interrupted = false;
-        for look in 0u32.. {
-            let waiter = {
-                let mut state = handle.domain.lock();
-                state.progress_queue(handle.key, None)?;
-                let queue = closed(state.queues.get_mut(handle.key))?;
-                let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-                let is_over = left.is_some_and(|left| left.is_zero());
-                let is_signalled = std::mem::take(&mut queue.is_signalled) || is_interrupted;
-                let has_failed = queue.has_failure(least);
-                if queue.len() >= least || has_failed || is_over || is_signalled {
-                    queue.take(&mut output);
-                    return queue.taken(&output);
-                }
-                let sleeps = look >= LOOKS && queue.len() == 0;
-                if sleeps && state.begin_sleep(handle.key)? {
-                    closed(state.queues.get(handle.key))?.waiter.clone().zip(Some(left))
-                } else {
-                    None
-                }
-            };
-            match waiter {
-                None => std::hint::spin_loop(),
-                Some((waiter, left)) => {
-                    let left = left.unwrap_or(SLEEP_MAX);
-                    let slept = Instant::now();
-                    // A failed sleep is a short one: the loop looks again.
-                    let woken = sleep_until_readable(&[waiter.as_fd()], left);
-                    // A signal handler ends the call (fi_cq(3)).
-                    is_interrupted = woken.is_ok_and(|woken| !woken) && slept.elapsed() < left;
-                    handle.domain.lock().end_sleep(handle.key);
-                }
-            }
+        let mut state = handle.domain.lock();
+        state.progress_queue(handle.key, None)?;
+        let queue = closed(state.queues.get_mut(handle.key))?;
+        let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+        let is_over = left.is_some_and(|left| left.is_zero());
+        let is_signalled = std::mem::take(&mut queue.is_signalled) || is_interrupted;
+        if queue.len() >= least || queue.has_failure(least) || is_over || is_signalled {
+            queue.take(&mut output);
+            return queue.taken(&output).map(Next::Answer);
         }
-        Err(Errno::AGAIN)
+        looks = looks.saturating_add(1);
+        if looks > LOOKS && queue.len() == 0 && state.begin_sleep(handle.key)? {
+            let waiter = closed(state.queues.get(handle.key))?.waiter.clone();
+            let waiter = waiter.ok_or(Errno::NO_SYSTEM_CALL)?;
+            let left = left.unwrap_or(SLEEP_MAX);
+            slept = Some((left, Instant::now()));
+            let fd = waiter.as_fd().as_raw_fd();
+            let (domain, key) = (Arc::clone(&handle.domain), handle.key);
+            SLEEP.set(Some(CancellableSleep { domain, key, _waiter: waiter }));
+            return Ok(Next::SleepUntilReadable(fd, left));
+        }
+        std::hint::spin_loop();
+        let may_end = looks.is_multiple_of(LOOKS_UNCANCELLED);
+        Ok(if may_end { Next::Sleep(Duration::ZERO) } else { Next::Step })
     })
 }
 
@@ -299,7 +318,7 @@ unsafe extern "C" fn readerr(
     to: *mut sys::fi_cq_err_entry,
     flags: u64,
 ) -> isize {
-    count(|| {
+    count_at_once(|| {
         if to.is_null() {
             return Err(Errno::INVALID);
         }

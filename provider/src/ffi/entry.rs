@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) use tagmatch_ofi_sys::calls::{
-    Answer, copy_text, count, enter, head, number, refuse, table,
+    Answer, copy_text, count, count_at_once, enter, enter_at_once, head, number, refuse, table,
 };
+pub(crate) use tagmatch_ofi_sys::sleeping::{Next, sleeping};
 
 /// How many closed objects are remembered.
 const CLOSED_MAX: usize = 256;

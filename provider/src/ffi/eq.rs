@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::stub::closable;
 
-use super::entry::{copy_text, count, enter, head, retire, table};
+use super::entry::{Next, copy_text, count, enter, head, retire, sleeping, table};
 use super::handle::fabric_of;
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
@@ -197,7 +197,10 @@ unsafe extern "C" fn read(
     count(|| unsafe { take(queue, event, to, room, flags) })
 }
 
-unsafe extern "C" fn sread(
+/// The sleep between two looks of a blocking read.
+const PAUSE: Duration = Duration::from_micros(100);
+
+unsafe extern "C-unwind" fn sread(
     queue: *mut sys::fid_eq,
     event: *mut u32,
     to: *mut c_void,
@@ -205,18 +208,16 @@ unsafe extern "C" fn sread(
     timeout: c_int,
     flags: u64,
 ) -> isize {
-    count(|| {
-        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let began = Instant::now();
-        loop {
-            // SAFETY: the caller keeps the promises of fi_eq(3).
-            let taken = unsafe { take(queue, event, to, room, flags) };
-            let is_over = limit.is_some_and(|limit| began.elapsed() >= limit);
-            if taken != Err(Errno::AGAIN) || is_over {
-                return taken;
-            }
-            std::thread::sleep(Duration::from_micros(100));
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let began = Instant::now();
+    sleeping(|_| {
+        // SAFETY: the caller keeps the promises of fi_eq(3).
+        let taken = unsafe { take(queue, event, to, room, flags) };
+        let is_over = limit.is_some_and(|limit| began.elapsed() >= limit);
+        if taken == Err(Errno::AGAIN) && !is_over {
+            return Ok(Next::Sleep(PAUSE));
         }
+        taken.map(Next::Answer)
     })
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use tagmatch_ofi_sys as sys;
 
 use super::calls::message_functions;
-use super::entry::{enter, refuse};
+use super::entry::{enter_at_once, refuse};
 use super::handle::with_endpoint;
 use super::transfer::{self, Incoming, Outgoing, Pieces};
 use crate::errno::{Errno, Result};
@@ -37,7 +37,7 @@ fn pattern(source: u64) -> Result<Pattern> {
 #[inline(always)]
 unsafe fn receive(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
     // SAFETY: the caller gives an endpoint, and keeps the promises of fi_msg(3).
-    enter(|| unsafe {
+    enter_at_once(|| unsafe {
         with_endpoint(endpoint, |endpoint, sinks| {
             let flags = incoming.flags.unwrap_or(endpoint.opened.receive_flags);
             if flags & sys::FI_MULTI_RECV != 0 {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use tagmatch_ofi_sys as sys;
 
 use super::calls::message_functions;
-use super::entry::{enter, refuse};
+use super::entry::{enter_at_once, refuse};
 use super::handle::with_endpoint;
 use super::transfer::{self, Incoming, Outgoing, Pieces};
 use crate::errno::{Errno, Result};
@@ -38,7 +38,9 @@ fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
 #[inline(always)]
 unsafe fn receive(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
     // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
-    enter(|| unsafe { with_endpoint(endpoint, |endpoint, sinks| incoming.post(endpoint, sinks)) })
+    enter_at_once(|| unsafe {
+        with_endpoint(endpoint, |endpoint, sinks| incoming.post(endpoint, sinks))
+    })
 }
 
 unsafe extern "C" fn recvmsg(
@@ -46,7 +48,7 @@ unsafe extern "C" fn recvmsg(
     message: *const sys::fi_msg_tagged,
     flags: u64,
 ) -> isize {
-    enter(|| {
+    enter_at_once(|| {
         // SAFETY: the caller gives a message, or null.
         let message = unsafe { message.as_ref() }.ok_or(Errno::INVALID)?;
         if flags & !RECEIVE_FLAGS != 0 {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use tagmatch::Buffer;
 use tagmatch_ofi_sys as sys;
 
-use super::entry::{enter, refuse};
+use super::entry::{enter_at_once, refuse};
 use super::handle::with_endpoint;
 use crate::errno::{Errno, Result};
 use crate::info::{INJECT_MAX, PARTS_MAX};
@@ -143,7 +143,7 @@ pub(crate) unsafe fn send(endpoint: *mut sys::fid_ep, message: Outgoing) -> isiz
         return refuse(Errno::BAD_FLAGS);
     }
     // SAFETY: the caller's promise.
-    enter(|| unsafe {
+    enter_at_once(|| unsafe {
         with_endpoint(endpoint, |endpoint, sinks| {
             if let Some(memory) = message.pieces.only(false)?
                 && memory.len() <= INJECT_MAX
@@ -205,7 +205,7 @@ pub(crate) unsafe fn inject(
         return refuse(Errno::TOO_LONG);
     }
     // SAFETY: the caller's promise. The bytes are copied before the call ends.
-    enter(|| unsafe {
+    enter_at_once(|| unsafe {
         let memory = Memory::new(start.cast(), length, false)?;
         with_endpoint(endpoint, |endpoint, sinks| {
             endpoint.inject(sinks, memory.bytes(), destination, tag, immediate(data))

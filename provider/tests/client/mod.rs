@@ -4,6 +4,7 @@
 //! Objects are plain handles. Most tests use a [`World`]: endpoints of several domains, each of
 //! which has the names of all others in its address vector.
 
+mod cancelled;
 mod child;
 mod code;
 mod domain;
@@ -14,6 +15,7 @@ mod process;
 mod queue;
 mod world;
 
+pub(crate) use cancelled::is_cancelled;
 pub(crate) use child::ends_in_a_forked_child;
 pub(crate) use code::{Code, call, code};
 pub(crate) use domain::{Domain, Hints, bind, close, info_for};

@@ -9,6 +9,7 @@
 #[path = "../client/mod.rs"]
 mod client;
 
+mod cancelled_threads;
 mod cancels;
 mod children;
 mod counters;
