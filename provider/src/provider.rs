@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_os::notice;
 
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -87,7 +88,7 @@ fn check_core() -> Result<()> {
         let version = PROVIDER.get().map_or(VERSION, |provider| provider.0.fi_version);
         let fault = fault_of_core(version);
         if let Some(fault) = &fault {
-            eprintln!("tagmatch: {fault}");
+            notice::tell(&format!("tagmatch: {fault}"));
         }
         fault.is_none()
     };

@@ -11,6 +11,7 @@ use tagmatch::shm::{SenderWrites, ShmConfig};
 use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, TagLayout};
+use tagmatch_os::notice;
 
 use crate::library::TagModes;
 
@@ -141,7 +142,7 @@ pub(crate) fn of_environment() -> Option<Arc<Settings>> {
     let read = || match Settings::read(is_privileged(), |name| std::env::var_os(name)) {
         Ok(settings) => Some(Arc::new(settings)),
         Err(error) => {
-            eprintln!("tagmatch: {error}");
+            notice::tell(&format!("tagmatch: {error}"));
             None
         }
     };

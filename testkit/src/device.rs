@@ -381,6 +381,7 @@ impl Drop for Other {
 ///
 /// # Panics
 /// If standard output is closed.
+#[allow(clippy::print_stdout, reason = "the process is one of a test")]
 pub fn say(text: impl std::fmt::Display) {
     println!("> {text}");
     std::io::stdout().flush().unwrap();

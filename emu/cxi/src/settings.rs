@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tagmatch_ofi_sys::calls::Errno;
+use tagmatch_os::notice;
 
 /// Where receives are matched: `FI_CXI_RX_MATCH_MODE`, or fi_control(3) on the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(crate) struct Settings {
 /// There is no NIC (`FI_ENODATA`). So it is if a knob is wrong, which is told on standard error.
 pub(crate) fn of_environment() -> Result<Settings, Errno> {
     let settings = read(|name| std::env::var(name).ok()).map_err(|error| {
-        eprintln!("cxi: {error}");
+        notice::tell(&format!("cxi: {error}"));
         Errno::NO_DATA
     })?;
     settings.ok_or(Errno::NO_DATA)

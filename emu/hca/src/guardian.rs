@@ -13,6 +13,7 @@ use rustix::process::{Pid, WaitOptions, set_child_subreaper, wait};
 use zerocopy::IntoBytes;
 
 use crate::abi::{AsyncEvent, event};
+use crate::notice;
 use crate::seccomp::Listener;
 use crate::wire::{Notice, Wire};
 
@@ -58,7 +59,9 @@ pub(crate) fn watch(wire: &Wire, mut device: Child) -> io::Result<i32> {
     match (known.ended, &known.listener) {
         (Some(status), _) => Ok(status),
         (None, Some(_)) => {
-            eprintln!("tagmatch-hca: the device has died ({status}); programs are told");
+            notice::tell(&format!(
+                "tagmatch-hca: the device has died ({status}); programs are told"
+            ));
             Ok(stand_in(&known))
         }
         // The device has said why.

@@ -110,6 +110,7 @@ mod knobs;
 mod memory;
 mod namespace;
 mod nic;
+mod notice;
 mod priority;
 mod program;
 mod seccomp;
@@ -153,7 +154,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Some(_) => start(&options),
     };
     status.unwrap_or_else(|error| {
-        eprintln!("tagmatch-hca: {error}");
+        notice::tell(&format!("tagmatch-hca: {error}"));
         ExitCode::from(125)
     })
 }
@@ -211,7 +212,7 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     if let Some(place) = &options.report {
         let text = serde_json::to_string_pretty(&reports).map_err(io::Error::other)?;
         match place.as_str() {
-            "-" => eprintln!("{text}"),
+            "-" => notice::tell(&text),
             file => std::fs::write(file, text + "\n")?,
         }
     }
@@ -223,7 +224,7 @@ fn start(options: &Options) -> io::Result<ExitCode> {
     let settings = options.settings().map_err(io::Error::other)?;
     let error =
         program::become_program(&device, &settings, !options.interruptible, &options.program);
-    eprintln!("tagmatch-hca: {error}");
+    notice::tell(&format!("tagmatch-hca: {error}"));
     Ok(ExitCode::from(u8::try_from(error.exit_status()).unwrap_or(125)))
 }
 

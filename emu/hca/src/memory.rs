@@ -4,6 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Once;
 
+use crate::notice;
+
 /// Why bytes of a program could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryError {
@@ -49,10 +51,10 @@ fn error() -> MemoryError {
         Some(libc::EFAULT) => MemoryError::Fault,
         Some(libc::EPERM) => {
             TOLD.call_once(|| {
-                eprintln!(
+                notice::tell(
                     "tagmatch-hca: this system forbids to read and write the memory of the \
                      program: a container must allow process_vm_readv(2) and \
-                     process_vm_writev(2), and kernel.yama.ptrace_scope must be 0 or 1"
+                     process_vm_writev(2), and kernel.yama.ptrace_scope must be 0 or 1",
                 );
             });
             MemoryError::Gone

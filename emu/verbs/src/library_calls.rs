@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 
 use libc::{EBUSY, EOPNOTSUPP};
+use tagmatch_os::notice;
 use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
 
 use crate::enable::{enable, forget};
@@ -20,7 +21,7 @@ fn below() -> &'static Verbs {
     match Verbs::get() {
         Ok(verbs) => verbs,
         Err(error) => {
-            eprintln!("tagmatch-emu: {error}");
+            notice::tell(&format!("tagmatch-emu: {error}"));
             std::process::abort()
         }
     }
@@ -38,7 +39,7 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
     // SAFETY: just opened.
     let enabled = unsafe { enable(context, Settings::default()) };
     if let Err(error) = enabled {
-        eprintln!("tagmatch-emu: no tag matching on this device: {error}");
+        notice::tell(&format!("tagmatch-emu: no tag matching on this device: {error}"));
     }
     context
 }

@@ -1,8 +1,8 @@
 //! The system calls that tagmatch's devices share, each behind a safe function.
 //!
 //! This crate doesn't know the devices: it has no peers, rings or protocols. No call blocks, except
-//! [`sleep::sleep_until_readable`], and [`process::read_memory`] where the other process withholds
-//! pages.
+//! [`sleep::sleep_until_readable`], [`process::read_memory`] where the other process withholds
+//! pages, and [`notice`] for a moment.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | [`event`] | epoll descriptors and timers |
 //! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
+//! | [`notice`] | words on standard error, which never fail |
 //! | [`own_table`] | threads with a descriptor table of their own |
 //! | [`peer_socket`] | sockets that end for all processes when they are dropped |
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
@@ -23,6 +24,7 @@ pub mod background_close;
 pub mod event;
 pub mod journal;
 pub mod memory;
+pub mod notice;
 pub mod own_table;
 pub mod peer_socket;
 pub mod process;

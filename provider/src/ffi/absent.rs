@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::stub::Stub;
+use tagmatch_os::notice;
 
 use super::entry::{Answer, count};
 use crate::errno::Errno;
@@ -63,9 +64,9 @@ absent! {
 
 #[cold]
 fn tell(name: &str) {
-    eprintln!(
+    notice::tell(&format!(
         "tagmatch: the program has called {name}, which this provider doesn't have. {REMEDY}"
-    );
+    ));
 }
 
 /// The table of a kind of operations that there are none of. Each function stands before its name

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tagmatch::Worker;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::stub::{Stub, closable};
+use tagmatch_os::notice;
 use tagmatch_trace::Recorder;
 
 use super::entry::{count, enter, head, table};
@@ -65,7 +66,7 @@ pub(crate) unsafe extern "C" fn open(
         let opened = unsafe { info::opened(info)? };
         let worker = new_worker(settings, opened.directed).map_err(|error| {
             // The caller gets a number only; the words are for the person who runs the program.
-            eprintln!("tagmatch: fi_endpoint: {error}");
+            notice::tell(&format!("tagmatch: fi_endpoint: {error}"));
             Errno::IO
         })?;
         let mut state = Endpoint::new(worker, opened, MULTI_MIN);

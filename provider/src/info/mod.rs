@@ -13,6 +13,7 @@ use std::env;
 use std::ffi::c_char;
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_os::notice;
 
 use crate::address::Name;
 use crate::errno::{Errno, Result};
@@ -53,7 +54,7 @@ pub(crate) unsafe fn getinfo(
         unsafe { (read::hints(hints), read::destination(hints), read::text(node)) };
     let offer = offer::negotiate(&Profile::of(settings), &hints).map_err(|why| {
         if env::var("FI_LOG_LEVEL").is_ok_and(|level| ["info", "debug"].contains(&&*level)) {
-            eprintln!("tagmatch: fi_getinfo: {why}");
+            notice::tell(&format!("tagmatch: fi_getinfo: {why}"));
         }
         Errno::NO_DATA
     })?;
@@ -79,11 +80,11 @@ fn no_host(node: &str) -> Errno {
             .is_ok_and(|value| values.iter().any(|other| value.eq_ignore_ascii_case(other)))
     };
     if is("FI_PROVIDER", &["tagmatch"]) || is("FI_LOG_LEVEL", &["info", "debug"]) {
-        eprintln!(
+        notice::tell(&format!(
             "tagmatch: fi_getinfo: no endpoint is found by the name of its host ({}): programs must \
              exchange what fi_getname gives (fabtests do with -E)",
             node.escape_debug()
-        );
+        ));
     }
     Errno::NO_DATA
 }

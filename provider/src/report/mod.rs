@@ -14,11 +14,17 @@ mod table;
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
+
+use tagmatch_os::notice;
 
 use crate::per_process::PerProcess;
 use job::Job;
 use row::Row;
 use table::Table;
+
+/// How long the end of a process waits until a full pipe has room for the report.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The numbers of this process's endpoints that were closed.
 static CLOSED: PerProcess<Option<Row>> = PerProcess::new(None);
@@ -37,9 +43,9 @@ pub(crate) fn write(path: &Path) {
     {
         let numbers = row.0.map(|number| number.to_string()).join(" ");
         let path = path.display();
-        eprintln!(
+        notice::tell(&format!(
             "tagmatch: TAGMATCH_FI_REPORT={path}: {error}; this row is missing there: {numbers}"
-        );
+        ));
     }
 }
 
@@ -62,7 +68,7 @@ fn write_row(path: &Path, row: Row) -> io::Result<()> {
         (text, !is_last)
     })?;
     if let Some(text) = printed {
-        eprint!("{text}");
+        notice::print(&text, PATIENCE);
     }
     Ok(())
 }

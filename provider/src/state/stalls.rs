@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tagmatch::{Peer, Worker};
+use tagmatch_os::notice;
 
 /// How often the clock is read: every so many times of progress.
 const EVERY: u32 = 256;
@@ -54,7 +55,7 @@ impl Stalls {
         let longest = self.waits.iter().map(|(.., since)| now - *since).max();
         if longest.is_some_and(|longest| longest >= LONG) && !IS_TOLD.swap(true, Ordering::Relaxed)
         {
-            eprintln!("{}", text(LONG));
+            notice::tell(&text(LONG));
         }
     }
 }

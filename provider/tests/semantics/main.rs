@@ -18,6 +18,7 @@ mod information;
 mod matching;
 mod multi;
 mod multi_from;
+mod notices;
 mod objects;
 mod offload;
 mod orders;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
-use tagmatch_os::process;
+use tagmatch_os::{notice, process};
 
 use super::lists::{Lists, Receive, Wanted};
 use super::mode::{Event, State};
@@ -240,7 +240,7 @@ impl Matcher {
         if self.mode == Mode::Hardware && self.lists.posted() >= self.settings.entries_max {
             // FC_SW_ONLOAD_MSG_FATAL in prov/cxi/src/cxip_msg_hpc.c.
             if self.settings.aborts {
-                eprintln!("cxi: LE resources not recovered during flow control");
+                notice::tell("cxi: LE resources not recovered during flow control");
                 std::process::abort();
             }
             return;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
+use tagmatch_os::notice;
 
 use super::object::{DomainObject, EndpointObject, Object, OpenedEndpoint, VectorObject};
 use super::{av, cq, offer, tagged};
@@ -60,7 +61,7 @@ pub(crate) unsafe extern "C" fn open(
             let number = OPENED.fetch_add(1, Ordering::Relaxed);
             let inner = Endpoint::new(&domain.fabric.settings, mode, number, options);
             let inner = inner.map_err(|error| {
-                eprintln!("cxi: fi_endpoint: {error}");
+                notice::tell(&format!("cxi: fi_endpoint: {error}"));
                 Errno::IO
             })?;
             let object = sys::fid_ep {

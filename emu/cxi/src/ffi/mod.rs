@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, enter};
+use tagmatch_os::notice;
 
 use crate::settings;
 
@@ -68,7 +69,7 @@ unsafe extern "C" fn getinfo(
         unsafe {
             let offers = offer::negotiate(&settings, &info::read(hints)).map_err(|why| {
                 if std::env::var("FI_LOG_LEVEL").is_ok_and(|level| level == "info") {
-                    eprintln!("cxi: fi_getinfo: {why}");
+                    notice::tell(&format!("cxi: fi_getinfo: {why}"));
                 }
                 Errno::NO_DATA
             })?;
