@@ -21,12 +21,25 @@ const V6: u8 = 6;
 /// | bytes | contents |
 /// |---|---|
 /// | 0..2 | port, little-endian |
-/// | 2.. | hosts: 4 or 6, and the 4 or 16 bytes of an IP address |
+/// | 2.. | hosts: 4 or 6, and the 4 or 16 bytes of an IP address; or the 16 bytes of one IPv6 address alone |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TcpAddress {
     pub(crate) port: u16,
     /// The addresses of the device's machine, in the order in which a peer tries them.
     pub(crate) hosts: Vec<IpAddr>,
+}
+
+/// A port and one IPv6 host.
+const LONE_BYTES: usize = FIXED + 16;
+// One host fits beside all other networks.
+const _: () = assert!(Contents::ROOM >= Network::SHM_BYTES + Network::VERBS_BYTES + LONE_BYTES);
+
+/// Whether peers on another network can't reach this address.
+fn is_link_local(host: &IpAddr) -> bool {
+    match host {
+        IpAddr::V4(host) => host.is_link_local(),
+        IpAddr::V6(host) => host.is_unicast_link_local(),
+    }
 }
 
 impl TcpAddress {
@@ -38,6 +51,10 @@ impl TcpAddress {
         let (port, mut rest) = bytes.split_at_checked(FIXED).ok_or(bad("it has no port"))?;
         let port = u16::from_le_bytes(array_at(port, 0));
         let mut hosts = Vec::new();
+        if let Ok(host) = <[u8; 16]>::try_from(rest) {
+            hosts.push(IpAddr::from(host));
+            rest = &[];
+        }
         while let Some((kind, after)) = rest.split_first() {
             let host = match *kind {
                 V4 => after.first_chunk::<4>().map(|b| (IpAddr::from(Ipv4Addr::from(*b)), 4)),
@@ -54,17 +71,38 @@ impl TcpAddress {
         Ok(TcpAddress { port, hosts })
     }
 
-    /// What an address says about TCP, with as many hosts as fit into `room` bytes.
+    /// What an address says about TCP, with as many hosts as fit into `room` bytes. Those that
+    /// reach other networks come first. An IPv6 host that has no room with its kind stands alone,
+    /// without it: of the other entries none makes a section of the same length.
     pub(crate) fn section(&self, room: usize) -> Vec<u8> {
         let mut bytes = self.port.to_le_bytes().to_vec();
-        for host in &self.hosts {
-            let entry = match host {
-                IpAddr::V4(host) => [&[V4][..], &host.octets()].concat(),
-                IpAddr::V6(host) => [&[V6][..], &host.octets()].concat(),
-            };
-            if bytes.len() + entry.len() <= room {
-                bytes.extend_from_slice(&entry);
+        let mut left_out = Vec::new();
+        let (near, far): (Vec<IpAddr>, Vec<IpAddr>) =
+            self.hosts.iter().partition(|host| is_link_local(host));
+        for hosts in [far, near] {
+            for host in &hosts {
+                let entry = match host {
+                    IpAddr::V4(host) => [&[V4][..], &host.octets()].concat(),
+                    IpAddr::V6(host) => [&[V6][..], &host.octets()].concat(),
+                };
+                if bytes.len() + entry.len() <= room {
+                    bytes.extend_from_slice(&entry);
+                } else {
+                    left_out.push(*host);
+                }
             }
+            if bytes.len() == FIXED
+                && let Some(at) = left_out.iter().position(IpAddr::is_ipv6)
+                && let IpAddr::V6(host) = left_out.remove(at)
+            {
+                bytes.extend_from_slice(&host.octets());
+            }
+        }
+        if !left_out.is_empty() {
+            log::info!(
+                "the worker's address has no room for {left_out:?}, so no peer tries these hosts \
+                 (TcpConfig::announce chooses others)"
+            );
         }
         bytes
     }
@@ -100,9 +138,28 @@ mod tests {
     fn hosts_that_do_not_fit_are_left_out() {
         let many = sample(&["fd00::1", "fd00::2", "fd00::3", "fd00::4", "10.0.0.1"]);
         let parsed = TcpAddress::parse(&many.address(NAME).unwrap()).unwrap();
-        assert_eq!(parsed, sample(&["fd00::1", "fd00::2", "fd00::3"]));
+        assert_eq!(parsed, sample(&["fd00::1", "fd00::2", "fd00::3"]), "a fourth has no room");
         assert_eq!(many.section(19), sample(&["fd00::1"]).section(19));
         assert_eq!(many.section(18), sample(&["10.0.0.1"]).section(18));
+    }
+
+    /// Shared memory and verbs leave 18 bytes.
+    #[test]
+    fn one_host_of_either_family_fits_beside_all_other_networks() {
+        let (shm, verbs) = ([1; Network::SHM_BYTES], [1; Network::VERBS_BYTES]);
+        let room = Contents::ROOM - shm.len() - verbs.len();
+        let left = |hosts: &[&str]| {
+            let section = sample(hosts).section(room);
+            let contents = Contents::new(NAME).with(Network::Shm, &shm);
+            let contents = contents.with(Network::Verbs, &verbs).with(Network::Tcp, &section);
+            TcpAddress::parse(&contents.address().unwrap()).unwrap()
+        };
+        assert_eq!(left(&["2001:db8::1"]), sample(&["2001:db8::1"]));
+        assert_eq!(left(&["2001:db8::1", "2001:db8::2"]), sample(&["2001:db8::1"]));
+        assert_eq!(left(&["10.0.0.1", "2001:db8::2"]), sample(&["10.0.0.1"]));
+        assert_eq!(left(&["fe80::1", "2001:db8::2"]), sample(&["2001:db8::2"]));
+        assert_eq!(left(&["fe80::1", "fe80::2"]), sample(&["fe80::1"]));
+        assert_eq!(left(&["169.254.1.1", "2001:db8::2"]), sample(&["2001:db8::2"]));
     }
 
     #[test]

@@ -34,10 +34,12 @@ pub struct TcpConfig {
     /// The network interfaces whose addresses to listen on, by their names, if `listen` names no
     /// address. Default: none, which stands for all.
     pub interfaces: Vec<String>,
-    /// The addresses by which peers reach this machine, in the order in which they try them; those
-    /// that fit into 64 bytes, about ten of IPv4 or two of IPv6. For machines behind an address
-    /// translator. Default: none, which stands for the addresses that this device listens on,
-    /// without those of loopback if there are others.
+    /// The addresses by which peers reach this machine, in the order in which they try them, those
+    /// of one link alone last. As many count as fit into the worker's address of 64 bytes: about ten
+    /// of IPv4 or two of IPv6; beside shared memory and verbs three of IPv4 or one of IPv6. The log
+    /// names the others (level info). For machines behind an address translator. Default: none,
+    /// which stands for the addresses that this device listens on, without those of loopback if
+    /// there are others.
     pub announce: Vec<IpAddr>,
     /// The port to listen on; 0 for any free one. Default: 0.
     pub port: u16,
