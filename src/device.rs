@@ -59,7 +59,7 @@ impl WorkerDevice {
         for (network, opened) in auto.open(config) {
             match opened {
                 Ok(device) => networks.push(device),
-                Err(error @ DeviceError::BadSetting { .. }) => return Err(error),
+                Err(error) if error.is_wrong_setting() => return Err(error),
                 Err(error) if network == Network::Verbs && config.hw_tags.is_emu() => {
                     return Err(error);
                 }

@@ -83,8 +83,8 @@ impl Setup {
         let verbs = VerbsConfig {
             // Without verbs, the worker is to find no RDMA device.
             device: (!self.over.has_verbs()).then(|| "none".to_owned()),
-            ack_timeout: self.ack_timeout,
-            retry_count: 6,
+            ack_timeout: Some(self.ack_timeout),
+            retry_count: Some(6),
             keepalive: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(20),
             // With reordered packets, READs are repeated after their rendezvous has ended.

@@ -272,6 +272,29 @@ pub enum DeviceError {
         /// The values that are allowed.
         range: &'static str,
     },
+    /// A setting was given as text that is none of its values.
+    #[error("invalid {setting} `{}`: expected {expected}", value.escape_debug())]
+    InvalidValue {
+        /// Name of the setting, or of the environment variable that gave it.
+        setting: &'static str,
+        /// The text.
+        value: String,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// The two workers are in different partitions of their network, between which nothing travels.
+    #[error(
+        "there is no way to it: this worker's partition key is {own:#06x}, that one's {peer:#06x}; \
+         set {setting} at both to one that both ports have"
+    )]
+    OtherPartition {
+        /// The partition key of this worker.
+        own: u16,
+        /// The partition key of the other worker.
+        peer: u16,
+        /// The setting that chooses the key.
+        setting: &'static str,
+    },
     /// This machine, or this kind of device, can't do what was asked for.
     #[error("{what} is not available: {why}")]
     Unsupported {
@@ -320,6 +343,11 @@ fn not_by_shm(own: Networks, peer: Networks) -> &'static str {
 }
 
 impl DeviceError {
+    /// Whether a setting is wrong, which the user has to change.
+    pub fn is_wrong_setting(&self) -> bool {
+        matches!(self, DeviceError::BadSetting { .. } | DeviceError::InvalidValue { .. })
+    }
+
     /// Makes an error from the error of a system call, with a hint what to do about it.
     pub fn system(call: &'static str, hint: &'static str) -> impl Fn(io::Error) -> DeviceError {
         move |source| DeviceError::System { call, source, hint }

@@ -63,6 +63,8 @@ functions! {
         ibv_query_device: fn(*mut ibv_context, *mut ibv_device_attr) -> i32,
         ibv_query_port: fn(*mut ibv_context, u8, *mut ibv_port_attr) -> i32,
         ibv_query_gid: fn(*mut ibv_context, u8, i32, *mut ibv_gid) -> i32,
+        // The key is big-endian.
+        ibv_query_pkey: fn(*mut ibv_context, u8, i32, *mut u16) -> i32,
         ibv_get_async_event: fn(*mut ibv_context, *mut ibv_async_event) -> i32,
         ibv_ack_async_event: fn(*mut ibv_async_event),
         ibv_alloc_pd: fn(*mut ibv_context) -> *mut ibv_pd,

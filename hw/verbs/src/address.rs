@@ -6,6 +6,7 @@ use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_rdma_core_sys as sys;
 
 use super::gid::Gid;
+use super::partition::is_key;
 
 /// The worker's name, and the part of its [`Address`] about verbs:
 ///
@@ -15,7 +16,7 @@ use super::gid::Gid;
 /// | 1..3 | LID, on InfiniBand |
 /// | 3..19 | GID |
 /// | 19..22 | number of the datagram queue pair |
-/// | 22..25 | key of the datagram queue pair (Q_Key) |
+/// | 22..25 | key of the datagram queue pair (Q_Key): a random byte, and the partition key (P_Key) |
 ///
 /// Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(super) struct VerbsAddress {
     pub(super) lid: u16,
     pub(super) gid: Gid,
     pub(super) qp_num: u32,
-    /// At most 24 bits, so the highest bit, which privileged keys have, is clear.
+    /// Made by [`qkey`].
     pub(super) qkey: u32,
     /// The worker's name.
     pub(super) name: [u8; 8],
@@ -34,11 +35,23 @@ pub(super) struct VerbsAddress {
 
 const MATCHES_TAGS: u8 = 0x80;
 /// Version of the handshake and of the messages. It goes up with every change to either.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 /// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const BITS_24: u32 = (1 << 24) - 1;
 
+/// The key of a worker's datagram queue pair. It has 24 bits, so the highest bit, which privileged
+/// keys have, is clear. The partition key is part of it because an address has no room to spare.
+pub(super) fn qkey(partition_key: u16, random: u8) -> u32 {
+    u32::from(partition_key) << 8 | u32::from(random)
+}
+
 impl VerbsAddress {
+    /// The key of the partition that the worker is in.
+    pub(super) fn partition_key(&self) -> u16 {
+        let [_, low, high, _] = self.qkey.to_le_bytes();
+        u16::from_le_bytes([low, high])
+    }
+
     /// The part of the address.
     pub(super) fn section(&self) -> [u8; Network::VERBS_BYTES] {
         let mut bytes = [0; Network::VERBS_BYTES];
@@ -76,6 +89,9 @@ impl VerbsAddress {
             qkey: number(22),
             name: contents.name,
         };
+        if !is_key(address.partition_key()) {
+            return bad("it has no partition key");
+        }
         match address.link_layer {
             sys::IBV_LINK_LAYER_INFINIBAND => Ok(address),
             sys::IBV_LINK_LAYER_ETHERNET if address.gid.0 != [0; 16] => Ok(address),
@@ -94,7 +110,7 @@ mod tests {
             lid: 0x1234,
             gid: Gid([7; 16]),
             qp_num: 0x123456,
-            qkey: 0x00ad_cafe,
+            qkey: qkey(0x8005, 0xfe),
             name: *b"01234567",
             matches_tags: true,
         }
@@ -103,6 +119,7 @@ mod tests {
     #[test]
     fn round_trips() {
         let address = example();
+        assert_eq!(address.partition_key(), 0x8005);
         assert_eq!(VerbsAddress::parse(&address.address().unwrap()).unwrap(), address);
     }
 
@@ -113,6 +130,7 @@ mod tests {
         assert!(!refused(example()));
         assert!(refused(VerbsAddress { link_layer: 0, ..example() }));
         assert!(refused(VerbsAddress { gid: Gid([0; 16]), ..example() }));
+        assert!(refused(VerbsAddress { qkey: qkey(0x8000, 1), ..example() }));
         let elsewhere = Contents::new(*b"01234567").with(Network::Tcp, &[1; 7]).address().unwrap();
         assert!(VerbsAddress::parse(&elsewhere).is_err());
     }

@@ -16,6 +16,10 @@ pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 /// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of
 /// peers of which some are busy.
 ///
+/// The fields of [`SETTINGS`](super::SETTINGS), for example `gid_index`, are those that differ from
+/// cluster to cluster. `None` stands for the value of their environment variable, or else for the
+/// default.
+///
 /// Fields may be added: end the expression with `..VerbsConfig::default()`.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
@@ -24,18 +28,25 @@ pub struct VerbsConfig {
     /// `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of `TAGMATCH_SECRET`, or no secret. A
     /// worker of `tagmatch` sets it by its own `Config::secret`. Default: `None`.
     pub secret: Option<Secret>,
-    /// Name of the device, as `ibv_devices` lists it. If `None`, one with an active port: in the
+    /// Name of the device, as `ibv_devices` lists it. If neither this nor `TAGMATCH_VERBS_DEVICE`
+    /// names one, one with an active port: in the
     /// InfiniBand subnet with the lowest prefix, so that all ranks of a job meet, or on Ethernet if
     /// there is no InfiniBand; among the fastest ports there, one whose device is near this
     /// process' processors. Ranks of one machine take turns at equal ports, by `MPI_LOCALRANKID`,
     /// `OMPI_COMM_WORLD_LOCAL_RANK` or `SLURM_LOCALID` of the environment. Default: `None`.
     pub device: Option<String>,
-    /// Port of the device, from 1. If `None`, an active port, chosen as the device is. Default:
-    /// `None`.
+    /// Port of the device, from 1. If `None`, the value of `TAGMATCH_VERBS_PORT`, or else an active
+    /// port, chosen as the device is. Default: `None`.
     pub port: Option<u8>,
-    /// Row of the port's GID table. If `None`, on RoCE the best row by type and address: version 2
-    /// and IPv4 are preferred. Default: `None`.
+    /// Row of the port's GID table. If `None`, the value of `TAGMATCH_VERBS_GID_INDEX`, or else on
+    /// RoCE the best row by type and address: version 2 and IPv4 are preferred. Default: `None`.
     pub gid_index: Option<u8>,
+    /// Key of the partition (P_Key) that the worker is in, one of the port's table. The highest
+    /// bit, which says whether the port is a full member, doesn't count. Two workers reach each
+    /// other only in the same partition, and if one of them is a full member. If `None`, the value
+    /// of `TAGMATCH_VERBS_PARTITION_KEY`, or else the first key with full membership, or else the
+    /// first. Default: `None`.
+    pub partition_key: Option<u16>,
     /// Longest message that this worker receives, header included: 64 bytes to 1 MiB. Each
     /// connected peer, even if idle, has one receive buffer of this length posted. Default: 8,208,
     /// which is a payload of 8 KiB with its header.
@@ -53,9 +64,10 @@ pub struct VerbsConfig {
     /// idle, has a send queue of this length, which is the larger part of its memory. Default: 42,
     /// with `inline_max` the most that 16 KiB of a ConnectX's queue hold.
     pub queue_depth: u32,
-    /// Bytes of a message that a work request should carry inline, 0 to 1,024. The device may allow
-    /// fewer. Default: 188.
-    pub inline_max: u32,
+    /// Bytes of a message that a work request should carry inline, 0 to 1,024. Where the device
+    /// allows fewer, it is as many as it allows. If `None`, the value of
+    /// `TAGMATCH_VERBS_INLINE_MAX`, or else 188. Default: `None`.
+    pub inline_max: Option<u32>,
     /// Most peers connected at a time, 1 to 65,536. Fewer if the device's queues are shorter.
     /// Default: 1,024.
     pub peers_max: u32,
@@ -68,17 +80,20 @@ pub struct VerbsConfig {
     /// 1 ms to one hour. Default: 1 s.
     pub keepalive: Duration,
     /// Exponent n of the time until an unacknowledged packet is sent again: 4.096 µs × 2^n, with n
-    /// from 1 to 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long.
-    /// Default: 16, which is 268 ms.
-    pub ack_timeout: u8,
+    /// from 1 to 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long. If
+    /// `None`, the value of `TAGMATCH_VERBS_ACK_TIMEOUT`, or else 18, which is 1.07 s. Default:
+    /// `None`.
+    pub ack_timeout: Option<u8>,
     /// How many times an unacknowledged packet is sent again before the peer counts as lost: 0 to
-    /// 7. On soft-RoCE, 7 means forever. Default: 6.
-    pub retry_count: u8,
+    /// 7. On soft-RoCE, 7 means forever. With the defaults a connection survives that nothing gets
+    /// through for 5 s, and a peer whose process was killed is noticed after 9 s. If `None`, the
+    /// value of `TAGMATCH_VERBS_RETRY_COUNT`, or else 7, and 6 on soft-RoCE. Default: `None`.
+    pub retry_count: Option<u8>,
     /// How many times a message that found no receive buffer is sent again: 0 to 7, where 7 means
     /// forever. With credits, a peer that keeps the rules always finds a buffer. Default: 7.
     pub rnr_retry: u8,
     /// Code of the time until a message that found no receive buffer is sent again: 0 to 31
-    /// (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms. Default: 12.
+    /// (`min_rnr_timer` in ibv_modify_qp(3)); 13 is 0.96 ms. Default: 13.
     pub rnr_timer: u8,
     /// How long exposed memory stays registered after it was withdrawn: up to one hour. This
     /// matters where the network can deliver repeated packets after later ones: a READ may then be
@@ -96,10 +111,16 @@ pub struct VerbsConfig {
     /// [`Library::new`] is unsafe, so that safe code can't have other functions called. Default:
     /// [`Library::INSTALLED`].
     pub library: Library,
-    /// Service level, 0 to 15. Default: 0.
-    pub service_level: u8,
-    /// Traffic class, 0 to 255: on RoCE the byte with the packets' DSCP and ECN bits. Default: 0.
-    pub traffic_class: u8,
+    /// Service level, 0 to 15. If `None`, the value of `TAGMATCH_VERBS_SERVICE_LEVEL`, or else 0.
+    /// Default: `None`.
+    pub service_level: Option<u8>,
+    /// Traffic class, 0 to 255: on RoCE the byte with the packets' DSCP and ECN bits. If `None`, the
+    /// value of `TAGMATCH_VERBS_TRAFFIC_CLASS`, or else 0. Default: `None`.
+    pub traffic_class: Option<u8>,
+    /// Longest packet, in bytes: 256, 512, 1,024, 2,048 or 4,096. Packets are shorter where this
+    /// port or the peer's allows less. If `None`, the value of `TAGMATCH_VERBS_MTU`, or else what
+    /// the port allows. Default: `None`.
+    pub mtu: Option<u16>,
 }
 
 impl Default for VerbsConfig {
@@ -109,58 +130,80 @@ impl Default for VerbsConfig {
             device: None,
             port: None,
             gid_index: None,
+            partition_key: None,
             message_max: 8208,
             receive_buffers: 896,
             window_max: 64,
             send_buffers: 256,
             queue_depth: 42,
-            inline_max: 188,
+            inline_max: None,
             peers_max: 1024,
             reads_max: 16,
             connect_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(1),
-            ack_timeout: 16,
-            retry_count: 6,
+            ack_timeout: None,
+            retry_count: None,
             rnr_retry: 7,
-            rnr_timer: 12,
+            rnr_timer: 13,
             linger: Duration::ZERO,
             idle_memory_max: 256 << 20,
             tag_matching: TagMatching::default(),
             library: Library::INSTALLED,
-            service_level: 0,
-            traffic_class: 0,
+            service_level: None,
+            traffic_class: None,
+            mtu: None,
         }
     }
 }
 
 impl VerbsConfig {
+    /// The bytes that a work request should carry inline.
+    pub(super) fn inline_max(&self) -> u32 {
+        self.inline_max.unwrap_or(188)
+    }
+
+    /// Exponent of the time until an unacknowledged packet is sent again.
+    pub(super) fn ack_timeout(&self) -> u8 {
+        self.ack_timeout.unwrap_or(18)
+    }
+
+    /// How many times an unacknowledged packet is sent again.
+    pub(super) fn retry_count(&self, is_soft_roce: bool) -> u8 {
+        self.retry_count.unwrap_or(if is_soft_roce { 6 } else { 7 })
+    }
+
+    /// The service level.
+    pub(super) fn service_level(&self) -> u8 {
+        self.service_level.unwrap_or(0)
+    }
+
+    /// The traffic class.
+    pub(super) fn traffic_class(&self) -> u8 {
+        self.traffic_class.unwrap_or(0)
+    }
+
     /// The longest time after which a connection must have received something or failed: the
     /// device's own timeout, plus two keepalive intervals.
     pub(super) fn silence_max(&self) -> Duration {
-        let wait = Duration::from_nanos(4096 << self.ack_timeout);
+        let wait = Duration::from_nanos(4096 << self.ack_timeout());
         // A device may wait up to four times as long as it is told to.
-        wait * 4 * (u32::from(self.retry_count) + 1) + 2 * self.keepalive
+        wait * 4 * (u32::from(self.retry_count(false)) + 1) + 2 * self.keepalive
     }
 
-    /// Checks all ranges.
+    /// Checks the ranges of the settings that the environment can't give.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         let message_max = u64::from(*MESSAGE_MAX.start())..=u64::from(*MESSAGE_MAX.end());
         let window_max = u64::from(WINDOW_MAX.min(4096));
-        let numbers: [(&'static str, u64, RangeInclusive<u64>, &'static str); 14] = [
-            ("port", self.port.unwrap_or(1).into(), 1..=255, "from 1"),
+        let numbers: [(&'static str, u64, RangeInclusive<u64>, &'static str); 9] = [
             ("message_max", self.message_max.into(), message_max, "from 64 to 1048576"),
             ("receive_buffers", self.receive_buffers.into(), 0..=1 << 16, "from 0 to 65536"),
             ("window_max", self.window_max.into(), 1..=window_max, "from 1 to 4096"),
             ("send_buffers", self.send_buffers.into(), 1..=1 << 16, "from 1 to 65536"),
             ("queue_depth", self.queue_depth.into(), 16..=4096, "from 16 to 4096"),
-            ("inline_max", self.inline_max.into(), 0..=1024, "from 0 to 1024"),
             ("peers_max", self.peers_max.into(), 1..=1 << 16, "from 1 to 65536"),
             ("reads_max", self.reads_max.into(), 1..=128, "from 1 to 128"),
-            ("ack_timeout", self.ack_timeout.into(), 1..=31, "from 1 to 31"),
-            ("retry_count", self.retry_count.into(), 0..=7, "from 0 to 7"),
             ("rnr_retry", self.rnr_retry.into(), 0..=7, "from 0 to 7"),
             ("rnr_timer", self.rnr_timer.into(), 0..=31, "from 0 to 31"),
-            ("service_level", self.service_level.into(), 0..=15, "from 0 to 15"),
         ];
         for (setting, value, allowed, range) in numbers {
             if !allowed.contains(&value) {
@@ -195,7 +238,6 @@ mod tests {
         };
         let good = VerbsConfig::default;
         assert!(good().check().is_ok());
-        assert_eq!(wrong(VerbsConfig { port: Some(0), ..good() }), "port");
         assert_eq!(wrong(VerbsConfig { message_max: 63, ..good() }), "message_max");
         assert_eq!(wrong(VerbsConfig { receive_buffers: 65537, ..good() }), "receive_buffers");
         assert_eq!(wrong(VerbsConfig { window_max: 0, ..good() }), "window_max");
@@ -203,7 +245,5 @@ mod tests {
         assert_eq!(wrong(VerbsConfig { reads_max: 0, ..good() }), "reads_max");
         let never = VerbsConfig { connect_timeout: Duration::ZERO, ..good() };
         assert_eq!(wrong(never), "connect_timeout_ms");
-        assert_eq!(wrong(VerbsConfig { ack_timeout: 0, ..good() }), "ack_timeout");
-        assert_eq!(wrong(VerbsConfig { service_level: 16, ..good() }), "service_level");
     }
 }

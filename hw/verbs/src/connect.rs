@@ -31,7 +31,9 @@ use super::datagrams::Received;
 use super::failure;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
+use super::partition::can_meet;
 use super::peer::{Connecting, PeerState};
+use super::settings::PARTITION_KEY;
 use super::wire::{Datagram, Handshake, LinkEnd, Refusal, Signal};
 
 /// Time until a request is sent again: at first, and at most.
@@ -63,6 +65,10 @@ impl Verbs {
             return Err(DeviceError::BadAddress {
                 why: "its worker is on another kind of network (InfiniBand or Ethernet)",
             });
+        }
+        let (own, peer) = (self.own.partition_key(), to.partition_key());
+        if !can_meet(own, peer) {
+            return Err(DeviceError::OtherPartition { own, peer, setting: PARTITION_KEY });
         }
         if self.peers() >= self.peers_max {
             let limit = self.peers_max;
@@ -121,7 +127,7 @@ impl Verbs {
             max_send_wr: depth,
             max_recv_wr: 0,
             max_send_sge: 2,
-            inline_max: self.config.inline_max,
+            inline_max: self.config.inline_max(),
         };
         let make = |srq, shape| {
             let qp = Qp::new(self.pd.clone(), self.cq.clone(), Some(srq), shape)?;
@@ -202,7 +208,8 @@ impl Verbs {
     pub(super) fn on_datagram(&mut self, received: &Received) {
         let Datagram { to, from: address, handshake } = &received.datagram;
         let Ok(from) = self.check_route(address) else { return };
-        if *to != self.own.name || from.link_layer != self.own.link_layer {
+        let (own, peer) = (self.own.partition_key(), from.partition_key());
+        if *to != self.own.name || from.link_layer != self.own.link_layer || !can_meet(own, peer) {
             return;
         }
         let known = self.by_address.get(address).copied();

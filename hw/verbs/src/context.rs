@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 use tagmatch_device::DeviceError;
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
@@ -19,6 +20,8 @@ pub(super) struct Context {
     pub(super) port: u8,
     /// Why this port, where there were several.
     pub(super) why: String,
+    /// The most inline bytes that a queue pair may be asked for, as far as is known.
+    pub(super) inline_max: AtomicU32,
     process: u32,
 }
 
@@ -99,8 +102,15 @@ impl Context {
             match made(unsafe { (verbs.ibv_open_device)(device) }) {
                 Ok(raw) => {
                     let process = std::process::id();
-                    let (port, why) = (0, String::new());
-                    opened.push(Context { verbs, raw, name, port, why, process });
+                    opened.push(Context {
+                        verbs,
+                        raw,
+                        name,
+                        port: 0,
+                        why: String::new(),
+                        inline_max: AtomicU32::new(u32::MAX),
+                        process,
+                    });
                 }
                 Err(source) => {
                     let hint = match source.raw_os_error() {
@@ -167,6 +177,15 @@ impl Context {
             sys::ibv_query_gid_ex(self.verbs, self.raw(), u32::from(port), index, &raw mut entry, 0)
         };
         (answer == 0).then_some(entry)
+    }
+
+    /// One row of a port's table of partition keys; `None` if it can't be read.
+    pub(super) fn partition_key(&self, port: u8, index: u16) -> Option<u16> {
+        let mut key = 0;
+        // SAFETY: the context is open.
+        let answer =
+            unsafe { (self.verbs.ibv_query_pkey)(self.raw(), port, index.into(), &raw mut key) };
+        (answer == 0).then_some(u16::from_be(key))
     }
 
     pub(super) fn async_fd(&self) -> BorrowedFd<'_> {

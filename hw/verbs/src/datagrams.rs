@@ -10,6 +10,7 @@ use super::address::VerbsAddress;
 use super::gid;
 use super::memory::{SendBuffers, Slab};
 use super::object::{Ah, Cq, Pd, Qp, QpShape};
+use super::port::Port;
 use super::wire::{DATAGRAM, Datagram};
 use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT};
 
@@ -46,7 +47,7 @@ impl Datagrams {
     pub(super) fn new(
         pd: &Arc<Pd>,
         cq: &Arc<Cq>,
-        port: u8,
+        port: &Port,
         qkey: u32,
         secret: Option<Secret>,
     ) -> io::Result<Self> {
@@ -60,7 +61,8 @@ impl Datagrams {
         let qp = Qp::new(pd.clone(), cq.clone(), None, &shape)?;
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_INIT;
-        attr.port_num = port;
+        attr.port_num = port.number;
+        attr.pkey_index = port.partition.index;
         attr.qkey = qkey;
         let mask = sys::IBV_QP_STATE | sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_QKEY;
         qp.modify(&mut attr, mask)?;

@@ -11,6 +11,7 @@ use super::config::VerbsConfig;
 use super::context::{Context, library};
 use super::gid::Chosen;
 use super::port::Port;
+use super::settings::{self, SETTINGS, Setting};
 
 /// The state of RDMA as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub struct VerbsInfo {
     pub tag_matching: Option<Finding>,
     /// The limit on locked memory, in bytes. None if it is unlimited.
     pub locked_memory: Option<u64>,
+    /// Name and value of each of the [`SETTINGS`](super::SETTINGS) that the environment or the
+    /// program has given.
+    pub settings: Vec<(&'static str, String)>,
 }
 
 fn finding(what: &'static str, result: Result<String, DeviceError>) -> Finding {
@@ -51,13 +55,23 @@ impl VerbsInfo {
             port: None,
             tag_matching: None,
             locked_memory: process::locked_memory_limit(),
+            settings: Vec::new(),
         };
-        match choice::open(config) {
+        let config = match settings::resolve(config.clone()) {
+            Ok(config) => config,
+            Err(error) => {
+                info.device = finding("RDMA device", Err(error));
+                return info;
+            }
+        };
+        let given = |setting: &Setting| Some((setting.name, setting.value(&config)?));
+        info.settings = SETTINGS.iter().filter_map(given).collect();
+        match choice::open(&config) {
             Err(error) => info.device = finding("RDMA device", Err(error)),
             Ok(context) => {
                 info.device.reason = context.name.clone();
                 info.choice = Some(context.why.clone()).filter(|why| !why.is_empty());
-                info.port = Some(finding("port", describe_port(&context, config)));
+                info.port = Some(finding("port", describe_port(&context, &config)));
                 info.tag_matching = Some(judge_tag_matching(context.tag_matching()));
             }
         }
@@ -78,6 +92,9 @@ impl fmt::Display for VerbsInfo {
         if let Some(choice) = &self.choice {
             writeln!(f, "chosen           {choice}")?;
         }
+        for (name, value) in &self.settings {
+            writeln!(f, "{name:<16} {value}")?;
+        }
         match self.locked_memory {
             Some(bytes) => write!(f, "locked memory    {} KiB (ulimit -l)", bytes / 1024),
             None => write!(f, "locked memory    unlimited"),
@@ -94,8 +111,10 @@ fn describe_port(context: &Context, config: &VerbsConfig) -> Result<String, Devi
         (sys::IBV_LINK_LAYER_ETHERNET, _) => "RoCE v1",
         _ => "InfiniBand",
     };
+    let key = port.partition.key;
     let mtu = 128u32 << port.mtu.min(5);
-    Ok(format!("{}, {link}, GID {index} {gid}, MTU {mtu}", port.number))
+    let number = port.number;
+    Ok(format!("{number}, {link}, GID {index} {gid}, partition key {key:#06x}, MTU {mtu}"))
 }
 
 fn judge_tag_matching(caps: std::io::Result<sys::ibv_tm_caps>) -> Finding {

@@ -2,8 +2,8 @@
 //! soft-RoCE.
 //!
 //! # How it works
-//! 1. **Addresses.** A worker's address names the port, the number and key of a datagram queue
-//!    pair, and the worker's random name.
+//! 1. **Addresses.** A worker's address names the port, its partition, the number and key of a
+//!    datagram queue pair, and the worker's random name.
 //! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them
 //!    until it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
 //! 3. **Messages** are RDMA sends into one shared receive queue. A credit covers each message, so a
@@ -106,6 +106,14 @@
 //!   the death of the peer. A request that was flushed tells nothing, so the device's asynchronous
 //!   events are looked at before it (`events`). A port with another LID or GID than the worker's
 //!   address says makes no connection any more, since its datagrams come from another port.
+//! - **Outages.** A NIC tells a dead process from a cable that was pulled by nothing: both are
+//!   silence. By default a request is sent eight times in 8.6 s, as UCX does, so a connection
+//!   survives an outage of 5 s and more, such as that of a switch that starts again, and a process
+//!   that was killed is noticed after 9 s. [`VerbsConfig::ack_timeout`] and
+//!   [`VerbsConfig::retry_count`] make both shorter or longer.
+//! - **Partitions.** The key is a part of the datagram queue pair's key, so the address has it
+//!   without a byte more: a packet with another key is dropped in silence, and no datagram could
+//!   tell.
 //! - **Soft-RoCE**, as seen on Linux 6.1: `retry_cnt` 7 means for ever, so the default is 6. A link
 //!   that is down fails every post, or makes the device forget its timer, so a request that takes
 //!   longer than all retries ends its peer. A READ that the network repeats after its memory was
@@ -142,12 +150,14 @@ mod list;
 mod memory;
 mod object;
 mod oneself;
+mod partition;
 mod peer;
 mod poll;
 mod port;
 mod read;
 mod reads;
 mod region;
+mod settings;
 mod sizes;
 mod sleep;
 mod wire;
@@ -170,10 +180,11 @@ use tagmatch_secret::Secret;
 
 pub use config::VerbsConfig;
 pub use info::VerbsInfo;
+pub use settings::{SETTINGS, Setting};
 pub use tagmatch_device::TagMatching;
 pub use tagmatch_rdma_core_sys::Library;
 
-use address::{BITS_24, VerbsAddress};
+use address::VerbsAddress;
 use batch::Batch;
 use context::Context;
 use datagrams::Datagrams;
@@ -295,7 +306,7 @@ impl Verbs {
     /// job's secret can't be read, there is no libibverbs, no device of that name or no active port
     /// on it, or if the device or the limit on locked memory doesn't allow the queues.
     pub fn new(config: VerbsConfig) -> Result<Self, DeviceError> {
-        config.check()?;
+        let config = settings::resolve(config)?;
         let secret = Secret::or_from_environment(config.secret.as_ref());
         let secret = secret.in_call("reading the job's secret")?;
         let context = Arc::new(choice::open(&config)?);
@@ -315,8 +326,9 @@ impl Verbs {
         let fin_srq = Srq::new(pd.clone(), FINS_MAX).in_call("ibv_create_srq")?;
         let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers = SendBuffers::new(pd.clone(), buffer, config.send_buffers);
-        let qkey = u32::from_le_bytes(random().in_call("getrandom")?) & BITS_24;
-        let datagrams = Datagrams::new(&pd, &cq, port.number, qkey, secret)
+        let [random_byte] = random().in_call("getrandom")?;
+        let qkey = address::qkey(port.partition.key, random_byte);
+        let datagrams = Datagrams::new(&pd, &cq, &port, qkey, secret)
             .in_call("make a queue pair for datagrams")?;
         let own = VerbsAddress {
             link_layer: port.link_layer,

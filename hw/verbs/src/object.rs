@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tagmatch_rdma_core_sys as sys;
 
@@ -351,9 +352,24 @@ pub(super) struct QpShape {
     pub(super) inline_max: u32,
 }
 
+/// The largest request below `refused` that `create` grants, and what it gave for it; `least` is
+/// what it gave for a request of 0. There are at most 32 requests.
+fn most_granted<T>(least: T, refused: u32, create: impl Fn(u32) -> io::Result<T>) -> (u32, T) {
+    let mut granted = (0, least);
+    let mut refused = refused;
+    while refused - granted.0 > 1 {
+        let middle = granted.0 + (refused - granted.0) / 2;
+        match create(middle) {
+            Ok(given) => granted = (middle, given),
+            Err(_) => refused = middle,
+        }
+    }
+    granted
+}
+
 impl Qp {
-    /// Creates a queue pair that reports all completions to `cq`. If the device can't carry
-    /// `inline_max` bytes in a work request, the queue pair carries none.
+    /// Creates a queue pair that reports all completions to `cq`. No query tells how many inline
+    /// bytes a device allows: if it refuses `inline_max`, the queue pair has as many as it allows.
     pub(super) fn new(
         pd: Arc<Pd>,
         cq: Arc<Cq>,
@@ -375,13 +391,21 @@ impl Qp {
             };
             // SAFETY: domain and queues exist, and the queue pair keeps them.
             let raw = unsafe { (pd.context().verbs.ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
-            made(raw).map(|raw| (raw, attr.cap.max_inline_data))
+            let inline_max = attr.cap.max_inline_data;
+            let (pd, queues) = (pd.clone(), (cq.clone(), srq.clone()));
+            made(raw).map(|raw| Qp { raw, pd, inline_max, _queues: queues })
         };
-        let (raw, inline_max) = match create(shape.inline_max) {
-            Err(_) if shape.inline_max > 0 => create(0),
-            other => other,
-        }?;
-        Ok(Qp { raw, pd, inline_max, _queues: (cq, srq) })
+        let limit = &pd.context().inline_max;
+        let asked = shape.inline_max.min(limit.load(Relaxed));
+        create(asked).or_else(|error| {
+            if asked == 0 {
+                return Err(error);
+            }
+            // Something else is wrong if the device refuses a queue pair without inline bytes.
+            let best = most_granted(create(0)?, asked, create);
+            limit.store(best.0, Relaxed);
+            Ok(best.1)
+        })
     }
 
     /// Most bytes that a send request can carry inline.
@@ -439,5 +463,25 @@ impl Qp {
         let mut bad = null_mut();
         // SAFETY: request and list are valid during the call; the memory is the caller's promise.
         check(unsafe { sys::ibv_post_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn as_many_inline_bytes_as_a_device_allows_are_found_in_few_requests() {
+        for limit in [0, 1, 48, 64, 96, 101, 187] {
+            let requests = Cell::new(0);
+            let create = |asked| {
+                requests.set(requests.get() + 1);
+                (asked <= limit).then_some(asked).ok_or(io::ErrorKind::InvalidInput.into())
+            };
+            assert_eq!(most_granted(0, 188, create), (limit, limit));
+            assert!(requests.get() <= 8, "{requests:?}");
+        }
     }
 }

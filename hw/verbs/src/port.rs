@@ -10,6 +10,7 @@ use super::config::VerbsConfig;
 use super::context::Context;
 use super::gid::{self, Chosen};
 use super::object::Qp;
+use super::partition::{self, Partition};
 use super::wire::LinkEnd;
 
 /// A port of an open device.
@@ -18,6 +19,7 @@ pub(super) struct Port {
     pub(super) link_layer: u8,
     pub(super) lid: u16,
     pub(super) gid: Chosen,
+    pub(super) partition: Partition,
     /// The path MTU.
     pub(super) mtu: sys::ibv_mtu,
     /// Most bytes that one READ request may ask for.
@@ -26,12 +28,22 @@ pub(super) struct Port {
     pub(super) reads_served: u8,
     /// READs that a queue pair may have under way.
     pub(super) reads_asked: u8,
+    /// Whether the device is soft-RoCE, for which seven retries are for ever.
+    is_soft_roce: bool,
     config: VerbsConfig,
 }
+
+/// The number of soft-RoCE's vendor, since Linux 5.6 and before (`RXE_VENDOR_ID`).
+const SOFT_ROCE_VENDORS: [u32; 2] = [0x00ff_ffff, 0];
 
 /// The smaller of the device's limit and the one asked for, at least one.
 fn limited(count: i32, asked: u8) -> u8 {
     u8::try_from(count.clamp(1, i32::from(asked))).unwrap_or(1)
+}
+
+/// The value of `enum ibv_mtu` for a path MTU in bytes: 1 for 256, and so on.
+fn mtu_code(bytes: u16) -> sys::ibv_mtu {
+    u32::from(bytes).ilog2().saturating_sub(7)
 }
 
 impl Port {
@@ -68,10 +80,12 @@ impl Port {
             link_layer: port.link_layer,
             lid: port.lid,
             gid: gid::choose(context, number, &port, config.gid_index)?,
-            mtu: port.active_mtu,
+            partition: partition::choose(context, number, &port, config.partition_key)?,
+            mtu: port.active_mtu.min(config.mtu.map_or(u32::MAX, mtu_code)),
             read_max: u64::from(port.max_msg_sz).clamp(1, 1 << 31),
             reads_served: limited(attr.max_qp_rd_atom, config.reads_max),
             reads_asked: limited(attr.max_qp_init_rd_atom, config.reads_max),
+            is_soft_roce: SOFT_ROCE_VENDORS.contains(&attr.vendor_id),
             config: config.clone(),
         })
     }
@@ -80,14 +94,14 @@ impl Port {
     pub(super) fn path(&self, to: &VerbsAddress) -> sys::ibv_ah_attr {
         let mut attr = sys::ibv_ah_attr::zeroed();
         attr.dlid = to.lid;
-        attr.sl = self.config.service_level;
+        attr.sl = self.config.service_level();
         attr.port_num = self.number;
         if self.link_layer == sys::IBV_LINK_LAYER_ETHERNET || to.lid == 0 {
             attr.is_global = 1;
             attr.grh.dgid = to.gid.raw();
             attr.grh.sgid_index = self.gid.index;
             attr.grh.hop_limit = 64;
-            attr.grh.traffic_class = self.config.traffic_class;
+            attr.grh.traffic_class = self.config.traffic_class();
         }
         attr
     }
@@ -97,6 +111,7 @@ impl Port {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_INIT;
         attr.port_num = self.number;
+        attr.pkey_index = self.partition.index;
         // Remote write access is for signals, which are RDMA writes of zero bytes. No memory is
         // registered for remote writing.
         attr.qp_access_flags = sys::IBV_ACCESS_REMOTE_READ | sys::IBV_ACCESS_REMOTE_WRITE;
@@ -135,8 +150,8 @@ impl Port {
         qp.modify(&mut attr, mask)?;
         attr.qp_state = sys::IBV_QPS_RTS;
         attr.sq_psn = psn;
-        attr.timeout = self.config.ack_timeout;
-        attr.retry_cnt = self.config.retry_count;
+        attr.timeout = self.config.ack_timeout();
+        attr.retry_cnt = self.config.retry_count(self.is_soft_roce);
         attr.rnr_retry = self.config.rnr_retry;
         attr.max_rd_atomic = self.reads_asked.min(remote_end.reads_max);
         let mask = sys::IBV_QP_STATE

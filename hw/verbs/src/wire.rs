@@ -69,7 +69,7 @@ const FROM: usize = 16;
 const END: usize = FROM + Address::MAX;
 const CODE: usize = END + 24;
 /// The protocol's name, for the job's secret.
-const PROTOCOL: &[u8] = b"tagmatch verbs 2";
+const PROTOCOL: &[u8] = b"tagmatch verbs 3";
 
 impl Datagram {
     /// The datagram's bytes, of a worker whose job has this secret or none. Numbers are

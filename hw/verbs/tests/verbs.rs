@@ -5,6 +5,7 @@
 
 mod verbs_parts {
     mod counted;
+    mod queue_pairs;
 }
 
 use std::collections::VecDeque;
@@ -44,7 +45,7 @@ impl Fixture for OnVerbs {
 
     /// A NIC that hears nothing gives up soon.
     fn usual() -> Verbs {
-        verbs(VerbsConfig { ack_timeout: 14, retry_count: 3, ..Default::default() })
+        verbs(VerbsConfig { ack_timeout: Some(14), retry_count: Some(3), ..Default::default() })
     }
 
     fn narrow(message_max: u32) -> Verbs {
