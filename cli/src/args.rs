@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::verbs::VerbsArg;
 pub(crate) use collective::{Bulk, Collective, Ranks as RanksArgs, Recovery};
 pub(crate) use common::Common;
 pub(crate) use depth::Depth;
@@ -38,6 +39,9 @@ pub(crate) use replay::Replay;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    /// RDMA on this side, as gid_index=3,mtu=1024 [`info` shows all settings]
+    #[arg(long, global = true, value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub(crate) verbs: Vec<VerbsArg>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -102,6 +106,20 @@ pub(crate) enum Command {
 }
 
 impl Cli {
+    /// Checks that the command makes workers, if there are settings for them.
+    pub(crate) fn check_verbs(&self) -> Result<(), Failure> {
+        let makes_none = |command: &Command| {
+            use Command::{Compare, Replay, Run, RunHere};
+            matches!(command, Run(_) | RunHere | Replay(_) | Compare(_))
+        };
+        if self.verbs.is_empty() || !self.command.as_ref().is_some_and(makes_none) {
+            return Ok(());
+        }
+        let right =
+            "variables for the processes that it starts, such as TAGMATCH_VERBS_GID_INDEX=3,";
+        Err(Failure::usage("--verbs: this command has no worker of its own", right))
+    }
+
     /// Reads the command line. `Ok(None)`: help or version was asked for, and was printed.
     pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
         match Self::try_parse_from(args) {
@@ -283,6 +301,7 @@ mod tests {
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" | "MATCHER" => &["entries"],
             "DEVICE" => &["carries messages"],
+            "NAME=VALUE" => &["gid_index=3"],
             "WAY" => &["requests or queue"],
             "HOSTS" | "AGENT" | "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => {
                 &[""]

@@ -146,6 +146,7 @@ fn verbs_entry(
         }
         None => "locked memory: unlimited".into(),
     });
+    lines.extend(crate::verbs::lines(&info.settings));
     entry(style, "verbs", tried.is_some_and(|tried| tried.is_ok()), &lines)
 }
 
@@ -153,7 +154,8 @@ fn verbs_entry(
 fn auto(style: Style) -> String {
     let secret = secret::known().ok().flatten();
     let config = Config { secret, hw_tags: HwTags::Auto, ..Config::default() };
-    let found = AutoConfig::default().probe(&config);
+    let auto = AutoConfig { verbs: crate::verbs::config(), ..AutoConfig::default() };
+    let found = auto.probe(&config);
     let networks = found.into_iter().map(|(network, found)| match found {
         Ok(()) => format!("{network} with other machines that have it"),
         Err(why) => format!("{network} is left out: {}", one_line(why)),
@@ -435,8 +437,9 @@ mod tests {
         info.locked_memory = Some(64 << 10);
         let text =
             verbs_entry(Style::new(false), &info, Some(Ok("read by RDMA".into())), "kernel: rxe0");
+        assert!(text.contains("\n               ack_timeout   18 (1.07 s)\n"), "{text}");
         assert_eq!(
-            text,
+            text.split("             settings: ").next().unwrap(),
             "verbs   yes  rxe0, port 1, RoCE v2; between machines and within one\n             \
              next: tagperf lat --device verbs\n             large messages: read by RDMA\n             \
              matching by the NIC: no, tm_caps is zero\n             libibverbs: libibverbs.so.1\n             \

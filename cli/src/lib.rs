@@ -28,6 +28,7 @@ mod secret;
 mod spec;
 mod style;
 mod units;
+mod verbs;
 
 use {
     args::{Bulk, Cli, Command},
@@ -47,6 +48,8 @@ pub fn run() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
+    cli.check_verbs()?;
+    verbs::adopt(cli.verbs);
     match cli.command {
         None => measure::all_tests(&cli.common),
         Some(Command::Lat(args)) => measure::command(Test::Lat, &args),

@@ -74,9 +74,12 @@ fn what_people_read_names_the_device() {
     assert!(said.contains(&format!("# device      {device}: port ")), "{said}");
     let csv = tagperf(&format!("lat --sizes 8 --iters 20 --device {device} --csv"));
     assert!(text(&csv.stdout).lines().nth(1).unwrap().starts_with(&format!("lat,{device},8,")));
-    let info = tagperf("info");
+    let info = tagperf("info --verbs ack_timeout=16");
     let name = device.strip_prefix("verbs:").unwrap();
-    assert!(text(&info.stdout).contains(&format!("verbs   yes  {name}, port ")), "{info:?}");
+    let shown = text(&info.stdout);
+    assert!(shown.contains(&format!("verbs   yes  {name}, port ")), "{shown}");
+    assert!(shown.contains("  ack_timeout   16 by --verbs\n"), "{shown}");
+    assert!(shown.contains("  traffic_class 0\n"), "{shown}");
 }
 
 /// The emulated NIC, driven like real hardware, on both sides. Each needs two queue pairs.
@@ -111,6 +114,34 @@ fn through_a_server() {
     let output = server.client("lat --sizes 8");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains(&format!("--device {device} would be right")));
+}
+
+/// The one table of settings: by options and by variables, here and on the other side.
+#[test]
+fn a_wrong_setting_is_refused_in_words() {
+    let wrong = refused("lat --device verbs --verbs gid_index=256");
+    assert!(wrong.contains("invalid gid_index `256`: expected a number from 0 to 255"), "{wrong}");
+    let unknown = refused("lat --device verbs --verbs gid=3");
+    assert!(unknown.contains("expected NAME=VALUE, NAME one of device, port, gid_index"));
+    let useless = refused("run -n 1 --verbs mtu=512 -- true");
+    assert!(useless.contains("TAGMATCH_VERBS_GID_INDEX=3"), "{useless}");
+    let mut by_variable = command("lat --device auto --sizes 8 --iters 1");
+    let output = by_variable.env("TAGMATCH_VERBS_ACK_TIMEOUT", "1s").output().unwrap();
+    let expected = "invalid TAGMATCH_VERBS_ACK_TIMEOUT `1s`: expected a number from 1 to 31";
+    assert!(text(&output.stderr).contains(expected), "{output:?}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn settings_that_the_port_allows_work_and_others_are_named() {
+    measured("lat --sizes 8,8K --verbs ack_timeout=16,mtu=256,traffic_class=8");
+    // The keys of the port are those that it says there are.
+    let output = tagperf("lat --sizes 8 --device verbs --verbs partition_key=0x1234");
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("partition_key `0x1234`: expected a key of the port's table"),
+        "{error}"
+    );
 }
 
 /// Ports; each server serves one client.

@@ -101,7 +101,7 @@ impl Settings {
     /// A value is wrong. The text names the variable, the value and what is allowed.
     fn read(is_privileged: bool, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let tag_modes = TagModes::read(&get);
-        let get = |name| get(name).filter(|value| !value.is_empty());
+        let get = |name: &str| get(name).filter(|value| !value.is_empty());
         let text = |name| get(name).map(|value| value.to_string_lossy().into_owned());
         let path = |name| get(name).filter(|_| !is_privileged).map(PathBuf::from);
         let device_name = text(DEVICE).unwrap_or_else(|| "auto".to_owned());
@@ -116,6 +116,10 @@ impl Settings {
         let is_written = parsed(SENDER_WRITES, text(SENDER_WRITES), on_or_off)?.unwrap_or(false);
         let mut device =
             device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?;
+        if let Some(verbs) = verbs(&mut device) {
+            let with_environment = verbs.clone().with_environment(get);
+            *verbs = with_environment.map_err(|error| error.to_string())?;
+        }
         if is_written && let Some(shm) = shared_memory(&mut device) {
             shm.sender_writes = SenderWrites::AllBuffers;
         }
@@ -198,6 +202,15 @@ fn shared_memory(device: &mut DeviceConfig) -> Option<&mut ShmConfig> {
     match device {
         DeviceConfig::Shm(shm) => Some(shm),
         DeviceConfig::Auto(auto) => Some(&mut auto.shm),
+        _ => None,
+    }
+}
+
+/// The settings of verbs, if the device is or has that.
+fn verbs(device: &mut DeviceConfig) -> Option<&mut VerbsConfig> {
+    match device {
+        DeviceConfig::Verbs(verbs) => Some(verbs),
+        DeviceConfig::Auto(auto) => Some(&mut auto.verbs),
         _ => None,
     }
 }
@@ -305,6 +318,18 @@ mod tests {
         assert_eq!(tcp("tcp:eth0"), (vec![], vec!["eth0".to_owned()]));
         assert_eq!(tcp("tcp:::1"), (vec!["::1".parse().unwrap()], vec![]));
         assert_eq!(read(&[(DEVICE, "verbs:rxe0")]).unwrap().device_name(), "verbs:rxe0");
+    }
+
+    #[test]
+    fn settings_of_verbs_are_read_where_verbs_may_carry_messages() {
+        const GID_INDEX: &str = "TAGMATCH_VERBS_GID_INDEX";
+        for device in ["auto", "verbs", "verbs:rxe0"] {
+            let mut device = read(&[(DEVICE, device), (GID_INDEX, "3")]).unwrap().config(true).device;
+            assert_eq!(verbs(&mut device).unwrap().gid_index, Some(3));
+        }
+        let error = read(&[(GID_INDEX, "x")]).unwrap_err();
+        assert_eq!(error, "invalid TAGMATCH_VERBS_GID_INDEX `x`: expected a number from 0 to 255");
+        assert!(read(&[(DEVICE, "shm"), (GID_INDEX, "x")]).is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::spec::{DeviceArg, HwTagsArg, Pin, PinChoice};
 /// Options of all measuring commands.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Common {
-    /// CPU numbers for this side and the other, or none [both here: the first two]
+    /// CPU numbers for this side and the other, or none [here: the first 2]
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
     /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA),

@@ -15,6 +15,7 @@ use crate::control::{Control, prepare};
 use crate::failure::Failure;
 use crate::secret;
 use crate::spec::{Case, DeviceArg, Host, Limits};
+use crate::verbs;
 
 /// The time that the other side has for its hello: `serve` may let a client wait for its turn, and
 /// starts a process.
@@ -209,7 +210,7 @@ impl Drop for PeerProcess {
 /// the one that `serve` was started for.
 pub(super) fn peer(client: Option<&str>, device: Option<&DeviceArg>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("peer").envs(secret::for_child());
+    command.arg("peer").envs(secret::for_child()).envs(verbs::for_child());
     if let Some(client) = client {
         command.args(["--client", client]);
     }

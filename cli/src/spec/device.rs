@@ -13,6 +13,7 @@ use tagmatch::{AutoConfig, DeviceConfig, TagMatching};
 
 use super::hw_tags::HwTagsArg;
 use super::text::text_in_json;
+use crate::verbs;
 
 /// The longest list of transports, in bytes.
 const TRANSPORTS_BYTES_MAX: usize = 127;
@@ -143,7 +144,9 @@ impl DeviceArg {
     pub(crate) fn config(&self) -> DeviceConfig {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
-            DeviceArg::Auto => DeviceConfig::Auto(AutoConfig::default()),
+            DeviceArg::Auto => {
+                DeviceConfig::Auto(AutoConfig { verbs: verbs::config(), ..AutoConfig::default() })
+            }
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
             DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
@@ -167,10 +170,11 @@ impl DeviceArg {
         }
     }
 
-    /// The settings of verbs, with this device's name.
+    /// The settings of verbs of the command line, with this device's name.
     pub(crate) fn verbs(&self) -> VerbsConfig {
         let name = if let DeviceArg::Verbs { name } = self { name.clone() } else { None };
-        VerbsConfig { device: name, ..VerbsConfig::default() }
+        let config = verbs::config();
+        VerbsConfig { device: name.or(config.device.clone()), ..config }
     }
 
     /// The settings of UCX, with these transports.

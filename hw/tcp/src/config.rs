@@ -35,11 +35,11 @@ pub struct TcpConfig {
     /// address. Default: none, which stands for all.
     pub interfaces: Vec<String>,
     /// The addresses by which peers reach this machine, in the order in which they try them, those
-    /// of one link alone last. As many count as fit into the worker's address of 64 bytes: about ten
-    /// of IPv4 or two of IPv6; beside shared memory and verbs three of IPv4 or one of IPv6. The log
-    /// names the others (level info). For machines behind an address translator. Default: none,
-    /// which stands for the addresses that this device listens on, without those of loopback if
-    /// there are others.
+    /// of one link alone last. As many count as fit into the worker's address of 64 bytes: about
+    /// ten of IPv4 or three of IPv6; beside shared memory and verbs three of IPv4 or one of IPv6.
+    /// The log names the others (level info). For machines behind an address translator. Default:
+    /// none, which stands for the addresses that this device listens on, without those of loopback
+    /// if there are others.
     pub announce: Vec<IpAddr>,
     /// The port to listen on; 0 for any free one. Default: 0.
     pub port: u16,

@@ -28,12 +28,12 @@ pub struct VerbsConfig {
     /// `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of `TAGMATCH_SECRET`, or no secret. A
     /// worker of `tagmatch` sets it by its own `Config::secret`. Default: `None`.
     pub secret: Option<Secret>,
-    /// Name of the device, as `ibv_devices` lists it. If neither this nor `TAGMATCH_VERBS_DEVICE`
-    /// names one, one with an active port: in the
-    /// InfiniBand subnet with the lowest prefix, so that all ranks of a job meet, or on Ethernet if
-    /// there is no InfiniBand; among the fastest ports there, one whose device is near this
-    /// process' processors. Ranks of one machine take turns at equal ports, by `MPI_LOCALRANKID`,
-    /// `OMPI_COMM_WORLD_LOCAL_RANK` or `SLURM_LOCALID` of the environment. Default: `None`.
+    /// Name of the device, as `ibv_devices` lists it. If `None`, the value of
+    /// `TAGMATCH_VERBS_DEVICE`, or else one with an active port: in the InfiniBand subnet with the
+    /// lowest prefix, so that all ranks of a job meet, or on Ethernet if there is no InfiniBand;
+    /// among the fastest ports there, one whose device is near this process' processors. Ranks of
+    /// one machine take turns at equal ports, by `MPI_LOCALRANKID`, `OMPI_COMM_WORLD_LOCAL_RANK` or
+    /// `SLURM_LOCALID` of the environment. Default: `None`.
     pub device: Option<String>,
     /// Port of the device, from 1. If `None`, the value of `TAGMATCH_VERBS_PORT`, or else an active
     /// port, chosen as the device is. Default: `None`.
@@ -114,8 +114,8 @@ pub struct VerbsConfig {
     /// Service level, 0 to 15. If `None`, the value of `TAGMATCH_VERBS_SERVICE_LEVEL`, or else 0.
     /// Default: `None`.
     pub service_level: Option<u8>,
-    /// Traffic class, 0 to 255: on RoCE the byte with the packets' DSCP and ECN bits. If `None`, the
-    /// value of `TAGMATCH_VERBS_TRAFFIC_CLASS`, or else 0. Default: `None`.
+    /// Traffic class, 0 to 255: on RoCE the byte with the packets' DSCP and ECN bits. If `None`,
+    /// the value of `TAGMATCH_VERBS_TRAFFIC_CLASS`, or else 0. Default: `None`.
     pub traffic_class: Option<u8>,
     /// Longest packet, in bytes: 256, 512, 1,024, 2,048 or 4,096. Packets are shorter where this
     /// port or the peer's allows less. If `None`, the value of `TAGMATCH_VERBS_MTU`, or else what

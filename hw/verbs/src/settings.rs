@@ -24,11 +24,11 @@ pub struct Setting {
     pub default: &'static str,
     /// What the setting does.
     pub meaning: &'static str,
-    value: Value,
+    value: SettingField,
 }
 
 /// A field of [`VerbsConfig`].
-enum Value {
+enum SettingField {
     Text(fn(&mut VerbsConfig) -> &mut Option<String>),
     Number {
         is_allowed: fn(u64) -> bool,
@@ -40,7 +40,7 @@ enum Value {
 /// The value of a numeric field.
 macro_rules! number {
     ($field:ident, $allowed:pat) => {
-        Value::Number {
+        SettingField::Number {
             is_allowed: |number| matches!(number, $allowed),
             get: |config| config.$field.map(Into::into),
             // Only values that are allowed are set, and each of them fits.
@@ -61,7 +61,7 @@ pub static SETTINGS: [Setting; 10] = [
         range: "a name that ibv_devices lists",
         default: "a device with an active port",
         meaning: "the RDMA device",
-        value: Value::Text(|config| &mut config.device),
+        value: SettingField::Text(|config| &mut config.device),
     },
     Setting {
         name: "port",
@@ -168,11 +168,11 @@ impl Setting {
             expected: self.range,
         };
         match self.value {
-            Value::Text(field) => {
+            SettingField::Text(field) => {
                 let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
                 *field(config) = Some(is_name.then(|| text.to_owned()).ok_or_else(invalid)?);
             }
-            Value::Number { is_allowed, set, .. } => {
+            SettingField::Number { is_allowed, set, .. } => {
                 let number = parse_number(text).filter(|number| is_allowed(*number));
                 set(config, number.ok_or_else(invalid)?);
             }
@@ -183,22 +183,22 @@ impl Setting {
     /// Checks the field, which a program may have set to anything.
     fn check(&self, config: &VerbsConfig) -> Result<(), DeviceError> {
         match self.value {
-            Value::Number { is_allowed, get, .. } => match get(config) {
+            SettingField::Number { is_allowed, get, .. } => match get(config) {
                 Some(value) if !is_allowed(value) => {
                     let (setting, range) = (self.name, self.range);
                     Err(DeviceError::BadSetting { setting, value, range })
                 }
                 _ => Ok(()),
             },
-            Value::Text(_) => Ok(()),
+            SettingField::Text(_) => Ok(()),
         }
     }
 
     /// The value of the field, if there is one.
     pub fn value(&self, config: &VerbsConfig) -> Option<String> {
         match self.value {
-            Value::Text(field) => field(&mut config.clone()).clone(),
-            Value::Number { get, .. } => get(config).map(|number| number.to_string()),
+            SettingField::Text(field) => field(&mut config.clone()).clone(),
+            SettingField::Number { get, .. } => get(config).map(|number| number.to_string()),
         }
     }
 }
