@@ -192,6 +192,10 @@ impl Device for WorkerDevice {
         on!(self, device => device.sent_beyond())
     }
 
+    fn unregistered(&self) -> u64 {
+        on!(self, device => device.unregistered())
+    }
+
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         on!(self, device => device.tags())
     }

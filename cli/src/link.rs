@@ -237,9 +237,9 @@ impl<A: Access> Link<A> {
         self.finish_while(request, || true)
     }
 
-    /// Waits for a request as [`finish`](Self::finish) does. Now and then, `others` looks at the other
-    /// operations that are under way: if one of them has failed, the other side may wait for it, and
-    /// what is waited for here may never come. Their error ends the wait.
+    /// Waits for a request as [`finish`](Self::finish) does. Now and then, `others` looks at the
+    /// other operations that are under way: if one of them has failed, the other side may wait for
+    /// it, and what is waited for here may never come. Their error ends the wait.
     #[inline]
     pub(crate) fn finish_beside<T: Output>(
         &self,
@@ -281,8 +281,8 @@ impl<A: Access> Link<A> {
         self.await_some(look, || true, || Ok(()))
     }
 
-    /// Waits until `look`, which makes progress, finds something, or `others`, which is called now and
-    /// then, an error.
+    /// Waits until `look`, which makes progress, finds something, or `others`, which is called now
+    /// and then, an error.
     #[inline]
     fn await_some<T>(
         &self,

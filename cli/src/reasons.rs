@@ -114,7 +114,7 @@ pub(crate) fn where_matched(
     hw_tags: HwTagsArg,
 ) -> Vec<(&'static str, String)> {
     let Matching { hardware, posted, unexpected, by_device, not_offloaded, .. } = matching;
-    let Matching { list_faults, sent_beyond, .. } = matching;
+    let Matching { list_faults, sent_beyond, unregistered, .. } = matching;
     let mut all = format!(
         "{} receives: {} in hardware, {} posted, {} unexpected",
         show_count(hardware + posted + unexpected + by_device),
@@ -136,6 +136,11 @@ pub(crate) fn where_matched(
     if *sent_beyond > 0 {
         let count = show_count(*sent_beyond);
         lines.push(("beyond", format!("{count} messages, credits included, left over a network")));
+    }
+    if *unregistered > 0 {
+        let count = show_count(*unregistered);
+        let why = "through the device's own buffers: their memory can't be registered (ulimit -l)";
+        lines.push(("slow", format!("{count} long messages went {why}")));
     }
     lines.extend(list_fault(*list_faults).map(|fault| ("FAULT", fault)));
     lines

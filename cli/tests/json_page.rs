@@ -13,7 +13,7 @@ use common::{tagperf, text};
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 19] = [
+const RARE: [&str; 20] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
@@ -21,6 +21,7 @@ const RARE: [&str; 19] = [
     "matching.by_device",
     "matching.list_faults",
     "matching.sent_beyond",
+    "matching.unregistered",
     "nic_matches.nic",
     "nic_matches.posted",
     "nic_matches.unexpected",

@@ -75,6 +75,10 @@ pub struct Counters {
     pub sent_by_device: u64,
     /// Reads of senders' memory that were started.
     pub reads: u64,
+    /// Of the reads counted in `reads`, those whose bytes went through the devices' own buffers,
+    /// since memory could not be registered for them (RLIMIT_MEMLOCK, `ulimit -l`). They cost the
+    /// processors two copies.
+    pub unregistered: u64,
     /// Messages of the protocol, credits and the like included, that went out over a network, from
     /// a worker that has shared memory beside it. 0 for other workers.
     pub sent_beyond: u64,

@@ -201,6 +201,7 @@ impl<D: Device> MatchEngine for Engine<D> {
         counters.unexpected_now = state.unexpected.listed() as u64;
         counters.unexpected_bytes_now = state.unexpected.bytes();
         counters.sent_beyond = self.device.sent_beyond();
+        counters.unregistered = self.device.unregistered();
         counters
     }
 

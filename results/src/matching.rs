@@ -28,6 +28,10 @@ pub struct Matching {
     /// Messages that left over a network, beside shared memory; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub sent_beyond: u64,
+    /// Long messages that went through the devices' own buffers, since memory could not be
+    /// registered for them; absent if 0.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub unregistered: u64,
 }
 
 /// Receives among `posted` that no NIC matched, by reason; absent if 0.
@@ -55,14 +59,23 @@ struct NotOffloadedInJson {
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
         let Counters { hardware, posted, unexpected, by_device, .. } = counters;
-        let Counters { not_offloaded, list_faults, sent_beyond, .. } = counters;
-        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults, sent_beyond }
+        let Counters { not_offloaded, list_faults, sent_beyond, unregistered, .. } = counters;
+        Self {
+            hardware,
+            posted,
+            unexpected,
+            by_device,
+            not_offloaded,
+            list_faults,
+            sent_beyond,
+            unregistered,
+        }
     }
 }
 
 impl Matching {
     /// How many counts there are.
-    pub const COUNTS: usize = 14;
+    pub const COUNTS: usize = 15;
 
     /// All counts, in an order that every process of this version knows.
     pub fn counts(&self) -> [u64; Self::COUNTS] {
@@ -74,6 +87,7 @@ impl Matching {
             not_offloaded,
             list_faults,
             sent_beyond,
+            unregistered,
         } = *self;
         let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
             not_offloaded;
@@ -92,17 +106,27 @@ impl Matching {
             off,
             list_faults,
             sent_beyond,
+            unregistered,
         ]
     }
 
     /// The counts of [`counts`](Self::counts).
     pub fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
-        let [hardware, posted, unexpected, by_device, reasons @ .., list_faults, sent_beyond] =
-            counts;
+        let [hardware, posted, unexpected, by_device, rest @ ..] = counts;
+        let [reasons @ .., list_faults, sent_beyond, unregistered] = rest;
         let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
         let not_offloaded =
             NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off };
-        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults, sent_beyond }
+        Self {
+            hardware,
+            posted,
+            unexpected,
+            by_device,
+            not_offloaded,
+            list_faults,
+            sent_beyond,
+            unregistered,
+        }
     }
 
     /// Adds counts of another side or row.

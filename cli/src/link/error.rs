@@ -9,6 +9,9 @@ use tagmatch::Failed;
 pub(crate) enum LinkError {
     #[error("{0}")]
     Tagmatch(String),
+    /// The other side's worker is down. Why, the other side may know better.
+    #[error("{0}")]
+    PeerDown(String),
     /// The other side has sent a message on the control channel, or is gone.
     #[error("the other side wants attention")]
     Attention,
@@ -20,7 +23,10 @@ pub(crate) enum LinkError {
 
 impl From<tagmatch::Error> for LinkError {
     fn from(error: tagmatch::Error) -> Self {
-        Self::Tagmatch(error.to_string())
+        match error {
+            tagmatch::Error::PeerDown { .. } => Self::PeerDown(error.to_string()),
+            error => Self::Tagmatch(error.to_string()),
+        }
     }
 }
 

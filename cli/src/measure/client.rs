@@ -316,7 +316,7 @@ impl Measured {
 fn explain(control: &mut Control, error: MeasureError) -> Failure {
     match &error {
         MeasureError::Link(LinkError::Interrupted) => Failure::Interrupted,
-        MeasureError::Link(LinkError::Attention | LinkError::Tagmatch(_)) => {
+        MeasureError::Link(LinkError::Attention | LinkError::PeerDown(_)) => {
             match control.receive(REASON_TIME) {
                 Ok(answer) => ended(answer),
                 Err(ControlError::Silent(_)) => Failure::Measurement(one_line(error)),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::link::{Access, Buffer, Link, LinkError, Sending, Sent};
 
-/// The sends of one thread that are under way, the oldest first. Each has a number, which the caller
-/// gives and gets back with the buffer.
+/// The sends of one thread that are under way, the oldest first. Each has a number, which the
+/// caller gives and gets back with the buffer.
 pub(super) struct Sends<A: Access> {
     under_way: VecDeque<(usize, Sending<A>)>,
     /// Sends whose end was seen while something else was waited for.

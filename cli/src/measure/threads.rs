@@ -68,10 +68,11 @@ impl RunThreads for Shared {
             };
             threads.into_iter().map(join).collect()
         });
-        // An error that only says that the other side wants attention tells least: another one is
-        // preferred.
-        let vague =
-            |error: &MeasureError| matches!(error, MeasureError::Link(LinkError::Attention));
+        // An error that only says that the other side wants attention, or is gone, tells least:
+        // another one is preferred.
+        let vague = |error: &MeasureError| {
+            matches!(error, MeasureError::Link(LinkError::Attention | LinkError::PeerDown(_)))
+        };
         let told = |result: &_| matches!(result, Err(error) if !vague(error));
         if let Some(at) = results.iter().position(told) {
             results.swap(0, at);

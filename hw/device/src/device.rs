@@ -442,6 +442,12 @@ pub trait Device {
         0
     }
 
+    /// The reads so far whose bytes went through the devices' own buffers, since memory could not
+    /// be registered for them.
+    fn unregistered(&self) -> u64 {
+        0
+    }
+
     /// The list of posted receives, if this device has one.
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         None
@@ -558,7 +564,7 @@ mod tests {
         assert_eq!(device.allocate(3).unwrap().into_vec(), [0; 3]);
         assert!(device.allocate(usize::MAX).is_none());
         assert!(device.tags().is_none() && !device.has_work() && !device.forget(PeerId(1)));
-        assert_eq!(device.sent_beyond(), 0);
+        assert_eq!((device.sent_beyond(), device.unregistered()), (0, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`device`] | the trait that every device implements, with its events |
 //! | [`buffer`] | memory that belongs to an operation until the operation ends |
 //! | [`Exposures`] | the table of buffers that peers may read |
+//! | [`CopiedReads`] | reading a peer's memory by messages of the device |
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
 //! | [`contents`] | what these bytes say, and over which network two workers reach each other |
@@ -23,6 +24,7 @@ pub mod buffer;
 pub mod bytes;
 pub mod chunks;
 pub mod contents;
+mod copied_reads;
 pub mod copy;
 pub mod device;
 mod elements;
@@ -37,6 +39,7 @@ mod network;
 mod numbers;
 mod peer;
 mod peer_table;
+mod read_message;
 mod registered;
 mod room;
 mod shortage;
@@ -49,6 +52,7 @@ mod waiting_peers;
 pub use address::Address;
 pub use buffer::Buffer;
 pub use bytes::Bytes;
+pub use copied_reads::{CopiedReads, CopyPath, EndedRead};
 pub use device::{
     Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, InCall,
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
@@ -64,6 +68,7 @@ pub use network::{Network, Networks};
 pub use numbers::PeerNumbers;
 pub use peer::PeerId;
 pub use peer_table::{PeerState, PeerTable};
+pub use read_message::ReadMessage;
 pub use registered::{RawMemory, Registered};
 pub use room::Room;
 pub use shortage::{Shortage, errno_text};

@@ -186,6 +186,10 @@ impl<D: Device> Device for Model<D> {
         })
     }
 
+    fn unregistered(&self) -> u64 {
+        self.inner.unregistered()
+    }
+
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         Some(self)
     }

@@ -235,6 +235,10 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         self.sent_beyond
     }
 
+    fn unregistered(&self) -> u64 {
+        self.networks.devices().map(|device| device.unregistered()).sum()
+    }
+
     fn tags(&mut self) -> Option<&mut dyn TagList> {
         self.networks.devices_mut().find_map(|device| device.tags())
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tagmatch_device::ReadMode;
+use tagmatch_device::{CopiedReads, ReadMode};
 use tagmatch_os::sleep::EventFd;
 use tagmatch_os::wake_socket::{WakeKey, WakeSocket};
 
 use super::cooperative::Claims;
-use super::copied_reads::CopiedReads;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::lifelines::lifeline::Lifeline;
 use super::nonce::OwnNonce;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
-    ReadRequest, Refused,
+    Address, Buffer, CopiedReads, Device, DeviceError, DownReason, Event, EventDescriptor,
+    Exposure, ExposureId, Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers,
+    ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -16,7 +16,6 @@ use tagmatch_os::sleep::EventFd;
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::connections::Connections;
-use super::copied_reads::CopiedReads;
 use super::doorbell;
 use super::handshake::accept::Acceptor;
 use super::handshake::connect;

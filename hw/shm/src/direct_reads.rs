@@ -8,14 +8,13 @@
 use std::io;
 use std::ops::Range;
 
-use tagmatch_device::{Buffer, PeerId, ReadError, ReadMode, RemoteSpan};
+use tagmatch_device::{Buffer, PeerId, ReadError, ReadMessage, ReadMode, RemoteSpan};
 
 use super::arena;
 use super::config::SenderWrites;
 use super::connection::Connection;
 use super::cooperative::{MessagePieces, OFFERED_MIN, ReceiverSide, SenderPieces};
 use super::peer_memory::PeerMemory;
-use super::read_message::ReadMessage;
 use super::ring::PushError;
 
 /// A read under way.

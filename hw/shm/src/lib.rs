@@ -7,7 +7,7 @@
 //! | `connections` | all connections of a worker, and how they end |
 //! | `handshake` | from an address, or a pending connection, to an established connection |
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
-//! | `reads`, `direct_reads`, `copied_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings |
+//! | `reads`, `direct_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings ([`tagmatch_device::CopiedReads`]) |
 //! | `cooperative` | long messages that receiver and sender copy together |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
@@ -151,7 +151,6 @@ mod config;
 mod connection;
 mod connections;
 mod cooperative;
-mod copied_reads;
 mod device;
 mod direct_reads;
 mod doorbell;
@@ -175,7 +174,6 @@ mod peer_memory;
 mod peers;
 mod poll;
 mod processes;
-mod read_message;
 mod reads;
 mod ring;
 pub mod segment;

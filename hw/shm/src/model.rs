@@ -8,12 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
-use tagmatch_device::{PeerId, ReadMode};
+use tagmatch_device::{CopiedReads, PeerId, ReadMode};
 use tagmatch_os::memory::Mapping;
 
 use super::connection::Connection;
 use super::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
-use super::copied_reads::CopiedReads;
 use super::doorbell::{self, Doorbell, DoorbellBit};
 use super::generation;
 use super::inboxes::Inboxes;

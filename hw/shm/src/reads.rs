@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMode, ReadRequest};
+use tagmatch_device::{
+    Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMessage, ReadMode, ReadRequest,
+};
 
 use super::arena::Arena;
 use super::config::{SenderWrites, ShmConfig};
@@ -10,7 +12,6 @@ use super::connection::Connection;
 use super::cooperative::Copying;
 use super::direct_reads::{DirectRead, ReadProgress};
 use super::peers::{PeerState, Peers};
-use super::read_message::ReadMessage;
 use super::ring::PushError;
 
 /// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
@@ -191,7 +192,8 @@ impl Reads {
                 continue;
             };
             let readable = self.exposures.readable_by(peer);
-            let result = connection.copied.push(&mut connection.producer, readable);
+            let exposed = |span| readable.bytes(span);
+            let result = connection.copied.push(&mut connection.producer, exposed);
             connection.notify();
             if let Err(PushError::Broken(what)) = result {
                 return Some((peer, what));
@@ -225,7 +227,8 @@ impl Reads {
             self.offered.extend(copying.map(|copying| (peer, copying)));
             return Ok(());
         }
-        if let Some((token, into, result)) = connection.copied.receive(bytes, readable)? {
+        let ended = connection.copied.receive(bytes, |span| readable.check(span))?;
+        if let Some((token, into, result)) = ended {
             events.push_back(Event::ReadDone { token, into, result });
         }
         if connection.copied.has_to_send() {

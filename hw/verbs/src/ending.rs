@@ -173,7 +173,7 @@ impl Verbs {
         else {
             return;
         };
-        let Ending { link, reason, first_read, .. } = *ending;
+        let Ending { mut link, reason, first_read, .. } = *ending;
         // A peer that left in order takes no messages any more, so none is missed there.
         if reason != DownReason::Left {
             peer_record.lost = link.unacknowledged();
@@ -183,6 +183,10 @@ impl Verbs {
         // A queue pair can't be destroyed before its asynchronous events are acknowledged
         // (ibv_destroy_qp waits for that).
         self.take_async_events();
+        for (token, into) in link.copied.take_reads() {
+            let result = Err(ReadError::PeerDown);
+            self.events.push_back(Event::ReadDone { token, into, result });
+        }
         let mut error = first_read.unwrap_or(ReadError::PeerDown);
         for read in link.end(&mut self.outbox) {
             let result = Err(std::mem::replace(&mut error, ReadError::PeerDown));

@@ -1,9 +1,12 @@
 //! Exposing buffers to a peer, whose NIC may answer each with a FIN.
 
+use std::io;
+
 use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, PeerId};
 
 use super::Verbs;
-use super::exposure::registration_error;
+use super::address::VerbsAddress;
+use super::exposure::{Unregistered, registration_error};
 use super::link::Link;
 use super::peer::PeerState;
 
@@ -22,7 +25,9 @@ impl Verbs {
             };
             return Err((buffer, error));
         }
-        let exposed = self.exposures.expose(&self.pd, buffer, awaits_fin);
+        let is_copied = self.keep_own_memory().is_ok() && !self.nic_reads(reader);
+        let unregistered = if is_copied { Unregistered::Copied } else { Unregistered::Refused };
+        let exposed = self.exposures.expose(&self.pd, reader, buffer, awaits_fin, unregistered);
         if awaits_fin {
             match (&exposed, self.link_mut(reader)) {
                 (Ok(_), Some(link)) => link.fins += 1,
@@ -45,6 +50,24 @@ impl Verbs {
             self.fins.spare(1);
         }
         Some(buffer)
+    }
+
+    /// Registers the device's own buffers before a buffer of the user's, which must not take the
+    /// memory without which no message gets to a peer.
+    ///
+    /// # Errors
+    /// There is no memory for messages.
+    pub(super) fn keep_own_memory(&mut self) -> io::Result<()> {
+        // Connections go on with fewer receive buffers.
+        let _ = self.receives.keep_reserve();
+        self.outbox.buffers.keep_some()
+    }
+
+    /// Whether the peer's NIC may read by itself, and so only registered memory.
+    fn nic_reads(&self, peer: PeerId) -> bool {
+        let address = self.peers.get(peer.index()).and_then(|peer_record| peer_record.address);
+        let parsed = address.and_then(|address| VerbsAddress::parse(&address).ok());
+        parsed.is_none_or(|address| address.matches_tags) && peer != PeerId::ONESELF
     }
 
     /// The connection to a peer, if it is up or ending.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
+use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, PeerId, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::Pd;
@@ -20,11 +20,27 @@ pub(super) fn registration_error(source: std::io::Error) -> DeviceError {
     DeviceError::System { call: "ibv_reg_mr", source, hint }
 }
 
+/// The key of buffers that aren't registered. Where a NIC gives out this key as well, the buffer is
+/// read by messages though it need not be.
+pub(super) const UNREGISTERED_KEY: u32 = u32::MAX;
+
+/// What becomes of a buffer that can't be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unregistered {
+    /// The peer's device asks for its bytes by messages.
+    Copied,
+    /// It isn't exposed: the peer's NIC would read it by itself.
+    Refused,
+}
+
 struct Exposed {
     // Drop order: the region is unregistered before the buffer is freed. `None` for an empty
-    // buffer.
+    // buffer, and one that can't be registered.
     region: Option<Region>,
     buffer: Buffer,
+    /// The peer that may ask for the bytes by messages. NICs don't look at it.
+    reader: PeerId,
+    key: u32,
     /// A place for a FIN is kept until the buffer is withdrawn.
     awaits_fin: bool,
 }
@@ -47,8 +63,10 @@ impl Exposures {
     pub(super) fn expose(
         &mut self,
         pd: &Arc<Pd>,
+        reader: PeerId,
         buffer: Buffer,
         awaits_fin: bool,
+        unregistered: Unregistered,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
         let Some(key) = self.entries.vacant(Key::SHORT_MAX) else {
             return Err((buffer, DeviceError::too_many_exposed()));
@@ -62,15 +80,17 @@ impl Exposures {
             // lingers keeps its own lock on the pages, and only peers read through it.
             match unsafe { Region::new(pd, &buffer, length, access) } {
                 Ok(region) => Some(region),
+                Err(_) if unregistered == Unregistered::Copied => None,
                 Err(source) => return Err((buffer, registration_error(source))),
             }
         };
-        let span = RemoteSpan::of(&buffer, region.as_ref().map_or(0, |region| region.rkey));
+        let remote_key = region.as_ref().map_or(UNREGISTERED_KEY, |region| region.rkey);
+        let span = RemoteSpan::of(&buffer, remote_key);
         let id = ExposureId(key.to_short());
-        if region.is_some() {
+        if !buffer.is_empty() {
             self.spans.insert((span.key, span.address, id));
         }
-        self.entries.fill(key, Exposed { region, buffer, awaits_fin });
+        self.entries.fill(key, Exposed { region, buffer, reader, key: span.key, awaits_fin });
         Ok(Exposure { id, span })
     }
 
@@ -78,15 +98,13 @@ impl Exposures {
     /// [`Exposures::unregister_expired`]. Also returns whether a place for a FIN was kept for it.
     pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<(Buffer, bool)> {
         let key = self.entries.key_of_short(id.0)?;
-        let Exposed { region, buffer, awaits_fin } = self.entries.remove(key)?;
-        if let Some(region) = region {
-            let span = RemoteSpan::of(&buffer, region.rkey);
-            self.spans.remove(&(span.key, span.address, id));
-            if lingers {
-                // The pages stay locked, whoever owns the buffer, and are only read through the
-                // region.
-                self.withdrawn.push_back((Instant::now(), region));
-            }
+        let Exposed { region, buffer, key, awaits_fin, .. } = self.entries.remove(key)?;
+        self.spans.remove(&(key, RemoteSpan::of(&buffer, key).address, id));
+        if let Some(region) = region
+            && lingers
+        {
+            // The pages stay locked, whoever owns the buffer, and are only read through the region.
+            self.withdrawn.push_back((Instant::now(), region));
         }
         Some((buffer, awaits_fin))
     }
@@ -105,8 +123,8 @@ impl Exposures {
         self.withdrawn.front().map(|(since, _)| *since + linger)
     }
 
-    /// The bytes that a span names, if all of them are exposed.
-    pub(super) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
+    /// The bytes that a span names, if all of them are exposed to this peer.
+    pub(super) fn bytes(&self, reader: PeerId, span: RemoteSpan) -> Option<&[u8]> {
         if span.length == 0 {
             return Some(&[]);
         }
@@ -114,7 +132,8 @@ impl Exposures {
         let before = (span.key, 0, ExposureId(0))..=(span.key, span.address, ExposureId(u32::MAX));
         self.spans.range(before).rev().find_map(|(_, _, id)| {
             let key = self.entries.key_of_short(id.0)?;
-            span.bytes_in(&self.entries.get(key)?.buffer)
+            let exposed = self.entries.get(key).filter(|exposed| exposed.reader == reader)?;
+            span.bytes_in(&exposed.buffer)
         })
     }
 }
@@ -124,12 +143,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_peer_asks_by_messages_for_what_is_exposed_to_it_alone() {
+        let mut exposures = Exposures::default();
+        let buffer = Buffer::from(vec![1, 2, 3]);
+        let span = RemoteSpan::of(&buffer, UNREGISTERED_KEY);
+        let reader = PeerId(1);
+        let exposed = Exposed { region: None, buffer, reader, key: span.key, awaits_fin: false };
+        let key = exposures.entries.insert(exposed, 1).ok().unwrap();
+        let id = ExposureId(key.to_short());
+        exposures.spans.insert((span.key, span.address, id));
+        let part = RemoteSpan { address: span.address + 1, length: 2, ..span };
+        assert_eq!(exposures.bytes(reader, part), Some(&[2, 3][..]));
+        assert_eq!(exposures.bytes(PeerId(2), part), None);
+        assert_eq!(exposures.bytes(reader, RemoteSpan { key: 7, ..part }), None);
+        assert_eq!(exposures.bytes(reader, RemoteSpan { length: 3, ..part }), None);
+        assert_eq!(exposures.withdraw(id, true).unwrap().0.len(), 3);
+        assert!(exposures.spans.is_empty() && exposures.bytes(reader, part).is_none());
+    }
+
+    #[test]
     fn a_region_is_unregistered_once_it_has_lingered_and_not_before() {
         let mut exposures = Exposures::default();
         let withdraw = |exposures: &mut Exposures, rkey, lingers| {
             // A region of memory that stays registered needs no device.
             let region = Some(Region::kept(rkey, rkey));
-            let exposed = Exposed { region, buffer: Buffer::zeroed(1), awaits_fin: false };
+            let buffer = Buffer::zeroed(1);
+            let reader = PeerId(1);
+            let exposed = Exposed { region, buffer, reader, key: rkey, awaits_fin: false };
             let key = exposures.entries.insert(exposed, 1).ok().unwrap();
             assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
         };

@@ -18,7 +18,9 @@
 //!    So no peer reaches memory that the device has returned (except by [`VerbsConfig::linger`]),
 //!    and no registration cache has to be invalidated. Memory from [`Device::allocate`] stays
 //!    registered and is reused by the device (`region`): a peer that it was once exposed to can
-//!    read it later, too.
+//!    read it later, too. Memory that can't be registered, on either side, is read by messages
+//!    through the devices' own buffers (`copying`), unless the NIC of the reader matches tags: it
+//!    reads by itself.
 //! 6. **Waiting.** One completion queue serves all queue pairs. The event descriptor covers its
 //!    channel, a timer, the device's asynchronous events and messages to oneself.
 //! 7. **Lost peers.** After [`VerbsConfig::keepalive`] without traffic, an RDMA write of zero bytes
@@ -132,6 +134,7 @@ mod choice;
 mod config;
 mod connect;
 mod context;
+mod copying;
 mod credits;
 mod datagrams;
 mod ending;
@@ -241,6 +244,10 @@ pub struct Verbs {
     batch: Batch,
     /// Peers whose reads wait for room in the completion queue.
     waiting_to_read: Vec<PeerId>,
+    /// Peers whose copied reads wait for memory, or for room in the completion queue.
+    waiting_to_copy: Vec<PeerId>,
+    /// Reads that were copied since memory couldn't be registered.
+    unregistered: u64,
 
     polls: u32,
     /// The next poll runs [`Verbs::do_periodic_work`].
@@ -366,6 +373,8 @@ impl Verbs {
             events: VecDeque::new(),
             batch: Batch::default(),
             waiting_to_read: Vec::new(),
+            waiting_to_copy: Vec::new(),
+            unregistered: 0,
             polls: 0,
             needs_periodic_work: true,
             last_periodic_work: now,
@@ -493,6 +502,10 @@ impl Device for Verbs {
     #[inline]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
+    }
+
+    fn unregistered(&self) -> u64 {
+        self.unregistered
     }
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Event, Outgoing, PeerId, Refused};
+use tagmatch_device::{CopiedReads, Event, Outgoing, PeerId, Refused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::credits::{Allowance, Grant};
-use super::memory::SendBuffers;
+use super::memory::{Receives, SendBuffers};
 use super::object::Qp;
 use super::read::Read;
 use super::wire::Signal;
@@ -78,6 +78,8 @@ pub(super) struct Link {
     pub(super) reads_posted: usize,
     /// READ requests under way.
     pub(super) reads_under_way: u32,
+    /// Reads of memory that isn't registered, in both directions.
+    pub(super) copied: CopiedReads,
     /// Signals that wait for room in the send queue.
     pub(super) pending_signals: VecDeque<Signal>,
     /// The number of the peer's sending queue pair; 0 until it is known.
@@ -111,6 +113,7 @@ impl Link {
             reads: VecDeque::new(),
             reads_posted: 0,
             reads_under_way: 0,
+            copied: CopiedReads::default(),
             pending_signals: VecDeque::new(),
             remote_qp_num: 0,
             is_ready: false,
@@ -225,15 +228,29 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message, for which the caller has checked that there is a credit. Refuses it if a
-    /// queue is full.
+    /// Whether half of the send queue is free.
+    pub(super) fn has_half_free(&self) -> bool {
+        self.room() > self.depth / 2
+    }
+
+    /// Sends a message that isn't too long for the peer. Refuses it if there is no credit for it or
+    /// a queue is full.
     #[inline]
     pub(super) fn send(
         &mut self,
         peer: PeerId,
         message: Outgoing<'_>,
+        receives: &mut Receives,
         outbox: &mut Outbox,
     ) -> Result<io::Result<()>, Refused> {
+        if !self.allowance.is_open() {
+            return Err(Refused::Full);
+        }
+        if self.allowance.needs_reserve() {
+            // No memory for a buffer now. The caller can try again later.
+            receives.need(1).map_err(|_| Refused::Full)?;
+            self.allowance.has_reserved = true;
+        }
         if self.room() == 0 || !outbox.has_room() {
             return Err(Refused::Full);
         }

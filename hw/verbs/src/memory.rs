@@ -11,6 +11,10 @@ use super::object::{Mr, Pd, Srq};
 /// Buffers that are allocated and registered together.
 pub(super) const CHUNK: u32 = 64;
 
+/// Receive buffers that stay posted beyond the needed ones, where the user's memory may take all
+/// that the process may lock.
+const RESERVE: usize = 16;
+
 /// A block of registered memory, divided into buffers of one length.
 pub(super) struct Slab {
     // Drop order: the region is unregistered before the memory is freed.
@@ -94,12 +98,31 @@ impl Receives {
     /// # Errors
     /// There is no memory for them. The number isn't raised then.
     pub(super) fn need(&mut self, more: usize) -> io::Result<()> {
+        self.fill(self.needed + more)?;
         self.needed += more;
-        let filled = self.fill();
-        if filled.is_err() {
+        Ok(())
+    }
+
+    /// As [`need`](Self::need), for buffers that connections can do without: it leaves the reserve.
+    ///
+    /// # Errors
+    /// There is no memory for them and the reserve.
+    pub(super) fn want(&mut self, more: usize) -> io::Result<()> {
+        self.needed += more;
+        let kept = self.keep_reserve();
+        if kept.is_err() {
             self.needed -= more;
         }
-        filled
+        kept
+    }
+
+    /// Makes sure that more buffers are posted than needed, so that connections go on when there is
+    /// no memory for further ones.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(super) fn keep_reserve(&mut self) -> io::Result<()> {
+        self.fill((self.needed + RESERVE).min(self.max as usize).max(self.needed))
     }
 
     /// Lowers the number of needed buffers by `fewer`.
@@ -112,9 +135,9 @@ impl Receives {
         self.needed
     }
 
-    /// Posts buffers until all needed ones are posted.
-    fn fill(&mut self) -> io::Result<()> {
-        while self.queued < self.needed {
+    /// Posts buffers until so many are posted.
+    fn fill(&mut self, target: usize) -> io::Result<()> {
+        while self.queued < target {
             if self.idle.is_empty() {
                 self.grow()?;
             }
@@ -215,7 +238,7 @@ impl SendBuffers {
             return None;
         }
         if self.free.is_empty() {
-            self.grow();
+            self.grow().ok()?;
         }
         let at = self.free.pop()?;
         let slab = &self.slabs[(at / CHUNK) as usize];
@@ -228,18 +251,24 @@ impl SendBuffers {
         Some((at, slab.part(at % CHUNK, length)))
     }
 
-    /// Allocates more buffers, if there is memory for them and there aren't as many as there may
-    /// be.
+    /// Makes sure that there are buffers at all.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(super) fn keep_some(&mut self) -> io::Result<()> {
+        if self.slabs.is_empty() { self.grow() } else { Ok(()) }
+    }
+
+    /// Allocates more buffers, if there aren't as many as there may be.
     #[cold]
-    fn grow(&mut self) {
+    fn grow(&mut self) -> io::Result<()> {
         let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);
         let count = CHUNK.min(self.max.saturating_sub(first));
-        if count > 0
-            && let Ok(slab) = Slab::new(&self.pd, self.length, count)
-        {
-            self.slabs.push(slab);
+        if count > 0 {
+            self.slabs.push(Slab::new(&self.pd, self.length, count)?);
             self.free.extend((first..first + count).rev());
         }
+        Ok(())
     }
 
     /// A buffer may be used again.

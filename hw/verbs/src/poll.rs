@@ -14,7 +14,7 @@ use super::batch::MessageBuffer;
 use super::failure;
 use super::peer::PeerState;
 use super::sizes::PER_PEER;
-use super::wire::Signal;
+use super::wire::{self, Signal};
 use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT, ENTRY, FIN, OPERATION, RECEIVE};
 
 /// The clock is read once in this many polls.
@@ -59,15 +59,7 @@ impl Verbs {
         if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {
             return Err(Refused::TooLong);
         }
-        if !link.allowance.is_open() {
-            return Err(Refused::Full);
-        }
-        if link.allowance.needs_reserve() {
-            // No memory for a buffer now. The caller can try again later.
-            self.receives.need(1).map_err(|_| Refused::Full)?;
-            link.allowance.has_reserved = true;
-        }
-        let sent = link.send(peer, message, &mut self.outbox)?;
+        let sent = link.send(peer, message, &mut self.receives, &mut self.outbox)?;
         sent.map_err(|error| {
             self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             Refused::Down
@@ -249,6 +241,7 @@ impl Verbs {
         let place = MessageBuffer::Receive(at);
         let length = wc.byte_len as usize;
         let head = self.bytes(place, length.min(TMH_BYTES));
+        let is_copy = wire::is_copy(head);
         let signal = match wc.opcode {
             sys::IBV_WC_RECV_RDMA_WITH_IMM => Some(immediate),
             _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::code_of(head),
@@ -260,6 +253,11 @@ impl Verbs {
             return Outcome::Internal;
         }
         if !self.count_message(peer) {
+            self.receives.give_back(at);
+            return Outcome::Internal;
+        }
+        if is_copy {
+            self.take_copy(peer, at, length);
             self.receives.give_back(at);
             return Outcome::Internal;
         }
@@ -322,18 +320,25 @@ impl Verbs {
         self.receives.spare(1);
         let shared = self.up.len() * PER_PEER as usize + self.config.receive_buffers as usize;
         let available = shared.saturating_sub(self.receives.needed());
-        if let Some(more) = link.grant.extend(available, self.config.window_max) {
-            self.announce(peer, more);
-        }
+        self.announce(peer, available);
         true
     }
 
-    fn announce(&mut self, peer: PeerId, more: u32) {
+    /// Announces up to `available` more messages to a peer if that is due; or, where there is no
+    /// memory for their buffers, no more than keep the connection going.
+    fn announce(&mut self, peer: PeerId, available: usize) {
         let PeerState::Up(link) = &mut self.peers[peer.index()].state else { return };
-        let sent = self
-            .receives
-            .need(more as usize)
-            .and_then(|()| link.signal(peer, Signal::Announce(more), &mut self.outbox));
+        let before = link.grant;
+        let Some(mut more) = link.grant.extend(available, self.config.window_max) else { return };
+        let mut taken = self.receives.want(more as usize);
+        if taken.is_err() {
+            link.grant = before;
+            let Some(fewer) = link.grant.extend(0, self.config.window_max) else { return };
+            more = fewer;
+            taken = self.receives.need(more as usize);
+        }
+        let signal = Signal::Announce(more);
+        let sent = taken.and_then(|()| link.signal(peer, signal, &mut self.outbox));
         if let Err(error) = sent {
             self.lose_peer(peer, failure::of_call("posting what a credit needs", &error));
         }
@@ -358,6 +363,7 @@ impl Verbs {
             }
             Some(Signal::Announce(more)) if link.allowance.extend(more).is_ok() => {
                 self.receives.spare(1);
+                self.push_copied(peer);
             }
             Some(Signal::Release) if link.grant.take().is_ok() => {
                 let back = link.grant.release();
@@ -403,6 +409,7 @@ impl Verbs {
                 return self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             }
             self.push_reads(peer);
+            self.push_copied(peer);
         }
     }
 
@@ -441,6 +448,9 @@ impl Verbs {
         }
         for peer in std::mem::take(&mut self.waiting_to_read) {
             self.push_reads(peer);
+        }
+        for peer in std::mem::take(&mut self.waiting_to_copy) {
+            self.push_copied(peer);
         }
     }
 

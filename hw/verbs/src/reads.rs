@@ -1,5 +1,6 @@
 //! Reads of a peer's memory, by RDMA READ requests.
 
+use std::io;
 use std::sync::Arc;
 
 use tagmatch_device::{Buffer, Event, PeerId, ReadError, ReadRequest, RemoteSpan};
@@ -7,6 +8,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::calls::errno;
+use super::exposure::UNREGISTERED_KEY;
 use super::failure;
 use super::link::{Link, Outbox};
 use super::object::Pd;
@@ -15,18 +17,13 @@ use super::read::Read;
 use super::region::Region;
 
 /// Registers a buffer for the device to write.
-fn register(pd: &Arc<Pd>, into: &Buffer, length: usize) -> Result<Option<Region>, ReadError> {
-    if !into.is_writable() {
-        return Err(ReadError::Failed { errno: libc::EINVAL });
-    }
+fn register(pd: &Arc<Pd>, into: &Buffer, length: usize) -> io::Result<Option<Region>> {
     if length == 0 {
         return Ok(None);
     }
     let access = sys::IBV_ACCESS_LOCAL_WRITE;
     // SAFETY: the buffer is kept, and not accessed, until the region is dropped.
-    unsafe { Region::new(pd, into, length, access) }
-        .map(Some)
-        .map_err(|error| ReadError::Failed { errno: errno(&error) })
+    unsafe { Region::new(pd, into, length, access) }.map(Some)
 }
 
 impl Verbs {
@@ -47,9 +44,24 @@ impl Verbs {
             }
             _ => return Err((into, ReadError::PeerDown)),
         }
-        let region = match register(&self.pd, &into, length) {
-            Ok(region) => region,
-            Err(error) => return Err((into, error)),
+        if !into.is_writable() {
+            return Err((into, ReadError::Failed { errno: libc::EINVAL }));
+        }
+        let own = self.keep_own_memory();
+        let registered = if remote.key == UNREGISTERED_KEY && length > 0 {
+            Err(io::Error::from_raw_os_error(libc::ENOMEM))
+        } else {
+            register(&self.pd, &into, length)
+        };
+        let region = match (registered, own) {
+            (Ok(region), _) => region,
+            (Err(_), Ok(())) => {
+                self.copy_read(peer, remote, into, token);
+                return Ok(());
+            }
+            (Err(error), Err(_)) => {
+                return Err((into, ReadError::Failed { errno: errno(&error) }));
+            }
         };
         let read = Read { region, into, remote, token, requested: 0 };
         if length == 0 {
@@ -70,7 +82,7 @@ impl Verbs {
         let Some(to) = into.room() else {
             return Err((into, ReadError::Failed { errno: libc::EINVAL }));
         };
-        let result = match self.exposures.bytes(remote) {
+        let result = match self.exposures.bytes(PeerId::ONESELF, remote) {
             Some(bytes) => {
                 to.fill(bytes);
                 Ok(())
@@ -97,12 +109,7 @@ impl Verbs {
     }
 }
 
-fn post_reads(
-    link: &mut Link,
-    peer: PeerId,
-    read_max: u64,
-    outbox: &mut Outbox,
-) -> std::io::Result<()> {
+fn post_reads(link: &mut Link, peer: PeerId, read_max: u64, outbox: &mut Outbox) -> io::Result<()> {
     while link.reads_under_way < link.reads_max
         && link.room() > 0
         && outbox.has_room()

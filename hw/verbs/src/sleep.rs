@@ -37,6 +37,7 @@ impl Verbs {
             || !self.batch.is_empty()
             || !self.oneself.is_empty()
             || !self.waiting_to_read.is_empty()
+            || !self.waiting_to_copy.is_empty()
             || !self.ending.is_empty()
     }
 

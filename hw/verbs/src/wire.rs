@@ -1,9 +1,9 @@
 //! The wire formats of the devices: handshake datagrams until a connection is up, then signals of
 //! 32 bits.
 
-use tagmatch_device::Address;
 use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
+use tagmatch_device::{Address, ReadMessage};
 use tagmatch_secret::{PROOF_BYTES, Proof, Secret};
 
 use super::address::{BITS_24, VERSION};
@@ -193,6 +193,29 @@ pub(super) enum Signal {
 const VALUE: u32 = (1 << 28) - 1;
 /// Marks a message that carries a signal.
 const SIGNAL_MARK: u8 = 0xd5;
+/// Marks a message of copied reads.
+const COPY_MARK: u8 = 0xd6;
+
+/// Bytes before the bytes of a fragment, in a message of copied reads.
+pub(super) const COPY_HEADER_BYTES: usize = TMH_BYTES + ReadMessage::HEADER_BYTES;
+
+/// The header of a message of copied reads: a message without a tag, which differs from those of
+/// the engine as [`Signal::message`] does, with a header of [`ReadMessage`].
+pub(super) fn copy_header(message: &[u8]) -> [u8; COPY_HEADER_BYTES] {
+    let mut bytes = [0; COPY_HEADER_BYTES];
+    bytes[..TMH_BYTES].copy_from_slice(&Tmh { opcode: Opcode::NoTag, app_ctx: 0, tag: 0 }.emit());
+    bytes[1] = COPY_MARK;
+    let count = message.len().min(ReadMessage::HEADER_BYTES);
+    bytes[TMH_BYTES..TMH_BYTES + count].copy_from_slice(&message[..count]);
+    bytes
+}
+
+/// Whether a message that begins like this is one of copied reads. The [`ReadMessage`] is behind
+/// the first `TMH_BYTES`.
+#[inline]
+pub(super) fn is_copy(head: &[u8]) -> bool {
+    head.len() >= TMH_BYTES && head[0] == Opcode::NoTag as u8 && head[1] == COPY_MARK
+}
 
 impl Signal {
     pub(super) fn emit(self) -> u32 {
@@ -231,6 +254,8 @@ impl Signal {
 
 #[cfg(test)]
 mod tests {
+    use tagmatch_device::Bytes;
+
     use super::*;
 
     fn example(handshake: Handshake) -> Datagram {
@@ -326,6 +351,20 @@ mod tests {
                 assert_eq!(parsed.is_some(), is_taken, "{message_max}");
             }
         }
+    }
+
+    #[test]
+    fn a_message_of_a_copied_read_is_no_signal_and_none_of_the_engine() {
+        let message = ReadMessage::End { id: 3, is_good: true };
+        let bytes = copy_header(&message.emit());
+        assert!(is_copy(&bytes) && Signal::code_of(&bytes[..TMH_BYTES]).is_none());
+        let behind = Bytes::from_slice(&bytes[TMH_BYTES..]);
+        assert_eq!(ReadMessage::parse(&behind), Ok(message));
+        let of_engine = Tmh { opcode: Opcode::NoTag, app_ctx: 0, tag: 0 }.emit();
+        assert!(!is_copy(&of_engine) && !is_copy(&Signal::Leave.message()));
+        assert!(!is_copy(&bytes[..TMH_BYTES - 1]) && !is_copy(&[]));
+        let eager = [&[Opcode::Eager as u8], &bytes[1..]].concat();
+        assert!(!is_copy(&eager));
     }
 
     #[test]

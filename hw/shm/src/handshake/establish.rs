@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Expected, Limits, PeerId, ReadMode, Shortage};
+use tagmatch_device::{
+    CopiedReads, DownReason, Event, Expected, Limits, PeerId, ReadMode, Shortage,
+};
 use tagmatch_os::memory::{Mapping, SealedMemory};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::process::Pid;
@@ -17,7 +19,6 @@ use super::packet::{Hello, OfferedMemory, Refusal};
 use crate::config::ReadPolicy;
 use crate::connection::{Connection, OtherEnd, PeerWaker};
 use crate::connections::Connections;
-use crate::copied_reads::CopiedReads;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;

@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
+use tagmatch_device::{CopyPath, Outgoing};
 
 use super::geometry::{Geometry, is_before, lines_of};
 use super::lap::Lap;
@@ -543,6 +543,22 @@ impl Producer {
         fence(SeqCst);
         self.load_published()?;
         Ok(self.consumed != self.refused_at)
+    }
+}
+
+impl CopyPath for Producer {
+    type Error = PushError;
+
+    fn has_half_free(&mut self) -> Result<bool, PushError> {
+        Producer::has_half_free(self)
+    }
+
+    fn part_max(&self) -> usize {
+        self.long_geometry().fragment_max() as usize
+    }
+
+    fn send(&mut self, header: &[u8], part: &[u8]) -> Result<(), PushError> {
+        self.push_internal(header, part)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The messages of copied reads, as bytes.
 
-use tagmatch_device::bytes::{u32_at, u64_at};
-use tagmatch_device::{Bytes, RemoteSpan};
+use super::bytes::{Bytes, u32_at, u64_at};
+use super::device::RemoteSpan;
 
-/// A message of a copied read. Devices exchange these messages among themselves: the ring marks
-/// them as internal, and the engine never sees them.
+/// A message of a copied read. Devices exchange these messages among themselves: they mark them as
+/// internal, and the engine never sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMessage {
     /// Asks the owner of the memory for bytes.
@@ -44,7 +44,8 @@ const END: u32 = 3;
 const OFFER: u32 = 4;
 
 impl ReadMessage {
-    pub(crate) const HEADER_BYTES: usize = 32;
+    /// Bytes of a header.
+    pub const HEADER_BYTES: usize = 32;
     /// Length of an offer: header and address.
     const OFFER_BYTES: usize = Self::HEADER_BYTES + 8;
 
