@@ -1,8 +1,6 @@
 //! The errors of this crate, and their classes.
 
-use std::borrow::{Borrow, BorrowMut};
-
-use tagmatch::Buffer;
+use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
 use crate::ids::ContextId;
 use crate::net::NetError;
@@ -58,6 +56,19 @@ pub enum Error {
         /// The largest.
         max: u64,
     },
+    /// The transport carries no tags of this layout, because it uses some bits of a tag itself.
+    #[error(
+        "the transport leaves the bits {:#x} of a tag to its user, which a layout of {} + {} + {} \
+         bits doesn't fit in: `tags` = TagLayout::new(16, 12, 19), with TagLayout::new(0, 12, 47) \
+         as the layout of the worker, fits every device",
+        .free.0, .tags.context_bits(), .tags.source_bits(), .tags.tag_bits()
+    )]
+    NotCarried {
+        /// The layout that was given.
+        tags: TagLayout,
+        /// The bits of a tag that the transport leaves free.
+        free: TagMask,
+    },
     /// Two processes that communicate have different values of a setting.
     #[error(
         "{setting} is {own} here and {other} in another process: processes that communicate need equal settings"
@@ -86,12 +97,14 @@ pub enum Error {
     ProcessFailedPending,
     /// This process has counted itself out: it lacks what a connection to another process of its
     /// job needs, there is no way to one on another machine (often for want of the job's secret),
-    /// or it has lost the connection to one that lives. The other processes are told that it has
+    /// its transport has refused a message that another one waits for, or it has lost the
+    /// connection to one that lives. The other processes are told that it has
     /// failed. Each of its operations ends with this error, those under way and later ones.
     #[error("this process has left its job, because it can take no part any more: {why}")]
     CountedOut {
-        /// Which limit of this process was reached, or why there is no way to another process, as
-        /// the transport says it; or which process lives that this one has lost.
+        /// Which limit of this process was reached, why there is no way to another process, or why
+        /// a message could not be sent, as the transport says it; or which process lives that this
+        /// one has lost.
         why: String,
     },
     /// The communicator was revoked.
@@ -155,7 +168,7 @@ pub enum Error {
     /// The intercommunicator can't be freed: a clone, a request or a message of it is still in use.
     #[error("a clone, a request or a message of the intercommunicator is still in use")]
     InUse,
-    /// An intercommunicator's groups have no process in common.
+    /// The two groups of an intercommunicator have a process in common, which MPI forbids.
     #[error("the two groups of the intercommunicator have a process in common")]
     Overlap,
     /// A leader sent an invalid message to the other leader or to its group, or it could not take
@@ -271,6 +284,14 @@ pub(crate) fn in_range(setting: &'static str, value: u64, min: u64, max: u64) ->
     is_in.then_some(()).ok_or(Error::BadSetting { setting, value, min, max })
 }
 
+/// Checks that a transport carries tags of a layout.
+/// `free`: see [`Net::free_tag_bits`](crate::net::Net::free_tag_bits).
+pub(crate) fn check_carried((free, given): (TagMask, Tag), tags: TagLayout) -> Result<(), Error> {
+    let used = tags.context_mask().0 | tags.source_mask().0 | tags.tag_mask().0;
+    let is_carried = used & !free.0 == 0 && given == Tag(0);
+    is_carried.then_some(()).ok_or(Error::NotCarried { tags, free })
+}
+
 /// A failed operation: its error, and the buffer that it owned.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -288,20 +309,26 @@ impl From<Failed> for Error {
     }
 }
 
-impl Borrow<Error> for Failed {
-    fn borrow(&self) -> &Error {
-        &self.error
+/// What has an error: the error itself, or a failed operation.
+pub(crate) trait HasError {
+    fn error_mut(&mut self) -> &mut Error;
+}
+
+impl HasError for Error {
+    fn error_mut(&mut self) -> &mut Error {
+        self
     }
 }
 
-impl BorrowMut<Error> for Failed {
-    fn borrow_mut(&mut self) -> &mut Error {
+impl HasError for Failed {
+    fn error_mut(&mut self) -> &mut Error {
         &mut self.error
     }
 }
 
 impl Error {
     /// The error's class.
+    #[deny(clippy::wildcard_enum_match_arm, reason = "a new error needs a class of its choice")]
     pub fn class(&self) -> ErrorClass {
         match self {
             Error::Exhausted { .. }
@@ -321,7 +348,26 @@ impl Error {
             Error::Revoked => ErrorClass::Revoked,
             Error::Cancelled => ErrorClass::Cancelled,
             Error::Net(_) => ErrorClass::Transport,
-            _ => ErrorClass::Argument,
+            Error::DoubleFree { .. }
+            | Error::FreePredefined { .. }
+            | Error::NotAnId { .. }
+            | Error::NoLocalcomm
+            | Error::BadSetting { .. }
+            | Error::NotCarried { .. }
+            | Error::UnequalSetting { .. }
+            | Error::Rank { .. }
+            | Error::Tag { .. }
+            | Error::Group
+            | Error::NoPeer
+            | Error::Port
+            | Error::InUse
+            | Error::Overlap
+            | Error::Length { .. }
+            | Error::BufferAttached
+            | Error::NoChildren
+            | Error::Layer { .. }
+            | Error::SameLevel { .. }
+            | Error::AlreadyTaken => ErrorClass::Argument,
         }
     }
 }

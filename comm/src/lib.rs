@@ -83,6 +83,8 @@
 //!    thread sleeps, it polls its operations as futures, with the sleeper as their waker.
 
 #![forbid(unsafe_code)]
+// An error of the transport that is dropped leaves others waiting for ever.
+#![deny(clippy::let_underscore_must_use, clippy::unused_result_ok)]
 
 pub mod alloc;
 pub mod coll;

@@ -9,7 +9,7 @@ use crate::coll::{Algorithms, CollLayer, SharedLayer, Tables};
 use crate::comm::{Comm, CommInfo};
 use crate::common_settings::CommonSettings;
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
-use crate::error::{Error, in_range};
+use crate::error::{Error, check_carried, in_range};
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
@@ -40,7 +40,8 @@ pub struct Config<N: Net> {
     ///
     /// Over UCX and libfabric, which keep a peer's number in bits of the tag, these three fields
     /// have to fit beside it: `TagLayout::new(16, 12, 19)`, with `TagLayout::new(0, 12, 47)` as
-    /// the worker's layout, fits every provider and 4096 processes.
+    /// the worker's layout, fits every provider and 4096 processes. The default doesn't:
+    /// [`Runtime::new`] refuses it there with [`Error::NotCarried`].
     ///
     /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the
     /// same time, and later ones wait. If the members may map memory together, up to half as many
@@ -95,8 +96,9 @@ impl<N: Net> Runtime<N> {
     /// Joins the job that the transport knows.
     ///
     /// # Errors
-    /// The layouts don't fit each other or the job ([`Error::BadSetting`]), two layers have the
-    /// same level, or a layer refused one of the predefined communicators.
+    /// The layouts don't fit each other or the job ([`Error::BadSetting`]), the transport can't
+    /// carry tags of the layout ([`Error::NotCarried`]), two layers have the same level, or a layer
+    /// refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let Config { ids, eager_words, tags, algorithms, layers, shared_memory } = config;
         let (size, own) = (net.processes(), net.own());
@@ -104,6 +106,7 @@ impl<N: Net> Runtime<N> {
         in_range("tag_bits of tags", tags.tag_bits().into(), TAG_BITS_MIN.into(), 32)?;
         in_range("processes of the job", size.into(), 1, 1 << tags.source_bits().min(32))?;
         in_range("number of this process", own.0.into(), 0, u64::from(size) - 1)?;
+        check_carried(net.free_tag_bits(), tags)?;
         let start = Arc::new(|comm: &Comm<N>, call| comm.start_planned(call));
         let run = Arc::new(|comm: &Comm<N>, call| comm.run_planned(call));
         let shared = (shared_memory && net.shares_memory()).then(|| SharedLayer::new(&net));

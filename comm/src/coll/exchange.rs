@@ -190,10 +190,24 @@ impl Exchange {
             self.pending.swap_remove(at);
             match ended {
                 Ok(ended) => self.ended(step, ended),
-                Err(error) => self.fail(error),
+                Err(error) => {
+                    self.tell_receiver(io, step, &error);
+                    self.fail(error);
+                }
             }
         }
         self.pending.is_empty()
+    }
+
+    /// Sends a marked message instead of one that the transport has failed to send, so that the
+    /// member that waits for it learns of the failure.
+    fn tell_receiver<N: Net>(&mut self, io: &mut MachineIo<'_, N>, at: usize, error: &Error) {
+        if let PlanStep::Send { to, .. } = self.plan.steps[at]
+            && matches!(error, Error::Net(_))
+            && let Err(error) = io.send(&self.channel, to, &[], true)
+        {
+            self.fail(error);
+        }
     }
 
     /// Takes back the vector of a send or receive that has succeeded.

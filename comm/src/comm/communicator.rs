@@ -1,6 +1,5 @@
 //! A communicator, and the state that its handles share.
 
-use std::borrow::BorrowMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,7 +10,7 @@ use crate::alloc::OwnedId;
 use crate::coll::{Bound, Repeats, SharedMembers};
 use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Pending, Request, TagPart};
 use crate::driver::{ResultSlot, Turn};
-use crate::error::Error;
+use crate::error::{Error, HasError};
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
@@ -265,9 +264,9 @@ impl<N: Net> Comm<N> {
 
     /// Passes an error to the error handler, and returns the result. The handler is not called for
     /// a cancelled operation.
-    pub(crate) fn raise<T, E: BorrowMut<Error>>(&self, result: Result<T, E>) -> Result<T, E> {
+    pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
         result.map_err(|mut error| {
-            self.handle(error.borrow_mut());
+            self.handle(error.error_mut());
             error
         })
     }

@@ -43,7 +43,9 @@ impl<N: Net> Comm<N> {
     }
 
     /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has
-    /// attached. The send is complete at once.
+    /// attached. The send is complete at once. If the transport fails to send the copy later, all
+    /// operations of this process end with [`Error::CountedOut`]; a copy for a process that is down
+    /// is lost.
     ///
     /// # Errors
     /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is
@@ -64,7 +66,7 @@ impl<N: Net> Comm<N> {
         let reserved = buffered.reserve(data.len())?;
         ft.note_send(net, &self.inner.life, process);
         let send = net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
-        buffered.keep(send, reserved);
+        buffered.keep(send, process, reserved);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Buffered sends: the driver keeps a copy of each message until its send has ended.
 
 use crate::error::Error;
-use crate::net::Net;
+use crate::ft::Service;
+use crate::net::{Net, ProcessId};
 
 /// Bytes of the attached buffer that a buffered send uses in addition to its message.
 pub(crate) const BUFFER_OVERHEAD: usize = 64;
@@ -11,8 +12,8 @@ pub(crate) struct BufferedSends<N: Net> {
     /// The attached space in bytes; `None`: the program has attached none.
     room: Option<usize>,
     used: usize,
-    /// Each send with the bytes of the space that it uses.
-    sends: Vec<(N::Send, usize)>,
+    /// Each send with its receiver, and the bytes of the space that it uses.
+    sends: Vec<(N::Send, ProcessId, usize)>,
 }
 
 impl<N: Net> Default for BufferedSends<N> {
@@ -48,17 +49,21 @@ impl<N: Net> BufferedSends<N> {
     }
 
     /// Keeps a send until it has ended. Its `reserved` bytes are free again then.
-    pub(crate) fn keep(&mut self, send: N::Send, reserved: usize) {
-        self.sends.push((send, reserved));
+    pub(crate) fn keep(&mut self, send: N::Send, to: ProcessId, reserved: usize) {
+        self.sends.push((send, to, reserved));
     }
 
-    /// Drops the sends that have ended, and frees their space.
-    pub(super) fn reap(&mut self, net: &mut N) {
+    /// Drops the sends that have ended, and frees their space. A send that has failed has no
+    /// request to tell the program by, so the service for failures is told.
+    pub(super) fn reap(&mut self, net: &mut N, ft: &mut Service<N>) {
         let used = &mut self.used;
-        self.sends.retain_mut(|(send, reserved)| {
-            let ended = net.test_send(send).is_some();
-            *used -= if ended { *reserved } else { 0 };
-            !ended
+        self.sends.retain_mut(|(send, to, reserved)| {
+            let Some(ended) = net.test_send(send) else { return true };
+            if let Err(failed) = ended {
+                ft.note_unsent(net, *to, &failed.error);
+            }
+            *used -= *reserved;
+            false
         });
     }
 }

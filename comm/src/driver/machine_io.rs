@@ -51,7 +51,9 @@ impl<N: Net> MachineIo<'_, N> {
     /// failure.
     ///
     /// # Errors
-    /// The communicator has no such rank, or is revoked; the process is down.
+    /// The communicator has no such rank, or is revoked; the process is down. If the transport
+    /// refuses a short message for another reason, this process also leaves its job: the member
+    /// would wait for it for ever.
     pub(crate) fn send(
         &mut self,
         channel: &Channel,
@@ -66,7 +68,10 @@ impl<N: Net> MachineIo<'_, N> {
         let (process, tag) = channel.destination(to, marked)?;
         self.note_send(channel, process);
         let sent = self.net.inject(process, tag, data);
-        sent.map(|()| None).map_err(|error| channel.error(error))
+        sent.map(|()| None).map_err(|error| {
+            self.ft.note_unsent(self.net, process, &error);
+            channel.error(error)
+        })
     }
 
     /// Sends this memory to a member, without a copy. [`test`](Self::test) gives it back at the

@@ -113,7 +113,7 @@ impl<N: Net> Driver<N> {
         // layers drop their own values then.
         let ended: Vec<_> = machines.extract_if(.., |machine| machine.drive(net, ft)).collect();
         ft.post(net);
-        buffered.reap(net);
+        buffered.reap(net, ft);
         let is_news = failures > 0 || !ended.is_empty();
         if is_news {
             self.wake_all(state);

@@ -35,24 +35,22 @@ struct Exchanged {
     is_received: bool,
 }
 
-struct UnequalValue<N: Net> {
+struct UnequalValue {
     error: Error,
     difference: Difference,
-    /// The messages that tell others, until they have left.
-    telling: Vec<N::Send>,
 }
 
-pub(super) struct Comparison<N: Net> {
+pub(super) struct Comparison {
     settings: CommonSettings,
     /// By process.
     exchanged: Vec<Exchanged>,
     /// The processes of other jobs with other settings.
     unequal: HashMap<ProcessId, Error>,
-    fault: Option<UnequalValue<N>>,
+    fault: Option<UnequalValue>,
 }
 
-impl<N: Net> Comparison<N> {
-    pub(super) fn new(settings: CommonSettings, net: &N) -> Self {
+impl Comparison {
+    pub(super) fn new<N: Net>(settings: CommonSettings, net: &N) -> Self {
         let mut exchanged = vec![Exchanged::default(); net.processes() as usize];
         if let Some(own) = exchanged.get_mut(net.own().0 as usize) {
             *own = Exchanged { is_sent: true, is_received: true };
@@ -80,7 +78,7 @@ impl<N: Net> Comparison<N> {
     }
 
     /// Sends the settings to a process, once.
-    pub(super) fn send(&mut self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
+    pub(super) fn send<N: Net>(&mut self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
         let exchanged = self.exchanged(to);
         if !std::mem::replace(&mut exchanged.is_sent, true) {
             context.send(net, to, &Control::Settings(self.settings.values().to_vec()));
@@ -88,7 +86,7 @@ impl<N: Net> Comparison<N> {
     }
 
     /// Compares the settings of another process with those of this one.
-    pub(super) fn hear(
+    pub(super) fn hear<N: Net>(
         &mut self,
         net: &mut N,
         (context, registry): (&ControlContext<N>, &Registry),
@@ -101,8 +99,7 @@ impl<N: Net> Comparison<N> {
             self.send(net, context, from);
         }
         if from.0 < net.processes() {
-            let fault = self.fault.as_mut();
-            match (fault, difference) {
+            match (&self.fault, difference) {
                 (Some(fault), _) => fault.tell(net, context, from),
                 (None, Some(difference)) => self.fail(net, (context, registry), difference),
                 (None, None) => {}
@@ -116,7 +113,7 @@ impl<N: Net> Comparison<N> {
     }
 
     /// Takes note of a fault of this job, and passes it on if it is new.
-    pub(super) fn fail(
+    pub(super) fn fail<N: Net>(
         &mut self,
         net: &mut N,
         (context, registry): (&ControlContext<N>, &Registry),
@@ -126,14 +123,14 @@ impl<N: Net> Comparison<N> {
         else {
             return;
         };
-        let mut fault = UnequalValue { error, difference, telling: Vec::new() };
+        let fault = UnequalValue { error, difference };
         fault.pass_on(net, (context, registry), true);
         self.fault = Some(fault);
     }
 
     /// A process is down: the fault is passed on to this process's new neighbours.
-    pub(super) fn die(&mut self, net: &mut N, of: (&ControlContext<N>, &Registry)) {
-        if let Some(fault) = &mut self.fault {
+    pub(super) fn die<N: Net>(&self, net: &mut N, of: (&ControlContext<N>, &Registry)) {
+        if let Some(fault) = &self.fault {
             fault.pass_on(net, of, false);
         }
     }
@@ -145,10 +142,12 @@ impl<N: Net> Comparison<N> {
     }
 
     /// The fault of this job, once the messages that tell others have left.
-    pub(super) fn told_fault(&mut self, net: &mut N) -> Option<&Error> {
-        let fault = self.fault.as_mut()?;
-        fault.telling.retain_mut(|send| net.test_send(send).is_none());
-        fault.telling.is_empty().then_some(&fault.error)
+    pub(super) fn told_fault<N: Net>(
+        &self,
+        net: &mut N,
+        context: &ControlContext<N>,
+    ) -> Option<&Error> {
+        self.fault().filter(|_| !context.has_awaited(net))
     }
 
     /// Why calls between this process and one of another job are impossible.
@@ -157,22 +156,21 @@ impl<N: Net> Comparison<N> {
     }
 
     /// Gives up the members of a communicator that have other settings.
-    pub(super) fn give_up_in(&self, net: &mut N, group: &Group) {
+    pub(super) fn give_up_in<N: Net>(&self, net: &mut N, group: &Group) {
         self.unequal.keys().filter(|process| group.rank(**process).is_some()).for_each(|process| {
             net.give_up(*process);
         });
     }
 }
 
-impl<N: Net> UnequalValue<N> {
-    fn tell(&mut self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
-        let bytes = Control::Unequal(self.difference).to_bytes(net);
-        self.telling.push(context.send_kept(net, to, bytes));
+impl UnequalValue {
+    fn tell<N: Net>(&self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
+        context.send_awaited(net, to, &Control::Unequal(self.difference));
     }
 
     /// Tells the neighbours in this job, as for a revocation.
-    fn pass_on(
-        &mut self,
+    fn pass_on<N: Net>(
+        &self,
         net: &mut N,
         (context, registry): (&ControlContext<N>, &Registry),
         everywhere: bool,

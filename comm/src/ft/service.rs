@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::mailbox::Mailboxes;
-use crate::net::{Net, ProcessId};
+use crate::net::{Net, NetError, ProcessId};
 
 /// Turns of progress between two looks for messages while no machine waits for one. A look costs
 /// about a fifth of a message, and usually finds nothing.
@@ -45,7 +45,7 @@ pub(crate) struct Service<N: Net> {
     agreements: Agreements,
     attempts: Attempts,
     revocations: Revocations,
-    comparison: Comparison<N>,
+    comparison: Comparison,
     /// Set once this process has counted itself out.
     counted_out: Option<Error>,
     departures: Departures,
@@ -126,7 +126,9 @@ impl<N: Net> Service<N> {
         let down = net.take_down();
         // This comes first, so that a process which lacks a connection tells nobody that the other
         // end is dead.
-        if let (None, Some(why)) = (&self.counted_out, net.failure()) {
+        if self.counted_out.is_none()
+            && let Some(why) = net.failure().or_else(|| self.context.failure())
+        {
             self.count_out(net, why);
         }
         let has_lost = !down.is_empty();
@@ -239,12 +241,27 @@ impl<N: Net> Service<N> {
     /// The error of [`Service::fault`], once this process has told the other processes of it. The
     /// operations of this process end no sooner.
     pub(crate) fn told_fault(&mut self, net: &mut N) -> Option<Error> {
-        self.counted_out.clone().or_else(|| self.comparison.told_fault(net).cloned())
+        let told = || self.comparison.told_fault(net, &self.context).cloned();
+        self.counted_out.clone().or_else(told)
     }
 
     /// The difference between the settings of this process and one of another job.
     pub(crate) fn unequal(&self, process: ProcessId) -> Option<Error> {
         self.comparison.unequal(process).cloned()
+    }
+
+    /// Takes note that a message was not sent. If its receiver may wait for it, this process leaves
+    /// its job at the next [`look`](Self::look): see [`Error::CountedOut`].
+    pub(crate) fn note_unsent(&mut self, net: &mut N, to: ProcessId, error: &NetError) {
+        self.context.note_unsent(net, to, error);
+        self.is_awaited = true;
+    }
+
+    /// An operation that has to go on after failures can't, because the transport of this process
+    /// has failed. This process leaves its job at the next [`look`](Self::look).
+    pub(crate) fn lack(&mut self, error: &Error) {
+        self.context.lack(|| error.to_string());
+        self.is_awaited = true;
     }
 
     /// Sends the letters of this turn of progress.

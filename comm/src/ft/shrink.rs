@@ -133,6 +133,12 @@ impl<N: Net> Machine<N> for ShrinkMachine {
                 },
                 ShrinkStage::Reducing(round) => {
                     let reduced = round.step(io)?;
+                    if let Err(error @ Error::Net(_)) = reduced {
+                        // The next round would fail in the same way. The others go on when this
+                        // process has left the job.
+                        io.ft.lack(&error);
+                        return Some(Err(error));
+                    }
                     let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
                     self.stage = ShrinkStage::Concluding { reduced, agree };
                 }

@@ -224,6 +224,11 @@ impl<N: Net> Machine<N> for InterShrinkMachine {
                 }
                 InterShrinkStage::Allocating(allocate) => {
                     let outcome = allocate.step(io)?;
+                    if let Err(error @ Error::Net(_)) = outcome {
+                        // The next attempt would fail in the same way.
+                        io.ft.lack(&error);
+                        return Some(Err(error));
+                    }
                     self.compare(outcome.and_then(|(id, _)| id.ok_or(Error::NotOffered)))
                 }
                 InterShrinkStage::Comparing(outcome, agree) => {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tagmatch::Buffer;
 
 use super::transport::Net;
-use super::values::{Arrived, Pattern, ProcessId};
+use super::values::{Arrived, NetError, NetFailed, Pattern, ProcessId};
 
 /// Receives under way, in the order of their messages. `R`: a transport's receive.
 #[derive(Debug)]
@@ -35,21 +35,28 @@ impl<R> Incoming<R> {
 
     /// The messages that are complete, each sender's in order. So a long message that is not
     /// complete yet delays the later ones of its sender.
+    ///
+    /// If a message could not be received although its sender lives, this process doesn't know what
+    /// it was told. It gives up the sender.
     pub(crate) fn complete<N: Net<Receive = R>>(
         &mut self,
         net: &mut N,
     ) -> Vec<(ProcessId, Buffer)> {
-        let (mut held_up, mut complete) = (Vec::new(), Vec::new());
+        let (mut held_up, mut complete, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         self.0.retain_mut(|(from, receive)| {
             let ended = if held_up.contains(from) { None } else { net.test_receive(receive) };
             match ended {
                 None => held_up.push(*from),
                 Some(Ok(Arrived { buffer, .. })) => complete.push((*from, buffer)),
-                // The sender is down.
-                Some(Err(_)) => {}
+                Some(Err(NetFailed { error: NetError::Down(_), .. })) => {}
+                Some(Err(NetFailed { error, .. })) => {
+                    log::warn!("process {} is given up: a message was lost: {error}", from.0);
+                    lost.push(*from);
+                }
             }
             held_up.contains(from)
         });
+        lost.into_iter().for_each(|from| net.give_up(from));
         complete
     }
 }

@@ -446,8 +446,10 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn watch(&mut self, process: ProcessId) {
-        // A process that can't be reached is not known to be down. This one counts itself out.
-        let _ = self.peer(process);
+        if let Err(error) = self.peer(process) {
+            // The process is not known to be down, and this one counts itself out.
+            log::debug!("process {} is not watched: {error}", process.0);
+        }
     }
 
     fn has_left(&self, process: ProcessId) -> bool {
@@ -456,9 +458,9 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn give_up(&mut self, process: ProcessId) {
-        // A process that can't be reached has no connection to end.
-        if let Ok(peer) = self.peer(process) {
-            let _ = self.worker.disconnect(peer);
+        let peer = self.peer(process);
+        if let Err(error) = peer.and_then(|peer| self.worker.disconnect(peer).map_err(other)) {
+            log::debug!("process {} has no connection to end: {error}", process.0);
         }
     }
 

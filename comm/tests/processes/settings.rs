@@ -1,6 +1,8 @@
 //! Processes with different settings: all of them get the error that names the setting.
 
-use tagmatch::Local;
+use tagmatch::ofi::OfiConfig;
+use tagmatch::ucx::UcxConfig;
+use tagmatch::{Config as WorkerConfig, DeviceConfig, Local, Secret, TagLayout, TagMask, Worker};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Error, PortName, Runtime, Uniformity};
 
@@ -57,4 +59,37 @@ fn jobs_with_different_layouts_of_tags_get_the_error_at_a_port() {
     }
     accepting.finish(&[]);
     connecting.finish(&[]);
+}
+
+/// UCX and libfabric keep a peer's number in the source field of the worker's layout.
+#[test]
+fn a_layout_that_the_device_cannot_carry_is_refused() {
+    let provider = Some("tcp;ofi_rxm".to_owned());
+    let ofi = OfiConfig { provider, ..OfiConfig::default() };
+    let narrow = TagLayout::new(16, 12, 19).unwrap();
+    for device in [DeviceConfig::Ucx(UcxConfig::default()), DeviceConfig::Ofi(ofi)] {
+        let join = |layout: TagLayout, tags: TagLayout| {
+            let secret = Secret::from_bytes(b"the secret of these tests").ok();
+            let device = device.clone();
+            let config = WorkerConfig { device, layout, secret, ..WorkerConfig::default() };
+            let worker = Worker::new(config).map_err(|error| error.to_string())?;
+            let addresses = vec![worker.address()];
+            let net = WorkerNet::new(worker, addresses, 0).map_err(|error| error.to_string())?;
+            Ok::<_, String>(Process::new(net, Config { tags, ..Config::default() }))
+        };
+        let refused = match join(TagLayout::MPI, TagLayout::MPI) {
+            Ok(joined) => joined.map(drop),
+            Err(why) => {
+                println!("SKIPPED: {why}");
+                continue;
+            }
+        };
+        let free = TagMask(!TagLayout::MPI.source_mask().0);
+        assert_eq!(refused, Err(Error::NotCarried { tags: TagLayout::MPI, free }));
+        let wide = TagLayout::new(0, 12, 47).unwrap();
+        assert!(join(wide, TagLayout::new(17, 12, 19).unwrap()).unwrap().is_err());
+        let world = join(wide, narrow).unwrap().unwrap().world();
+        world.revoke();
+        assert_eq!(world.shrink().wait().unwrap().size(), 1);
+    }
 }

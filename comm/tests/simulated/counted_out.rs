@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::net::ProcessId;
+use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Comm, Config, Error, ErrorClass, Group, Source};
-use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
 use crate::common::{Sims, linger};
 
@@ -14,7 +14,10 @@ use crate::common::{Sims, linger};
 pub(crate) const AGREEMENTS_MAX: u32 = 1000;
 
 /// Calls of many kinds, until one fails.
-pub(crate) async fn work(world: &Comm<SimNet>) -> Result<(), Error> {
+pub(crate) async fn work<N>(world: &Comm<N>) -> Result<(), Error>
+where
+    N: Net<Send: Unpin, Receive: Unpin>,
+{
     let (own, size) = (world.rank(), world.size());
     for round in 0..2 {
         world.barrier().await?;

@@ -24,6 +24,7 @@ mod leaders;
 mod long;
 mod machines;
 mod p2p;
+mod refused;
 mod resting;
 mod settings;
 mod shared;

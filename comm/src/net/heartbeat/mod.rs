@@ -47,6 +47,7 @@ use std::time::{Duration, Instant};
 use tagmatch::{Tag, TagLayout, TagMask};
 
 use super::{Directory, Incoming, Net, NetError, Pattern, ProcessId};
+use crate::error::check_carried;
 use crate::forward_net;
 use crate::ids::IdLayout;
 use ring::{HeartbeatRing, parse};
@@ -101,13 +102,17 @@ pub struct Heartbeats<N: Net, C = fn() -> Duration> {
     sleep_max: Duration,
     looked: Option<Duration>,
     incoming: Incoming<N::Receive>,
+    /// Why a beat could not be sent to a process that is not down. That process would take this one
+    /// for dead.
+    failure: Option<String>,
 }
 
 impl<N: Net> Heartbeats<N> {
     /// Around a transport, by the system's clock.
     ///
     /// # Errors
-    /// The period is zero, or not shorter than the timeout; or the layouts don't fit each other.
+    /// The period is zero, or not shorter than the timeout; or the layouts don't fit each
+    /// other or the transport.
     pub fn new(net: N, config: HeartbeatConfig) -> Result<Self, NetError> {
         Self::with_clock(net, config, monotonic)
     }
@@ -124,6 +129,8 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
             let what = format!("heartbeats every {period:?} with a timeout of {timeout:?}");
             return Err(NetError::Other(what));
         }
+        let carried = check_carried(net.free_tag_bits(), tags);
+        carried.map_err(|error| NetError::Other(error.to_string()))?;
         let tag = tags.pack(ids.control().bits().into(), 0, BEAT_TAG);
         let tag = tag.map_err(|error| NetError::Other(error.to_string()))?;
         let ring = HeartbeatRing::new(net.own().0, net.processes(), period, timeout);
@@ -138,6 +145,7 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
             sleep_max: period / 4,
             looked: None,
             incoming: Incoming::new(),
+            failure: None,
         })
     }
 
@@ -162,8 +170,15 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
         }
         let bytes = self.ring.beat();
         for rank in self.ring.take_beats() {
-            // An error means that the process is down. The transport reports that by `take_down`.
-            let _ = self.net.inject(ProcessId(rank), self.tag, &bytes);
+            match self.net.inject(ProcessId(rank), self.tag, &bytes) {
+                // The transport reports by `take_down` that the process is down.
+                Ok(()) | Err(NetError::Down(_)) => {}
+                Err(error) => {
+                    let why =
+                        || format!("a heartbeat to process {rank} could not be sent: {error}");
+                    self.failure.get_or_insert_with(why);
+                }
+            }
         }
         events
     }
@@ -201,8 +216,12 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
 
     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up);
-    forward_net!(net: free_tag_bits, has_left, failure, wait_policy, pause, node, shares_memory, sleeper);
+    forward_net!(net: free_tag_bits, has_left, wait_policy, pause, node, shares_memory, sleeper);
     forward_net!(net: watch_after, arm, disarm, notify);
+
+    fn failure(&self) -> Option<String> {
+        self.net.failure().or_else(|| self.failure.clone())
+    }
 
     fn take_down(&mut self) -> Vec<ProcessId> {
         let down = self.net.take_down();
