@@ -114,7 +114,7 @@ pub(crate) fn where_matched(
     hw_tags: HwTagsArg,
 ) -> Vec<(&'static str, String)> {
     let Matching { hardware, posted, unexpected, by_device, not_offloaded, .. } = matching;
-    let Matching { list_faults, sent_beyond, unregistered, .. } = matching;
+    let Matching { sent_beyond, unregistered, .. } = *matching;
     let mut all = format!(
         "{} receives: {} in hardware, {} posted, {} unexpected",
         show_count(hardware + posted + unexpected + by_device),
@@ -133,21 +133,27 @@ pub(crate) fn where_matched(
             lines.push(("in software", format!("{count} because {meaning} ({name})")));
         }
     }
-    if *sent_beyond > 0 {
-        let count = show_count(*sent_beyond);
+    if sent_beyond > 0 {
+        let count = show_count(sent_beyond);
         lines.push(("beyond", format!("{count} messages, credits included, left over a network")));
     }
-    if *unregistered > 0 {
-        let count = show_count(*unregistered);
+    if unregistered > 0 {
+        let count = show_count(unregistered);
         let why = "through the device's own buffers: their memory can't be registered (ulimit -l)";
         lines.push(("slow", format!("{count} long messages went {why}")));
     }
-    lines.extend(list_fault(*list_faults).map(|fault| ("FAULT", fault)));
+    lines.extend(fault_of(matching).map(|fault| ("FAULT", fault)));
     lines
 }
 
-/// The fault of a NIC's list that has broken its rules, in words.
-pub(crate) fn list_fault(list_faults: u64) -> Option<String> {
+/// Why figures don't count, in words: tagmatch has met a bug of its own, or a NIC's list has broken
+/// its rules.
+pub(crate) fn fault_of(matching: &Matching) -> Option<String> {
+    let Matching { bugs, list_faults, .. } = *matching;
+    if bugs > 0 {
+        let count = show_count(bugs);
+        return Some(format!("tagmatch met states that can't be: bugs {count}; please report it"));
+    }
     (list_faults > 0).then(|| {
         format!(
             "a NIC's list broke its rules: list_faults {}; it is out of use since, and the figures \
@@ -191,6 +197,13 @@ mod tests {
         let (name, line) = where_matched(&matching, HwTagsArg::Off).pop().unwrap();
         assert_eq!(name, "FAULT");
         assert!(line.contains("list_faults 3"), "{line}");
-        assert_eq!(list_fault(0), None);
+        assert_eq!(fault_of(&Matching::default()), None);
+    }
+
+    #[test]
+    fn a_bug_of_tagmatch_is_told() {
+        let matching = Matching { bugs: 2, ..Matching::default() };
+        let (name, line) = where_matched(&matching, HwTagsArg::Off).pop().unwrap();
+        assert!(name == "FAULT" && line.contains("bugs 2; please report it"), "{line}");
     }
 }

@@ -13,13 +13,14 @@ use common::{tagperf, text};
 
 /// Fields that appear on some machines or after failures only: each is on the page, but need not be
 /// seen here.
-const RARE: [&str; 20] = [
+const RARE: [&str; 21] = [
     "interrupted",
     "config.governor",
     "config.clock_source",
     "results[].interrupted",
     "matching.by_device",
     "matching.list_faults",
+    "matching.bugs",
     "matching.sent_beyond",
     "matching.unregistered",
     "nic_matches.nic",

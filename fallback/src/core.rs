@@ -82,7 +82,7 @@ impl Core {
             return;
         }
         if let Err(error) = self.parse_message(incoming) {
-            self.state.todo.push(Todo::Break(incoming.peer, error));
+            self.state.todo.push(Todo::Break(incoming.peer, PeerFault::Protocol(error)));
         }
     }
 

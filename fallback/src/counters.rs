@@ -109,6 +109,9 @@ pub struct Counters {
     pub peers_forgotten: u64,
     /// Events of the NIC's list that its rules don't allow; the list is not used any more then.
     pub list_faults: u64,
+    /// States that can't be, which this process has met in any of its workers: bugs of tagmatch.
+    /// Each has ended the connection or the operation that it belonged to, if there was one.
+    pub bugs: u64,
     /// Receives posted *now*.
     pub posted_now: u64,
     /// Unexpected messages waiting *now*, without those held by a matched probe. 0 where the device

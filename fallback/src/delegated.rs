@@ -9,7 +9,7 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::Key;
 use tagmatch_device::{
-    Address, Buffer, DeviceError, DownReason, Expected, PeerId, RawMemory, Registered,
+    Address, Buffer, Bug, DeviceError, DownReason, OrBug, PeerId, RawMemory, Registered, bugs,
 };
 use tagmatch_soft::{Pattern, Tag};
 
@@ -151,7 +151,7 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
 
     fn counters(&self) -> Counters {
         let unexpected_now = self.device.unexpected_now().unwrap_or_default();
-        Counters { unexpected_now, ..self.counters }
+        Counters { unexpected_now, bugs: bugs(), ..self.counters }
     }
 
     fn requests(&self) -> &Requests {
@@ -391,8 +391,15 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
         mut buffer: Buffer,
         result: Result<Envelope, OperationError>,
     ) {
-        let line = self.requests.get(request).expected("an operation ends once");
-        let Some(line) = line else { return };
+        let line = match self.requests.get(request).or_bug("an operation ends once") {
+            Ok(line) => line,
+            // A message that no request has got is lost.
+            Err(bug) => {
+                return result
+                    .into_iter()
+                    .for_each(|envelope| self.break_with(envelope.source, bug));
+            }
+        };
         let was_posted = line.phase == Phase::Posted;
         self.counters.posted_now -= u64::from(was_posted);
         match result {
@@ -408,8 +415,8 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
     }
 
     fn sent(&mut self, request: RequestId, buffer: Buffer, result: Result<(), OperationError>) {
-        let line = self.requests.get(request).expected("an operation ends once");
-        let Some(line) = line else { return };
+        let line = self.requests.get(request).or_bug("an operation ends once");
+        let Ok(line) = line else { return };
         match result {
             Ok(()) => {
                 let status = line.status();
@@ -446,8 +453,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
 
     #[cold]
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
-        self.set_down(peer, reason.into());
-        let Some(fault) = self.peer_fault(peer).expected("just set") else { return };
+        let fault = self.set_down(peer, reason.into());
         let ended = self.without_reason.extract_if(.., |(of, ..)| *of == peer);
         for (_, request, buffer) in ended.collect::<Vec<_>>() {
             self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);
@@ -464,16 +470,21 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
         &mut self.flush_notes[peer.index()]
     }
 
-    /// The first reason stays.
-    fn set_down(&mut self, peer: PeerId, fault: PeerFault) {
+    /// The first reason stays, and is returned.
+    fn set_down(&mut self, peer: PeerId, fault: PeerFault) -> PeerFault {
         if peer.index() >= self.down.len() {
             self.down.resize(peer.index() + 1, None);
         }
-        let known = &mut self.down[peer.index()];
-        if known.is_none() {
-            *known = Some(fault);
+        *self.down[peer.index()].get_or_insert_with(|| {
             self.counters.peer_faults += u64::from(fault.is_counted());
-        }
+            fault
+        })
+    }
+
+    #[cold]
+    fn break_with(&mut self, peer: PeerId, bug: Bug) {
+        self.set_down(peer, PeerFault::Bug(bug));
+        self.device.disconnect(peer);
     }
 
     /// Why an operation with `peer` was not taken.

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, PeerId, RawMemory, ReadError, ReadMode,
-    ReadRequest, Registered,
+    ReadRequest, Registered, bugs,
 };
 use tagmatch_soft::{Pattern, Tag};
 
@@ -202,6 +202,7 @@ impl<D: Device> MatchEngine for Engine<D> {
         counters.unexpected_bytes_now = state.unexpected.bytes();
         counters.sent_beyond = self.device.sent_beyond();
         counters.unregistered = self.device.unregistered();
+        counters.bugs = bugs();
         counters
     }
 
@@ -468,7 +469,7 @@ impl<D: Device> Engine<D> {
                         offload::carry_out(offload, &mut core.state, list);
                     }
                 }
-                Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
+                Todo::Break(peer, fault) => self.break_with(peer, fault),
                 Todo::TellDown(peer, fault) => core.state.requests.peer_down(peer, fault),
             }
         }

@@ -1,6 +1,6 @@
 //! Why operations fail, and why peers are down.
 
-use tagmatch_device::{DeviceError, DownReason, PeerId, Shortage, errno_text};
+use tagmatch_device::{Bug, DeviceError, DownReason, PeerId, Shortage, errno_text};
 
 use crate::wire::WireError;
 
@@ -52,10 +52,14 @@ pub enum PeerFault {
     /// `EngineConfig::departed_max`.
     #[error("it went down, and so many have since that the reason is forgotten")]
     Forgotten,
+    /// This worker met a state that can't be, so it can't go on with this peer.
+    #[error("{0}")]
+    Bug(Bug),
 }
 
+/// The text of an error number behind what failed; nothing for 0.
 fn show_errno(errno: i32) -> String {
-    if errno == 0 { String::new() } else { format!(" (errno {errno})") }
+    if errno == 0 { String::new() } else { format!(": {}", errno_text(errno)) }
 }
 
 impl PeerFault {
@@ -76,6 +80,7 @@ impl From<DownReason> for PeerFault {
             DownReason::Failed { what, errno } => PeerFault::Failed { what, errno },
             DownReason::Misbehaved { what } => PeerFault::Device { what },
             DownReason::Disconnected => PeerFault::Disconnected,
+            DownReason::Bug(bug) => PeerFault::Bug(bug),
         }
     }
 }
@@ -104,6 +109,7 @@ impl Fault {
             | Fault::DeviceFailed { .. }
             | Fault::NoMemory { .. }
             | Fault::DeviceFull
+            | Fault::Bug(_)
             | Fault::TooMany { .. } => (None, None),
         };
         one.into_iter().chain(other)
@@ -231,6 +237,9 @@ pub enum Fault {
     /// The device has no memory, or no room, for another operation.
     #[error("the device has no room for another operation now")]
     DeviceFull,
+    /// This worker met a state that can't be.
+    #[error("{0}")]
+    Bug(Bug),
     /// Too many operations are under way.
     #[error("{limit} operations are under way, the most that a worker can hold")]
     TooMany {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Buffer, Expected, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, OrBug, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
 
@@ -178,10 +178,13 @@ impl ProtocolState {
         payload: Payload<'_>,
     ) {
         let peer = status.source;
-        let line =
-            self.requests.get_mut(request).expected("a receive that gets a message is posted");
-        let Some(line) = line else { return };
-        let mut buffer = std::mem::take(&mut line.buffer);
+        let cost = match payload {
+            Payload::Here(_) => Amount::of_eager(status.length),
+            Payload::Remote(_) => Amount::RENDEZVOUS,
+        };
+        let Some(mut buffer) = self.buffer_for(request, peer) else {
+            return self.freed(peer, cost);
+        };
         self.counters.posted += 1;
         match payload {
             Payload::Here(bytes) => {
@@ -190,10 +193,10 @@ impl ProtocolState {
                 self.truncate(&mut status, &buffer);
                 self.requests.complete(request, Ok(status), buffer);
                 self.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
-                self.freed(peer, Amount::of_eager(status.length));
+                self.freed(peer, cost);
             }
             Payload::Remote(span) => {
-                self.freed(peer, Amount::RENDEZVOUS);
+                self.freed(peer, cost);
                 self.pull(request, status, span, ack.operation(), buffer);
             }
         }
@@ -201,17 +204,30 @@ impl ProtocolState {
 
     /// Puts a message that has waited into a receive's buffer.
     pub(crate) fn deliver_waiting(&mut self, request: RequestId, message: Key) {
-        let message = self.unexpected.remove(message).expected("a message that waits is held");
-        let Some(message) = message else { return };
+        let message = match self.unexpected.remove(message).or_bug("a message that waits is held") {
+            Ok(message) => message,
+            Err(bug) => return self.requests.fail(request, Fault::Bug(bug)),
+        };
         if message.is_lost() {
             return self.requests.fail(request, self.down(message.source));
         }
-        let line =
-            self.requests.get_mut(request).expected("a receive that gets a message is posted");
-        let Some(line) = line else { return };
-        let buffer = std::mem::take(&mut line.buffer);
+        let Some(buffer) = self.buffer_for(request, message.source) else {
+            return self.drop_body(message);
+        };
         self.counters.posted += 1;
         self.fill(request, message, buffer);
+    }
+
+    /// The buffer of a posted receive, for a message of `peer`. `None` would be a bug: the message
+    /// is lost, so the connection to its sender ends.
+    fn buffer_for(&mut self, request: RequestId, peer: PeerId) -> Option<Buffer> {
+        match self.requests.get_mut(request).or_bug("a receive that gets a message is posted") {
+            Ok(line) => Some(std::mem::take(&mut line.buffer)),
+            Err(bug) => {
+                self.todo.push(Todo::Break(peer, PeerFault::Bug(bug)));
+                None
+            }
+        }
     }
 
     /// Reads what fits of a matched message out of its sender's memory.
@@ -253,15 +269,22 @@ impl ProtocolState {
 
     /// Drops a message that a matched probe took; its sender completes as if it had been received.
     pub(crate) fn discard(&mut self, message: UnexpectedMessage) {
-        let operation = message.operation();
-        let status = message.status();
         self.counters.discarded += 1;
+        if !message.is_lost() {
+            let (peer, operation) = (message.source, message.operation());
+            self.drop_body(message);
+            self.acknowledge(peer, operation);
+        }
+    }
+
+    /// Drops a message, whose credit is free again.
+    fn drop_body(&mut self, message: UnexpectedMessage) {
+        let status = message.status();
         match message.body {
             Body::Stored(stored) => self.drop_stored(&status, stored),
             Body::Remote { .. } => self.freed(status.source, Amount::RENDEZVOUS),
-            Body::Lost => return,
+            Body::Lost => {}
         }
-        self.acknowledge(status.source, operation);
     }
 
     /// Puts a message at the end of the unexpected list.
@@ -390,7 +413,7 @@ impl ProtocolState {
         if let Some((late, _)) = awaited {
             let error =
                 WireError::NoSuchOperation { kind: MessageKind::Companion, operation: late };
-            self.todo.push(Todo::Break(peer, error));
+            self.todo.push(Todo::Break(peer, PeerFault::Protocol(error)));
         }
     }
 
@@ -415,5 +438,83 @@ impl ProtocolState {
     pub(crate) fn lost_rendezvous(&mut self, id: PeerId) {
         self.counters.lost_rendezvous += 1;
         self.freed(id, Amount::RENDEZVOUS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tagmatch_device::{Bytes, ToleratedBugs, bugs};
+    use tagmatch_soft::TagMask;
+
+    use super::*;
+    use crate::peers::credit::{CreditConfig, Grant};
+
+    const SENDER: PeerId = PeerId(1);
+    const STATUS: Status =
+        Status { source: SENDER, tag: Tag(7), length: 5, truncated: false, immediate: None };
+    /// The place of the header, and a payload.
+    const MESSAGE: [u8; TMH_BYTES + 5] = [3; TMH_BYTES + 5];
+
+    /// The state of an engine that has granted a sender credit and taken in a message of it.
+    fn state_with_sender() -> ProtocolState {
+        let amount = Amount { messages: 64, bytes: 4096 };
+        let mut state = ProtocolState::new(&EngineConfig {
+            eager_max: 64,
+            fragmented_max: 0,
+            operations_max: 8,
+            credit: CreditConfig { pool: amount, first: amount, peer_max: amount },
+            nic_threshold: 0,
+            source_bits: TagMask::ANY,
+            departed_max: 1,
+            seed: 0,
+        });
+        let (grant, _) = Grant::open(&mut state.pool);
+        state.peer_mut(SENDER).grant = grant;
+        assert!(state.peer_mut(SENDER).grant.arrived(Amount::of_eager(STATUS.length)));
+        state
+    }
+
+    /// Runs `deliver` for a receive that isn't there, and expects that the sender doesn't wait for
+    /// ever: the connection to it ends, and its credit is free again.
+    fn sender_is_let_go(deliver: impl FnOnce(&mut ProtocolState, RequestId)) {
+        let mut state = state_with_sender();
+        let gone = state.requests.begin().unwrap();
+        state.requests.complete(gone, Ok(STATUS), Buffer::default());
+        state.requests.take(gone).unwrap();
+        let (before, _tolerated) = (bugs(), ToleratedBugs::new());
+        deliver(&mut state, gone);
+        assert!(bugs() > before);
+        let ended = |todo: &Todo| matches!(todo, Todo::Break(SENDER, PeerFault::Bug(_)));
+        assert!(state.todo.iter().any(ended), "{:?}", state.todo);
+        assert!(!state.peer_mut(SENDER).grant.is_held() && state.unexpected.bytes() == 0);
+    }
+
+    #[test]
+    fn a_message_whose_receive_is_missing_ends_the_connection_to_its_sender() {
+        sender_is_let_go(|state, gone| {
+            let ack = AppCtx::new(3, 0).with_ack();
+            state.deliver_here(gone, STATUS, ack, Payload::Here(&Bytes::from_slice(&MESSAGE)));
+        });
+    }
+
+    #[test]
+    fn a_message_that_has_waited_for_a_missing_receive_ends_the_connection_to_its_sender() {
+        sender_is_let_go(|state, gone| {
+            let bytes = Bytes::from_slice(&MESSAGE);
+            let ack = AppCtx::new(3, 0).with_ack();
+            let message = state.unexpected.store(&STATUS, ack, Payload::Here(&bytes));
+            let message = state.unexpected.hold(message).unwrap();
+            state.deliver_waiting(gone, message);
+        });
+    }
+
+    #[test]
+    fn a_receive_whose_message_is_missing_fails() {
+        let mut state = state_with_sender();
+        let request = state.requests.begin().unwrap();
+        let _tolerated = ToleratedBugs::new();
+        state.deliver_waiting(request, Key { index: 5, generation: 0 });
+        let ended = state.requests.take(request).unwrap();
+        assert!(matches!(ended.result, Err(Fault::Bug(_))), "{:?}", ended.result);
     }
 }

@@ -4,7 +4,6 @@ use tagmatch_device::{Buffer, ExposureId, PeerId, RemoteSpan};
 
 use crate::error::{Fault, PeerFault};
 use crate::requests::request::{RequestId, Status};
-use crate::wire::WireError;
 
 /// Something that the device is to do.
 #[derive(Clone, Debug)]
@@ -17,8 +16,8 @@ pub(crate) enum Todo {
     Finish(Operation, Result<(), Fault>),
     /// Send what waits for a peer: there is credit or a connection now.
     Flush(PeerId),
-    /// Break with a peer that broke the protocol.
-    Break(PeerId, WireError),
+    /// Break with a peer.
+    Break(PeerId, PeerFault),
     /// Bring the NIC's list up to date.
     Offload,
     /// Tell the completion queue that a peer is down, after all else that follows from it.

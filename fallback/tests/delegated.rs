@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tagmatch_device::matching::MatchingDevice;
-use tagmatch_device::{Address, Buffer, Flush, PeerId};
+use tagmatch_device::matching::{MatchingDevice, TagPattern};
+use tagmatch_device::{Address, Buffer, Flush, PeerId, ToleratedBugs};
 use tagmatch_fallback::{
     Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, SendMode, Started, Status,
     Unsent, WhyUnsent,
@@ -108,6 +108,19 @@ fn what_the_device_refuses_comes_back_with_a_reason() {
     assert_eq!(a.matched_probe(&tag(1 << 32)), Err(wide));
     assert!(a.connect(&Address::from_bytes(&[77]).unwrap()).is_err());
     assert_eq!((a.requests().len(), a.counters().sent_by_device), (0, 0));
+}
+
+#[test]
+fn a_message_that_no_request_gets_ends_the_connection_to_its_sender() {
+    let (mut a, mut b) = engines();
+    let anything = TagPattern { tag: 0, mask: 0, source: None };
+    b.device_mut().receive(anything, Buffer::zeroed(4), 0).unwrap();
+    a.inject(TO_B, Tag(1), None, b"lost", 0).unwrap();
+    let (before, tolerated) = (b.counters().bugs, ToleratedBugs::new());
+    while b.progress() > 0 {}
+    drop(tolerated);
+    assert_eq!(b.counters().bugs, before + 1);
+    assert!(matches!(b.peer_fault(PeerId(1)), Some(PeerFault::Bug(_))));
 }
 
 #[test]

@@ -324,7 +324,8 @@ mod tests {
     fn settings_of_verbs_are_read_where_verbs_may_carry_messages() {
         const GID_INDEX: &str = "TAGMATCH_VERBS_GID_INDEX";
         for device in ["auto", "verbs", "verbs:rxe0"] {
-            let mut device = read(&[(DEVICE, device), (GID_INDEX, "3")]).unwrap().config(true).device;
+            let mut device =
+                read(&[(DEVICE, device), (GID_INDEX, "3")]).unwrap().config(true).device;
             assert_eq!(verbs(&mut device).unwrap().gid_index, Some(3));
         }
         let error = read(&[(GID_INDEX, "x")]).unwrap_err();

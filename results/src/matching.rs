@@ -25,6 +25,9 @@ pub struct Matching {
     /// Events of a NIC's list that break its rules; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub list_faults: u64,
+    /// States that can't be, which the processes have met: bugs of tagmatch. Absent if 0.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub bugs: u64,
     /// Messages that left over a network, beside shared memory; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub sent_beyond: u64,
@@ -59,7 +62,7 @@ struct NotOffloadedInJson {
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
         let Counters { hardware, posted, unexpected, by_device, .. } = counters;
-        let Counters { not_offloaded, list_faults, sent_beyond, unregistered, .. } = counters;
+        let Counters { not_offloaded, list_faults, bugs, sent_beyond, unregistered, .. } = counters;
         Self {
             hardware,
             posted,
@@ -67,6 +70,7 @@ impl From<Counters> for Matching {
             by_device,
             not_offloaded,
             list_faults,
+            bugs,
             sent_beyond,
             unregistered,
         }
@@ -75,7 +79,7 @@ impl From<Counters> for Matching {
 
 impl Matching {
     /// How many counts there are.
-    pub const COUNTS: usize = 15;
+    pub const COUNTS: usize = 16;
 
     /// All counts, in an order that every process of this version knows.
     pub fn counts(&self) -> [u64; Self::COUNTS] {
@@ -86,6 +90,7 @@ impl Matching {
             by_device,
             not_offloaded,
             list_faults,
+            bugs,
             sent_beyond,
             unregistered,
         } = *self;
@@ -105,6 +110,7 @@ impl Matching {
             phase,
             off,
             list_faults,
+            bugs,
             sent_beyond,
             unregistered,
         ]
@@ -113,7 +119,7 @@ impl Matching {
     /// The counts of [`counts`](Self::counts).
     pub fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
         let [hardware, posted, unexpected, by_device, rest @ ..] = counts;
-        let [reasons @ .., list_faults, sent_beyond, unregistered] = rest;
+        let [reasons @ .., list_faults, bugs, sent_beyond, unregistered] = rest;
         let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
         let not_offloaded =
             NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off };
@@ -124,6 +130,7 @@ impl Matching {
             by_device,
             not_offloaded,
             list_faults,
+            bugs,
             sent_beyond,
             unregistered,
         }
@@ -178,6 +185,10 @@ mod tests {
         let all = std::array::from_fn(|at| at as u64);
         assert_eq!(Matching::of_counts(all).counts(), all);
         let faulty = Matching { list_faults: 2, ..matching() };
+        let mut counters = Counters::default();
+        counters.bugs = 3;
+        let buggy = Matching::from(counters);
+        assert!(serde_json::to_string(&buggy).unwrap().ends_with(",\"bugs\":3}"));
         assert!(!serde_json::to_string(&sum).unwrap().contains("list_faults"));
         assert!(serde_json::to_string(&faulty).unwrap().ends_with(",\"list_faults\":2}"));
         assert_eq!(faulty.since(&matching()).list_faults, 2);

@@ -14,6 +14,16 @@ pub(crate) struct Pair {
     pub(crate) to_b: Peer,
     /// The number of `a` in `b`.
     pub(crate) to_a: Peer,
+    _no_bugs: NoBugs,
+}
+
+/// Asserts at a test's end that no worker has met a state that can't be.
+struct NoBugs;
+
+impl Drop for NoBugs {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking() || tagmatch_device::bugs() == 0, "a bug was counted");
+    }
 }
 
 /// How many messages found a posted receive, in software or in a NIC. A device that matches by
@@ -31,7 +41,7 @@ pub(crate) fn pair_with(config: &Config) -> Pair {
     let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(counterpart(config)).unwrap());
     let to_b = a.connect(&b.address()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();
-    let pair = Pair { a, b, to_b, to_a };
+    let pair = Pair::new([a, b], to_b, to_a);
     let hello = pair.b.recv(Match::any(), vec![0; 1]);
     pair.a.inject(to_b, 0, &[]).unwrap();
     pair.ok(hello);
@@ -39,6 +49,10 @@ pub(crate) fn pair_with(config: &Config) -> Pair {
 }
 
 impl Pair {
+    pub(crate) fn new([a, b]: [Worker; 2], to_b: Peer, to_a: Peer) -> Self {
+        Pair { a, b, to_b, to_a, _no_bugs: NoBugs }
+    }
+
     pub(crate) fn progress(&self) {
         self.a.progress();
         self.b.progress();

@@ -234,7 +234,7 @@ fn messages_in_slices_wait_their_turn_in_order() {
     let sends: Vec<_> = (0..200)
         .map(|i| a.send(to_b, 1, Buffer::from_slices(cut(&message(i), &cuts(size(i))[i / 4 % 4]))))
         .collect();
-    let p = Pair { a, b, to_b, to_a };
+    let p = Pair::new([a, b], to_b, to_a);
     for i in 0..200 {
         let inbox = Buffer::from_slices(room(&cuts(30_000)[i % 4]));
         let Received { buffer, status } = p.ok(p.b.recv(Match::any(), inbox));

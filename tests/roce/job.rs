@@ -63,7 +63,7 @@ fn talk(worker: &Worker, rank: usize, peers: &[Peer]) {
 
     let counters = worker.counters();
     assert_eq!((counters.lost_messages, counters.lost_rendezvous), (0, 0));
-    assert_eq!((counters.list_faults, counters.peer_faults), (0, 0));
+    assert_eq!((counters.list_faults, counters.peer_faults, counters.bugs), (0, 0, 0));
 }
 
 /// All streams at the same time.

@@ -259,8 +259,9 @@ impl<'a, A: RunThreads> Participant<'a, A> {
 
     /// How the receives of all batches that count were matched.
     pub(crate) fn matched(&self) -> Matching {
-        // A fault of the NIC's list counts whenever it happened, outside of batches too.
-        Matching { list_faults: self.link.matching().list_faults, ..self.matched }
+        // A bug, or a fault of the NIC's list, counts whenever it happened, outside of batches too.
+        let Matching { list_faults, bugs, .. } = self.link.matching();
+        Matching { list_faults, bugs, ..self.matched }
     }
 
     #[inline]

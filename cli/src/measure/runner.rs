@@ -18,7 +18,7 @@ use crate::device::FoundDevice;
 use crate::environment;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::reasons::{list_fault, nic, where_matched};
+use crate::reasons::{fault_of, nic, where_matched};
 use crate::report::Report;
 use crate::spec::{Case, Completions, DeviceArg, Host, HwTagsArg, Limits, Pin};
 use crate::units::name;
@@ -234,7 +234,7 @@ impl TestRunner {
             row.histogram = row.latency_ns.and_then(|_| report.histogram(&measured.samples));
             let change = distances.and_then(|(before, after)| before.change(after));
             progress.above(|| report.row(row, &measured.matching, change))?;
-            if let Some(fault) = list_fault(measured.matching.list_faults) {
+            if let Some(fault) = fault_of(&measured.matching) {
                 self.failed = Some(Failure::Measurement(fault));
                 complete = false;
                 break;

@@ -103,7 +103,9 @@ pub(crate) fn matched(document: &Value) -> [u64; 3] {
     let matching = &document["matching"];
     let reasons: u64 = matching["not_offloaded"].as_object().unwrap().values().map(count).sum();
     assert_eq!(reasons, count(&matching["posted"]), "{matching}");
-    assert!(matching.get("list_faults").is_none(), "{matching}");
+    for fault in ["list_faults", "bugs"] {
+        assert!(matching.get(fault).is_none(), "{matching}");
+    }
     ["hardware", "posted", "unexpected"].map(|name| count(&matching[name]))
 }
 

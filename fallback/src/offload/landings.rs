@@ -6,9 +6,9 @@
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Expected, PeerId, RemoteSpan};
+use tagmatch_device::{OrBug, PeerId, RemoteSpan};
 
-use crate::error::Fault;
+use crate::error::{Fault, PeerFault};
 use crate::peers::credit::Amount;
 use crate::requests::request::{RequestId, Status};
 use crate::state::{CutShort, ProtocolState};
@@ -133,13 +133,17 @@ fn conclude(state: &mut ProtocolState, landing: &Landing) {
     if state.peer_mut(peer).grant.arrived(cost) {
         state.freed(peer, cost);
     } else {
-        state.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
+        let error = WireError::Credit { bytes: cost.bytes };
+        state.todo.push(Todo::Break(peer, PeerFault::Protocol(error)));
     }
     if let Some(fault) = landing.wrong_sender() {
         return drop_message(state, landing, fault);
     }
-    let line = state.requests.get_mut(request).expected("a receive that the NIC has matched");
-    let Some(line) = line else { return };
+    let line = state.requests.get_mut(request).or_bug("the receive that a NIC has matched waits");
+    let line = match line {
+        Ok(line) => line,
+        Err(bug) => return state.todo.push(Todo::Break(peer, PeerFault::Bug(bug))),
+    };
     let buffer = std::mem::take(&mut line.buffer);
     state.counters.hardware += 1;
     match data {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::chunks::Chunks;
-use tagmatch_device::{Buffer, Expected, PeerId};
+use tagmatch_device::{Buffer, OrBug, PeerId};
 use tagmatch_soft::PostedHandle;
 
 use crate::error::{Fault, PeerFault};
@@ -367,7 +367,7 @@ impl Requests {
         result: Result<Status, Fault>,
         buffer: Buffer,
     ) {
-        let Some(line) = self.get_mut(request).expected("a request ends once") else { return };
+        let Ok(line) = self.get_mut(request).or_bug("a request ends once") else { return };
         line.buffer = buffer;
         let owner = line.owner;
         match result {

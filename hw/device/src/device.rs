@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use crate::network::{Network, Networks};
 use crate::slab::Key;
 use crate::{
-    Address, Buffer, Bytes, Flush, PeerId, RawMemory, Registered, Shortage, TagEvent, TagList,
+    Address, Buffer, Bug, Bytes, Flush, PeerId, RawMemory, Registered, Shortage, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -176,6 +176,8 @@ pub enum DownReason {
     },
     /// [`Device::disconnect`] was called.
     Disconnected,
+    /// This worker met a state that can't be, so it can't go on with this peer.
+    Bug(Bug),
 }
 
 impl DownReason {

@@ -21,6 +21,7 @@
 
 pub mod address;
 pub mod buffer;
+mod bug;
 pub mod bytes;
 pub mod chunks;
 pub mod contents;
@@ -28,7 +29,6 @@ mod copied_reads;
 pub mod copy;
 pub mod device;
 mod elements;
-mod expected;
 mod exposures;
 mod finding;
 mod flush;
@@ -51,6 +51,7 @@ mod waiting_peers;
 
 pub use address::Address;
 pub use buffer::Buffer;
+pub use bug::{Bug, OrBug, ToleratedBugs, bugs};
 pub use bytes::Bytes;
 pub use copied_reads::{CopiedReads, CopyPath, EndedRead};
 pub use device::{
@@ -58,7 +59,6 @@ pub use device::{
     Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
 };
 pub use elements::{Element, as_bytes, as_bytes_mut};
-pub use expected::Expected;
 pub use exposures::{Exposures, Readable};
 pub use finding::Finding;
 pub use flush::Flush;

@@ -159,6 +159,12 @@ impl<S: PeerState> PeerTable<S> {
         self.state_mut(peer)?.connecting_mut()
     }
 
+    /// As [`PeerTable::connecting_mut`], with the address of the peer.
+    pub fn attempt_mut(&mut self, peer: PeerId) -> Option<(Address, &mut S::Connecting)> {
+        let Entry { address, state, .. } = self.entry_mut(peer)?;
+        Some(((*address)?, state.connecting_mut()?))
+    }
+
     /// As [`PeerTable::state_mut`], for a message to a peer that is not forgotten: the engine has
     /// compared the generation.
     #[inline(always)]
@@ -228,6 +234,7 @@ mod tests {
         table.add(address(0), TestState::Up(0)).unwrap();
         let old = table.add(address(1), TestState::Connecting(1)).unwrap();
         assert_eq!(table.connecting_mut(old), Some(&mut 1));
+        assert_eq!(table.attempt_mut(old), Some((address(1), &mut 1)));
         assert_eq!(table.connecting(), [old]);
         assert!(!table.forget(old), "it is not down");
         table.replace(old, TestState::Down);

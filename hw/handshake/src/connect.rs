@@ -6,20 +6,20 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId};
+use tagmatch_device::{Address, DeviceError, DownReason, OrBug, PeerId};
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
 use crate::address::MeetingAddress;
 use crate::connection::Connection;
-use crate::ending::break_with;
+use crate::ending::{break_with, report_unknown};
 use crate::hello::Packet;
 use crate::host::MeetingHost;
 use crate::kind::MeetingKind;
-use crate::meeting::{Meeting, RETRY_DELAY};
+use crate::meeting::Meeting;
 use crate::packets::hear;
-use crate::peers::Attempt;
+use crate::peers::{Attempt, RETRY_DELAY};
 use crate::proof::with_jobs;
 
 /// How long one host of several is tried.
@@ -210,8 +210,10 @@ pub fn look<H: MeetingHost>(host: &mut H, now: Instant) {
 
 fn tend_attempt<H: MeetingHost>(host: &mut H, peer: PeerId, now: Instant) {
     let meeting = host.meeting_mut();
-    let entry = meeting.peers.find_mut(peer).expected("the device has numbered the peer");
-    let Some(entry) = entry else { return };
+    let entry = match meeting.peers.find_mut(peer).or_bug("the device has numbered the peer") {
+        Ok(entry) => entry,
+        Err(bug) => return report_unknown(host, peer, bug),
+    };
     let connection = entry.connection;
     let Some(attempt) = &mut entry.attempt else { return };
     if attempt.deadline <= now {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, Expected, PeerId};
+use tagmatch_device::{Bug, DownReason, OrBug, PeerId};
 
 use crate::host::MeetingHost;
 use crate::peers::{PeerState, Sent};
@@ -22,8 +22,10 @@ const DRAIN_MAX_UNUSED: Duration = Duration::from_millis(10);
 /// Begins a peer's end.
 pub fn break_with<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason) {
     let meeting = host.meeting_mut();
-    let entry = meeting.peers.find_mut(peer).expected("the device has numbered the peer");
-    let Some(entry) = entry else { return };
+    let entry = match meeting.peers.find_mut(peer).or_bug("the device has numbered the peer") {
+        Ok(entry) => entry,
+        Err(bug) => return report_unknown(host, peer, bug),
+    };
     if entry.is_leaving() {
         return;
     }
@@ -51,6 +53,13 @@ pub fn break_with<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason
     }
 }
 
+/// Reports a peer that this device doesn't know as down, so that nothing waits for it. That it
+/// doesn't know the peer is a bug.
+pub(crate) fn report_unknown<H: MeetingHost>(host: &mut H, peer: PeerId, bug: Bug) {
+    host.meeting_mut().peers.connecting.retain(|other| *other != peer);
+    host.tell(MatchingEvent::PeerDown { peer, reason: DownReason::Bug(bug) });
+}
+
 /// Ends all operations that depend on a peer.
 fn cut_off<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason) {
     host.meeting_mut().peers.set_state(peer, PeerState::Ending { reason });
@@ -72,9 +81,10 @@ pub fn tend_leaving<H: MeetingHost>(host: &mut H, was_busy: bool) {
 }
 
 fn tend_end_of<H: MeetingHost>(host: &mut H, peer: PeerId, was_busy: bool, now: Instant) {
-    let entry = host.meeting().peers.find(peer).expected("the device has numbered the peer");
-    let Some(entry) = entry else { return };
-    let state = entry.state;
+    let state = match host.meeting().peers.find(peer).or_bug("the device has numbered the peer") {
+        Ok(entry) => entry.state,
+        Err(bug) => return report_unknown(host, peer, bug),
+    };
     match state {
         PeerState::Leaving {
             reason: reason @ (DownReason::Gone | DownReason::Left),
@@ -104,14 +114,14 @@ fn tend_end_of<H: MeetingHost>(host: &mut H, peer: PeerId, was_busy: bool, now: 
 fn end<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason) {
     let meeting = host.meeting_mut();
     meeting.peers.set_state(peer, PeerState::Down);
-    let entry = meeting.peers.find_mut(peer).expected("the device has numbered the peer");
-    let Some(entry) = entry else { return };
-    // A peer that left in order takes no messages any more, so none is missed there.
-    if entry.sent == Sent::Unflushed && reason != DownReason::Left {
-        entry.lost = entry.lost.max(1);
-    }
-    if let Some(id) = entry.connection.take() {
-        meeting.hang_up(id);
+    if let Ok(entry) = meeting.peers.find_mut(peer).or_bug("the device has numbered the peer") {
+        // A peer that left in order takes no messages any more, so none is missed there.
+        if entry.sent == Sent::Unflushed && reason != DownReason::Left {
+            entry.lost = entry.lost.max(1);
+        }
+        if let Some(id) = entry.connection.take() {
+            meeting.hang_up(id);
+        }
     }
     host.tell(MatchingEvent::PeerDown { peer, reason });
 }

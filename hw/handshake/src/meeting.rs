@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, Expected, InCall, PeerId};
+use tagmatch_device::{Address, DeviceError, InCall, PeerId};
 use tagmatch_os::{random, stream};
 use tagmatch_secret::Secret as JobSecret;
 
@@ -14,9 +14,6 @@ use crate::hello::{Hello, Packet, Refusal};
 use crate::kind::MeetingKind;
 use crate::listeners::Listeners;
 use crate::peers::{PeerState, Peers};
-
-/// Time until the next attempt, after one that failed for a passing reason.
-pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// How tags are laid out. Both ends of a connection must agree on it.
 #[derive(Clone, Copy, Debug)]
@@ -206,33 +203,6 @@ impl<L: Default> Meeting<L> {
         if let Some(connection) = connection.and_then(|id| self.connections.get_mut(&id)) {
             connection.say(Packet::Bye);
             connection.flush();
-        }
-    }
-
-    /// Both sides have connected at once, and the peer's attempt counts.
-    pub(crate) fn attempt_crossed(&mut self, peer: PeerId) {
-        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
-        let Some(entry) = entry else { return };
-        entry.connection = None;
-        if let Some(attempt) = &mut entry.attempt {
-            attempt.is_crossed = true;
-        }
-    }
-
-    /// The connection of an attempt has ended before an answer came.
-    pub(crate) fn attempt_failed(&mut self, peer: PeerId, errno: i32, now: Instant) {
-        let entry = self.peers.find_mut(peer).expected("the device has numbered the peer");
-        let Some(entry) = entry else { return };
-        entry.connection = None;
-        let Some(attempt) = &mut entry.attempt else { return };
-        attempt.errno = errno;
-        if errno == 0 {
-            // The peer closed the connection without an answer: it was closed, or it is another
-            // process. The next attempt finds out.
-            attempt.next_at = now + RETRY_DELAY;
-        } else {
-            attempt.way += 1;
-            attempt.next_at = now;
         }
     }
 }

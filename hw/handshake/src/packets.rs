@@ -11,10 +11,10 @@
 use std::time::Instant;
 
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DownReason, Expected, PeerId};
+use tagmatch_device::{DownReason, OrBug, PeerId};
 
 use crate::connection::{Connection, Heard};
-use crate::ending::break_with;
+use crate::ending::{break_with, report_unknown};
 use crate::hello::{Hello, Packet, Refusal};
 use crate::host::MeetingHost;
 use crate::kind::MeetingKind;
@@ -72,10 +72,12 @@ pub fn hear<H: MeetingHost>(host: &mut H, id: u32, now: Instant) {
 /// Handles the end of a peer's connection.
 fn lost<H: MeetingHost>(host: &mut H, peer: PeerId, errno: i32, now: Instant) {
     let meeting = host.meeting_mut();
-    let entry = meeting.peers.find(peer).expected("the device has numbered the peer");
-    let Some(entry) = entry else { return };
+    let entry = match meeting.peers.find_mut(peer).or_bug("the device has numbered the peer") {
+        Ok(entry) => entry,
+        Err(bug) => return report_unknown(host, peer, bug),
+    };
     if entry.state == PeerState::Connecting {
-        return meeting.attempt_failed(peer, errno, now);
+        return entry.attempt_failed(errno, now);
     }
     break_with(host, peer, DownReason::Gone);
 }
@@ -98,7 +100,9 @@ fn take_packet<H: MeetingHost>(
             take_answer(host, peer, connection, &hello)
         }
         (PeerState::Connecting, Packet::Refusal(Refusal::Crossed)) => {
-            host.meeting_mut().attempt_crossed(peer);
+            if let Some(entry) = host.meeting_mut().peers.find_mut(peer) {
+                entry.attempt_crossed();
+            }
             false
         }
         (PeerState::Connecting, Packet::Refusal(refusal)) => {
@@ -128,7 +132,7 @@ fn take_packet<H: MeetingHost>(
     }
 }
 
-/// Handles the hello of a pending connection whose other end has proved ithost.meeting_mut().
+/// Handles the hello of a pending connection whose other end has proved itself.
 fn take_pending<H: MeetingHost>(
     host: &mut H,
     id: u32,

@@ -1,10 +1,12 @@
 //! The table of peers.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DownReason, PeerId};
 
+/// Time until the next attempt, after one that failed for a passing reason.
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: u64 = 1 << 20;
 
@@ -98,6 +100,29 @@ impl<L> Peer<L> {
     /// Whether it ends, or has ended.
     pub fn is_leaving(&self) -> bool {
         matches!(self.state, PeerState::Leaving { .. } | PeerState::Ending { .. } | PeerState::Down)
+    }
+
+    /// Both sides have connected at once, and the peer's attempt counts.
+    pub(crate) fn attempt_crossed(&mut self) {
+        self.connection = None;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.is_crossed = true;
+        }
+    }
+
+    /// The connection of an attempt has ended before an answer came.
+    pub(crate) fn attempt_failed(&mut self, errno: i32, now: Instant) {
+        self.connection = None;
+        let Some(attempt) = &mut self.attempt else { return };
+        attempt.errno = errno;
+        if errno == 0 {
+            // The peer closed the connection without an answer: it was closed, or it is another
+            // process. The next attempt finds out.
+            attempt.next_at = now + RETRY_DELAY;
+        } else {
+            attempt.way += 1;
+            attempt.next_at = now;
+        }
     }
 }
 

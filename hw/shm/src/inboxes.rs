@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use tagmatch_device::{Expected, PeerId};
+use tagmatch_device::{OrBug, PeerId};
 use tagmatch_os::process;
 
 use super::doorbell::{Doorbell, DoorbellBit, PendingRings, SleepAnnounced};
@@ -261,7 +261,10 @@ impl Inboxes {
     #[inline]
     pub(crate) fn parse(&mut self, found: Found) -> Option<Parsed> {
         let inbox = self.inboxes.get_mut(found.bit.index()).and_then(Option::as_mut);
-        let inbox = inbox.expected("the message was found there")?;
+        let Ok(inbox) = inbox.or_bug("a message is found in a ring that exists") else {
+            self.cool(found.bit);
+            return None;
+        };
         let peer = inbox.peer;
         // The messages of earlier polls are not borrowed any more, so their room can be given back.
         if inbox.consumer.is_publish_due() && inbox.consumer.publish() {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Address, DownReason, Event, Expected, PeerId, Shortage};
+use tagmatch_device::{Address, DownReason, Event, PeerId, Shortage};
 use tagmatch_os::{socket, tcp};
 
 use super::device::Tcp;
@@ -104,7 +104,11 @@ impl Tcp {
                 let number = Watched::Pending(index).number();
                 let _ = self.epoll.watch_room(pending.talk.socket(), number, wants_room);
             }
-            Ok(Some(asking)) => self.admit(key, &asking),
+            Ok(Some(asking)) => {
+                if let Some(pending) = self.take_pending(key) {
+                    self.admit(pending, &asking);
+                }
+            }
             Ok(None) => {
                 self.strangers.tell(pending.talk.socket(), "it has another secret");
                 if let Some(pending) = self.take_pending(key) {
@@ -120,9 +124,7 @@ impl Tcp {
     }
 
     /// Takes a caller that has proved itself, or refuses it.
-    fn admit(&mut self, key: Key, asking: &Asking) {
-        let pending = self.take_pending(key).expected("the connection is pending");
-        let Some(pending) = pending else { return };
+    fn admit(&mut self, pending: Listener, asking: &Asking) {
         let known = match self.known_peer(asking.address()) {
             Ok(known) => known,
             Err(refusal) => return pending.refuse(&self.secret, asking, refusal),

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tagmatch_device::contents::route;
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, Network, PeerId};
+use tagmatch_device::{Address, Bug, DeviceError, DownReason, Network, OrBug, PeerId};
 use tagmatch_os::{stream, tcp};
 
 use super::address::TcpAddress;
@@ -22,6 +22,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// been tried, if one of them may be a peer that is busy.
 const WAY_TIME: Duration = Duration::from_secs(3);
 const WAY_TIME_MAX: Duration = Duration::from_secs(60);
+/// What is so of a peer with attempts.
+const IS_CONNECTING: &str = "the peer is being connected";
 /// A peer with another secret.
 const OTHER_SECRET: &str = "it has another secret (TAGMATCH_SECRET, TAGMATCH_SECRET_FILE)";
 
@@ -52,7 +54,8 @@ impl Tcp {
             wrong: None,
         };
         let peer = self.peers.add(*address, PeerState::Connecting(Box::new(attempt)))?;
-        self.try_ways(peer);
+        let begun = self.try_ways(peer);
+        self.end_if_bug(peer, begun);
         self.is_timer_stale = true;
         Ok(peer)
     }
@@ -67,14 +70,11 @@ impl Tcp {
     }
 
     /// Begins a connection to the next host to which one can be begun.
-    fn try_ways(&mut self, peer: PeerId) {
+    fn try_ways(&mut self, peer: PeerId) -> Result<(), Bug> {
         let (now, own, options) = (self.clock.time(), self.address, self.options());
         let connect_timeout = self.config.connect_timeout;
-        let address = self.peers.address(peer).expected("the peer has an address");
-        let Some(address) = address else { return };
-        let Ok(parsed) = TcpAddress::parse(&address) else { return };
-        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
-        let Some(attempt) = attempt else { return };
+        let (address, attempt) = self.peers.attempt_mut(peer).or_bug(IS_CONNECTING)?;
+        let parsed = TcpAddress::parse(&address).ok().or_bug("the address of a peer was parsed")?;
         loop {
             let Some(host) = parsed.hosts.get(attempt.way) else {
                 let has_time = attempt.errno == libc::ETIMEDOUT && attempt.deadline > now;
@@ -91,7 +91,7 @@ impl Tcp {
                     let round = attempt.way_time * u32::try_from(attempt.hosts).unwrap_or(1);
                     attempt.deadline = now + round.max(connect_timeout);
                 }
-                return;
+                return Ok(());
             };
             let begun = stream::connect_tcp(SocketAddr::new(*host, parsed.port))
                 .and_then(|socket| begin(socket, own, options));
@@ -103,16 +103,16 @@ impl Tcp {
                     if watched.and_then(|()| self.epoll.watch_room(socket, number, true)).is_ok() {
                         attempt.way_until = now + attempt.way_time;
                         attempt.caller = Some(caller);
-                        return;
+                        return Ok(());
                     }
                     attempt.next_at = now + RETRY_DELAY;
-                    return;
+                    return Ok(());
                 }
                 // No descriptors or ports are left: the next attempt may succeed.
                 Err(error) if is_passing(&error) => {
                     attempt.errno = error.raw_os_error().unwrap_or(0);
                     attempt.next_at = now + RETRY_DELAY;
-                    return;
+                    return Ok(());
                 }
                 Err(error) => {
                     attempt.errno = error.raw_os_error().unwrap_or(0);
@@ -123,41 +123,47 @@ impl Tcp {
     }
 
     /// Reports that no host of a peer can be reached, or what the last one did wrong.
-    fn give_up(&mut self, peer: PeerId) {
-        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
-        let Some(attempt) = attempt else { return };
+    fn give_up(&mut self, peer: PeerId) -> Result<(), Bug> {
+        let attempt = self.peers.connecting_mut(peer).or_bug(IS_CONNECTING)?;
         let reason = match attempt.wrong {
             Some(what) => DownReason::Misbehaved { what },
             None if attempt.errno == 0 => DownReason::Unreachable { errno: libc::ETIMEDOUT },
             None => DownReason::of_failed_call(attempt.errno),
         };
         self.finish(peer, reason);
+        Ok(())
+    }
+
+    /// Ends a peer that this worker can't go on with, because it has met a bug of its own.
+    fn end_if_bug(&mut self, peer: PeerId, result: Result<(), Bug>) {
+        if let Err(bug) = result {
+            self.finish(peer, DownReason::Bug(bug));
+        }
     }
 
     /// Takes the handshake back, and goes on with the next host, or with this one later.
-    fn next_way(&mut self, peer: PeerId, way_step: usize, delay: Duration) {
+    fn next_way(&mut self, peer: PeerId, way_step: usize, delay: Duration) -> Result<(), Bug> {
         let now = self.clock.time();
-        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
-        let Some(attempt) = attempt else { return };
+        let attempt = self.peers.connecting_mut(peer).or_bug(IS_CONNECTING)?;
         if let Some(caller) = attempt.caller.take() {
             self.epoll.forget(caller.talk.socket());
         }
         attempt.way += way_step;
         attempt.next_at = now + delay;
         self.is_timer_stale = true;
-        if delay.is_zero() {
-            self.try_ways(peer);
-        }
+        if delay.is_zero() { self.try_ways(peer) } else { Ok(()) }
     }
 
     /// The socket of an attempt is ready.
     pub(crate) fn hear_answer(&mut self, peer: PeerId) {
-        let wanted = self.peers.address(peer).expected("the peer has an address");
-        let Some(wanted) = wanted else { return };
+        let heard = self.take_answer(peer);
+        self.end_if_bug(peer, heard);
+    }
+
+    fn take_answer(&mut self, peer: PeerId) -> Result<(), Bug> {
         let message_max = self.config.message_max;
-        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
-        let Some(attempt) = attempt else { return };
-        let Some(caller) = &mut attempt.caller else { return };
+        let (wanted, attempt) = self.peers.attempt_mut(peer).or_bug(IS_CONNECTING)?;
+        let Some(caller) = &mut attempt.caller else { return Ok(()) };
         match caller.advance(&self.secret, &wanted, message_max) {
             Err(Stop::Later) => {
                 let wants_room = caller.talk.has_to_send();
@@ -171,12 +177,12 @@ impl Tcp {
             }
             Ok(Called::Another) => {
                 attempt.errno = libc::ECONNREFUSED;
-                self.next_way(peer, 1, Duration::ZERO);
+                return self.next_way(peer, 1, Duration::ZERO);
             }
             Ok(Called::Refused(Refusal::Crossed)) => {
                 attempt.is_crossed = true;
                 attempt.deadline = self.clock.time() + self.config.connect_timeout;
-                self.next_way(peer, 0, self.config.connect_timeout);
+                return self.next_way(peer, 0, self.config.connect_timeout);
             }
             Ok(Called::Refused(Refusal::Known)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::ECONNRESET });
@@ -188,63 +194,67 @@ impl Tcp {
             Ok(Called::Refused(Refusal::Busy)) => {
                 attempt.errno = libc::EBUSY;
                 attempt.deadline = self.clock.time() + self.config.connect_timeout;
-                self.next_way(peer, 0, 4 * RETRY_DELAY);
+                return self.next_way(peer, 0, 4 * RETRY_DELAY);
             }
             Ok(Called::Refused(Refusal::Proof)) => {
                 attempt.wrong = Some(OTHER_SECRET);
-                self.next_way(peer, 1, Duration::ZERO);
+                return self.next_way(peer, 1, Duration::ZERO);
             }
             Err(Stop::Wrong(what)) => {
                 attempt.wrong = Some(what);
-                self.next_way(peer, 1, Duration::ZERO);
+                return self.next_way(peer, 1, Duration::ZERO);
             }
             // The worker has closed the connection unanswered: it has too many, or has ended. The
             // next attempt finds out.
             Err(Stop::End(0 | libc::ECONNRESET | libc::EPIPE)) => {
                 attempt.errno = libc::ECONNRESET;
-                self.next_way(peer, 0, 4 * RETRY_DELAY);
+                return self.next_way(peer, 0, 4 * RETRY_DELAY);
             }
             Err(Stop::End(errno)) => {
                 attempt.errno = errno;
-                self.next_way(peer, 1, Duration::ZERO);
+                return self.next_way(peer, 1, Duration::ZERO);
             }
         }
+        Ok(())
     }
 
     /// Does what is due for the attempts.
     pub(crate) fn tend_attempts(&mut self) {
         if !self.peers.connecting().is_empty() {
             for peer in self.peers.connecting().to_vec() {
-                self.tend_attempt(peer);
+                let tended = self.tend_attempt(peer);
+                self.end_if_bug(peer, tended);
             }
         }
     }
 
-    fn tend_attempt(&mut self, peer: PeerId) {
+    fn tend_attempt(&mut self, peer: PeerId) -> Result<(), Bug> {
         let now = self.clock.time();
-        let attempt = self.peers.connecting_mut(peer).expected("the peer is being connected");
-        let Some(attempt) = attempt else { return };
+        let attempt = self.peers.connecting_mut(peer).or_bug(IS_CONNECTING)?;
         let is_late = attempt.deadline <= now;
         let Some(caller) = &attempt.caller else {
-            if is_late && !attempt.is_silent {
-                self.give_up(peer);
+            return if is_late && !attempt.is_silent {
+                self.give_up(peer)
             } else if attempt.next_at <= now {
-                self.try_ways(peer);
-            }
-            return;
+                self.try_ways(peer)
+            } else {
+                Ok(())
+            };
         };
         if !caller.talk.is_established {
             if is_late && !attempt.is_silent {
-                self.give_up(peer);
-            } else if attempt.way_until <= now {
+                return self.give_up(peer);
+            }
+            if attempt.way_until <= now {
                 attempt.errno = libc::ETIMEDOUT;
-                self.next_way(peer, 1, Duration::ZERO);
+                return self.next_way(peer, 1, Duration::ZERO);
             }
         } else if attempt.way_until <= now && attempt.hosts > 1 && !caller.has_asked() {
             // This host may be another machine than the peer's.
             attempt.is_silent = true;
-            self.next_way(peer, 1, Duration::ZERO);
+            return self.next_way(peer, 1, Duration::ZERO);
         }
+        Ok(())
     }
 
     /// When [`Tcp::tend_attempts`] has something to do next.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use tagmatch_device::{Expected, Readable, RemoteSpan};
+use tagmatch_device::{Readable, RemoteSpan};
 use tagmatch_os::tcp;
 
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
@@ -264,9 +264,8 @@ impl SendHalf {
 
     /// The first read's turn is over: its piece is being sent.
     fn note_begun(&mut self, piece: &Piece) {
-        let Some(at) = self.requested.iter().position(|read| read.id == piece.id) else { return };
-        let read = self.requested.remove(at).expected("its place was just found");
-        let Some(mut read) = read else { return };
+        let at = self.requested.iter().position(|read| read.id == piece.id);
+        let Some(mut read) = at.and_then(|at| self.requested.remove(at)) else { return };
         read.given += piece.length as u64;
         if !piece.is_last() {
             self.requested.push_back(read);

@@ -11,7 +11,7 @@ use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Buffer, Bytes, CopyPath, Event, Outgoing, PeerId, Refused, RemoteSpan};
 
 use super::Verbs;
-use super::calls::errno;
+use super::failure;
 use super::link::{Link, Outbox};
 use super::memory::Receives;
 use super::peer::PeerState;
@@ -119,7 +119,9 @@ impl Verbs {
                     self.waiting_to_copy.push(peer);
                 }
             }
-            Err(NotSent::Failed(error)) => self.lose_peer(peer, errno(&error)),
+            Err(NotSent::Failed(error)) => {
+                self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
+            }
         }
     }
 }

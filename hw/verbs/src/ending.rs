@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Expected, Flush, PeerId, ReadError};
+use tagmatch_device::{DownReason, Event, Flush, OrBug, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -35,8 +35,14 @@ impl Verbs {
     /// Moves a connection from up to ending.
     fn start_ending(&mut self, peer: PeerId, reason: DownReason, delivers_messages: bool) {
         let peer_record =
-            self.peers.get_mut(peer.index()).expected("the device has numbered the peer");
-        let Some(peer_record) = peer_record else { return };
+            self.peers.get_mut(peer.index()).or_bug("the device has numbered the peer");
+        let peer_record = match peer_record {
+            Ok(peer_record) => peer_record,
+            Err(bug) => {
+                let reason = DownReason::Bug(bug);
+                return self.events.push_back(Event::PeerDown { peer, reason });
+            }
+        };
         match std::mem::replace(&mut peer_record.state, PeerState::Down) {
             PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
@@ -97,8 +103,14 @@ impl Verbs {
     /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
     pub(super) fn leave_peer(&mut self, peer: PeerId) {
         let peer_record =
-            self.peers.get_mut(peer.index()).expected("the device has numbered the peer");
-        let Some(peer_record) = peer_record else { return };
+            self.peers.get_mut(peer.index()).or_bug("the device has numbered the peer");
+        let peer_record = match peer_record {
+            Ok(peer_record) => peer_record,
+            Err(bug) => {
+                let reason = DownReason::Bug(bug);
+                return self.events.push_back(Event::PeerDown { peer, reason });
+            }
+        };
         match &mut peer_record.state {
             PeerState::Oneself => {
                 peer_record.state = PeerState::Down;

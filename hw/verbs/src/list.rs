@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
-    Buffer, Expected, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
+    Buffer, OrBug, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
 };
 use tagmatch_rdma_core_sys as sys;
 
@@ -163,8 +163,10 @@ impl List {
         if self.is_lost && self.entry(slot).is_none() {
             return;
         }
-        let entry = self.entry(slot).expected("a completion names an entry");
-        let Some(entry) = entry else { return };
+        let Ok(entry) = self.entry(slot).or_bug("a completion names an entry") else {
+            self.is_broken = true;
+            return;
+        };
         let name = entry.name;
         let is_match = wc.wc_flags & sys::IBV_WC_TM_MATCH != 0;
         let has_data = wc.wc_flags & sys::IBV_WC_TM_DATA_VALID != 0;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{
-    Bytes, DownReason, Event, Expected, Incoming, Outgoing, PeerId, ReadError, Refused,
+    Bytes, DownReason, Event, Incoming, OrBug, Outgoing, PeerId, ReadError, Refused,
 };
 use tagmatch_rdma_core_sys as sys;
 
@@ -382,8 +382,8 @@ impl Verbs {
         }
         let index = usize::try_from(completion.wr_id >> 32).unwrap_or(usize::MAX);
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let peer_record = self.peers.get_mut(index).expected("the device has numbered the peer");
-        let Some(peer_record) = peer_record else { return };
+        let peer_record = self.peers.get_mut(index).or_bug("a work request names a known peer");
+        let Ok(peer_record) = peer_record else { return };
         let peer = peer_record.id;
         let (link, is_up) = match &mut peer_record.state {
             PeerState::Up(link) => (link.as_mut(), true),

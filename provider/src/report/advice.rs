@@ -55,7 +55,8 @@ const COLUMNS: &str = "\
 Columns: received = nic (matched by a NIC) + posted (by software, the receive was there first) + unexpected
 (the message was there first). off to phase: why software matched the posted ones. sent_eager went out with
 their data, sent_rendezvous are read by their receivers. peer_faults: peers that ended without leaving.
-posted_max and unexpected_max: the most receives and messages that waited at one time in one process.";
+posted_max and unexpected_max: the most receives and messages that waited at one time in one process.
+bugs: states that can't be, which one process has met; 0 unless tagmatch has a bug.";
 
 /// Lines about the sum of a report.
 pub(crate) fn of(sum: &Row) -> Vec<String> {
@@ -89,6 +90,12 @@ pub(crate) fn of(sum: &Row) -> Vec<String> {
     if sum.get("peer_faults") > 0 {
         lines.push(format!("{} peers went down without leaving in order.", sum.get("peer_faults")));
     }
+    if sum.get("bugs") > 0 {
+        lines.push(format!(
+            "Please report it: tagmatch met states that can't be, {} at one process.",
+            sum.get("bugs")
+        ));
+    }
     lines.extend(COLUMNS.lines().map(str::to_owned));
     lines
 }
@@ -108,6 +115,19 @@ mod tests {
             let lines = of(&row).join("\n");
             assert!(lines.contains(&format!("{column} 4: {meaning}")), "{lines}");
         }
+    }
+
+    #[test]
+    fn a_bug_is_told() {
+        let mut counters = tagmatch::Counters::default();
+        (counters.bugs, counters.hardware) = (2, 1);
+        let mut row = Row::of(&counters, 0, 0);
+        row.add(&Row::of(&counters, 0, 0));
+        let lines = of(&row).join("\n");
+        assert!(
+            lines.contains("Please report it: tagmatch met states that can't be, 2 at one"),
+            "{lines}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use tagmatch::Counters;
 
 /// The columns of the report's numbers, in order.
-pub(crate) const COLUMNS: [&str; 19] = [
+pub(crate) const COLUMNS: [&str; 20] = [
     "received",
     "nic",
     "posted",
@@ -23,6 +23,7 @@ pub(crate) const COLUMNS: [&str; 19] = [
     "peer_faults",
     "posted_max",
     "unexpected_max",
+    "bugs",
 ];
 
 /// The columns from this one on are maxima; those before are sums.
@@ -58,6 +59,7 @@ impl Row {
             c.peer_faults,
             posted,
             unexpected,
+            c.bugs,
         ])
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
-use tagmatch_device::Expected;
+use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 
@@ -341,8 +341,8 @@ impl Endpoint {
         key: Key,
         result: &std::result::Result<Status, Error>,
     ) {
-        let operation = self.operations.remove(key).expected("an end names an operation under way");
-        if let Some(operation) = operation {
+        let operation = self.operations.remove(key).or_bug("an end names an operation under way");
+        if let Ok(operation) = operation {
             self.finish(sinks, &operation.receive, result);
         }
     }
@@ -421,8 +421,8 @@ impl Endpoint {
             let is_send = entry.flags & sys::FI_SEND != 0;
             let binding = if is_send { self.transmit } else { self.receive };
             let Some(Binding { queue: key, .. }) = binding else { return };
-            let queue = sinks.queues.get_mut(key).expected("a bound queue is not closed");
-            let Some(queue) = queue else { return };
+            let queue = sinks.queues.get_mut(key).or_bug("a bound queue is not closed");
+            let Ok(queue) = queue else { return };
             if let Some((reads, output)) = &mut sinks.reader
                 && *reads == key
                 && queue.len() == 0

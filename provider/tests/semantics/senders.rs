@@ -98,8 +98,6 @@ fn no_variable_gives_a_receive_the_message_of_another_source_than_it_names() {
     let test = "senders::\
                 no_variable_gives_a_receive_the_message_of_another_source_than_it_names";
     for (variable, value) in [
-        ("TAGMATCH_FI_TAG_SOURCE", "openmpi"),
-        ("TAGMATCH_FI_TAG_SOURCE", "8:24:8"),
         ("OMPI_MCA_mtl_ofi_tag_mode", "ofi_tag_1"),
         ("OMPI_MCA_mtl_ofi_tag_mode", "ofi_tag_2"),
         ("MPIR_CVAR_CH4_OFI_ENABLE_DATA", "0"),

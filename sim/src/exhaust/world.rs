@@ -330,8 +330,11 @@ impl ScopeWorld {
                 format!("the NIC's rules were broken: {fault}"),
             ));
         }
-        let faults = self.engine.counters().list_faults;
-        if faults > 0 {
+        let counters = self.engine.counters();
+        if counters.bugs > 0 {
+            return Err(Violation::new(Rule::Fault, "the engine has met a state that can't be"));
+        }
+        if counters.list_faults > 0 {
             return Err(Violation::new(
                 Rule::Fault,
                 "the shadow reports an impossible event of the NIC",

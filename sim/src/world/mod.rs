@@ -218,6 +218,7 @@ impl<'a, A: Adapter> World<'a, A> {
             counters.list_faults,
             fault.unwrap_or_default()
         );
+        ensure!(counters.bugs == 0, Fault, "{} states that can't be", counters.bugs);
         let pool = self.setup.engine.credit.pool;
         let bytes = counters.unexpected_bytes_now;
         ensure!(bytes <= pool.bytes, Memory, "n{}: {bytes} unexpected bytes", worker.node);

@@ -57,8 +57,14 @@ macro_rules! device_contract {
             $($attributes)*
             fn $promise() {
                 $crate::contract::$promise::<$fixture>();
+                $crate::contract::no_bugs();
             }
     };
+}
+
+/// Asserts that no device of this process has met a state that can't be.
+pub fn no_bugs() {
+    assert_eq!(tagmatch_device::bugs(), 0, "bugs of tagmatch");
 }
 
 /// Polls the devices until the last one has this message, which must be the only event of all.

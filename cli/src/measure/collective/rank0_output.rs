@@ -7,7 +7,7 @@ use tagmatch_results::{Config, Document, Matching, Table};
 use super::ranks::{Ranks, last_barrier};
 use crate::args::{Common, Effort};
 use crate::failure::Failure;
-use crate::reasons::{list_fault, where_matched};
+use crate::reasons::{fault_of, where_matched};
 use crate::report::Report;
 
 /// The description of a test.
@@ -85,7 +85,7 @@ pub(super) fn finish(
     let Document { results, matching, .. } = report.document();
     let mut matched = where_matched(matching, common.hw_tags);
     matched.extend(without_receives(matching, ranks.by_messages));
-    let fault = list_fault(matching.list_faults);
+    let fault = fault_of(matching);
     let early = format!("interrupted {} rows measured", results.len());
     report.end(&matched, interrupted.then_some(early))?;
     let reported = report.finish(false);

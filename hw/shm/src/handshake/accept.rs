@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    Address, DeviceError, DownReason, Event, Expected, InCall, PeerId, Shortage, WaitingPeers,
+    Address, DeviceError, DownReason, Event, InCall, OrBug, PeerId, Shortage, WaitingPeers,
 };
 use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
@@ -299,7 +299,7 @@ fn try_answer(
             _ => rejection.answer.into(),
         },
     )?;
-    let memory = memory.expected("a first hello brings memory").ok_or(Refusal::Invalid)?;
+    let memory = memory.or_bug("a first hello brings memory").map_err(|_| Refusal::Invalid)?;
     let pair = PairMemory { memory, room: hello.geometry, is_own: false };
     // This worker's own attempt is withdrawn only now that the peer's hello is known to be good.
     if let Some(peer) = known

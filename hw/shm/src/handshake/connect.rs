@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DeviceError, DownReason, Expected, PeerId, Shortage};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket};
 
@@ -147,9 +147,7 @@ pub(crate) fn receive_answer(
     peer: PeerId,
     now: Instant,
 ) {
-    let address = connections.peers.address(peer).expected("the peer has an address");
-    let Some(address) = address else { return };
-    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+    let Some((address, connecting)) = connections.peers.attempt_mut(peer) else { return };
     let Some(attempt) = &connecting.attempt else { return };
     let mut bytes = [0; PACKET_MAX];
     // The answer stays in the socket until it is accepted, since this process may lack what that

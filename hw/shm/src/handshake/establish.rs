@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    CopiedReads, DownReason, Event, Expected, Limits, PeerId, ReadMode, Shortage,
+    Bug, CopiedReads, DownReason, Event, Limits, OrBug, PeerId, ReadMode, Shortage,
 };
 use tagmatch_os::memory::{Mapping, SealedMemory};
 use tagmatch_os::peer_socket::PeerSocket;
@@ -49,6 +49,10 @@ pub(super) struct Rejection {
 impl Rejection {
     fn misbehaved(what: &'static str) -> Self {
         Rejection { answer: Refusal::Invalid, reason: DownReason::Misbehaved { what } }
+    }
+
+    fn bug(bug: Bug) -> Self {
+        Rejection { answer: Refusal::Invalid, reason: DownReason::Bug(bug) }
     }
 
     fn unreachable(errno: i32) -> Self {
@@ -149,10 +153,12 @@ pub(super) fn verify(
     // Mapped memory needs no descriptor, so the descriptors are closed here: the process may have
     // few.
     let mut memories = SealedMemory::from_peer(packet.fds, &lengths).map_err(misbehaved)?;
-    let mut next = || memories.next().expected("there are as many as lengths");
-    let mut map = || next().map_or(Err(io::ErrorKind::InvalidData.into()), |it| it.map());
-    let pair = pair_bytes.map(|_| map()).transpose().map_err(system)?;
-    let doorbell = Doorbell::new(map().map_err(system)?);
+    let mut map = || {
+        let sealed = memories.next().or_bug("there are as many memories as lengths");
+        sealed.map_err(Rejection::bug)?.map().map_err(system)
+    };
+    let pair = pair_bytes.map(|_| map()).transpose()?;
+    let doorbell = Doorbell::new(map()?);
     let doorbell = doorbell.ok_or(Rejection::unreachable(libc::EINVAL))?;
     let mut memory = None;
     if let (Some(offered), Some(sealed)) = (hello.memory, memories.next()) {
@@ -253,8 +259,13 @@ pub(super) fn establish(
     hello: VerifiedHello,
 ) {
     let rings = Ring::pair(pair.memory, pair.room, hello.geometry);
-    let Some([mut inbound, mut outbound]) = rings.expected("the memory has its length") else {
-        return;
+    let [mut inbound, mut outbound] = match rings.or_bug("the memory of a pair has its length") {
+        Ok(rings) => rings,
+        Err(bug) => {
+            connections.watcher.forget(socket.as_fd());
+            connections.inboxes.release(offer.bit);
+            return connections.finish(peer, DownReason::Bug(bug));
+        }
     };
     if !pair.is_own {
         std::mem::swap(&mut inbound, &mut outbound);
