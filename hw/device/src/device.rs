@@ -286,8 +286,9 @@ pub enum DeviceError {
     },
     /// The two workers are in different partitions of their network, between which nothing travels.
     #[error(
-        "there is no way to it: this worker's partition key is {own:#06x}, that one's {peer:#06x}; \
-         set {setting} at both to one that both ports have"
+        "there is no way to it: this worker's partition key is {own:#06x}, that one's {peer:#06x}{}; \
+         set {setting} at both to one that both ports have",
+        both_limited(*own, *peer)
     )]
     OtherPartition {
         /// The partition key of this worker.
@@ -333,6 +334,15 @@ pub trait EventDescriptor {
     /// A descriptor that is readable while the armed device has something to do. poll(2) and
     /// epoll(7) can watch it.
     fn event_descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// Why two workers in one partition don't reach each other.
+fn both_limited(own: u16, peer: u16) -> &'static str {
+    if (own | peer) & 0x8000 == 0 {
+        ", and nothing travels between two limited members"
+    } else {
+        ""
+    }
 }
 
 /// Why shared memory doesn't help two workers that are both on it.
