@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`background_close`] | closing descriptors that a peer sent, on another thread |
 //! | [`event`] | epoll descriptors and timers |
+//! | `fork` | sockets that a forked child doesn't keep |
 //! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
 //! | [`notice`] | words on standard error, which never fail |
@@ -22,6 +23,7 @@
 
 pub mod background_close;
 pub mod event;
+mod fork;
 pub mod journal;
 pub mod memory;
 pub mod notice;

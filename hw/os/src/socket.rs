@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
 use super::socket_calls::{SocketAddress, open, option, set_option};
-use super::{check_count, descriptor};
+use super::{check_count, descriptor, fork};
 
 /// Most descriptors in one packet, by unix(7).
 const FDS_MAX: usize = 253;
@@ -70,7 +70,12 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
     // SAFETY: `ends` has room for two descriptors.
     super::check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
     // SAFETY: the descriptors are new.
-    Ok(ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(ends.map(|fd| fork::note(unsafe { OwnedFd::from_raw_fd(fd) })))
+}
+
+/// Another descriptor of a socket, which a forked child doesn't get either.
+pub fn duplicate(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    socket.try_clone_to_owned().map(fork::note)
 }
 
 /// Accepts the next connection; `WouldBlock` if there is none.
@@ -79,6 +84,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: no address is asked for, and the descriptor is new.
     unsafe { descriptor(libc::accept4(listener.as_raw_fd(), address, length, flags)) }
+        .map(fork::note)
 }
 
 /// The process at the other end: the one that called connect(2), or listen(2).

@@ -5,7 +5,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{check, check_count, descriptor};
+use super::{check, check_count, descriptor, fork};
 
 /// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
 pub(super) const SO_PASSRIGHTS: libc::c_int = 83;
@@ -105,11 +105,12 @@ impl SocketAddress {
     }
 }
 
-/// A new socket whose calls don't block and which a program started by exec(3) doesn't get.
+/// A new socket whose calls don't block and which neither a program started by exec(3) nor a forked
+/// child gets.
 pub(super) fn open(domain: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers, and a new descriptor.
-    unsafe { descriptor(libc::socket(domain, kind, 0)) }
+    unsafe { descriptor(libc::socket(domain, kind, 0)) }.map(fork::note)
 }
 
 /// Size of a C structure, as socket calls take it.

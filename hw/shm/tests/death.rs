@@ -14,7 +14,7 @@ fn expect_down(shm: &mut Shm, peer: PeerId, why: &DownReason) {
     });
 }
 
-/// A forked child holds the sockets open, so only the pidfd reports the death.
+/// A child that was made by clone(2) holds the sockets open, so only the pidfd reports the death.
 #[test]
 fn a_death_is_noticed_while_a_forked_child_lives() {
     if role().is_some() {

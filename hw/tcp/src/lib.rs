@@ -87,7 +87,9 @@
 //! secret, but a secret that can be guessed can be tried out on a proof that was seen.
 //!
 //! # After fork
-//! A worker belongs to the process that made it. A forked child may drop the worker, which ends no
+//! A worker belongs to the process that made it. A forked child has none of its sockets
+//! (`hw/os/src/fork.rs`), so peers notice the end of the process while the child lives, on this
+//! machine and on others. The child may drop the worker, which ends no
 //! connection, or call exec.
 //!
 //! # Decisions

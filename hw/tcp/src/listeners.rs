@@ -9,7 +9,7 @@ use std::time::Duration;
 use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
-use tagmatch_os::{stream, tcp};
+use tagmatch_os::{socket, stream, tcp};
 
 use super::address::TcpAddress;
 use super::config::TcpConfig;
@@ -74,7 +74,7 @@ impl Listeners {
     /// connects to.
     pub(crate) fn restore_spare(&mut self) {
         if let (None, Some(socket)) = (&self.spare, self.sockets.first()) {
-            let spare = socket.as_fd().try_clone_to_owned().ok();
+            let spare = socket::duplicate(socket.as_fd()).ok();
             self.spare = spare.filter(|spare| !hosts::is_of_the_last(spare.as_fd()));
         }
     }

@@ -11,7 +11,7 @@ use tagmatch_tcp::{Tcp, TcpConfig};
 
 use common::{
     Other, Owned, config, connect, exchange, hear_line, message, pattern, poll, role, say, tcp,
-    wait_down, wait_for, wait_up,
+    wait_down, wait_for, wait_up, waiting_child,
 };
 
 const COUNT: usize = 2000;
@@ -100,6 +100,38 @@ fn messages_that_a_killed_peer_has_not_received_are_counted_as_lost() {
     let lost = tcp.flush(peer, &mut mark);
     assert!(matches!(lost, Flush::Lost { messages } if (1..=sent).contains(&messages)), "{lost:?}");
     assert_eq!(tcp.send(peer, message(b"x")), Err(Refused::Down));
+}
+
+/// Both connections end with the process, and so does its listener: the one that was there, and one
+/// to a worker that connects afterwards.
+#[test]
+fn a_death_is_noticed_while_a_forked_child_lives() {
+    if role().is_some() {
+        let mut tcp = tcp(config());
+        say(tcp.address());
+        wait_for(&mut [&mut tcp], "a message", |_, event| match event {
+            Owned::Message(..) => Some(()),
+            _ => None,
+        });
+        say(waiting_child());
+        loop {
+            poll(&mut tcp);
+        }
+    }
+    let mut other = Other::spawn("a_death_is_noticed_while_a_forked_child_lives", "parent");
+    let address = other.hear_address();
+    let [mut tcp, mut late] = [(); 2].map(|()| tcp(config()));
+    let peer = tcp.connect(&address).unwrap();
+    wait_up(&mut tcp, peer);
+    tcp.send(peer, message(b"go")).unwrap();
+    let child: i32 = other.hear().parse().unwrap();
+    other.kill();
+    assert_eq!(wait_down(&mut tcp, peer), DownReason::Gone);
+    let peer = late.connect(&address).unwrap();
+    let refused = DownReason::Unreachable { errno: libc::ECONNREFUSED };
+    assert_eq!(wait_down(&mut late, peer), refused);
+    // SAFETY: no pointers. The child ends by itself, and nothing else has its number before.
+    unsafe { libc::kill(child, libc::SIGKILL) };
 }
 
 /// What a process has flushed arrives, though the process ends at once, without closing its device,

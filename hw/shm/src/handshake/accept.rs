@@ -72,7 +72,7 @@ impl Acceptor {
             .map(Listener::new)
             .in_call("listen on an abstract socket")?;
         watcher.watch(listener.as_fd(), Watched::Listener).in_call("epoll_ctl")?;
-        let spare = Some(listener.as_fd().try_clone_to_owned().in_call("dup")?);
+        let spare = Some(socket::duplicate(listener.as_fd()).in_call("dup")?);
         Ok(Acceptor {
             listener,
             spare,
@@ -151,7 +151,7 @@ impl Acceptor {
 
     fn restore_spare(&mut self) {
         if self.spare.is_none() {
-            self.spare = self.listener.as_fd().try_clone_to_owned().ok();
+            self.spare = socket::duplicate(self.listener.as_fd()).ok();
         }
     }
 

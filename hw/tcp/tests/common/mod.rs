@@ -14,6 +14,22 @@ use tagmatch_tcp::{Secret, Tcp, TcpConfig};
 
 pub use tagmatch_testkit::device::*;
 
+/// Forks a child that only waits, with what this process has open. It ends by itself after a while,
+/// so that a test that fails leaves nothing behind.
+pub fn waiting_child() -> i32 {
+    // SAFETY: the child only makes calls that access no memory.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            loop {
+                libc::pause();
+            }
+        }
+        child
+    }
+}
+
 /// A secret of these bytes.
 pub fn secret(byte: u8) -> Secret {
     Secret::from_bytes(&[byte; 16]).unwrap()
