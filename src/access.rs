@@ -18,8 +18,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tagmatch_device::Address;
-use tagmatch_fallback::{Completion, EndList, Posted, RequestId};
-use tagmatch_soft::{Tag, TagMask};
+use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId};
+use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
 use crate::config::WaitPolicy;
@@ -36,15 +36,17 @@ pub struct State {
     pub(crate) engine: WorkerEngine,
     /// The wakers to call when a request ends or the completion queue has an end.
     wakers: BTreeMap<Watched, Waker>,
-    /// Numbers the wakers of the completion queue.
-    queue_watchers: u64,
+    /// Numbers the wakers of the completion queue and of messages.
+    numbered: u64,
+    /// The messages that wakers wait for. Whoever lets go of the worker looks for each.
+    messages: Vec<(u64, Pattern)>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
     pub(crate) sleepers: usize,
 }
 
 impl State {
     pub(crate) fn new(engine: WorkerEngine) -> Self {
-        State { engine, wakers: BTreeMap::new(), queue_watchers: 0, sleepers: 0 }
+        State { engine, wakers: BTreeMap::new(), numbered: 0, messages: Vec::new(), sleepers: 0 }
     }
 
     /// Makes progress, and takes the oldest ends, as many as the list has room for; gives the
@@ -128,12 +130,15 @@ impl State {
         match awaited {
             Awaited::Nothing => Vec::new(),
             Awaited::Ends if self.engine.requests_mut().watch_ends() => {
-                self.queue_watchers += 1;
-                let watched = Watched::Ends(self.queue_watchers);
+                self.numbered += 1;
+                let watched = Watched::Ends(self.numbered);
                 self.wakers.insert(watched, waker.clone());
                 vec![watched]
             }
             Awaited::Ends => Vec::new(),
+            Awaited::Message(pattern) => {
+                vec![Watched::Message(self.watch_message(pattern, waker.clone()))]
+            }
             Awaited::Requests(requests) => {
                 let watch = |&request: &RequestId| {
                     drop(self.watch(request, waker.clone()));
@@ -147,8 +152,26 @@ impl State {
     /// Removes wakers that are this thread's own.
     pub(crate) fn unwatch_all(&mut self, watched: &[Watched]) {
         for watched in watched {
-            self.wakers.remove(watched);
+            match watched {
+                Watched::Message(number) => drop(self.unwatch_message(*number)),
+                other => drop(self.wakers.remove(other)),
+            }
         }
+    }
+
+    /// Wakes `waker` once there is a message that matches, or once there can't be one any more. To
+    /// be called in the turn that has looked for it. Gives the number of the wait.
+    pub(crate) fn watch_message(&mut self, pattern: Pattern, waker: Waker) -> u64 {
+        self.numbered += 1;
+        self.messages.push((self.numbered, pattern));
+        self.wakers.insert(Watched::Message(self.numbered), waker);
+        self.numbered
+    }
+
+    /// Ends the wait for a message. The caller drops the waker outside of any lock.
+    pub(crate) fn unwatch_message(&mut self, number: u64) -> Option<Waker> {
+        self.messages.retain(|(other, _)| *other != number);
+        self.wakers.remove(&Watched::Message(number))
     }
 
     /// Whether any request has a waker. Cheaper than asking the engine, and mostly the answer is
@@ -158,9 +181,23 @@ impl State {
         !self.wakers.is_empty()
     }
 
+    /// Whether there may be something to wake for. To be asked when there are wakers.
+    #[inline(always)]
+    fn has_woken(&self) -> bool {
+        self.engine.requests().has_woken() || !self.messages.is_empty()
+    }
+
     #[cold]
     fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
+        let State { engine, messages, wakers: all, .. } = self;
+        messages.retain(|(number, pattern)| {
+            let is_over = found_or_fault(engine, pattern, |engine| engine.probe(pattern)).is_some();
+            if is_over {
+                wakers.extend(all.remove(&Watched::Message(*number)));
+            }
+            !is_over
+        });
         for request in self.engine.requests_mut().take_woken() {
             if request == RequestId::NONE {
                 let of_queue = self.wakers.split_off(&Watched::Ends(0));
@@ -171,6 +208,16 @@ impl State {
         }
         wakers
     }
+}
+
+/// The message that `find` finds, or why there will never be one. `None`: one may come yet.
+pub(crate) fn found_or_fault<R>(
+    engine: &mut WorkerEngine,
+    pattern: &Pattern,
+    find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
+) -> Option<Result<R, Fault>> {
+    let fault = |engine: &WorkerEngine| engine.source_fault(pattern);
+    find(engine).transpose().or_else(|| fault(engine).map(Err))
 }
 
 /// Wakes all, also if one of them panics.
@@ -235,7 +282,7 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
             // begun.
             state.progress();
         }
-        if state.has_wakers() && state.engine.requests().has_woken() {
+        if state.has_wakers() && state.has_woken() {
             let wakers = state.take_wakers();
             drop(state);
             // A waker may call this worker, so the lock is free by now.
@@ -398,14 +445,12 @@ impl fmt::Debug for Shared {
 mod tests {
     use std::time::Duration;
 
-    use tagmatch_device::Buffer;
-    use tagmatch_fallback::End;
-    use tagmatch_shm::ShmConfig;
-    use tagmatch_soft::Pattern;
-
     use super::*;
     use crate::config::{Config, DeviceConfig};
     use crate::sync::sleep_until_readable;
+    use tagmatch_device::Buffer;
+    use tagmatch_fallback::End;
+    use tagmatch_shm::ShmConfig;
 
     fn state() -> State {
         let device = DeviceConfig::Shm(ShmConfig::default());
@@ -455,11 +500,12 @@ mod tests {
     fn a_wait_that_is_over_leaves_no_waker() {
         let mut state = state();
         let requests = [receive(&mut state), receive(&mut state)];
-        for awaited in [Awaited::Requests(&requests), Awaited::Ends] {
+        let none = Pattern::new(Tag(9), TagMask::EXACT);
+        for awaited in [Awaited::Requests(&requests), Awaited::Ends, Awaited::Message(none)] {
             let watched = state.watch_all(awaited, Waker::noop());
             assert!(state.has_wakers());
             state.unwatch_all(&watched);
-            assert!(!state.has_wakers());
+            assert!(!state.has_wakers() && state.messages.is_empty());
         }
         assert!(state.watch_all(Awaited::Nothing, Waker::noop()).is_empty());
         assert!(state.watch(requests[0], Waker::noop().clone()).is_none() && state.has_wakers());

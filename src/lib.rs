@@ -27,7 +27,7 @@
 //! | learn how many operations ended | [`WorkerOf::ends`]: a completion queue, which also tells of peers |
 //! | wait for one of several requests, or for all | [`WorkerOf::wait_any`], [`WorkerOf::wait_all`] |
 //! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
-//! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
+//! | take a message before receiving it | [`WorkerOf::mprobe`], [`WorkerOf::mprobe_async`], [`Message`] |
 //! | leave without loss | [`WorkerOf::flush`], [`WorkerOf::unsent`], [`WorkerOf::close`] |
 //! | send a copy, with nothing to wait for | [`WorkerOf::inject`]; [`WorkerOf::inject_with`] with immediate data and a bound |
 //! | send a slice if it can leave now, or do nothing | [`WorkerOf::inject_at_once`] |
@@ -68,6 +68,7 @@ mod loom_model;
 mod message;
 mod networks;
 pub mod observe;
+mod probe;
 mod progress_thread;
 mod queue;
 pub mod raw;
@@ -88,6 +89,7 @@ pub use error::{Error, Failed};
 pub use interrupt::Interrupter;
 pub use leave::{NotFlushed, Unsent};
 pub use message::Message;
+pub use probe::MprobeFuture;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};

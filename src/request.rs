@@ -36,6 +36,9 @@ const POLLS_AT_ONCE: u32 = 16;
 ///   `examples/await_with_async_fd.rs`;
 /// - any call of [`progress`](crate::WorkerOf::progress) elsewhere.
 ///
+/// A task that doesn't know the length of its next message awaits
+/// [`mprobe_async`](crate::WorkerOf::mprobe_async) instead of a receive.
+///
 /// Dropping a request cancels a receive that has not matched. Any other operation goes on to its
 /// end by itself, and its buffer is freed then and not before: after a request is dropped or
 /// leaked, nothing is written to freed memory.

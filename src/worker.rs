@@ -14,17 +14,15 @@ use tagmatch_fallback::{Counters, Decision, Fault, PeerFault, SendMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
-use crate::awaited::Awaited;
 use crate::close::Close;
 use crate::config::Config;
 use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::interrupt::Interrupter;
-use crate::message::Message;
 use crate::progress_thread::ProgressThread;
 use crate::request::Request;
-use crate::wait::{Limit, Sleeper, wait_within};
+use crate::wait::{Limit, Sleeper};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.
 static WORKERS: AtomicU32 = AtomicU32::new(0);
@@ -242,32 +240,6 @@ impl<A: Access> WorkerOf<A> {
         Request::begun(&self.access, posted)
     }
 
-    /// The envelope of the oldest waiting message that matches, if one is there. The message stays
-    /// where it is: on a [`SharedWorker`] another thread may take it before you do. Makes progress
-    /// first.
-    ///
-    /// # Errors
-    /// No message matches, and none will: the peer that is named is down or belongs to another
-    /// worker, or the device can't carry a message that matches. A message of a peer that is down
-    /// is found as long as one is there.
-    pub fn probe(&self, which: impl Into<Match>) -> Result<Option<Status>, Error> {
-        let which = which.into();
-        let found = self.look(&which, |engine| engine.probe(which.pattern()))?;
-        Ok(found.map(|status| self.status(status)))
-    }
-
-    /// Takes the oldest waiting message that matches, if one is there: no other probe or receive,
-    /// of whatever thread, finds the message any more (MPI-4.1 section 3.8.2). It is to be received
-    /// or dropped. Makes progress first.
-    ///
-    /// # Errors
-    /// As for [`probe`](Self::probe).
-    pub fn mprobe(&self, which: impl Into<Match>) -> Result<Option<Message<A>>, Error> {
-        let which = which.into();
-        let found = self.look(&which, |engine| engine.matched_probe(which.pattern()))?;
-        Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
-    }
-
     /// Takes in the events that have come, and returns their number: at most 64, more only while
     /// other threads sleep on a shared worker. 0: nothing to do now.
     #[inline]
@@ -430,59 +402,6 @@ impl<A: Access> WorkerOf<A> {
         Error::from_fault(fault, self.access.fixed().worker)
     }
 
-    /// Blocks until the oldest message that matches is there; it stays where it is.
-    ///
-    /// # Errors
-    /// The peer that is named is down, or the device carries no message that would match.
-    pub fn probe_blocking(&self, which: impl Into<Match>) -> Result<Status, Error> {
-        let which = which.into();
-        loop {
-            if let Some(status) = self.probe_within(which, &Limit::NONE)? {
-                return Ok(status);
-            }
-        }
-    }
-
-    /// As [`probe_blocking`](Self::probe_blocking), for a limited time. `None`: no such message was
-    /// there when the time was over, or when the worker was interrupted ([`Interrupter`]).
-    ///
-    /// # Errors
-    /// As for [`probe_blocking`](Self::probe_blocking).
-    pub fn probe_timeout(
-        &self,
-        which: impl Into<Match>,
-        timeout: Duration,
-    ) -> Result<Option<Status>, Error> {
-        self.probe_within(which.into(), &self.limit(timeout))
-    }
-
-    /// Blocks until the oldest message that matches is there, and takes it.
-    ///
-    /// # Errors
-    /// The peer that is named is down, or the device carries no message that would match.
-    pub fn mprobe_blocking(&self, which: impl Into<Match>) -> Result<Message<A>, Error> {
-        let which = which.into();
-        loop {
-            if let Some(message) = self.mprobe_within(which, &Limit::NONE)? {
-                return Ok(message);
-            }
-        }
-    }
-
-    /// As [`mprobe_blocking`](Self::mprobe_blocking), for a limited time. `None`: no such message
-    /// was there when the time was over, or when the worker was interrupted ([`Interrupter`]); none
-    /// was taken.
-    ///
-    /// # Errors
-    /// As for [`mprobe_blocking`](Self::mprobe_blocking).
-    pub fn mprobe_timeout(
-        &self,
-        which: impl Into<Match>,
-        timeout: Duration,
-    ) -> Result<Option<Message<A>>, Error> {
-        self.mprobe_within(which.into(), &self.limit(timeout))
-    }
-
     /// A handle by which another thread ends blocking calls of this worker.
     pub fn interrupter(&self) -> Interrupter {
         self.access.fixed().interrupter.clone()
@@ -492,63 +411,11 @@ impl<A: Access> WorkerOf<A> {
         Limit::of_call(timeout, &self.access.fixed().interrupter)
     }
 
-    fn probe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Status>, Error> {
-        let find = |engine: &mut WorkerEngine| engine.probe(which.pattern());
-        let status = self.wait_for_message(&which, limit, find)?;
-        Ok(status.map(|status| self.status(status)))
-    }
-
-    fn mprobe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Message<A>>, Error> {
-        let find = |engine: &mut WorkerEngine| engine.matched_probe(which.pattern());
-        let found = self.wait_for_message(&which, limit, find)?;
-        Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
-    }
-
-    fn status(&self, status: tagmatch_fallback::Status) -> Status {
-        Status::new(status, self.access.fixed().worker)
-    }
-
-    fn look<R>(
-        &self,
-        which: &Match,
-        find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
-    ) -> Result<Option<R>, Error> {
-        self.check(which)?;
-        let found = self.access.with(|state| {
-            state.progress();
-            found_or_fault(&mut state.engine, which, find).transpose()
-        });
-        found.map_err(|fault| self.error(fault))
-    }
-
-    fn wait_for_message<R>(
-        &self,
-        which: &Match,
-        limit: &Limit<'_>,
-        mut find: impl FnMut(&mut WorkerEngine) -> Result<Option<R>, Fault>,
-    ) -> Result<Option<R>, Error> {
-        self.check(which)?;
-        let found = wait_within(&self.access, Awaited::Nothing, limit, |state| {
-            (state.progress(), found_or_fault(&mut state.engine, which, &mut find))
-        });
-        found.transpose().map_err(|fault| self.error(fault))
-    }
-
     /// # Errors
     /// The peer that is named belongs to another worker.
     pub(crate) fn check(&self, which: &Match) -> Result<(), Error> {
         which.peer().map_or(Ok(()), |peer| self.own(peer).map(drop))
     }
-}
-
-/// The message that `find` finds, or why there will never be one. `None`: one may come yet.
-fn found_or_fault<R>(
-    engine: &mut WorkerEngine,
-    which: &Match,
-    find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
-) -> Option<Result<R, Fault>> {
-    let fault = |engine: &WorkerEngine| engine.source_fault(which.pattern());
-    find(engine).transpose().or_else(|| fault(engine).map(Err))
 }
 
 impl SharedWorker {

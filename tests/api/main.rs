@@ -3,6 +3,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+mod arrivals;
 mod buffers;
 #[path = "../common/mod.rs"]
 mod common;

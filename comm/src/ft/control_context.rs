@@ -129,7 +129,8 @@ impl<N: Net> ControlContext<N> {
         self.failure.borrow_mut().get_or_insert_with(why);
     }
 
-    /// Why this process can take no part in its job any more, if it can't send what others wait for.
+    /// Why this process can take no part in its job any more, if it can't send what others wait
+    /// for.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }

@@ -15,12 +15,12 @@
 //! has no way to another one, since their workers have no network in common, does the same: the
 //! other one finds out in the same way as soon as it needs this one.
 //!
-//! A process whose transport refuses a message for a reason of its own, and not because the receiver
-//! is down, counts itself out as well if the receiver may wait for the message: a control message, a
-//! short message of a collective operation, the copy of a buffered send. The error names the reason.
-//! If a long message of a collective operation is refused, the operation ends with the transport's
-//! error, and the members that need the message learn that it has failed. If a control message can't
-//! be *received*, its sender is given up, like a process whose connection was lost.
+//! A process whose transport refuses a message for a reason of its own, and not because the
+//! receiver is down, counts itself out as well if the receiver may wait for the message: a control
+//! message, a short message of a collective operation, the copy of a buffered send. The error names
+//! the reason. If a long message of a collective operation is refused, the operation ends with the
+//! transport's error, and the members that need the message learn that it has failed. If a control
+//! message can't be *received*, its sender is given up, like a process whose connection was lost.
 //!
 //! A connection may also be lost between two processes that both live. The process that has lost
 //! another one of its job asks others whether that one lives. If it does, the asking process counts
