@@ -20,7 +20,7 @@ pub struct Unsent {
     pub peer: Peer,
     /// How many messages, at least 1. Exact over shared memory. Over verbs, messages count until
     /// their acknowledgement is known. UCX doesn't tell the number of small messages that it holds:
-    /// they count as one.
+    /// they count as one, and so do those over libfabric.
     pub messages: usize,
     /// Why the messages have not left, or why they are lost.
     pub why: WhyUnsent,
@@ -40,6 +40,27 @@ impl fmt::Display for Unsent {
 pub struct NotFlushed {
     /// The peers that it failed for, with what they miss, and why.
     pub peers: Vec<Unsent>,
+}
+
+impl NotFlushed {
+    /// The peers of this list that live. `Ok`: there is none, so all messages have left but those to
+    /// peers that are down, which are lost.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tagmatch::{Config, NotFlushed, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// worker.flush(Duration::from_secs(10)).or_else(NotFlushed::only_living)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Some messages have not left for peers that live.
+    pub fn only_living(mut self) -> Result<(), Self> {
+        self.peers.retain(|unsent| !matches!(unsent.why, WhyUnsent::Down(_)));
+        if self.peers.is_empty() { Ok(()) } else { Err(self) }
+    }
 }
 
 impl fmt::Display for NotFlushed {
@@ -68,6 +89,8 @@ impl<A: Access> WorkerOf<A> {
     /// |---|---|---|
     /// | shared memory | is in a ring in the peer's memory | was read by the peer |
     /// | verbs | was acknowledged by the peer's NIC, into a buffer of the peer | was read by the peer, with the NIC's READ or by copies, and the FIN has come |
+    /// | TCP | was acknowledged by the peer's machine, whose kernel keeps it for the peer | was read by the peer, and the FIN has come |
+    /// | libfabric | the provider has ended its send, and that of a packet behind it | its send has ended |
     /// | UCX | was flushed by UCX (`ucp_ep_flush_nbx`): it is in memory of the peer, or was acknowledged by the peer's NIC; over TCP by the peer's UCX, for which the peer has to make progress | its send has ended |
     ///
     /// The promise ends there: the message may still wait for a receive.
@@ -80,9 +103,11 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// # Errors
     /// Names the peers that some messages have not left for, or never will:
-    /// - A peer that is down: what it has not taken is lost, and verbs and UCX can't tell whether a
-    ///   message arrived that was not acknowledged before. Each such peer is named by one call,
-    ///   also if it went down before that.
+    /// - A peer that is down: what it has not taken is lost, and verbs, TCP, UCX and libfabric can't
+    ///   tell whether a message arrived that was not acknowledged before. Each such peer is named by
+    ///   one call, also if it went down before that; later calls say nothing of it. A program that
+    ///   learns of deaths in another way asks for the living peers alone:
+    ///   [`NotFlushed::only_living`].
     /// - A peer that is not connected when the time is over, because it makes no progress, for
     ///   instance. Its messages go on waiting.
     /// - A peer that does not take its messages: it receives too few of them to give credit for
@@ -176,6 +201,8 @@ impl<A: Access> WorkerOf<A> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use tagmatch_fallback::PeerFault;
+
     use super::*;
 
     #[test]
@@ -192,5 +219,10 @@ mod tests {
         assert_eq!(alone.to_string(), format!("not flushed: {one}"));
         let both = NotFlushed { peers: vec![of(3, 1), of(4, 2)] };
         assert_eq!(both.to_string(), format!("not flushed: {one}, {two}"));
+        let mut dead = of(5, 7);
+        dead.why = WhyUnsent::Down(PeerFault::Gone);
+        assert_eq!(NotFlushed { peers: vec![dead] }.only_living(), Ok(()));
+        let some = NotFlushed { peers: vec![dead, of(3, 1), dead] };
+        assert_eq!(some.only_living(), Err(alone));
     }
 }

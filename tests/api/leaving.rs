@@ -207,6 +207,35 @@ fn a_stopped_peer_is_not_waited_for_longer_than_the_timeout() {
     other.wait();
 }
 
+/// A job that goes on after a crash flushes its living peers, and need not look at what was lost.
+#[test]
+fn a_flush_of_living_peers_says_nothing_of_a_dead_one() {
+    let (worker, mut dead, peer) = met("receives when it is told");
+    inject(&worker, peer, 99..100);
+    dead.kill();
+    while worker.peer_fault(peer).unwrap().is_none() {
+        worker.progress();
+    }
+    let living = Worker::new(config()).unwrap();
+    let to_living = worker.connect(&living.address()).unwrap();
+    let connected = worker.send_sync(to_living, MET, vec![]);
+    let mut connects = living.recv(Match::tag(MET), vec![]);
+    while connects.test().is_none() {
+        worker.progress();
+    }
+    drop(connected);
+    // It waits for the living one, which does not receive.
+    inject(&worker, to_living, 99..100);
+    let failed = worker.flush(SHORT).unwrap_err();
+    let named = |failed: &NotFlushed| failed.peers.iter().map(|of| of.peer).collect::<Vec<_>>();
+    assert_eq!(named(&failed), [peer, to_living]);
+    assert_eq!(named(&failed.only_living().unwrap_err()), [to_living]);
+    drop(living);
+    let lost = quickly(|| worker.flush(PATIENCE)).unwrap_err();
+    assert_eq!(lost.only_living(), Ok(()));
+    quickly(|| worker.flush(PATIENCE)).unwrap();
+}
+
 #[test]
 fn what_a_dead_peer_has_not_taken_is_told_once() {
     let (worker, mut other, peer) = met("receives when it is told");
@@ -218,7 +247,10 @@ fn what_a_dead_peer_has_not_taken_is_told_once() {
     let WhyUnsent::Down(fault) = why else { panic!("{why}") };
     assert!(matches!(fault, PeerFault::Gone | PeerFault::Unreachable { .. }), "{fault}");
     assert!(worker.unsent().is_empty());
-    assert!(worker.inject(peer, 1, &[]).is_err());
+    for _ in 0..3 {
+        assert!(worker.inject(peer, 1, &[]).is_err());
+        quickly(|| worker.flush(PATIENCE)).unwrap();
+    }
     quickly(|| worker.close(PATIENCE)).unwrap();
 }
 
