@@ -15,6 +15,7 @@ use super::{absent, av, cq, eq, msg, tagged};
 use crate::address::Name;
 use crate::errno::Errno;
 use crate::info;
+use crate::report;
 use crate::settings::Settings;
 use crate::state::{Endpoint, State, closed, insert};
 
@@ -70,7 +71,10 @@ pub(crate) unsafe extern "C" fn open(
             Errno::IO
         })?;
         let mut state = Endpoint::new(worker, opened, MULTI_MIN);
-        state.depths.watches = settings.report().is_some();
+        if let Some(path) = settings.report() {
+            state.depths.watches = true;
+            report::begin(path);
+        }
         let key = insert(&mut domain.lock().endpoints, state)?;
         let object = sys::fid_ep {
             fid: head(sys::FI_CLASS_EP, context, &HEAD),

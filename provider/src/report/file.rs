@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a process waits for others that write, as long as they do.
 const WAIT: Duration = Duration::from_secs(5);
@@ -14,11 +14,14 @@ const WAIT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Longest report that is read back, in bytes.
-const LENGTH_MAX: u64 = 64 << 20;
+pub(super) const LENGTH_MAX: u64 = 64 << 20;
 
-/// Replaces the text of a file, with no other process of the job in between. `change` gives the new
-/// text, and whether the file stays.
-pub(crate) fn update(path: &Path, change: impl FnOnce(&str) -> (String, bool)) -> io::Result<()> {
+/// Replaces the text of a file, with no other process of the job in between. `change` is given the
+/// text and the time of its last change, and gives the new text.
+pub(crate) fn update(
+    path: &Path,
+    change: impl FnOnce(&str, SystemTime) -> String,
+) -> io::Result<()> {
     let mut options = OpenOptions::new();
     // A program that runs with more rights than its caller doesn't follow links of others.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -32,36 +35,14 @@ pub(crate) fn update(path: &Path, change: impl FnOnce(&str) -> (String, bool)) -
     let mut text = String::new();
     // What isn't text is no report.
     let _ = (&file).take(LENGTH_MAX).read_to_string(&mut text);
-    let (text, stays) = change(&text);
+    let text = change(&text, file.metadata()?.modified()?);
     file.seek(SeekFrom::Start(0))?;
     file.set_len(0)?;
-    file.write_all(text.as_bytes())?;
-    if !stays {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
-}
-
-/// As [`update`], for a file in shared memory that has the job's name.
-pub(crate) fn update_shared(
-    job: &str,
-    change: impl FnOnce(&str) -> (String, bool),
-) -> io::Result<()> {
-    // SAFETY: the call has no pointers.
-    let user = unsafe { libc::geteuid() };
-    let path = format!("/dev/shm/tagmatch-report.{user}.{job}");
-    let path = Path::new(&path);
-    // A file that another user has put there is not ours to write.
-    match std::fs::symlink_metadata(path) {
-        Ok(other) if other.uid() != user => {
-            Err(io::Error::other(format!("{} belongs to another user", path.display())))
-        }
-        _ => update(path, change),
-    }
+    file.write_all(text.as_bytes())
 }
 
 /// Locks a file. Waits for a limited time, and only as long as other processes change the file.
-fn lock(file: &File) -> io::Result<()> {
+pub(super) fn lock(file: &File) -> io::Result<()> {
     let began = Instant::now();
     let mut seen = (state(file)?, began);
     loop {
@@ -103,10 +84,11 @@ mod tests {
         let other = File::open(&path).unwrap();
         // SAFETY: the call has no pointers.
         assert_eq!(unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_EX) }, 0);
-        let refused = update(&path, |_| (String::new(), true)).unwrap_err();
+        let refused = update(&path, |_, _| String::new()).unwrap_err();
         let text = std::fs::read_to_string(&path).unwrap();
         drop(other);
-        update(&path, |_| (String::new(), false)).unwrap();
+        update(&path, |_, _| String::new()).unwrap();
+        std::fs::remove_file(&path).unwrap();
         assert_eq!(
             (refused.to_string().as_str(), &*text),
             ("another program has locked it", "as it was")
@@ -117,16 +99,15 @@ mod tests {
     fn writers_at_the_same_time_lose_nothing() {
         let name = format!("tagmatch-report-test.{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let add = |text: &str| (format!("{text}x"), true);
+        let add = |text: &str, _| format!("{text}x");
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..50).for_each(|_| update(&path, add).unwrap()));
             }
         });
         let text = std::fs::read_to_string(&path).unwrap();
-        update(&path, |_| (String::new(), false)).unwrap();
+        std::fs::remove_file(&path).unwrap();
         assert_eq!(text.len(), 200);
-        assert!(!path.exists());
     }
 
     #[test]
@@ -134,9 +115,9 @@ mod tests {
         let name = format!("tagmatch-report-link.{}", std::process::id());
         let link = std::env::temp_dir().join(name);
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        let refused = update(&link, |_| (String::new(), true));
+        let refused = update(&link, |_, _| String::new());
         std::fs::remove_file(&link).unwrap();
         assert!(refused.is_err());
-        assert!(update(&std::env::temp_dir(), |_| (String::new(), true)).is_err());
+        assert!(update(&std::env::temp_dir(), |_, _| String::new()).is_err());
     }
 }

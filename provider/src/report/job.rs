@@ -21,24 +21,32 @@ pub(crate) struct Job {
 /// Open MPI, MPICH and Slurm, by the names of their variables.
 const RANKS: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+/// MPICH's launcher alone sets the second one.
 const LOCAL_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
-const NAMES: [&str; 3] = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"];
-
-fn number(names: &[&str]) -> Option<u64> {
-    names.iter().find_map(|name| env::var(name).ok()?.parse().ok())
-}
+/// The names of jobs that Open MPI and PMIx give, each step its own.
+const NAMES: [&str; 2] = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"];
+const SLURM_JOB: &str = "SLURM_JOB_ID";
+const SLURM_STEP: &str = "SLURM_STEP_ID";
 
 impl Job {
     /// The job that the environment tells of. Processes without a launcher that is known write one
     /// report: whether they belong together is not known. On standard error each prints its own.
     pub(crate) fn of_environment() -> Self {
+        Job::read(|name| env::var(name).ok())
+    }
+
+    fn read(get: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |names: &[&str]| names.iter().find_map(|name| get(name)?.parse::<u64>().ok());
         let (rank, size) = (number(&RANKS), number(&SIZES));
-        let told = NAMES.iter().find_map(|name| env::var(name).ok());
+        // Within an allocation of Slurm, MPICH's launcher starts jobs that are no steps.
+        let is_step = get(LOCAL_SIZES[1]).is_none();
+        let step = || {
+            let job = get(SLURM_JOB).filter(|_| is_step)?;
+            Some(get(SLURM_STEP).map_or(job.clone(), |step| format!("{job}.{step}")))
+        };
+        let told = NAMES.iter().find_map(|name| get(name)).or_else(step);
         let is_safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '.' };
         let told: Option<String> = told.map(|name| name.chars().take(64).map(is_safe).collect());
-        let own = format!("process.{}", std::process::id());
-        // The processes of a job on one machine have one parent.
-        let parent = format!("parent.{}", std::os::unix::process::parent_id());
         let local_size = number(&LOCAL_SIZES).or(size);
         match (rank, told) {
             (_, Some(told)) => {
@@ -47,19 +55,37 @@ impl Job {
             (Some(_), None) => {
                 // MPICH's launcher gives jobs no name.
                 let name = size.map_or("a job".to_owned(), |size| format!("a job of {size} ranks"));
-                Job { name, local_name: parent, size, local_size, rank }
+                Job { name, local_name: parent(), size, local_size, rank }
             }
             (None, None) => {
                 let name = "processes that no known launcher has started".to_owned();
-                Job { name, local_name: own, size: None, local_size: Some(1), rank }
+                let local_name = format!("process.{}", std::process::id());
+                Job { name, local_name, size: None, local_size: Some(1), rank }
             }
         }
+    }
+
+    /// Whether a launcher has told ranks.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.rank.is_some()
     }
 
     /// This process.
     pub(crate) fn process(&self) -> Process {
         Process { rank: self.rank, host: host(), pid: std::process::id() }
     }
+}
+
+/// A name for the parent of this process: the processes of a job on one machine have one parent.
+/// Its number may be that of an earlier process, so the time at which it was started is in the
+/// name.
+fn parent() -> String {
+    let pid = std::os::unix::process::parent_id();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The command's name, in parentheses, may contain anything. The time is field 22 (proc(5)).
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let started = fields.split_whitespace().nth(19).unwrap_or("0");
+    format!("parent.{pid}.{started}")
 }
 
 /// The machine's name.
@@ -70,4 +96,38 @@ fn host() -> String {
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
     let name: String = name.split_whitespace().collect();
     if name.is_empty() { "-".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(variables: &[(&str, &str)]) -> Job {
+        Job::read(|name| {
+            let found = variables.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn each_step_of_a_job_has_a_name_of_its_own() {
+        let slurm = |step| {
+            job(&[("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", step), ("SLURM_PROCID", "0")]).local_name
+        };
+        assert_eq!([slurm("0"), slurm("1")], ["7.0", "7.1"]);
+        let of = [("PMIX_NAMESPACE", "slurm.pmix.7.2"), ("SLURM_JOB_ID", "7"), ("PMIX_RANK", "0")];
+        assert_eq!(job(&of).local_name, "slurm.pmix.7.2");
+        // MPICH's launcher in an allocation of Slurm: not the allocation, but the launcher.
+        let of = [("SLURM_JOB_ID", "7"), ("PMI_RANK", "0"), ("MPI_LOCALNRANKS", "2")];
+        assert!(job(&of).local_name.starts_with("parent."));
+        assert!(!job(&[]).has_ranks() && job(&of).has_ranks());
+    }
+
+    #[test]
+    fn a_parent_is_named_with_the_time_of_its_start() {
+        let name = parent();
+        let parts: Vec<&str> = name.split('.').collect();
+        assert_eq!(parts[1], std::os::unix::process::parent_id().to_string());
+        assert!(parts[2].parse::<u64>().unwrap() > 0, "{name}");
+    }
 }

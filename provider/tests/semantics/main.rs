@@ -29,6 +29,7 @@ mod processes;
 mod queues;
 mod random;
 mod receives;
+mod reports;
 mod selves;
 mod senders;
 mod sends;
