@@ -6,7 +6,7 @@ use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
 use crate::fault::TimedFault;
-use crate::knobs::{DEVICE_KNOBS, DeviceKnob, DeviceKnobs};
+use crate::knobs::{DEVICE_KNOBS, DeviceKnobs};
 use crate::settings::{Location, Settings};
 use crate::sysfs;
 
@@ -96,29 +96,56 @@ pub(crate) enum OptionError {
     Model(#[from] tagmatch_device::DeviceError),
 }
 
-/// The names of all knobs.
-fn names() -> String {
-    let device = DEVICE_KNOBS.iter().map(|knob| knob.name);
-    let names: Vec<&str> = Knobs::NAMES.iter().copied().chain(device).collect();
-    names.join(", ")
+/// All knobs: name, values that are right, meaning. (libmlx5 begins to count at 0.)
+fn described() -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let device = DEVICE_KNOBS.iter().map(|knob| (knob.name, knob.right, knob.meaning.to_owned()));
+    device.chain(Knobs::described().filter(|(name, ..)| *name != "first_count"))
 }
 
-/// All knobs with their meanings, for `--knob help`.
-pub(crate) fn help() -> String {
-    let mut text = String::from(
-        "--knob NAME=VALUE, or `random`: all that tells of the list of tags, drawn from --seed\n",
-    );
-    for DeviceKnob { name, right, meaning, .. } in DEVICE_KNOBS {
-        text += &format!("\n{name}: {right}\n    {meaning}\n");
+/// The names of all knobs.
+fn names() -> String {
+    described().map(|(name, ..)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// The table of knobs that the crate's page includes.
+fn page() -> String {
+    let mut text = String::from("| knob | value | meaning |\n|---|---|---|\n");
+    for (name, right, meaning) in described() {
+        text += &format!("| `{name}` | {right} | {meaning} |\n");
     }
-    text += &format!("\nOf the list of tags: {}\n", Knobs::NAMES.join(", "));
+    text
+}
+
+/// All knobs with their meanings, for a terminal.
+fn help() -> String {
+    const WIDTH: usize = 90;
+    let mut text = String::from(
+        "--knob NAME=VALUE; --knob random: all that tells of the list of tags, drawn from --seed\n",
+    );
+    for (name, right, meaning) in described() {
+        text += &format!("\n{name}: {right}\n   ");
+        let mut width = 0;
+        for word in meaning.split(' ') {
+            if width + word.len() > WIDTH {
+                text += "\n   ";
+                width = 0;
+            }
+            text += &format!(" {word}");
+            width += word.len() + 1;
+        }
+        text.push('\n');
+    }
     text
 }
 
 impl Options {
-    /// Whether the user asks what knobs there are.
-    pub(crate) fn wants_help(&self) -> bool {
-        self.knobs.iter().any(|knob| knob == "help")
+    /// What the user is told who asks what knobs there are.
+    pub(crate) fn help(&self) -> Option<String> {
+        self.knobs.iter().find_map(|knob| match knob.as_str() {
+            "help" => Some(help()),
+            "help=page" => Some(page()),
+            _ => None,
+        })
     }
 
     pub(crate) fn settings(&self) -> Result<Settings, OptionError> {
@@ -211,13 +238,35 @@ mod tests {
         assert!(settings.are_connected(1, 3) && !settings.are_connected(1, 2));
     }
 
+    /// `tagmatch-hca --knob help=page > emu/hca/knobs.md` writes it anew.
+    #[test]
+    fn the_page_lists_every_knob() {
+        assert_eq!(include_str!("../knobs.md"), page());
+    }
+
+    #[test]
+    fn help_says_what_each_knob_means() {
+        let help = |words: &str| {
+            let words = ["tagmatch-hca"].into_iter().chain(words.split(' '));
+            Options::try_parse_from(words).unwrap().help()
+        };
+        let text = help("--knob help").unwrap();
+        for (name, right, meaning) in described() {
+            assert!(text.contains(&format!("\n{name}: {right}\n    ")), "{name}");
+            assert!(meaning.contains("Default: "), "{name}");
+        }
+        assert!(text.lines().all(|line| line.len() < 140), "{text}");
+        assert_eq!(help("--knob wake=never -- true"), None);
+        assert_eq!(settings("--knob wake=never").map(drop), Ok(()));
+    }
+
     #[test]
     fn options_that_are_wrong_are_named() {
         for (options, why) in [
             ("--tags 0", "--tags 0: 1, 3, 7"),
             ("--tags 16", "--tags 16"),
             ("--tags 65535", "--tags 65535"),
-            ("--knob wake", "--knob wake: NAME=VALUE or `random`; names: operation, answer"),
+            ("--knob wake", "--knob wake: NAME=VALUE or `random`; names: link_layer, roce"),
             ("--knob max_srq=x", "--knob: max_srq is a number from 0 to 4096, not \"x\""),
             ("--knob speed=1", "--knob: there is no speed"),
             ("--knob wake=1", "--knob: wake is always, never or sometimes"),

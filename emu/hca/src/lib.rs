@@ -27,22 +27,17 @@
 //! guardian says `IBV_EVENT_DEVICE_FATAL` and refuses calls; a program that looks at nothing but
 //! its queues waits, as on a dead card. If the guardian is killed, the device kills the programs.
 //!
-//! # Guesses
-//! Where no public source says what a card does, `--knob` sets it, and `ci/test hca` runs the API's
-//! tests and UCX with each behaviour. A knob is a field of [`tagmatch_model::Knobs`].
+//! # Knobs
+//! Where no public source says what a card does, `--knob NAME=VALUE` sets it, and `ci/test hca`
+//! runs the API's tests and UCX with each behaviour. Other knobs make the devices unlike a ConnectX
+//! on InfiniBand, as those that a driver meets on its first day. `--knob help` prints this table:
 //!
-//! - `wake`: whether entries that missed their phase become active.
-//! - `eager_in_two`, `packet_bytes`: whether an eager message completes in two steps. rdma-core's
-//!   test of an eager message expects one.
-//! - `matches_without_buffers`: whether a message that matches needs an ordinary buffer.
-//! - `data_before_fin`, `fin`, `short_fin`: when a rendezvous completes, and what its FIN is.
-//! - `incomplete_in_two`: whether a rendezvous for software completes in two steps. libmlx5 takes
-//!   them as `CONSUMED_SW_RDNV` and `EXPECTED` only.
-//! - `deletes_in_order`: whether a delete completes in the order of messages.
-//! - `counts_at_answer`: when counts are compared. tagmatch then matches a tenth less in the NIC.
-//! - `reads_nothing`: whether a rendezvous of length zero is read.
+#![doc = include_str!("../knobs.md")]
 //!
-//! No other difference was seen in libmlx5, tagmatch or UCX.
+//! What was seen of them: rdma-core's test of an eager message expects that it completes at once
+//! (`eager_in_two`). libmlx5 takes a rendezvous for software in two steps as `CONSUMED_SW_RDNV` and
+//! `EXPECTED` only (`incomplete_in_two`). With `counts_at_answer`, tagmatch matches a tenth less in
+//! the NIC. No other difference was seen in libmlx5, tagmatch or UCX.
 //!
 //! Without a knob: a message that is longer than its entry breaks the connection, and its match has
 //! no second completion, since libmlx5 takes an error's index for that of a shared receive; a
@@ -144,8 +139,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 125 } else { 0 });
         }
     };
-    if options.wants_help() {
-        let _ = io::stdout().write_all(command_line::help().as_bytes());
+    if let Some(help) = options.help() {
+        let _ = io::stdout().write_all(help.as_bytes());
         return ExitCode::SUCCESS;
     }
     let status = match options.stage.as_deref() {

@@ -5,7 +5,7 @@ use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
 use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 use crate::fault::Fault;
-use crate::knobs::InTwo;
+use crate::knob_values::InTwo;
 use crate::list::ModelEntry;
 use crate::nic::Nic;
 use crate::slots::Handle;

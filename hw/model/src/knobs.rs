@@ -2,76 +2,95 @@
 
 use tagmatch_device::DeviceError;
 
+use crate::knob_values::{Chance, Delay, InTwo, KnobValue, Wake};
 use crate::random::Random;
 
-/// A probability, in parts per million.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chance(pub u32);
-
-impl Chance {
-    /// Never.
-    pub const NEVER: Chance = Chance(0);
-    /// Always.
-    pub const ALWAYS: Chance = Chance(1_000_000);
-
-    /// A probability in percent.
-    pub const fn percent(percent: u32) -> Self {
-        Chance(percent * 10_000)
-    }
-
-    pub(crate) fn draw(self, random: &mut Random) -> bool {
-        self.0 > 0 && random.below(Self::ALWAYS.0) < self.0
-    }
+/// Why a setting cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KnobError {
+    /// There is no such setting.
+    #[error("there is no {name}; there are {}", Knobs::NAMES.join(", "))]
+    Name {
+        /// The name that was given.
+        name: String,
+    },
+    /// The setting has no such value.
+    #[error("{name} is {right}, not {value:?}")]
+    Value {
+        /// The setting.
+        name: String,
+        /// The value that was given.
+        value: String,
+        /// The values that are right.
+        right: &'static str,
+    },
 }
 
-/// A random delay, in ticks ([`Nic::tick`](crate::Nic::tick)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delay {
-    /// The probability of a delay.
-    pub chance: Chance,
-    /// The longest delay; each length from 1 to this is equally likely.
-    pub ticks_max: u32,
-}
-
-impl Delay {
-    /// Never a delay.
-    pub const NONE: Delay = Delay { chance: Chance::NEVER, ticks_max: 0 };
-
-    pub(crate) fn draw(self, random: &mut Random) -> u64 {
-        if self.ticks_max == 0 || !self.chance.draw(random) {
-            return 0;
+/// Declares the settings, whose names and meanings are what their documentation says.
+macro_rules! knobs {
+    (
+        $(#[$about:meta])*
+        $seen:vis struct Knobs {
+            $($(#[doc = $line:literal])* $field_seen:vis $field:ident: $kind:ty,)*
         }
-        1 + u64::from(random.below(self.ticks_max))
+    ) => {
+        $(#[$about])*
+        $seen struct Knobs {
+            $($(#[doc = $line])* $field_seen $field: $kind,)*
+        }
+
+        impl Knobs {
+            /// The names of all settings.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            /// What each setting means, and the values that are right: name, values, meaning.
+            pub fn described() -> impl Iterator<Item = (&'static str, &'static str, String)> {
+                [$((
+                    stringify!($field),
+                    <$kind as KnobValue>::RIGHT,
+                    plain(concat!($($line),*)),
+                )),*]
+                .into_iter()
+            }
+
+            /// Sets one setting from text: a number, `true`, a probability (`50%`), or for a delay
+            /// a probability and the most ticks (`50%:20`). Its range is checked by
+            /// [`ModelConfig::check`].
+            ///
+            /// # Errors
+            /// [`KnobError`] if there is no such setting, or its value is of another kind.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
+                match name {
+                    $(stringify!($field) => self.$field = read(name, value)?,)*
+                    _ => return Err(KnobError::Name { name: name.to_owned() }),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+fn read<T: KnobValue>(name: &str, value: &str) -> Result<T, KnobError> {
+    let (name, right) = (name.to_owned(), T::RIGHT);
+    T::read(value).ok_or(KnobError::Value { name, value: value.to_owned(), right })
+}
+
+/// Documentation as text: lines joined, links as the words that they stand behind.
+fn plain(documentation: &str) -> String {
+    let mut text = String::new();
+    let mut rest = documentation.trim();
+    while let Some((before, link)) = rest.split_once("[`") {
+        let Some((word, after)) = link.split_once("`]") else { break };
+        text += before;
+        text += &format!("`{}`", word.rsplit("::").next().unwrap_or(word));
+        let target = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        rest = target.map_or(after, |(_, after)| after);
     }
+    text += rest;
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What an operation does to inactive entries when its count agrees with the NIC's.
-///
-/// `Documentation/tag_matching.md` says that matching of new tags is disabled "until SW and HW
-/// synchronize" and then "resumes normally"; no public source shows what hardware does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wake {
-    /// They become active.
-    #[default]
-    Always,
-    /// They stay inactive: an entry that missed its phase never matches.
-    Never,
-    /// They become active or not, all alike, as the seed chooses each time.
-    Sometimes,
-}
-
-/// Which matched eager messages have two completions: one of the match, and one of the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InTwo {
-    /// Messages that are longer than a packet.
-    #[default]
-    BeyondAPacket,
-    /// All messages.
-    Always,
-    /// No message.
-    Never,
-}
-
+knobs! {
 /// The behaviour of the NIC where hardware may choose; every choice is drawn from the seed. The
 /// default is the simplest NIC: no delays, no failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +115,8 @@ pub struct Knobs {
     pub read: Delay,
     /// The delay between the end of a READ and its FIN. Default: none.
     pub fin: Delay,
-    /// What a count that agrees does to inactive entries. Default: [`Wake::Always`].
+    /// What a count of an operation that agrees with the NIC's does to entries that missed their
+    /// phase: all become active, none, or the seed chooses ([`Wake`]). Default: always.
     pub wake: Wake,
     /// The first value of both counts of unexpected messages; 0 on hardware. With a value close to
     /// 2^16 they wrap early. Default: 0.
@@ -111,7 +131,8 @@ pub struct Knobs {
     pub missing_sync_request: Chance,
     /// Bytes in a packet, header included (the path MTU). Default: 4096.
     pub packet_bytes: u64,
-    /// Which matched eager messages have two completions. Default: [`InTwo::BeyondAPacket`].
+    /// Which matched eager messages have two completions: those longer than a packet, all, or
+    /// none. Default: packet.
     pub eager_in_two: InTwo,
     /// Whether a message that matches is accepted although there is no ordinary buffer. Default:
     /// `false`.
@@ -127,7 +148,7 @@ pub struct Knobs {
     /// The probability that an incomplete rendezvous has two completions, not one. Default: never.
     pub incomplete_in_two: Chance,
     /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH.
-    /// `Documentation/tag_matching.md` says both. Default: never.
+    /// rdma-core's page on tag matching says both. Default: never.
     pub short_fin: Chance,
     /// The number of ordinary buffers that must have been posted at one time before the NIC accepts
     /// messages, 0 to 65536. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX).
@@ -137,6 +158,7 @@ pub struct Knobs {
     /// The probability that a queue pair fails at a message: half of the time before the message,
     /// otherwise after it. Default: never.
     pub queue_pair_error: Chance,
+}
 }
 
 /// The largest safe distance of the two counts, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
@@ -310,5 +332,77 @@ mod tests {
             assert_eq!(knobs, Knobs::random(seed));
             ModelConfig { knobs, seed, ..ModelConfig::default() }.check().unwrap();
         }
+    }
+
+    #[test]
+    fn each_kind_of_setting_is_read() {
+        let mut knobs = Knobs::default();
+        for (name, value) in [
+            ("read", "50%:20"),
+            ("short_fin", "100%"),
+            ("deletes_in_order", "true"),
+            ("wake", "sometimes"),
+            ("eager_in_two", "always"),
+            ("first_count", "65535"),
+            ("packet_bytes", "256"),
+            ("buffers_min", "1"),
+        ] {
+            knobs.set(name, value).unwrap();
+        }
+        let expected = Knobs {
+            read: Delay { chance: Chance::percent(50), ticks_max: 20 },
+            short_fin: Chance::ALWAYS,
+            deletes_in_order: true,
+            wake: Wake::Sometimes,
+            eager_in_two: InTwo::Always,
+            first_count: 65535,
+            packet_bytes: 256,
+            buffers_min: 1,
+            ..Knobs::default()
+        };
+        assert_eq!(knobs, expected);
+        for (text, wake) in [("always", Wake::Always), ("never", Wake::Never)] {
+            knobs.set("wake", text).unwrap();
+            assert_eq!(knobs.wake, wake);
+        }
+        for (text, in_two) in [("packet", InTwo::BeyondAPacket), ("never", InTwo::Never)] {
+            knobs.set("eager_in_two", text).unwrap();
+            assert_eq!(knobs.eager_in_two, in_two);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let mut knobs = Knobs::default();
+        let mut wrong = |name, value| knobs.set(name, value).unwrap_err().to_string();
+        assert!(wrong("speed", "1").starts_with("there is no speed; there are operation, answer"));
+        assert_eq!(wrong("wake", "1"), "wake is always, never or sometimes, not \"1\"");
+        for (name, value) in [
+            ("read", "50%"),
+            ("read", "50%:x"),
+            ("read", "101%:1"),
+            ("short_fin", "101%"),
+            ("short_fin", "50"),
+            ("first_count", "65536"),
+            ("deletes_in_order", "1"),
+            ("eager_in_two", "two"),
+        ] {
+            assert!(wrong(name, value).starts_with(&format!("{name} is ")), "{name}={value}");
+        }
+        assert_eq!(knobs, Knobs::default());
+    }
+
+    #[test]
+    fn each_setting_says_what_it_means_and_which_values_are_right() {
+        let described: Vec<_> = Knobs::described().collect();
+        assert_eq!(described.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), Knobs::NAMES);
+        for (name, _, meaning) in &described {
+            assert!(meaning.contains("Default: ") && !meaning.contains("[`"), "{name}: {meaning}");
+        }
+        let wake = ("wake", "always, never or sometimes");
+        let meaning = "What a count of an operation that agrees with the NIC's does to entries that \
+                       missed their phase: all become active, none, or the seed chooses (`Wake`). \
+                       Default: always.";
+        assert_eq!(described[7], (wake.0, wake.1, meaning.into()));
     }
 }

@@ -6,7 +6,7 @@
 //! | `arrive` | how the NIC handles an incoming message |
 //! | `failing` | READs and FINs that end, queue pairs that fail |
 //! | `knobs` | settings: sizes, and the behaviour where hardware may choose |
-//! | `knob_text` | settings as text |
+//! | `knob_values` | values of settings, also as text |
 //! | `operation` | adds, deletes and syncs, and the command queue |
 //! | `slots` | the driver's table of entries |
 //! | `list` | the NIC's list of entries, and the two counts of unexpected messages |
@@ -87,7 +87,7 @@ mod completion;
 mod device;
 mod failing;
 mod fault;
-mod knob_text;
+mod knob_values;
 mod knobs;
 mod landing;
 mod list;
@@ -107,8 +107,8 @@ pub use arrive::{Arrival, Verdict};
 pub use completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 pub use device::Model;
 pub use fault::Fault;
-pub use knob_text::KnobError;
-pub use knobs::{Chance, Delay, InTwo, Knobs, ModelConfig, Wake};
+pub use knob_values::{Chance, Delay, InTwo, Wake};
+pub use knobs::{KnobError, Knobs, ModelConfig};
 pub use nic::Nic;
 pub use nic_step::NicStep;
 pub use operation::{Operation, OperationKind, PostError};

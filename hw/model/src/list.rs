@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::Handle;
-use crate::knobs::Wake;
+use crate::knob_values::Wake;
 use crate::random::Random;
 
 /// An entry that was added and has not been matched or deleted.

@@ -3,7 +3,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::knobs::Wake;
+use crate::knob_values::Wake;
 use crate::nic::Nic;
 use crate::nic_step::NicStep;
 

@@ -6,7 +6,8 @@ use tagmatch_device::DeviceError;
 
 use crate::completion::{Completion, QueuePair, WcFlags, WcOpcode, WcStatus};
 use crate::fault::{Fault, Faults};
-use crate::knobs::{Delay, Knobs, ModelConfig};
+use crate::knob_values::Delay;
+use crate::knobs::{Knobs, ModelConfig};
 use crate::list::{List, ModelEntry};
 use crate::operation::{Command, Commands, Operation, OperationKind, PostError};
 use crate::queues::Queues;
