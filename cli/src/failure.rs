@@ -58,12 +58,13 @@ impl Failure {
         Self::Measurement(format!("cannot {what}: {}", with_limit(error)))
     }
 
-    /// An output, named `name`, could not be written.
+    /// An output, named `name`, could not be written. The limits of connections have nothing to do
+    /// with it.
     pub(crate) fn write(name: impl Display, error: &io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            Self::ReaderGone
-        } else {
-            Self::system(format_args!("write to {name}"), error)
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ReaderGone,
+            io::ErrorKind::FileTooLarge => Self::system(format_args!("write to {name}"), error),
+            _ => Self::Measurement(format!("cannot write to {name}: {error}")),
         }
     }
 }

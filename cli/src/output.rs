@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use tagmatch_os::process;
 use tagmatch_results::show::one_line;
 
 use crate::failure::Failure;
@@ -24,6 +25,7 @@ pub(crate) struct Output {
 struct TruncateOnWrite {
     file: File,
     is_begun: bool,
+    written: u64,
 }
 
 impl Write for TruncateOnWrite {
@@ -35,7 +37,11 @@ impl Write for TruncateOnWrite {
                 self.file.set_len(0)?;
             }
         }
-        self.file.write(bytes)
+        let end = self.written + bytes.len() as u64;
+        process::check_file_size(end)?;
+        let count = self.file.write(bytes)?;
+        self.written += count as u64;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -84,7 +90,10 @@ impl Output {
             let why = format!("{option}: cannot create {name}: {error}");
             Failure::usage(why, "a file that can be written")
         })?;
-        let to = BufWriter::with_capacity(1 << 16, TruncateOnWrite { file, is_begun: false });
+        let to = BufWriter::with_capacity(
+            1 << 16,
+            TruncateOnWrite { file, is_begun: false, written: 0 },
+        );
         Ok(Self::new(name, to, false))
     }
 

@@ -53,6 +53,21 @@ fn latency_as_json_has_every_key_in_order() {
 }
 
 #[test]
+fn a_limit_on_files_is_kept_or_said_and_ends_nobody_by_a_signal() {
+    let limited = |kib: u32, args: &str| {
+        // The unit of `ulimit -f` is 512 bytes.
+        let script = format!("ulimit -f {} && exec \"$0\" {args}", kib * 2);
+        let tagperf = env!("CARGO_BIN_EXE_tagperf");
+        std::process::Command::new("sh").args(["-c", &script, tagperf]).output().unwrap()
+    };
+    let fits = limited(16 << 10, "lat --sizes 8,1M --iters 20");
+    assert!(fits.status.success(), "{fits:?}");
+    let small = limited(8, "lat --sizes 8 --iters 20 --device shm");
+    let why = text(&small.stderr);
+    assert!(small.status.code() == Some(1) && why.contains("ulimit -f"), "{small:?}");
+}
+
+#[test]
 fn matches_are_counted_without_warm_up_fillers_and_tokens() {
     let lat = json("lat --sizes 0,8,16K --iters 70 --warmup 33 --json -");
     assert_eq!(check(&lat, "lat"), 3 * 2 * 70);
@@ -214,8 +229,9 @@ fn a_reader_that_has_seen_enough() {
         assert_eq!(status.unwrap().code(), Some(0), "{form}");
     }
     let full = std::fs::File::create("/dev/full").unwrap();
-    let status = command("lat --sizes 8 --iters 10").stdout(full).stderr(Stdio::null()).status();
-    assert_eq!(status.unwrap().code(), Some(1));
+    let failed = command("lat --sizes 8 --iters 10").stdout(full).output().unwrap();
+    let why = text(&failed.stderr);
+    assert!(failed.status.code() == Some(1) && !why.contains("memory"), "{failed:?}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub enum Shortage {
     Space,
     /// All ports to connect from are in use (`EADDRNOTAVAIL`).
     Ports,
+    /// A file, also one of memory, may not be as large as that in this process (`EFBIG`).
+    FileSize,
 }
 
 impl Shortage {
@@ -29,6 +31,7 @@ impl Shortage {
             12 | 105 => Shortage::Memory,
             28 => Shortage::Space,
             99 => Shortage::Ports,
+            27 => Shortage::FileSize,
             _ => return None,
         })
     }
@@ -53,6 +56,10 @@ impl fmt::Display for Shortage {
             }
             Shortage::Ports => {
                 "all ports to connect from are in use (net.ipv4.ip_local_port_range)"
+            }
+            Shortage::FileSize => {
+                "this process may not make files, also of memory, as large as that (RLIMIT_FSIZE, \
+                 ulimit -f)"
             }
         })
     }
@@ -79,6 +86,7 @@ mod tests {
             ("ENOBUFS", 105, "RLIMIT_MEMLOCK"),
             ("ENOSPC", 28, "file system of shared memory"),
             ("EADDRNOTAVAIL", 99, "ip_local_port_range"),
+            ("EFBIG", 27, "ulimit -f"),
         ];
         for (name, errno, limit) in named {
             let text = Shortage::of_errno(errno).unwrap().to_string();

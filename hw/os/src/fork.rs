@@ -123,7 +123,7 @@ fn replace(socket: RawFd, stand_in: Option<RawFd>) -> Option<RawFd> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What a program does in a forked child, which ends with 0 if `body` returns true.
-    fn in_forked_child(body: impl FnOnce() -> bool) {
+    pub(in super::super) fn in_forked_child(body: impl FnOnce() -> bool) {
         // SAFETY: the child makes only system calls, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {

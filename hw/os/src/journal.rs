@@ -20,6 +20,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use super::process;
+
 /// The words of the longest record.
 pub const WORDS_MAX: usize = 4;
 /// What stands before the window. Where pages are larger, the window begins inside one.
@@ -62,6 +64,7 @@ impl Journal {
         // Zeros are written, as a write to a mapped page for which the disk has no room would raise
         // SIGBUS.
         let mut start = vec![0; HEADER_BYTES + BLOCK_BYTES];
+        process::check_file_size(start.len() as u64)?;
         start[..header.len()].copy_from_slice(header);
         file.write_all_at(&start, 0)?;
         let window =
@@ -133,6 +136,7 @@ impl Journal {
         if to + BLOCK_BYTES as u64 > self.bytes_max && self.block > 0 {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        process::check_file_size(to + BLOCK_BYTES as u64)?;
         // SAFETY: the window is as long as that, and nothing writes it meanwhile.
         let window = unsafe { std::slice::from_raw_parts(self.window.as_ptr(), BLOCK_BYTES) };
         self.file.write_all_at(window, to)?;

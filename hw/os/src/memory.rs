@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::background_close::UncheckedDescriptors;
-use super::process::Pid;
+use super::process::{self, Pid};
 use super::{check, descriptor};
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -25,6 +25,9 @@ pub struct SealedMemory {
 
 impl SealedMemory {
     /// `length` zero bytes. The name is shown in /proc/PID/maps; it is in no file system.
+    ///
+    /// # Errors
+    /// A system call failed. `EFBIG`: files of this process may not be so long (`RLIMIT_FSIZE`).
     pub fn new(name: &CStr, length: usize) -> io::Result<Self> {
         let memory = Self::unsealed(name, length)?;
         memory.seal(SEALS)?;
@@ -45,6 +48,7 @@ impl SealedMemory {
     }
 
     fn unsealed(name: &CStr, length: usize) -> io::Result<Self> {
+        process::check_file_size(length as u64)?;
         let create = |flags| {
             // SAFETY: `name` ends in a zero byte, and the descriptor is new.
             unsafe { descriptor(libc::memfd_create(name.as_ptr(), flags)) }
@@ -253,13 +257,27 @@ pub fn sparse_memory_obstacle() -> Option<&'static str> {
     if policy.trim() == "2" {
         return Some("vm.overcommit_memory is 2, so a first access to shared memory may fail");
     }
-    let is_limited = super::process::limit(libc::RLIMIT_AS).is_some();
+    let is_limited = process::limit(libc::RLIMIT_AS).is_some();
     is_limited.then_some("the address space of this process is limited (ulimit -v)")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fork::tests::in_forked_child;
     use super::*;
+
+    /// The signal that the kernel sends would end the child.
+    #[test]
+    fn memory_beyond_the_limit_of_files_is_an_error_and_no_signal() {
+        in_forked_child(|| {
+            let limit = libc::rlimit { rlim_cur: 8192, rlim_max: 8192 };
+            // SAFETY: `limit` lives through the call.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+            let made = |length| SealedMemory::new(c"tagmatch-test", length).map(drop);
+            let errno = made(8193).map_err(|error| error.raw_os_error());
+            made(8192).is_ok() && errno == Err(Some(libc::EFBIG))
+        });
+    }
 
     #[test]
     fn only_sealed_memory_of_the_right_size_is_taken() {

@@ -196,6 +196,24 @@ pub fn descriptor_limit() -> Option<u64> {
     limit(libc::RLIMIT_NOFILE)
 }
 
+/// Bytes that a file of this process may have, one of memory as well (`RLIMIT_FSIZE`); `None` for
+/// no limit.
+pub fn file_size_limit() -> Option<u64> {
+    limit(libc::RLIMIT_FSIZE)
+}
+
+/// Looks whether this process may make a file so long. To go beyond the limit raises SIGXFSZ, which
+/// ends a process that doesn't expect it.
+///
+/// # Errors
+/// `EFBIG`: it may not.
+pub fn check_file_size(bytes: u64) -> io::Result<()> {
+    if file_size_limit().is_some_and(|limit| bytes > limit) {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    Ok(())
+}
+
 /// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`); `None` for no limit.
 pub fn locked_memory_limit() -> Option<u64> {
     limit(libc::RLIMIT_MEMLOCK)

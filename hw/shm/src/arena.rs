@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tagmatch_device::Buffer;
 use tagmatch_device::buffer::LentMemory;
 use tagmatch_os::memory::{Mapping, SealedMemory};
-use tagmatch_os::process::Pid;
+use tagmatch_os::process::{self, Pid};
 
 use super::doorbell::{self, DoorbellBit};
 use super::free_ranges::FreeRanges;
@@ -52,10 +52,14 @@ impl Arena {
     /// Fewest bytes.
     pub(crate) const BYTES_MIN: u64 = 1 << 20;
 
-    /// Memory of at least so many bytes. None of them takes a page yet.
+    /// Memory of at least so many bytes, or of as many as a file of this process may have
+    /// (`RLIMIT_FSIZE`), if these are enough. None of them takes a page yet.
     pub(crate) fn new(bytes: u64) -> io::Result<Self> {
+        let limit = process::file_size_limit().filter(|limit| *limit >= Self::BYTES_MIN);
+        let bytes = bytes.next_multiple_of(BUFFER_STEP_BYTES as u64);
+        let bytes = bytes.min(limit.unwrap_or(u64::MAX));
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let length = length.next_multiple_of(BUFFER_STEP_BYTES);
+        let length = length / BUFFER_STEP_BYTES * BUFFER_STEP_BYTES;
         let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-memory", length)?;
         let start = NonNull::new(mapping.start()).ok_or(io::ErrorKind::OutOfMemory)?;
         let free = Mutex::new(FreeRanges::new(HEADER_BYTES..length));

@@ -167,7 +167,8 @@ fn probe_device_memory(config: &ShmConfig) -> Finding {
     match device_memory(config) {
         Ok(_) => Finding::yes(what, "peers map the memory of large buffers of the device"),
         Err(why) => {
-            let next = "set ShmConfig::device_memory_bytes; ulimit -v; sysctl vm.overcommit_memory";
+            let next =
+                "set ShmConfig::device_memory_bytes; ulimit -v and -f; sysctl vm.overcommit_memory";
             Finding::no(what, why, Some(next))
         }
     }

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, memfd_create};
+use rustix::process::{Resource, getrlimit};
 
 use crate::identity::Identity;
 use crate::job::error::BYTES_MAX;
@@ -61,8 +62,9 @@ impl Board for MemoryBoard {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create("tagmatch-board", flags)?);
         let place = format!("{} {}", Identity::own()?, file.as_raw_fd());
-        file.write_all_at(&mark(number), 0)?;
-        Ok((MemoryBoard(file), to_hex(place.as_bytes())))
+        let board = MemoryBoard(file);
+        board.write(0, &mark(number))?;
+        Ok((board, to_hex(place.as_bytes())))
     }
 
     fn open(place: &str, number: u32) -> Option<Self> {
@@ -82,6 +84,11 @@ impl Board for MemoryBoard {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // To go beyond the limit raises SIGXFSZ, which ends a process that doesn't expect it.
+        let end = at + bytes.len() as u64;
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| end > limit) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
         self.0.write_all_at(bytes, at)
     }
 
