@@ -15,10 +15,7 @@ pub enum PeerFault {
     #[error("its worker was dropped, or disconnected this one")]
     Left,
     /// It could not be reached.
-    #[error(
-        "it can't be reached ({}): is its worker still there, where this device gets to?",
-        errno_text(*errno)
-    )]
+    #[error("{}", unreachable_text(*errno))]
     Unreachable {
         /// Error number of the last attempt, 0 if there was none.
         errno: i32,
@@ -114,6 +111,23 @@ impl Fault {
         };
         one.into_iter().chain(other)
     }
+}
+
+/// Why a peer can't be reached: as [`DownReason::Unreachable`] says.
+fn unreachable_text(errno: i32) -> String {
+    let (too_many_open, too_many_users) = (24, 87);
+    if errno == too_many_open {
+        return "it can't take a connection: its process has as many open descriptors as it may \
+                (ulimit -n there)"
+            .to_owned();
+    }
+    if errno == too_many_users {
+        return "it takes no further peer: it has as many as it may have, in all or of one process \
+                or machine"
+            .to_owned();
+    }
+    let text = errno_text(errno);
+    format!("it can't be reached ({text}): is its worker still there, where this device gets to?")
 }
 
 /// Which limit was reached, if that is what the error number says.

@@ -98,7 +98,7 @@ pub fn accepting_end_reports_its_shortage<D: Device>(a: &mut D, b: &mut D, to_b:
     let (peer, reason) = of_b.unwrap();
     assert_eq!(reason, DownReason::Shortage(Shortage::Descriptors));
     assert_eq!(b.peer_address(peer), Some(a.address()));
-    let errno = rustix::io::Errno::USERS.raw_os_error();
+    let errno = rustix::io::Errno::MFILE.raw_os_error();
     assert_eq!(of_a, Some(DownReason::Unreachable { errno }));
 }
 

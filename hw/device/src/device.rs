@@ -152,7 +152,9 @@ pub enum DownReason {
     Gone,
     /// It ended the connection in order: its worker was dropped, or disconnected from this one.
     Left,
-    /// It could not be reached. `ECONNREFUSED` means that there is no worker at this address.
+    /// It could not be reached. `ECONNREFUSED` means that there is no worker at this address,
+    /// `EUSERS` that it has as many peers as it may have, `EMFILE` that its process has no
+    /// descriptors left for a connection.
     Unreachable {
         /// `errno` of the last attempt; 0 if there is none.
         errno: i32,

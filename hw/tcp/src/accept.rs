@@ -174,7 +174,7 @@ impl Tcp {
             let reason = DownReason::Shortage(Shortage::Descriptors);
             self.events.push_back(Event::PeerDown { peer, reason });
         }
-        Refusal::Full
+        Refusal::Lacking
     }
 
     /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.

@@ -190,6 +190,9 @@ impl Tcp {
             Ok(Called::Refused(Refusal::Full)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::EUSERS });
             }
+            Ok(Called::Refused(Refusal::Lacking)) => {
+                self.finish(peer, DownReason::Unreachable { errno: libc::EMFILE });
+            }
             // The peer lives, and says when it gives up.
             Ok(Called::Refused(Refusal::Busy)) => {
                 attempt.errno = libc::EBUSY;

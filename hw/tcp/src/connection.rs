@@ -74,9 +74,8 @@ impl Connection {
 
     /// How many messages are not known to be acknowledged; notes those that are.
     pub(crate) fn unacknowledged_messages(&mut self) -> usize {
-        if self.acknowledged() >= self.out.accepted() {
-            self.messages_acknowledged = self.out.messages();
-        }
-        usize::try_from(self.out.messages() - self.messages_acknowledged).unwrap_or(usize::MAX)
+        let left = self.out.unacknowledged(self.acknowledged(), self.messages_acknowledged);
+        self.messages_acknowledged = self.out.messages() - left;
+        usize::try_from(left).unwrap_or(usize::MAX)
     }
 }

@@ -50,6 +50,8 @@ pub(crate) enum Refusal {
     Full,
     /// The worker lacks descriptors for another connection now. Try again.
     Busy,
+    /// The worker has lacked descriptors for as long as connecting may take.
+    Lacking,
 }
 
 /// The answer of a listener.
@@ -161,6 +163,7 @@ impl Answer {
             3 => Refusal::Known,
             4 => Refusal::Full,
             5 => Refusal::Busy,
+            6 => Refusal::Lacking,
             _ => return Err("an answer for no known reason"),
         };
         Ok(Answer::Refused { why, proof })
@@ -181,8 +184,9 @@ mod tests {
         }
         assert_eq!(parse_question(&question(&[3; PROOF_BYTES], 77)), ([3; PROOF_BYTES], 77));
         let mut answers = vec![Answer::Accepted { proof: [4; PROOF_BYTES], message_max: 5 }];
+        use Refusal::{Busy, Crossed, Full, Known, Lacking, Proof};
         answers.extend(
-            [Refusal::Proof, Refusal::Crossed, Refusal::Known, Refusal::Full, Refusal::Busy]
+            [Proof, Crossed, Known, Full, Busy, Lacking]
                 .map(|why| Answer::Refused { why, proof: [6; PROOF_BYTES] }),
         );
         for answer in answers {

@@ -22,6 +22,8 @@ pub(crate) const REQUESTS_MAX: usize = 64;
 const RUN_BYTES: usize = 1 << 20;
 /// Most runs of one push, so that a fast reader doesn't keep this worker from its other peers.
 const RUNS_PER_PUSH: usize = 2;
+/// The places of so many messages are known.
+const ENDS: usize = 16;
 /// An empty outbox keeps no more memory than this.
 const KEPT_BYTES: usize = 16 << 10;
 
@@ -38,6 +40,9 @@ pub(crate) struct SendHalf {
     taken: u64,
     /// How many messages were accepted.
     messages: u64,
+    /// The places in the stream behind the last messages: that of message number `n`, from 0 on, is
+    /// at `n % ENDS`.
+    ends: [u64; ENDS],
     /// The place in the stream behind the last question for an acknowledgement.
     asked: u64,
     /// What may lie in front of a message.
@@ -50,6 +55,11 @@ pub(crate) enum Unsent {
     Full,
     /// The connection is broken.
     Broken,
+}
+
+/// Where the end of a message is noted.
+fn place_of_end(message: u64) -> usize {
+    usize::try_from(message % ENDS as u64).unwrap_or(0)
 }
 
 impl SendHalf {
@@ -77,10 +87,11 @@ impl SendHalf {
         } else if !self.has_room(length, outbox_max) {
             return Err(Unsent::Full);
         }
-        self.messages += 1;
         if sent < HEADER_BYTES + length {
             self.keep([&header, parts[0], parts[1]], sent);
         }
+        self.ends[place_of_end(self.messages)] = self.accepted();
+        self.messages += 1;
         Ok(())
     }
 
@@ -148,6 +159,19 @@ impl SendHalf {
     /// How many bytes of the stream the socket has taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// How many of the messages after the first `known` ones, which are acknowledged, are not known
+    /// to be, where the other machine has acknowledged up to a place in the stream. Exact for up to
+    /// [`ENDS`] messages. Of earlier ones it counts as many as may lie in the bytes.
+    pub(crate) fn unacknowledged(&self, acknowledged: u64, known: u64) -> u64 {
+        let first = self.messages.saturating_sub(ENDS as u64);
+        let end = |number: u64| self.ends[place_of_end(number)];
+        let last =
+            (first..self.messages).filter(|number| end(*number) > acknowledged).count() as u64;
+        let between = end(first).saturating_sub(acknowledged) / HEADER_BYTES as u64;
+        let earlier = if first == 0 { 0 } else { between.min(first) };
+        (last + earlier).min(self.messages - known.min(self.messages))
     }
 
     /// How many messages were accepted.
@@ -334,6 +358,27 @@ mod tests {
         }
         assert!(bytes.is_empty());
         frames
+    }
+
+    #[test]
+    fn what_may_be_lost_is_counted_by_the_places_of_the_last_messages() {
+        let (socket, _there) = stream();
+        let mut out = SendHalf::default();
+        let mut ends = Vec::new();
+        for length in 0..40 {
+            assert!(out.send(socket.as_fd(), [&[1; 8], &[2; 40][..length]], None, 1 << 20).is_ok());
+            ends.push(out.accepted());
+        }
+        let all = out.accepted();
+        assert_eq!(out.unacknowledged(all, 0), 0);
+        assert_eq!((out.unacknowledged(all - 1, 0), out.unacknowledged(ends[38], 0)), (1, 1));
+        assert_eq!(out.unacknowledged(ends[24], 0), 15);
+        // Earlier ones can't be more than the bytes have room for, nor those that are known of.
+        let most = 16 + (ends[24] - ends[20]) / HEADER_BYTES as u64;
+        assert_eq!(out.unacknowledged(ends[20], 0), most);
+        assert_eq!(out.unacknowledged(ends[20], 21), 19);
+        assert_eq!((out.unacknowledged(0, 0), out.unacknowledged(0, 40)), (40, 0));
+        assert_eq!(SendHalf::default().unacknowledged(0, 0), 0);
     }
 
     #[test]

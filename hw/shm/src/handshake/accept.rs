@@ -221,7 +221,7 @@ impl Acceptor {
                 let (now, limit) = (now.duration_since(self.began), local.config.connect_timeout);
                 if self.waiting.note(hello.address, now, limit) {
                     report(connections, hello.address, shortage);
-                    Refusal::Full
+                    if shortage == Shortage::Descriptors { Refusal::Lacking } else { Refusal::Full }
                 } else {
                     Refusal::Busy
                 }

@@ -204,6 +204,7 @@ pub(crate) fn receive_answer(
         Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
             errno: match refusal {
                 Refusal::Full => libc::EUSERS,
+                Refusal::Lacking => libc::EMFILE,
                 Refusal::Known => libc::ECONNRESET,
                 _ => libc::EPROTO,
             },

@@ -71,11 +71,19 @@ pub enum Refusal {
     Full,
     /// The hello broke a rule.
     Invalid,
+    /// The worker has lacked descriptors for as long as connecting may take.
+    Lacking,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 5] =
-        [Refusal::Crossed, Refusal::Busy, Refusal::Known, Refusal::Full, Refusal::Invalid];
+    const ALL: [Refusal; 6] = [
+        Refusal::Crossed,
+        Refusal::Busy,
+        Refusal::Known,
+        Refusal::Full,
+        Refusal::Invalid,
+        Refusal::Lacking,
+    ];
 }
 
 /// A packet of the handshake.
