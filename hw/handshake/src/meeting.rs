@@ -58,7 +58,8 @@ pub struct Meeting<L> {
     worker: Vec<u8>,
     /// The key that proofs need beside the secret of an address.
     pub(crate) job: Option<tagmatch_secret::Proof>,
-    pub(crate) connect_timeout: Duration,
+    /// How long to try to reach a peer.
+    pub connect_timeout: Duration,
     keepalive: Duration,
     /// The peers.
     pub peers: Peers<L>,

@@ -65,6 +65,7 @@ impl MeetingHost for Ofi {
                 let own = self.meeting.address;
                 let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
                 entry.link.is_rising = true;
+                self.rising.push((Instant::now() + self.meeting.connect_timeout, peer));
                 entry.link.unmarked = [true, self.endpoint.has_side()];
                 let (is_first, has_marked) = (own < entry.address, entry.link.has_marked);
                 let lanes = 1 + usize::from(self.endpoint.has_side());
@@ -151,44 +152,6 @@ impl MeetingHost for Ofi {
 }
 
 impl Ofi {
-    /// Tells that a peer is up, if that wasn't told yet.
-    pub(super) fn has_risen(&mut self, peer: PeerId) {
-        if let Some(entry) = self.meeting.peers.find_mut(peer)
-            && std::mem::take(&mut entry.link.is_rising)
-        {
-            self.events.push_back(MatchingEvent::PeerUp { peer });
-            self.launch_waiting(peer);
-        }
-    }
-
-    /// A mark of a peer has come: its connection is there, and can be used the other way.
-    pub(super) fn was_marked(&mut self, peer: PeerId, lane: usize) {
-        let own = self.meeting.address;
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        let is_second = own > entry.address && !entry.link.has_marked[lane];
-        entry.link.has_marked[lane] = true;
-        if is_second && entry.link.is_rising {
-            self.mark(peer, lane);
-        }
-        self.may_have_risen(peer);
-    }
-
-    /// A mark has gone to a peer, which is up once one has gone on each way.
-    pub(super) fn has_marked(&mut self, peer: PeerId, lane: usize) {
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
-        entry.link.unmarked[lane] = false;
-        self.may_have_risen(peer);
-    }
-
-    fn may_have_risen(&mut self, peer: PeerId) {
-        let has_side = self.endpoint.has_side();
-        let Some(entry) = self.meeting.peers.find(peer) else { return };
-        let [first, second] = entry.link.has_marked;
-        if entry.link.unmarked == [false; 2] && first && (second || !has_side) {
-            self.has_risen(peer);
-        }
-    }
-
     /// Sends to a peer whose ends were not reported.
     pub(super) fn sends_of(&self, peer: PeerId) -> usize {
         let is_send = |operation: &&Operation| {

@@ -66,7 +66,8 @@
 //! stays open.
 //!
 //! # What it doesn't give
-//! docs/devices.md has the list, and tests/common/mod.rs has it as one enum, with the reasons.
+//! [`Ability`](tagmatch_device::Ability) has the table, with the reasons; docs/devices.md shows it,
+//! and has what differs between providers.
 //!
 //! # Shared memory beside it
 //! This device stands alone: neighbours are reached through the provider, too, and
@@ -116,6 +117,7 @@ mod probing;
 mod progress;
 mod provider;
 mod receiving;
+mod rising;
 mod rma;
 mod sending;
 mod sleep;
@@ -129,6 +131,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 pub use config::OfiConfig;
 pub use info::OfiInfo;
@@ -167,6 +170,8 @@ pub struct Ofi {
     early: EarlyReceives,
     /// Peers that are up, and have something waiting for room in libfabric.
     blocked: Vec<PeerId>,
+    /// Peers to which the provider has no connection yet, and when that is reported.
+    rising: Vec<(Instant, PeerId)>,
     /// The answer to the look that is under way.
     answer: Option<(Key, Completion)>,
     events: VecDeque<MatchingEvent>,
@@ -246,6 +251,7 @@ impl Ofi {
             unposted: VecDeque::new(),
             early: EarlyReceives::default(),
             blocked: Vec::new(),
+            rising: Vec::new(),
             answer: None,
             events: VecDeque::new(),
             polls: 0,

@@ -39,6 +39,9 @@ impl Ofi {
         if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.meeting.has_handshakes()) {
             look(self, Instant::now());
         }
+        if is_due && !self.rising.is_empty() {
+            self.report_late(Instant::now());
+        }
         self.post_waiting();
         self.launch_blocked();
         if !self.meeting.peers.leaving.is_empty() {

@@ -16,6 +16,7 @@ impl Ofi {
     /// See [`MatchingDevice::arm`](tagmatch_device::matching::MatchingDevice::arm).
     pub(super) fn fall_asleep(&mut self) -> bool {
         look(self, Instant::now());
+        self.report_late(Instant::now());
         if !self.events.is_empty() || self.advance() || !self.events.is_empty() {
             return false;
         }
@@ -26,7 +27,9 @@ impl Ofi {
             return false;
         }
         let now = Instant::now();
-        let due = self.meeting.next_due().map(|due| due.saturating_duration_since(now));
+        let late_at = self.rising.iter().map(|(late_at, _)| *late_at);
+        let due = self.meeting.next_due().into_iter().chain(late_at).min();
+        let due = due.map(|due| due.saturating_duration_since(now));
         let period = if self.is_ending() || !wakes {
             Some(PERIOD)
         } else {

@@ -1,12 +1,13 @@
 //! When operations end, what is given back then, and what a peer's end does to them.
 
 use std::ptr::NonNull;
+use std::time::Instant;
 
 use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern,
 };
 use tagmatch_device::{Buffer, DownReason, Flush};
-use tagmatch_handshake::break_with;
+use tagmatch_handshake::{MeetingHost, break_with};
 
 use super::super::carrier::Data;
 use super::super::control::{NOBODY, Packet, Trailer};
@@ -230,4 +231,18 @@ fn a_copied_message_does_not_overtake_one_that_waits() {
     assert_eq!(bench.ofi.inject(peer, TAG, None, b"later"), Ok(true));
     let lengths: Vec<usize> = bench.nic().sent.iter().map(|gone| gone.bytes.len()).collect();
     assert_eq!(lengths, [5, 10, 5]);
+}
+
+#[test]
+fn a_peer_that_the_provider_does_not_reach_in_time_is_reported_once() {
+    let mut bench = Bench::new(Data::Both);
+    let [late, other] = bench.peers;
+    bench.ofi.tell(MatchingEvent::PeerUp { peer: late });
+    bench.ofi.tell(MatchingEvent::PeerUp { peer: other });
+    bench.ofi.has_risen(other);
+    let now = Instant::now();
+    assert!(bench.ofi.take_late(now).is_empty());
+    let timeout = bench.ofi.meeting.connect_timeout;
+    assert_eq!(bench.ofi.take_late(now + timeout), [late]);
+    assert!(bench.ofi.take_late(now + 2 * timeout).is_empty());
 }

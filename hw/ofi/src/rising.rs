@@ -1,0 +1,78 @@
+//! Peers that have met this device, while the provider makes its own connection to them.
+
+use std::time::{Duration, Instant};
+
+use tagmatch_device::PeerId;
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_handshake::{MeetingHost, PeerState};
+
+use super::Ofi;
+
+impl Ofi {
+    /// Tells that a peer is up, if that wasn't told yet.
+    pub(super) fn has_risen(&mut self, peer: PeerId) {
+        if let Some(entry) = self.meeting.peers.find_mut(peer)
+            && std::mem::take(&mut entry.link.is_rising)
+        {
+            self.rising.retain(|(_, other)| *other != peer);
+            self.events.push_back(MatchingEvent::PeerUp { peer });
+            self.launch_waiting(peer);
+        }
+    }
+
+    /// A mark of a peer has come: its connection is there, and can be used the other way.
+    pub(super) fn was_marked(&mut self, peer: PeerId, lane: usize) {
+        let own = self.meeting.address;
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let is_second = own > entry.address && !entry.link.has_marked[lane];
+        entry.link.has_marked[lane] = true;
+        if is_second && entry.link.is_rising {
+            self.mark(peer, lane);
+        }
+        self.may_have_risen(peer);
+    }
+
+    /// A mark has gone to a peer, which is up once one has gone on each way.
+    pub(super) fn has_marked(&mut self, peer: PeerId, lane: usize) {
+        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        entry.link.unmarked[lane] = false;
+        self.may_have_risen(peer);
+    }
+
+    fn may_have_risen(&mut self, peer: PeerId) {
+        let has_side = self.endpoint.has_side();
+        let Some(entry) = self.meeting.peers.find(peer) else { return };
+        let [first, second] = entry.link.has_marked;
+        if entry.link.unmarked == [false; 2] && first && (second || !has_side) {
+            self.has_risen(peer);
+        }
+    }
+
+    /// Logs the peers to which the provider has made no connection for so long.
+    #[cold]
+    pub(super) fn report_late(&mut self, now: Instant) {
+        for _ in self.take_late(now) {
+            log::warn!("{}", late(&self.provider.name, self.meeting.connect_timeout));
+        }
+    }
+
+    /// The peers that have waited too long for the provider's connection. Each is named once.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<PeerId> {
+        let late: Vec<_> = self.rising.extract_if(.., |(at, _)| *at <= now).collect();
+        let is_rising = |peer: &PeerId| {
+            let entry = self.meeting.peers.find(*peer);
+            entry.is_some_and(|entry| entry.link.is_rising && entry.state == PeerState::Up)
+        };
+        late.into_iter().map(|(_, peer)| peer).filter(is_rising).collect()
+    }
+}
+
+/// Why a peer isn't connected though it lives.
+fn late(provider: &str, waited: Duration) -> String {
+    format!(
+        "libfabric's provider {provider} has made no connection to a peer for {} s. The peer's \
+         process lives and has proved itself: it makes no progress, or strangers fill the queue of \
+         the provider's port (see docs/devices.md)",
+        waited.as_secs_f64()
+    )
+}
