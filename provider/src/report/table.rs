@@ -152,6 +152,6 @@ mod tests {
         let sum = text.lines().find(|line| line.trim_start().starts_with("sum")).unwrap();
         let words: Vec<&str> = sum.split_whitespace().collect();
         assert_eq!(words[3], "100");
-        assert_eq!(words.last(), Some(&"118"));
+        assert_eq!(words.last(), Some(&"119"));
     }
 }
