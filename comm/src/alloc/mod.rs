@@ -25,7 +25,7 @@
 //!    of later allocations find that out (`settling.rs`). An allocation fails only if all members
 //!    know which of their resting ids are still used by other processes. Those ids count as taken.
 //!
-//! This is MPICH's algorithm (src/mpi/comm/contextid.c), except for three things. A first round
+//! This is MPICH's algorithm (`src/mpi/comm/contextid.c`), except for three things. A first round
 //! holds few ids: MPICH's holds all of them, and an allocation may wait for one that can't begin.
 //! Points 3 and 4 are new. And the flags of the round tell exhaustion from fragmentation, for which
 //! MPICH needs another reduction.

@@ -46,7 +46,7 @@ impl Sub {
 /// | Z | 1 | 0 for point to point, 1 for collective operations |
 ///
 /// W and X together are the *prefix*. A prefix is allocated and freed; the ids with bits set below
-/// it are derived from it. These are the fields of MPICH (src/mpi/comm/contextid.c), whose widths
+/// it are derived from it. These are the fields of MPICH (`src/mpi/comm/contextid.c`), whose widths
 /// changed over time.
 ///
 /// ```

@@ -2,7 +2,7 @@
 //! do that use the NIC.
 //!
 //! `/sys/class/cxi/cxi0/device/telemetry/lpe_net_match_priority_0` of cxi holds
-//! `value@seconds.nanoseconds` (prov/cxi/src/cxip_telemetry.c). Here another folder stands for
+//! `value@seconds.nanoseconds` (`prov/cxi/src/cxip_telemetry.c`). Here another folder stands for
 //! `/sys/class/cxi`.
 
 use std::fs::{self, File};

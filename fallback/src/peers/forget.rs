@@ -4,7 +4,7 @@
 //! The last ones are remembered, since a program may ask about them. A peer is forgotten when
 //! nothing of it is left: what is still to be received, taken or told names it by its number.
 //!
-//! **Peers that went down are forgotten** (`fallback/src/peers/forget.rs`), so that a server meets
+//! **Peers that went down are forgotten**, so that a server meets
 //! any number of clients. The engine remembers the last ones (`Config::departed_max`), because a
 //! program asks why a peer went down; then `Device::forget` gives the number back, unless a waiting
 //! message, a result, an end or an entry of a NIC's list names the peer. What names a peer is

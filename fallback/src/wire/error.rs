@@ -14,7 +14,7 @@ pub enum WireError {
     /// Too few bytes for the header, or too many.
     #[error("a {kind} of {length} bytes, which has {}", kind.expected_bytes())]
     Length {
-        /// MessageKind of message.
+        /// The kind of message.
         kind: MessageKind,
         /// Bytes that there were.
         length: u32,

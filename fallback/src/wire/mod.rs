@@ -32,11 +32,11 @@ pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + PARTICULARS_BYTES;
 /// The longest FIN that is accepted: a NIC may send back TMH and RVH.
 pub const FIN_BYTES_MAX: usize = TMH_BYTES + RVH_BYTES;
 
-/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, app_ctx at 4, tag
+/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, `app_ctx` at 4, tag
 /// at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// MessageKind of message.
+    /// The kind of message.
     pub opcode: Opcode,
     /// Handed through.
     pub app_ctx: AppCtx,
@@ -168,23 +168,23 @@ impl Rendezvous {
 /// A NO_TAG message of ours, 16 bytes: opcode 0 at 0, version at 1, kind at 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// MessageKind 1. Allows that many more: messages at 4 (u32), bytes at 8 (u64).
+    /// Kind 1. Allows that many more: messages at 4 (u32), bytes at 8 (u64).
     Credit {
         /// Further messages.
         messages: u32,
         /// Further bytes of eager payload, as the store counts them.
         bytes: u64,
     },
-    /// MessageKind 2. The receiver could not read a rendezvous: app_ctx at 4, errno at 8 (u32).
+    /// Kind 2. The receiver could not read a rendezvous: `app_ctx` at 4, errno at 8 (u32).
     Abort {
         /// Of the rendezvous request.
         app_ctx: AppCtx,
         /// What the read failed with, 0 if unknown.
         errno: u32,
     },
-    /// MessageKind 3, right behind a rendezvous request with *companion*: what a NIC that matches
+    /// Kind 3, right behind a rendezvous request with *companion*: what a NIC that matches
     /// the request does not hand on. Flags at 3 (bit 0: there is immediate data, bit 1: a
-    /// [`Control::Length`] follows), app_ctx at 4, immediate data at 8 (u32).
+    /// [`Control::Length`] follows), `app_ctx` at 4, immediate data at 8 (u32).
     Companion {
         /// Of the rendezvous request.
         app_ctx: AppCtx,
@@ -193,7 +193,7 @@ pub enum Control {
         /// Whether the length stands in the next message.
         has_length: bool,
     },
-    /// MessageKind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at
+    /// Kind 4, behind a companion: a length that is beyond an RVH's. `app_ctx` at 4, length at
     /// 8 (u64).
     Length {
         /// Of the rendezvous request.

@@ -1,8 +1,8 @@
 //! Memory to receive into, which needn't be initialised.
 //!
 //! **Memory to receive into may never have been written.** A C caller's memory often wasn't, and
-//! Rust allows no slice of it. So devices and the protocol write through a `Room`
-//! (`hw/device/src/room.rs`), which can't be read, and ask a `Buffer` for its pointer and length
+//! Rust allows no slice of it. So devices and the protocol write through a `Room`,
+//! which can't be read, and ask a `Buffer` for its pointer and length
 //! without making a slice. `Received::data` shows only bytes that were written, whatever length a
 //! peer names.
 

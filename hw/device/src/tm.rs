@@ -35,7 +35,7 @@ impl TryFrom<u8> for Opcode {
     }
 }
 
-/// The tag-matching header: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
+/// The tag-matching header: opcode at 0, three reserved bytes, `app_ctx` at 4, tag at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
     /// The kind of the message.
@@ -68,7 +68,7 @@ impl Tmh {
     }
 }
 
-/// The rendezvous header: va at 0, rkey at 8, len at 12.
+/// The rendezvous header: `va` at 0, `rkey` at 8, `len` at 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rvh {
     /// Address of the sender's buffer.

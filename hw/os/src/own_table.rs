@@ -104,7 +104,7 @@ mod tests {
     use crate::sleep::EventFd;
     use std::os::fd::AsFd;
 
-    /// The signals that this thread blocks, as bits (proc(5), SigBlk).
+    /// The signals that this thread blocks, as bits (proc(5), `SigBlk`).
     fn blocked_signals() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();

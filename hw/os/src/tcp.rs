@@ -129,7 +129,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// The beginning of `struct tcp_info` of linux/tcp.h, up to the last field that is used here.
+/// The beginning of `struct tcp_info` of `linux/tcp.h`, up to the last field that is used here.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct TcpInfo {

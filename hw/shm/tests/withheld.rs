@@ -20,7 +20,7 @@ use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 
 const LENGTH: usize = 1 << 20;
 
-/// Of linux/userfaultfd.h.
+/// Of `linux/userfaultfd.h`.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;

@@ -1,5 +1,5 @@
 //! The program's hints and the offers that answer them: fi_getinfo(3), fi_cxi(7). The values are
-//! those of prov/cxi/src/cxip_info.c.
+//! those of `prov/cxi/src/cxip_info.c`.
 
 use tagmatch_ofi_sys as sys;
 
