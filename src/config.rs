@@ -189,9 +189,10 @@ pub enum DeviceConfig {
     /// TCP, between machines or within one. It needs the job's secret ([`Config::secret`]).
     #[cfg(feature = "tcp")]
     Tcp(TcpConfig),
-    /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the
-    /// settings `layout`, `hw_tags`, `wait`, `drain_timeout` and `inject_bytes_max` of the worker
-    /// count. [`Config::layout`] replaces the masks of `UcxConfig`.
+    /// UCX, over any transport that it finds. UCX and libfabric match and move messages by
+    /// themselves, so only the settings `layout`, `hw_tags`, `wait`, `drain_timeout` and
+    /// `inject_bytes_max` of the worker count. [`Config::layout`] replaces the masks of
+    /// `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
     /// libfabric, by one of its providers. The provider matches messages, so only the settings that
@@ -263,7 +264,8 @@ pub struct Config {
     /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of
     /// the sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the
     /// receiver carries less in one message, that is the bound: by default 16 KiB over shared
-    /// memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used over UCX.
+    /// memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used over UCX and
+    /// libfabric.
     pub eager_max: usize,
     /// Largest payload that is sent in fragments, in bytes, where that is faster than a read: over
     /// shared memory. The receiver takes the first fragments while the sender writes the next ones,
@@ -275,14 +277,15 @@ pub struct Config {
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
     /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up
     /// is lost. Messages of peers that are down are dropped if they hold more than half of these
-    /// bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used over UCX.
+    /// bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used over UCX
+    /// and libfabric ([`Ability::Bounds`](crate::Ability)).
     pub unexpected_bytes: u64,
     /// Unexpected messages of all peers together that may wait in this worker. When there are as
     /// many, peers wait. Each peer may always have 16 rendezvous requests waiting. 1 to 2^30;
-    /// default: 2^18. Not used over UCX.
+    /// default: 2^18. Not used over UCX and libfabric.
     pub unexpected_messages: u64,
     /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
-    /// percent: 1 to 100; default: 50. Not used over UCX.
+    /// percent: 1 to 100; default: 50. Not used over UCX and libfabric.
     pub unexpected_peer_percent: u32,
     /// Bytes that messages which [`inject`](crate::WorkerOf::inject) has copied, and which wait to
     /// be sent, may take before [`inject_with`](crate::WorkerOf::inject_with) takes no further one
@@ -296,9 +299,10 @@ pub struct Config {
     pub hw_tags_threshold: u64,
     /// Which bits of a tag hold the source. When messages also reach software by a way that the NIC
     /// doesn't see, only receives whose tag fixes the source may be posted to the NIC's list. A
-    /// layout other than the runtime's costs speed only, except over UCX, which has 64 bits for
-    /// everything: there a tag outside of the layout, or with another source than the sender, is
-    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free.
+    /// layout other than the runtime's costs speed only, except over UCX and libfabric, whose tags
+    /// carry the source: there a tag outside of the layout, or with another source than the sender,
+    /// is refused. Over UCX, immediate data travels in the highest 33 bits if the layout leaves
+    /// them free.
     /// Default: [`TagLayout::MPI`].
     pub layout: TagLayout,
     /// How blocking calls wait.
@@ -315,19 +319,20 @@ pub struct Config {
     /// A [`Peer`](crate::Peer) that was forgotten stays down, for
     /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any more.
     /// A later connection with that address is one to another peer. Peers that are reached over
-    /// verbs or UCX, or through the model of a NIC, are not forgotten: a worker meets at most 2^20
-    /// of them in its life. At least 1; default: 1,024.
+    /// verbs, UCX or libfabric, or through the model of a NIC, are not forgotten: a worker meets at
+    /// most 2^20 of them in its life ([`Ability::Forgets`](crate::Ability)). At least 1; default:
+    /// 1,024.
     pub departed_max: usize,
     /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
     /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
     /// taken: until then each peer holds up to two requests. Default: `false`.
     pub peer_events: bool,
     /// The secret that all workers of a job share; its bytes are never printed. TCP needs one: both
-    /// ends of a connection prove that they know it. So do workers on verbs and on UCX where there
-    /// is one. Shared memory doesn't use it. Default: none, which stands for the device's own
-    /// setting (`TcpConfig::secret`, for example), or else for the secret that the environment
-    /// gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600), or the
-    /// variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
+    /// ends of a connection prove that they know it. So do workers on verbs, UCX and libfabric
+    /// where there is one. Shared memory doesn't use it. Default: none, which stands for the
+    /// device's own setting (`TcpConfig::secret`, for example), or else for the secret that the
+    /// environment gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600),
+    /// or the variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
     #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
     pub secret: Option<Secret>,
     /// The device, with its settings. Default: shared memory, with the networks that can be opened

@@ -160,7 +160,7 @@ pub struct Status {
     /// Its full length in bytes, also when less fitted into the buffer.
     pub length: usize,
     /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which
-    /// doesn't keep them, zeros). A probe never says so.
+    /// doesn't keep them, zeros: [`Ability::FirstBytes`](crate::Ability)). A probe never says so.
     pub truncated: bool,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,

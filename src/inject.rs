@@ -58,8 +58,8 @@ impl<A: Access> WorkerOf<A> {
     /// Sends a message if it can leave at once: if it is short, nothing waits for the peer, and
     /// there is room. `true`: the message is sent, in order with other sends, and the slice may be
     /// used again. `false`: nothing was done; [`inject_with`](Self::inject_with) or another
-    /// function has to send the message. Doesn't block, and keeps no copy. Over UCX the answer is
-    /// always `false`.
+    /// function has to send the message. Doesn't block, and keeps no copy. Over UCX and
+    /// libfabric the answer is always `false` ([`Ability::AtOnce`](crate::Ability)).
     ///
     /// # Errors
     /// The peer is one of another worker.

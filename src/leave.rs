@@ -19,8 +19,8 @@ pub struct Unsent {
     /// The peer.
     pub peer: Peer,
     /// How many messages, at least 1. Exact over shared memory. Over verbs, messages count until
-    /// their acknowledgement is known. UCX doesn't tell the number of small messages that it holds:
-    /// they count as one, and so do those over libfabric.
+    /// their acknowledgement is known. UCX and libfabric don't tell the number of small messages
+    /// that they hold: these count as one.
     pub messages: usize,
     /// Why the messages have not left, or why they are lost.
     pub why: WhyUnsent,

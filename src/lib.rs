@@ -6,7 +6,9 @@
 //! whatever the number of them. Small messages are sent at once; large ones are read by the
 //! receiver out of the sender's memory. The device is shared memory between processes of one
 //! machine, for which nothing needs to be installed; verbs, RDMA between machines; TCP, between
-//! machines without RDMA; or UCX, on whatever it reaches ([`DeviceConfig`]).
+//! machines without RDMA; UCX, or a provider of libfabric, on whatever these reach
+//! ([`DeviceConfig`]). UCX and libfabric match by themselves, and can't keep all of these promises:
+//! [`Ability`] has the table.
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};
@@ -94,8 +96,8 @@ pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_device::{
-    Address, Buffer, DeviceError, Element, Finding, Network, Networks, PeerId, ReadMode, Shortage,
-    TagMatching, as_bytes, as_bytes_mut,
+    Ability, Address, Buffer, DeviceError, DeviceKind, Element, Finding, Network, Networks, PeerId,
+    ReadMode, Shortage, TagMatching, as_bytes, as_bytes_mut,
 };
 pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};

@@ -16,13 +16,15 @@ impl<A: Access> WorkerOf<A> {
     /// The observer is dropped with the worker, or once the NIC has broken the rules of its list.
     ///
     /// # Errors
-    /// UCX matches by itself, and doesn't tell of its lists.
+    /// The device matches by itself, as UCX and libfabric do, and doesn't tell of its lists
+    /// ([`Ability::Observes`](crate::Ability)).
     pub fn observe(&self, observer: Box<dyn ListObserver>) -> Result<(), Error> {
         if self.access.with(|state| state.engine.observe(observer)) {
             return Ok(());
         }
         let what = "observing the matching lists";
-        let why = "UCX matches by itself; any other device leaves matching to tagmatch";
+        let why =
+            "UCX and libfabric match by themselves; any other device leaves matching to tagmatch";
         Err(DeviceError::Unsupported { what, why }.into())
     }
 }

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::worker::WorkerOf;
 
 impl<A: Access> WorkerOf<A> {
-    /// The network over which this peer is reached. `None` over UCX: see
-    /// [`transports`](Self::transports).
+    /// The network over which this peer is reached. `None` over UCX and libfabric:
+    /// see [`transports`](Self::transports).
     ///
     /// # Errors
     /// The peer belongs to another worker.
@@ -24,8 +24,9 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// The bits of a tag that a sender chooses, and the values that the other bits must have. Over
-    /// UCX the bits of the layout's source field are no free ones (`ucx::UcxConfig`), nor are those
-    /// outside of the layout; over all other devices every bit is free. Doesn't block.
+    /// UCX and libfabric the bits of the layout's source field are no free ones (`ucx::UcxConfig`,
+    /// `ofi::OfiConfig`), nor are those outside of the layout; over all other devices every bit is
+    /// free. Doesn't block.
     pub fn free_tag_bits(&self) -> (TagMask, Tag) {
         self.access.fixed().free_tag_bits
     }
@@ -34,7 +35,8 @@ impl<A: Access> WorkerOf<A> {
     /// keeps ([`Config::unexpected_bytes`](crate::Config::unexpected_bytes)). With each of them the
     /// number of sends that have gone on since they had to wait: as long as that is the same, the
     /// same send waits. [`Counters::credit_stalls`](crate::Counters::credit_stalls) counts how
-    /// often that began. Empty over UCX. Doesn't block, allocates, and is linear in the peers.
+    /// often that began. Empty over UCX and libfabric. Doesn't block, allocates, and is linear in
+    /// the peers.
     pub fn credit_waits(&self) -> Vec<(Peer, u64)> {
         let waits = self.access.with(|state| state.engine.credit_waits());
         let worker = self.access.fixed().worker;

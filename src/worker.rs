@@ -189,7 +189,7 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Sends a message; complete when its bytes are in the receiver's buffer. Refused over UCX,
-    /// which can't tell when that is.
+    /// which can't tell when that is ([`Ability::Delivered`](crate::Ability)); libfabric can.
     pub fn send_delivered(
         &self,
         peer: Peer,

@@ -57,8 +57,8 @@ pub struct Counters {
     pub posted: u64,
     /// Receives that found their message waiting, those of matched probes included.
     pub unexpected: u64,
-    /// Receives matched by a device that does not tell where it matched them (UCX): in hardware, on
-    /// its posted list, or when they were posted.
+    /// Receives matched by a device that does not tell where it matched them (UCX, libfabric): in
+    /// hardware, on its posted list, or when they were posted.
     pub by_device: u64,
     /// Why the receives counted in `posted` were not matched by a NIC; the sum is `posted`.
     pub not_offloaded: NotOffloaded,
@@ -71,7 +71,8 @@ pub struct Counters {
     /// Messages counted in `rendezvous_sent` that would have been eager if the byte credit had been
     /// enough.
     pub eager_turned: u64,
-    /// Messages handed to a device that chooses between eager and rendezvous by itself (UCX).
+    /// Messages handed to a device that chooses between eager and rendezvous by itself (UCX,
+    /// libfabric).
     pub sent_by_device: u64,
     /// Reads of senders' memory that were started.
     pub reads: u64,
@@ -115,7 +116,7 @@ pub struct Counters {
     /// Receives posted *now*.
     pub posted_now: u64,
     /// Unexpected messages waiting *now*, without those held by a matched probe. 0 where the device
-    /// knows them and does not tell (UCX).
+    /// knows them and does not tell (UCX, libfabric).
     pub unexpected_now: u64,
     /// Bytes that unexpected messages take in the store *now*, those held by matched probes
     /// included.

@@ -237,7 +237,8 @@ pub enum Fault {
     /// The device failed to move the message; the contents of a receive's buffer are unspecified.
     #[error("the device failed to move the message (status {status} of its own)")]
     DeviceFailed {
-        /// The device's own number for why: over UCX a `ucs_status_t`. 0: a NIC didn't give the
+        /// The device's own number for why: over UCX a `ucs_status_t`, over libfabric an error
+        /// number. 0: a NIC didn't give the
         /// buffer of a receive back, though by its rules it can't have matched it.
         status: i32,
     },

@@ -51,8 +51,8 @@ pub use tagmatch_device::Registered;
 /// The operation is over when its result has been taken: the request's, or the end in the
 /// completion queue, with success or with an error. If the request was dropped or leaked without
 /// that, the operation is over when the worker is dropped and every other request of it is gone;
-/// over UCX, which can fail to end an operation, only when the process ends. A buffer that was
-/// handed to no operation is no longer used when it is dropped.
+/// over UCX and libfabric, which can fail to end an operation, only when the process ends. A buffer
+/// that was handed to no operation is no longer used when it is dropped.
 ///
 /// For a send, all bytes are initialised. For a receive they needn't be, unless
 /// `shm::SenderWrites::AllBuffers` lets senders write there: a sender that lies about what it has
@@ -92,7 +92,7 @@ pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
 ///
 /// | device | what is registered |
 /// |---|---|
-/// | shared memory | nothing: the kernel copies between processes without it |
+/// | shared memory, TCP, libfabric | nothing: no operation needs it |
 /// | verbs | the whole memory, for the NIC to write, and for peers to read. **A peer that was sent a large message from a part can read all of the memory until it is unregistered** |
 /// | UCX | the whole memory, by `ucp_mem_map`; each operation names the handle, which not all of UCX's protocols use. Unregistered at the worker's next progress, or after the worker at once |
 /// | the model of a NIC | what the device below it registers |
@@ -103,18 +103,14 @@ pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
 /// use std::ptr::NonNull;
 /// use tagmatch::{Config, Match, Worker, raw};
 ///
-/// const PART: usize = 1 << 20;
-/// let worker = Worker::new(Config::default())?;
-/// let mut memory = vec![7u8; 2 * PART];
-/// let start = NonNull::from(&mut *memory).cast();
-/// // SAFETY: `memory` is freed after `registered` and its buffers.
-/// let registered = unsafe { raw::register(&worker, start, memory.len()) }?;
-/// // SAFETY: the parts don't overlap, and `memory` is not used while they are under way.
-/// let (inbox, message) = unsafe { (registered.buffer(0..PART), registered.read_only(PART..2 * PART)) };
-/// let receive = worker.recv(Match::tag(1), inbox.expect("inside"));
-/// let send = worker.send(worker.oneself(), 1, message.expect("inside"));
-/// assert_eq!(receive.wait()?.data(), [7; PART]);
-/// send.wait()?;
+/// const PART: usize = 1 << 20; let worker = Worker::new(Config::default())?; let mut memory =
+/// vec![7u8; 2 * PART]; let start = NonNull::from(&mut *memory).cast(); // SAFETY: `memory` is
+/// freed after `registered` and its buffers. let registered = unsafe { raw::register(&worker,
+/// start, memory.len()) }?; // SAFETY: the parts don't overlap, and `memory` is not used while they
+/// are under way. let (inbox, message) = unsafe { (registered.buffer(0..PART),
+/// registered.read_only(PART..2 * PART)) }; let receive = worker.recv(Match::tag(1),
+/// inbox.expect("inside")); let send = worker.send(worker.oneself(), 1, message.expect("inside"));
+/// assert_eq!(receive.wait()?.data(), [7; PART]); send.wait()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::observe::{Envelope, ListObserver};
+use tagmatch::soft::Pattern;
 use tagmatch::{Buffer, Error, Fault, HwTags, Match, TagMask, Worker};
 
 use crate::common::{Ability, config, has};
@@ -166,5 +168,34 @@ fn up_to_8_kib_go_at_once_and_a_nic_matches_them() {
         assert_eq!(after[0].eager_sent - before[0].eager_sent, 1, "{length} bytes");
         assert_eq!(after[0].rendezvous_sent, before[0].rendezvous_sent, "{length} bytes");
         assert_eq!(after[1].hardware - before[1].hardware, u64::from(has_nic), "{length} bytes");
+    }
+}
+
+/// An observer that notes nothing.
+struct Deaf;
+
+impl ListObserver for Deaf {
+    fn source_bits(&mut self, _: TagMask) {}
+    fn posted(&mut self, _: u32, _: &Pattern, _: u64, _: bool) {}
+    fn found(&mut self, _: u32, _: &Pattern, _: u64, _: bool) {}
+    fn matched(&mut self, _: u32, _: &Envelope, _: bool) {}
+    fn unexpected(&mut self, _: u32, _: &Envelope) {}
+    fn taken(&mut self, _: u32, _: bool) {}
+    fn length(&mut self, _: u32, _: u64) {}
+    fn withdrawn(&mut self, _: u32) {}
+    fn cancelled_late(&mut self, _: u32) {}
+    fn probed(&mut self, _: Option<u32>, _: &Pattern) {}
+    fn held(&mut self, _: Option<u32>, _: &Pattern) {}
+    fn received(&mut self, _: u32, _: u64) {}
+    fn discarded(&mut self, _: u32) {}
+    fn lost(&mut self, _: u32) {}
+}
+
+#[test]
+fn lists_can_be_observed_where_they_are_tagmatchs_own() {
+    let observed = Worker::new(config()).unwrap().observe(Box::new(Deaf));
+    assert_eq!(observed.is_ok(), has(Ability::Observes), "{observed:?}");
+    if let Err(error) = observed {
+        assert!(error.to_string().contains("UCX and libfabric match by themselves"), "{error}");
     }
 }

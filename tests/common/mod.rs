@@ -10,6 +10,7 @@ pub(crate) mod fork;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+pub(crate) use tagmatch::Ability;
 use tagmatch::AutoConfig;
 #[cfg(feature = "ofi")]
 use tagmatch::ofi::OfiConfig;
@@ -19,7 +20,7 @@ use tagmatch::tcp::{Secret, TcpConfig};
 use tagmatch::ucx::UcxConfig;
 #[cfg(feature = "verbs")]
 use tagmatch::verbs::VerbsConfig;
-use tagmatch::{Config, DeviceConfig, HwTags, TagLayout};
+use tagmatch::{Config, DeviceConfig, DeviceKind, HwTags, TagLayout};
 
 /// A layout that leaves 33 bits free, in which UCX carries immediate data.
 const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
@@ -202,61 +203,20 @@ pub(crate) fn takes_without_progress() -> bool {
     device() != "ucx" || !transports.contains("tcp")
 }
 
-/// Something that not every device can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ability {
-    /// Counts unexpected messages, and messages that became a rendezvous.
-    Counts,
-    /// Bounds the memory that unexpected messages take.
-    Bounds,
-    /// Sends that are complete once their bytes are in the receiver's buffer.
-    Delivered,
-    /// Delivers the first bytes of a message that doesn't fit.
-    FirstBytes,
-    /// Carries tags of 64 bits, whatever the layout.
-    AllTags,
-    /// Carries immediate data, whatever the layout.
-    WideImmediate,
-    /// Receives messages of a peer by their tags however many others of it wait.
-    ManyWaiting,
-}
-
 /// Whether the device under test has an ability. If it hasn't, a line of the test's output says so
-/// and why.
+/// and why. What only some providers of libfabric lack is named in `TAGMATCH_TEST_OFI_LACKS`.
 pub(crate) fn has(ability: Ability) -> bool {
-    if device() == "ofi" {
-        return over_ofi(ability);
-    }
-    if device() != "ucx" {
-        return true;
-    }
-    let why = match ability {
-        Ability::Counts => "UCX doesn't tell the lengths of its lists",
-        Ability::Bounds => "UCX takes eager messages as they arrive",
-        Ability::Delivered => {
-            "UCX acknowledges a message when it is matched, not when it is copied"
-        }
-        Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
-        Ability::WideImmediate => "a layout of 64 bits leaves none for immediate data",
-        Ability::ManyWaiting => return true,
-        Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
-    };
-    println!("NOT OVER UCX: {ability:?}: {why}");
-    false
-}
-
-/// The same over libfabric. What only some providers lack is named in `TAGMATCH_TEST_OFI_LACKS`;
-/// see docs/devices.md.
-fn over_ofi(ability: Ability) -> bool {
-    let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
-    let lacks = lacking.split_whitespace().any(|name| name == format!("{ability:?}"));
-    let why = match ability {
-        Ability::Counts => "a provider doesn't tell the lengths of its lists",
-        Ability::Bounds => "a provider takes eager messages as they arrive",
-        Ability::AllTags => "the tag carries the sender beside the application's bits",
-        Ability::ManyWaiting if lacks => "the provider stops reading behind 64 messages that wait",
+    let kind = match device().as_str() {
+        "ucx" => DeviceKind::Ucx,
+        "ofi" => DeviceKind::Ofi,
         _ => return true,
     };
-    println!("NOT OVER LIBFABRIC: {ability:?}: {why}");
+    let lacking = std::env::var("TAGMATCH_TEST_OFI_LACKS").unwrap_or_default();
+    if ability == Ability::ManyWaiting && !lacking.split_whitespace().any(|it| it == "ManyWaiting")
+    {
+        return true;
+    }
+    let Some(why) = ability.lacking(kind) else { return true };
+    println!("NOT OVER {}: {ability:?}: {why}", kind.name());
     false
 }

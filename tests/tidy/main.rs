@@ -7,6 +7,7 @@ mod crates;
 mod imports;
 mod modules;
 mod pages;
+mod prose;
 mod settings;
 mod tokens;
 mod type_names;

@@ -1,7 +1,7 @@
 //! The contents of a worker's address: its name, and where the worker is on each network.
 //!
-//! - **One format of addresses** (`hw/device/src/contents.rs`): the worker's name, and what each of
-//!   its networks has to say. All but UCX use it. 64 bytes are enough for shared memory, verbs and
+//! - **One format of addresses**: the worker's name, and what each of its networks has to say. All
+//!   devices but UCX and libfabric use it. 64 bytes are enough for shared memory, verbs and
 //!   one IPv6 host together. Both workers of a pair find the same route from both addresses: shared
 //!   memory if both are at one *place* (a hash of boot id, network namespace and user), otherwise
 //!   the first network of verbs and TCP that both have. A device refuses a peer that is to come

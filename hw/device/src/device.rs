@@ -198,7 +198,7 @@ pub enum ReadMode {
     Direct,
     /// Through shared memory: two copies, and the peer has to make progress.
     Copied,
-    /// The device moves whole messages and doesn't tell how (UCX).
+    /// The device moves whole messages and doesn't tell how (UCX, libfabric).
     ByDevice,
     /// Not known, since the peer isn't connected yet.
     Unknown,

@@ -19,6 +19,7 @@
 //! | [`tm`] | the headers of a tag-matching NIC |
 //! | [`tags`] | the trait of a NIC that holds posted receives |
 
+mod ability;
 pub mod address;
 pub mod buffer;
 mod bug;
@@ -49,6 +50,7 @@ pub mod tags;
 pub mod tm;
 mod waiting_peers;
 
+pub use ability::{Ability, DeviceKind};
 pub use address::Address;
 pub use buffer::Buffer;
 pub use bug::{Bug, OrBug, ToleratedBugs, bugs};

@@ -1,9 +1,9 @@
 //! The trait of devices that match tags themselves.
 //!
 //! A [`Device`](crate::Device) moves bytes, and the engine above it matches. A [`MatchingDevice`]
-//! is a whole tag-matching transport, such as UCX: it holds posted receives and unexpected
-//! messages, and moves data in its own way, in hardware or not. Its contract with the engine above
-//! it:
+//! is a whole tag-matching transport, such as UCX or libfabric: it holds posted receives and
+//! unexpected messages, and moves data in its own way, in hardware or not. Its contract with the
+//! engine above it:
 //!
 //! 1. It matches as `tagmatch-soft` does. A receive matches a message if and only if `(tag ^
 //!    message.tag) & mask == 0` and the message is from the receive's source, if it names one. A
@@ -108,7 +108,8 @@ pub enum OperationError {
     PeerDown(PeerId),
     /// The device failed to move the bytes.
     Failed {
-        /// The device's number for the reason (for UCX an `ucs_status_t`).
+        /// The device's number for the reason (for UCX an `ucs_status_t`, for libfabric an error
+        /// number).
         status: i32,
     },
 }

@@ -57,8 +57,8 @@ impl Buffer {
     /// An eager message is gathered into memory that the worker keeps, and scattered out of the
     /// memory in which it came. For a longer one, memory is allocated until the operation ends, and
     /// the bytes are copied once more. If there is no memory, the operation fails. A receive of
-    /// several slices is not offered to a NIC that matches. Over UCX, each receive of several
-    /// slices allocates memory for all their bytes when it is posted.
+    /// several slices is not offered to a NIC that matches. Over UCX and libfabric, each
+    /// receive of several slices allocates memory for all their bytes when it is posted.
     ///
     /// ```
     /// # use tagmatch_device as tagmatch;

@@ -80,8 +80,8 @@
 //!   guessed. tagperf sees that messages wait by probing for the last one, which no other
 //!   overtakes.
 //! - **One list of tests.** `tests/api/` runs over each device. What UCX can't do is one enum in
-//!   `tests/common/mod.rs`, each with its reason, and `ci/test ucx` checks that it is no more than
-//!   docs/devices.md says.
+//!   `hw/device/src/ability.rs`, each with its reason, and `ci/test ucx` checks that it is no more
+//!   than docs/devices.md says.
 
 mod carrier;
 mod config;
