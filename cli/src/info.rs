@@ -132,6 +132,7 @@ fn verbs_entry(
     let found = usable(info).map(|(name, port)| format!("{name}, port {port}"));
     let mut lines = first_lines(found, &tried, ["", "verbs"]);
     lines.extend(info.choice.iter().map(|choice| format!("chosen: {}", one_line(choice))));
+    lines.extend(info.left_out.iter().map(|port| format!("left out: {}", one_line(port))));
     if let Some(tag_matching) = &info.tag_matching {
         lines.extend(matching_by_nic(tag_matching));
     }
@@ -446,6 +447,16 @@ mod tests {
              kernel: rxe0\n             locked memory: at most 64 KiB; if registering memory fails, \
              next: ulimit -l unlimited\n"
         );
+    }
+
+    #[test]
+    fn ports_that_are_not_used_are_named_with_their_reasons() {
+        let mut info = with_device();
+        info.choice = Some("the fastest there".into());
+        info.left_out = vec!["mana_0, port 1: it has no queues".into()];
+        let text = verbs_entry(Style::new(false), &info, None, "kernel: rxe0, mana_0");
+        let line = "\n             left out: mana_0, port 1: it has no queues\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

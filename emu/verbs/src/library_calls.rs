@@ -231,6 +231,8 @@ pub(crate) fn table(below: &Verbs) -> Verbs {
     table.ibv_modify_srq = ibv_modify_srq;
     table.ibv_query_srq = ibv_query_srq;
     table.ibv_reg_mr = ibv_reg_mr;
+    // soft-RoCE has no optional accesses.
+    table.ibv_reg_mr_iova2 = None;
     table.ibv_dereg_mr = ibv_dereg_mr;
     table
 }

@@ -6,12 +6,14 @@
 //!   memory if both are at one *place* (a hash of boot id, network namespace and user), otherwise
 //!   the first network of verbs and TCP that both have. A device refuses a peer that is to come
 //!   another way. So a pair has one route for ever, and two messages of one sender never overtake
-//!   each other. A machine whose place isn't known counts as another one.
+//!   each other. A machine whose place isn't known counts as another one. Workers whose ports on
+//!   verbs don't reach each other (`hw/device/src/verbs_port.rs`) use the next network.
 //!
 //! - **Handshakes carry the whole address**, so each side knows the other's address as its worker
 //!   gave it out, whichever way it came.
 
 use crate::network::{Network, Networks};
+use crate::verbs_port::VerbsPort;
 use crate::{Address, DeviceError};
 
 /// Where shared memory reaches: a hash of the machine, since when it runs, the network namespace
@@ -39,8 +41,8 @@ impl Place {
 /// | the rest | tcp: the port, and the hosts |
 ///
 /// An address has no part for a network that the worker isn't on. Only the device of a network
-/// knows the meaning of that network's part. The place is the exception, since routes are chosen by
-/// it.
+/// knows the meaning of that network's part. The place and the [port](VerbsPort) on verbs are the
+/// exceptions, since routes are chosen by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The worker's name.
@@ -50,7 +52,7 @@ pub struct Contents<'a> {
 
 /// The version of addresses, and of what workers say to each other over any network. Every change
 /// of either increases it.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The upper five bits of the first byte of an address of version 0.
 const FORMAT: u8 = 0b1100_0000;
 const NETWORKS: u8 = 0b111;
@@ -135,17 +137,26 @@ impl<'a> Contents<'a> {
     fn place(&self) -> Option<Place> {
         Some(Place(*self.section(Network::Shm)?.first_chunk()?))
     }
+
+    /// Why the ports of two workers on verbs don't reach each other; `None` if they do, or if one
+    /// of the workers has no port.
+    fn ports_apart(&self, other: &Self) -> Option<&'static str> {
+        let port = |of: &Self| VerbsPort::parse(of.section_of(Network::Verbs)?);
+        port(self)?.apart(&port(other)?)
+    }
 }
 
 /// The network over which the workers with these two addresses reach each other. Both find the
 /// same.
 ///
-/// Shared memory, if both are at one place; otherwise the first network that both are on. Workers
-/// without such a network whose places aren't known try shared memory.
+/// Shared memory, if both are at one place; otherwise the first network that both are on, and over
+/// which they reach each other. Workers without such a network whose places aren't known try shared
+/// memory.
 ///
 /// # Errors
-/// [`DeviceError::BadAddress`] if `peer` is no address; [`DeviceError::NoRoute`] if there is no
-/// network.
+/// [`DeviceError::BadAddress`] if `peer` is no address; [`DeviceError::PortsApart`] if the only
+/// network is verbs, and the two ports don't reach each other; [`DeviceError::NoRoute`] if there is
+/// no network.
 pub fn route(own: &Address, peer: &Address) -> Result<Network, DeviceError> {
     let (own, peer) = (Contents::of(own)?, Contents::of(peer)?);
     let both = Networks(own.networks().0 & peer.networks().0);
@@ -156,10 +167,17 @@ pub fn route(own: &Address, peer: &Address) -> Result<Network, DeviceError> {
         }
         _ => (false, false),
     };
-    let network = both.iter().find(|network| *network != Network::Shm || is_one_place);
-    network
-        .or(may_be.then_some(Network::Shm))
-        .ok_or(DeviceError::NoRoute { own: own.networks(), peer: peer.networks() })
+    let apart = own.ports_apart(&peer);
+    let is_usable = |network: &Network| match network {
+        Network::Shm => is_one_place,
+        Network::Verbs => apart.is_none(),
+        Network::Tcp => true,
+    };
+    let network = both.iter().find(is_usable).or(may_be.then_some(Network::Shm));
+    network.ok_or(match apart {
+        Some(why) => DeviceError::PortsApart { why },
+        None => DeviceError::NoRoute { own: own.networks(), peer: peer.networks() },
+    })
 }
 
 #[cfg(test)]
@@ -226,6 +244,35 @@ mod tests {
             assert_eq!(route(&one, &other).ok(), expected, "{one} {other}");
             assert_eq!(route(&other, &one).ok(), expected, "{other} {one}");
         }
+    }
+
+    /// The ports are in different subnets of InfiniBand.
+    #[test]
+    fn workers_whose_ports_are_apart_use_the_next_network_of_both() {
+        use crate::verbs_port::VerbsLink;
+        let of = |subnet: u8, place: u8, has_tcp: bool| {
+            let gid = [subnet; 16];
+            let port = VerbsPort { link: VerbsLink::InfiniBand { lid: 1 }, gid }.emit();
+            let mut section = [0; Network::VERBS_BYTES];
+            section[..VerbsPort::BYTES].copy_from_slice(&port);
+            let shm = [place; Network::SHM_BYTES];
+            let contents = Contents::new(NAME).with(Network::Shm, &shm);
+            let contents = contents.with(Network::Verbs, &section);
+            let contents = if has_tcp { contents.with(Network::Tcp, &[3; 7]) } else { contents };
+            contents.address().unwrap()
+        };
+        let cases = [
+            (of(1, 1, true), of(2, 2, true), Some(Network::Tcp)),
+            (of(1, 1, true), of(1, 2, true), Some(Network::Verbs)),
+            (of(1, 1, true), of(2, 1, true), Some(Network::Shm)),
+            (of(1, 1, true), of(2, 2, false), None),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(route(&one, &other).ok(), expected, "{one} {other}");
+            assert_eq!(route(&other, &one).ok(), expected, "{other} {one}");
+        }
+        let refused = route(&of(1, 1, false), &of(2, 2, true)).unwrap_err();
+        assert!(matches!(refused, DeviceError::PortsApart { .. }), "{refused}");
     }
 
     /// Of the part about shared memory, the last four bytes are the process.

@@ -266,6 +266,13 @@ pub enum DeviceError {
         /// The networks of the other worker.
         peer: Networks,
     },
+    /// The only network that both workers are on is InfiniBand or RoCE, and their ports don't reach
+    /// each other.
+    #[error("there is no way to it: {why}")]
+    PortsApart {
+        /// Why the ports don't.
+        why: &'static str,
+    },
     /// A setting is out of its range.
     #[error("{setting} = {value} is out of range: {range}")]
     BadSetting {

@@ -14,6 +14,7 @@
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
 //! | [`contents`] | what these bytes say, and over which network two workers reach each other |
+//! | [`verbs_port`] | what these bytes say of a port on InfiniBand or RoCE, and which ports reach each other |
 //! | [`PeerId`] | the number by which a device calls a peer |
 //! | [`matching`] | the trait of devices that match tags themselves |
 //! | [`tm`] | the headers of a tag-matching NIC |
@@ -48,6 +49,7 @@ pub mod slab;
 mod slices;
 pub mod tags;
 pub mod tm;
+pub mod verbs_port;
 mod waiting_peers;
 
 pub use ability::{Ability, DeviceKind};

@@ -15,6 +15,7 @@
 //! | [`own_table`] | threads with a descriptor table of their own |
 //! | [`peer_socket`] | sockets that end for all processes when they are dropped |
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
+//! | [`routes`] | how far a network interface leads: its routes, and its VLAN |
 //! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
 //! | [`socket`] | unix sockets that carry packets with descriptors |
 //! | [`stream`] | TCP and unix sockets that carry bytes |
@@ -30,6 +31,7 @@ pub mod notice;
 pub mod own_table;
 pub mod peer_socket;
 pub mod process;
+pub mod routes;
 pub mod sleep;
 pub mod socket;
 mod socket_calls;

@@ -236,6 +236,12 @@ constants! {
         IBV_LINK_LAYER_ETHERNET = 2,
     }
 
+    /// the transports of devices.
+    ibv_transport_type: i32 {
+        IBV_TRANSPORT_IB = 0,
+        IBV_TRANSPORT_IWARP = 1,
+    }
+
     /// bits of [`ibv_tm_caps`].
     ibv_tm_cap_flags: u32 {
         IBV_TM_CAP_RC = 1,

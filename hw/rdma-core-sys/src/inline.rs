@@ -8,6 +8,7 @@
 //! conditions of the manual page with the same name hold. Work requests, and the lists that they
 //! point to, are valid during the call. Memory that the function writes to is writable.
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
@@ -21,8 +22,8 @@ use crate::completions::{
 use crate::context::ibv_context;
 use crate::load::Verbs;
 use crate::queues::{
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_ops_wr, ibv_qp, ibv_recv_wr,
-    ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
+    IBV_ACCESS_OPTIONAL_RANGE, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
+    ibv_mr, ibv_ops_wr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
 };
 use crate::verbs_get_ctx_op;
 
@@ -130,6 +131,28 @@ pub unsafe fn ibv_query_gid_ex(
     verbs._ibv_query_gid_ex.map_or(EOPNOTSUPP, |query| unsafe {
         query(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>())
     })
+}
+
+/// `ibv_reg_mr(3)`. Libraries older than rdma-core 28 know no optional accesses, and register the
+/// memory without them.
+///
+/// # Safety
+/// As [the module](self) says. The memory stays mapped until the region is gone.
+pub unsafe fn ibv_reg_mr(
+    verbs: &Verbs,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: u32,
+) -> *mut ibv_mr {
+    let optional = access & IBV_ACCESS_OPTIONAL_RANGE;
+    // SAFETY: the caller keeps the conditions.
+    unsafe {
+        match verbs.ibv_reg_mr_iova2.filter(|_| optional != 0) {
+            Some(register) => register(pd, addr, length, addr.expose_provenance() as u64, access),
+            None => (verbs.ibv_reg_mr)(pd, addr, length, (access & !optional).cast_signed()),
+        }
+    }
 }
 
 /// `ibv_create_cq_ex(3)`.

@@ -269,6 +269,8 @@ constants! {
         IBV_ACCESS_LOCAL_WRITE = 1,
         IBV_ACCESS_REMOTE_WRITE = 1 << 1,
         IBV_ACCESS_REMOTE_READ = 1 << 2,
+        IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
+        IBV_ACCESS_OPTIONAL_RANGE = 0x3ff0_0000,
     }
 
     /// the kinds of shared receive queues.

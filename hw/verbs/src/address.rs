@@ -1,7 +1,7 @@
 //! What the address of a worker on verbs says.
 
-use tagmatch_device::bytes::array_at;
 use tagmatch_device::contents::Contents;
+use tagmatch_device::verbs_port::{RoceNetwork, VerbsLink, VerbsPort};
 use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_rdma_core_sys as sys;
 
@@ -12,9 +12,7 @@ use super::partition::is_key;
 ///
 /// | bytes | content |
 /// |---|---|
-/// | 0 | link layer: 1 InfiniBand, 2 Ethernet; plus 0x80 if the worker's NIC matches tags |
-/// | 1..3 | LID, on InfiniBand |
-/// | 3..19 | GID |
+/// | 0..19 | the port ([`VerbsPort`]); plus 0x80 in the first byte if the worker's NIC matches tags |
 /// | 19..22 | number of the datagram queue pair |
 /// | 22..25 | key of the datagram queue pair (Q_Key): a random byte, and the partition key (P_Key) |
 ///
@@ -24,6 +22,8 @@ pub(super) struct VerbsAddress {
     pub(super) link_layer: u8,
     pub(super) lid: u16,
     pub(super) gid: Gid,
+    /// The network behind the GID, on Ethernet.
+    pub(super) roce: RoceNetwork,
     pub(super) qp_num: u32,
     /// Made by [`qkey`].
     pub(super) qkey: u32,
@@ -55,9 +55,13 @@ impl VerbsAddress {
     /// The part of the address.
     pub(super) fn section(&self) -> [u8; Network::VERBS_BYTES] {
         let mut bytes = [0; Network::VERBS_BYTES];
-        bytes[0] = self.link_layer | if self.matches_tags { MATCHES_TAGS } else { 0 };
-        bytes[1..3].copy_from_slice(&self.lid.to_le_bytes());
-        bytes[3..19].copy_from_slice(&self.gid.0);
+        let link = match self.link_layer {
+            sys::IBV_LINK_LAYER_ETHERNET => VerbsLink::Ethernet(self.roce),
+            _ => VerbsLink::InfiniBand { lid: self.lid },
+        };
+        let port = VerbsPort { link, gid: self.gid.0 }.emit();
+        bytes[..VerbsPort::BYTES].copy_from_slice(&port);
+        bytes[0] |= if self.matches_tags { MATCHES_TAGS } else { 0 };
         bytes[19..22].copy_from_slice(&self.qp_num.to_le_bytes()[..3]);
         bytes[22..25].copy_from_slice(&self.qkey.to_le_bytes()[..3]);
         bytes
@@ -80,11 +84,21 @@ impl VerbsAddress {
             return bad("its worker is not on verbs");
         };
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0]);
+        let Some(port) = VerbsPort::parse(bytes) else {
+            return bad("its link layer is neither InfiniBand nor Ethernet");
+        };
+        let (link_layer, lid, roce) = match port.link {
+            VerbsLink::InfiniBand { lid } => {
+                (sys::IBV_LINK_LAYER_INFINIBAND, lid, RoceNetwork::default())
+            }
+            VerbsLink::Ethernet(roce) => (sys::IBV_LINK_LAYER_ETHERNET, 0, roce),
+        };
         let address = VerbsAddress {
-            link_layer: bytes[0] & !MATCHES_TAGS,
+            link_layer,
             matches_tags: bytes[0] & MATCHES_TAGS != 0,
-            lid: u16::from_le_bytes(array_at(bytes, 1)),
-            gid: Gid(array_at(bytes, 3)),
+            lid,
+            gid: Gid(port.gid),
+            roce,
             qp_num: number(19),
             qkey: number(22),
             name: contents.name,
@@ -92,11 +106,10 @@ impl VerbsAddress {
         if !is_key(address.partition_key()) {
             return bad("it has no partition key");
         }
-        match address.link_layer {
-            sys::IBV_LINK_LAYER_INFINIBAND => Ok(address),
-            sys::IBV_LINK_LAYER_ETHERNET if address.gid.0 != [0; 16] => Ok(address),
-            _ => bad("its link layer is neither InfiniBand nor Ethernet"),
+        if link_layer == sys::IBV_LINK_LAYER_ETHERNET && port.gid == [0; 16] {
+            return bad("its port has no GID");
         }
+        Ok(address)
     }
 }
 
@@ -107,8 +120,9 @@ mod tests {
     fn example() -> VerbsAddress {
         VerbsAddress {
             link_layer: sys::IBV_LINK_LAYER_ETHERNET,
-            lid: 0x1234,
+            lid: 0,
             gid: Gid([7; 16]),
+            roce: RoceNetwork { is_version_1: true, vlan: 0xabc, reach: 120 },
             qp_num: 0x123456,
             qkey: qkey(0x8005, 0xfe),
             name: *b"01234567",
@@ -121,6 +135,13 @@ mod tests {
         let address = example();
         assert_eq!(address.partition_key(), 0x8005);
         assert_eq!(VerbsAddress::parse(&address.address().unwrap()).unwrap(), address);
+        let address = VerbsAddress {
+            link_layer: sys::IBV_LINK_LAYER_INFINIBAND,
+            lid: 0x1234,
+            roce: RoceNetwork::default(),
+            ..address
+        };
+        assert_eq!(VerbsAddress::parse(&address.address().unwrap()).unwrap(), address);
     }
 
     #[test]
@@ -128,9 +149,12 @@ mod tests {
         let refused =
             |change: VerbsAddress| VerbsAddress::parse(&change.address().unwrap()).is_err();
         assert!(!refused(example()));
-        assert!(refused(VerbsAddress { link_layer: 0, ..example() }));
         assert!(refused(VerbsAddress { gid: Gid([0; 16]), ..example() }));
         assert!(refused(VerbsAddress { qkey: qkey(0x8000, 1), ..example() }));
+        let mut unknown = example().section();
+        unknown[0] = 3;
+        let unknown = Contents::new(*b"01234567").with(Network::Verbs, &unknown);
+        assert!(VerbsAddress::parse(&unknown.address().unwrap()).is_err(), "an unknown link");
         let elsewhere = Contents::new(*b"01234567").with(Network::Tcp, &[1; 7]).address().unwrap();
         assert!(VerbsAddress::parse(&elsewhere).is_err());
     }

@@ -1,13 +1,16 @@
 //! Which port a worker uses where several are active.
 //!
-//! All ranks of a job must end up in one subnet, or they can't reach each other: so the kind of
-//! link and the subnet decide first, which are the same on each machine. Among the fastest ports
-//! of that subnet the nearest to this process' processors count: sysfs tells them (`local_cpulist`
-//! and `numa_node` in the kernel's `Documentation/ABI/testing/sysfs-bus-pci`). The ranks of a
-//! machine take turns at equal ones.
+//! Ports that can't work are left out first: those that are down or have no address, and those of
+//! devices that lack what this crate needs. All ranks of a job must end up in one network, or they
+//! can't reach each other: so the kind of link and the network decide next, which are the same on
+//! each machine: the subnet on InfiniBand, and on RoCE the version, the VLAN and the IP network.
+//! Among the fastest ports of that network the nearest to this process' processors count: sysfs
+//! tells them (`local_cpulist` and `numa_node` in the kernel's
+//! `Documentation/ABI/testing/sysfs-bus-pci`). The ranks of a machine take turns at equal ones.
 
 use std::cmp::Reverse;
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,18 +21,33 @@ use tagmatch_rdma_core_sys as sys;
 use super::calls::set_nonblocking;
 use super::config::VerbsConfig;
 use super::context::Context;
-use super::gid::Gid;
+use super::gid::{self, RoceOrder};
 
 /// Where launchers tell a process its number among those of its machine, from 0: ours and MPICH's,
 /// Open MPI's, Slurm's.
 const LOCAL_RANKS: [&str; 3] = ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
 
-/// An active port.
+/// A network of ports that reach each other, as each machine knows it. InfiniBand comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PortNetwork {
+    /// By the first half of the GID.
+    InfiniBand(u64),
+    Ethernet(RoceOrder),
+}
+
+impl fmt::Display for PortNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortNetwork::InfiniBand(subnet) => write!(f, "{subnet:#018x}"),
+            PortNetwork::Ethernet(network) => network.fmt(f),
+        }
+    }
+}
+
+/// A port that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
-    is_ethernet: bool,
-    /// The first half of an InfiniBand port's GID. On Ethernet, where GIDs are addresses, zero.
-    subnet: u64,
+    network: PortNetwork,
     /// The speed of the link, in 100 Mb/s.
     speed: u32,
     /// The distance of the device from this process' processors: 0 if the device is near one of
@@ -37,77 +55,129 @@ struct Candidate {
     distance: u8,
 }
 
-/// Opens the device that the settings name, or chooses one with an active port.
+/// A device and a port, and the ports that can't be used.
+pub(super) struct PortChoice {
+    pub(super) context: Context,
+    /// Each with its reason: `mlx5_1, port 1: it is not active`.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Opens the device that the settings name, or chooses one with a port that can be used.
 ///
 /// # Errors
-/// There is no device, or none can be opened.
-pub(super) fn open(config: &VerbsConfig) -> Result<Context, DeviceError> {
+/// There is no device, none can be opened, or no port can be used: the error says why, for each.
+pub(super) fn open(config: &VerbsConfig) -> Result<PortChoice, DeviceError> {
     let mut opened = Context::open_all(config)?;
     let mut ports = Vec::new();
     let mut candidates = Vec::new();
+    let mut left_out = Vec::new();
     for (at, context) in opened.iter().enumerate() {
-        let count = context.attributes().map_or(0, |attr| attr.phys_port_cnt);
-        for number in (1..=count).filter(|number| config.port.is_none_or(|own| own == *number)) {
-            let port = context.port(number);
-            let Some(port) = port.ok().filter(|port| port.state == sys::IBV_PORT_ACTIVE) else {
+        let attr = match context.attributes() {
+            Ok(attr) => attr,
+            Err(error) => {
+                left_out.push(format!("{}: ibv_query_device: {error}", context.name));
                 continue;
-            };
-            ports.push((at, number));
-            candidates.push(candidate(context, number, &port));
+            }
+        };
+        for number in 1..=attr.phys_port_cnt {
+            if config.port.is_some_and(|wanted| wanted != number) {
+                continue;
+            }
+            match candidate(context, &attr, number, config) {
+                Ok(candidate) => {
+                    ports.push((at, number));
+                    candidates.push(candidate);
+                }
+                Err(why) => left_out.push(format!("{}, port {number}: {why}", context.name)),
+            }
         }
     }
-    let chosen = choose(&candidates, local_rank());
-    let (at, number, why) = match chosen {
-        Some((chosen, why)) => (ports[chosen].0, ports[chosen].1, why),
-        // No port is active: `Port::open` says so.
-        None if !opened.is_empty() => (0, config.port.unwrap_or(0), String::new()),
-        None => {
-            return Err(DeviceError::System {
-                call: "ibv_get_device_list",
-                source: io::Error::from_raw_os_error(libc::ENODEV),
-                hint: match config.device {
-                    Some(_) => "; there is no RDMA device of this name (ibv_devices lists them)",
-                    None => "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)",
-                },
-            });
-        }
+    let Some((chosen, why)) = choose(&candidates, local_rank()) else {
+        return Err(no_port(config, opened.is_empty(), &left_out));
     };
+    let (at, number) = ports[chosen];
     let mut context = opened.swap_remove(at);
-    (context.port, context.why) = (number, why);
+    (context.port, context.why, context.local_rank) = (number, why, local_rank());
     set_nonblocking(context.async_fd()).in_call("fcntl")?;
-    Ok(context)
+    Ok(PortChoice { context, left_out })
 }
 
-fn candidate(context: &Context, number: u8, port: &sys::ibv_port_attr) -> Candidate {
-    let is_ethernet = port.link_layer == sys::IBV_LINK_LAYER_ETHERNET;
-    let gid = context.gid_entry(number, 0).filter(|_| !is_ethernet);
-    let subnet = gid.map_or(0, |entry| Gid::of(&entry).subnet());
-    Candidate {
-        is_ethernet,
-        subnet,
+/// Why there is no port to use.
+fn no_port(config: &VerbsConfig, is_without_device: bool, left_out: &[String]) -> DeviceError {
+    match config.port {
+        _ if is_without_device => DeviceError::System {
+            call: "ibv_get_device_list",
+            source: io::Error::from_raw_os_error(libc::ENODEV),
+            hint: match config.device {
+                Some(_) => "; there is no RDMA device of this name (ibv_devices lists them)",
+                None => "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)",
+            },
+        },
+        Some(port) if left_out.is_empty() => DeviceError::BadSetting {
+            setting: "port",
+            value: port.into(),
+            range: "the number of one of the device's ports",
+        },
+        _ => DeviceError::System {
+            call: "ibv_query_port",
+            source: io::Error::other(format!("no port can be used: {}", left_out.join("; "))),
+            hint: "",
+        },
+    }
+}
+
+/// What counts of a port, or why it can't be used.
+fn candidate(
+    context: &Context,
+    attr: &sys::ibv_device_attr,
+    number: u8,
+    config: &VerbsConfig,
+) -> Result<Candidate, String> {
+    let port = context.port(number).map_err(|error| format!("ibv_query_port: {error}"))?;
+    let lacks = |what: &str| Err(what.to_owned());
+    if context.is_iwarp() {
+        return lacks("its device speaks iWARP, which has no datagrams to meet by");
+    }
+    if attr.max_srq == 0 || attr.max_srq_wr == 0 {
+        return lacks("its device has no shared receive queues (max_srq is 0)");
+    }
+    if ![sys::IBV_LINK_LAYER_INFINIBAND, sys::IBV_LINK_LAYER_ETHERNET].contains(&port.link_layer) {
+        return lacks("its link layer is neither InfiniBand nor Ethernet");
+    }
+    if port.state != sys::IBV_PORT_ACTIVE {
+        return lacks("it is not active (ibv_devinfo shows its state)");
+    }
+    let gid = gid::choose(context, number, &port, config.gid_index);
+    let gid = gid.map_err(|error| error.to_string())?;
+    let network = if port.link_layer == sys::IBV_LINK_LAYER_ETHERNET {
+        PortNetwork::Ethernet(gid.order())
+    } else {
+        PortNetwork::InfiniBand(gid.gid.subnet())
+    };
+    Ok(Candidate {
+        network,
         speed: speed(port.active_width, port.active_speed),
         distance: distance(&context.name),
-    }
+    })
 }
 
 /// The index of the port to use, and why. `local_rank`: this process' number among those of its
 /// machine. `None` if there is no port.
 fn choose(ports: &[Candidate], local_rank: u32) -> Option<(usize, String)> {
-    let key =
-        |port: &Candidate| (port.is_ethernet, port.subnet, Reverse(port.speed), port.distance);
+    let key = |port: &Candidate| (port.network, Reverse(port.speed), port.distance);
     let best = ports.iter().map(key).min()?;
     let equal: Vec<usize> = (0..ports.len()).filter(|&at| key(&ports[at]) == best).collect();
     let at = equal[local_rank as usize % equal.len()];
     let count =
         |is_so: &dyn Fn(&Candidate) -> bool| ports.iter().filter(|port| is_so(port)).count();
-    let (is_ethernet, subnet, speed, distance) = best;
-    let in_subnet = |port: &Candidate| (port.is_ethernet, port.subnet) == (is_ethernet, subnet);
-    let as_fast = |port: &Candidate| in_subnet(port) && Reverse(port.speed) == speed;
+    let (network, speed, distance) = best;
+    let in_network = |port: &Candidate| port.network == network;
+    let as_fast = |port: &Candidate| in_network(port) && Reverse(port.speed) == speed;
     let mut why = Vec::new();
-    if count(&in_subnet) < ports.len() {
-        why.push(format!("in the first of several subnets, {}", show_subnet(is_ethernet, subnet)));
+    if count(&in_network) < ports.len() {
+        why.push(format!("in the first of several networks, {network}"));
     }
-    if count(&as_fast) < count(&in_subnet) {
+    if count(&as_fast) < count(&in_network) {
         why.push("the fastest there".to_owned());
     }
     if equal.len() < count(&as_fast) {
@@ -118,10 +188,6 @@ fn choose(ports: &[Candidate], local_rank: u32) -> Option<(usize, String)> {
         why.push(format!("one of {} equal ports, by the local rank {local_rank}", equal.len()));
     }
     Some((at, why.join("; ")))
-}
-
-fn show_subnet(is_ethernet: bool, subnet: u64) -> String {
-    if is_ethernet { "Ethernet".to_owned() } else { format!("{subnet:#018x}") }
 }
 
 /// This process' number among those of its machine, as its launcher tells; otherwise 0.
@@ -199,7 +265,8 @@ impl Processors {
 mod tests {
     use super::*;
 
-    const PORT: Candidate = Candidate { is_ethernet: false, subnet: 1, speed: 1000, distance: 0 };
+    const PORT: Candidate =
+        Candidate { network: PortNetwork::InfiniBand(1), speed: 1000, distance: 0 };
 
     fn chosen(ports: &[Candidate], local_rank: u32) -> (usize, String) {
         choose(ports, local_rank).unwrap()
@@ -213,18 +280,18 @@ mod tests {
 
     #[test]
     fn the_subnet_is_the_same_wherever_it_is_seen() {
-        let [first, second] = [1, 2].map(|subnet| Candidate { subnet, ..PORT });
-        let far = Candidate { distance: 30, speed: 500, ..first.clone() };
-        let ethernet = Candidate { is_ethernet: true, subnet: 0, ..PORT };
+        let [first, second] =
+            [1, 2].map(|subnet| Candidate { network: PortNetwork::InfiniBand(subnet), ..PORT });
+        let far = Candidate { distance: 30, speed: 500, ..first };
+        let third = Candidate { network: PortNetwork::InfiniBand(3), ..PORT };
         for ports in [
-            [ethernet.clone(), second.clone(), far.clone()],
-            [second.clone(), far.clone(), ethernet.clone()],
+            [third.clone(), second.clone(), far.clone()],
+            [second.clone(), far.clone(), third.clone()],
         ] {
             let (at, why) = chosen(&ports, 1);
             assert_eq!(ports[at], far);
-            assert_eq!(why, "in the first of several subnets, 0x0000000000000001");
+            assert_eq!(why, "in the first of several networks, 0x0000000000000001");
         }
-        assert_eq!(chosen(&[ethernet, first], 0).0, 1, "InfiniBand comes first");
     }
 
     #[test]

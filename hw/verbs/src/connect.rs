@@ -61,11 +61,6 @@ impl Verbs {
             return Err(DeviceError::System { call, source, hint: "" });
         }
         let to = self.check_route(address)?;
-        if to.link_layer != self.own.link_layer {
-            return Err(DeviceError::BadAddress {
-                why: "its worker is on another kind of network (InfiniBand or Ethernet)",
-            });
-        }
         let (own, peer) = (self.own.partition_key(), to.partition_key());
         if !can_meet(own, peer) {
             return Err(DeviceError::OtherPartition { own, peer, setting: PARTITION_KEY });
@@ -171,7 +166,8 @@ impl Verbs {
         ah.ok()
     }
 
-    /// Where the worker with this address is, which is to be reached over verbs.
+    /// Where the worker with this address is, which is to be reached over verbs: its port and this
+    /// worker's reach each other, and it is not on this machine.
     fn check_route(&self, peer: &Address) -> Result<VerbsAddress, DeviceError> {
         let why = "its worker is on this machine, and is reached over shared memory";
         match route(&self.address, peer)? {
@@ -209,7 +205,7 @@ impl Verbs {
         let Datagram { to, from: address, handshake } = &received.datagram;
         let Ok(from) = self.check_route(address) else { return };
         let (own, peer) = (self.own.partition_key(), from.partition_key());
-        if *to != self.own.name || from.link_layer != self.own.link_layer || !can_meet(own, peer) {
+        if *to != self.own.name || !can_meet(own, peer) {
             return;
         }
         let known = self.by_address.get(address).copied();

@@ -22,6 +22,8 @@ pub(super) struct Context {
     pub(super) why: String,
     /// The most inline bytes that a queue pair may be asked for, as far as is known.
     pub(super) inline_max: AtomicU32,
+    /// This process' number among those of its machine.
+    pub(super) local_rank: u32,
     process: u32,
 }
 
@@ -109,6 +111,7 @@ impl Context {
                         port: 0,
                         why: String::new(),
                         inline_max: AtomicU32::new(u32::MAX),
+                        local_rank: 0,
                         process,
                     });
                 }
@@ -145,6 +148,21 @@ impl Context {
         self.process == std::process::id()
     }
 
+    /// The interrupt of a completion queue: the device has several, of which each rank of a machine
+    /// takes another one, so that they don't all wake one processor.
+    pub(super) fn completion_vector(&self) -> i32 {
+        // SAFETY: the context is open.
+        let count = unsafe { (*self.raw()).num_comp_vectors };
+        let count = u32::try_from(count).unwrap_or(1).max(1);
+        i32::try_from(self.local_rank % count).unwrap_or(0)
+    }
+
+    /// Whether the device speaks iWARP.
+    pub(super) fn is_iwarp(&self) -> bool {
+        // SAFETY: the context is open, and its device exists as long.
+        unsafe { (*(*self.raw()).device).transport_type == sys::IBV_TRANSPORT_IWARP }
+    }
+
     pub(super) fn attributes(&self) -> io::Result<sys::ibv_device_attr> {
         let mut attr = sys::ibv_device_attr::zeroed();
         // SAFETY: the context is open.
@@ -169,9 +187,22 @@ impl Context {
         Ok(attr)
     }
 
-    /// One row of a port's GID table; `None` if it is empty.
+    /// Whether libibverbs is older than rdma-core 32, and tells GIDs without their types.
+    pub(super) fn has_old_library(&self) -> bool {
+        self.verbs._ibv_query_gid_ex.is_none()
+    }
+
+    /// One row of a port's GID table; `None` if it is empty. An old library doesn't tell the type,
+    /// and InfiniBand has but one.
     pub(super) fn gid_entry(&self, port: u8, index: u32) -> Option<sys::ibv_gid_entry> {
         let mut entry = sys::ibv_gid_entry::zeroed();
+        if self.has_old_library() {
+            let row = i32::try_from(index).ok()?;
+            // SAFETY: the context is open.
+            let answer =
+                unsafe { (self.verbs.ibv_query_gid)(self.raw(), port, row, &raw mut entry.gid) };
+            return (answer == 0).then_some(entry);
+        }
         // SAFETY: the context is open.
         let answer = unsafe {
             sys::ibv_query_gid_ex(self.verbs, self.raw(), u32::from(port), index, &raw mut entry, 0)

@@ -148,7 +148,7 @@ impl Datagrams {
         let header: &[u8; HEADER] = bytes[..HEADER].try_into().ok()?;
         let from = VerbsAddress::parse(&datagram.from).ok()?;
         let is_from_port = if from.link_layer == sys::IBV_LINK_LAYER_ETHERNET {
-            gid::is_from(header, from.gid)
+            gid::is_from(header, from.gid, from.roce.is_version_1)
         } else {
             completion.slid == from.lid
         };

@@ -6,7 +6,7 @@ use tagmatch_device::{DeviceError, Finding, InCall};
 use tagmatch_os::process;
 use tagmatch_rdma_core_sys as sys;
 
-use super::choice;
+use super::choice::{self, PortChoice};
 use super::config::VerbsConfig;
 use super::context::{Context, library};
 use super::gid::Chosen;
@@ -23,6 +23,9 @@ pub struct VerbsInfo {
     /// Why this device and port, if there were several. See
     /// [`VerbsConfig::device`](super::VerbsConfig::device).
     pub choice: Option<String>,
+    /// The other ports, each with the reason why it isn't used: `mana_0, port 1: it has no shared
+    /// receive queues`.
+    pub left_out: Vec<String>,
     /// The device's port and its address. None without a device.
     pub port: Option<Finding>,
     /// Whether the NIC can match tags. None without a device.
@@ -52,6 +55,7 @@ impl VerbsInfo {
             library: finding("libibverbs", path),
             device: Finding::yes("RDMA device", ""),
             choice: None,
+            left_out: Vec::new(),
             port: None,
             tag_matching: None,
             locked_memory: process::locked_memory_limit(),
@@ -68,7 +72,8 @@ impl VerbsInfo {
         info.settings = SETTINGS.iter().filter_map(given).collect();
         match choice::open(&config) {
             Err(error) => info.device = finding("RDMA device", Err(error)),
-            Ok(context) => {
+            Ok(PortChoice { context, left_out }) => {
+                info.left_out = left_out;
                 info.device.reason = context.name.clone();
                 info.choice = Some(context.why.clone()).filter(|why| !why.is_empty());
                 info.port = Some(finding("port", describe_port(&context, &config)));
@@ -95,6 +100,9 @@ impl fmt::Display for VerbsInfo {
         for (name, value) in &self.settings {
             writeln!(f, "{name:<16} {value}")?;
         }
+        for port in &self.left_out {
+            writeln!(f, "left out         {port}")?;
+        }
         match self.locked_memory {
             Some(bytes) => write!(f, "locked memory    {} KiB (ulimit -l)", bytes / 1024),
             None => write!(f, "locked memory    unlimited"),
@@ -105,7 +113,7 @@ impl fmt::Display for VerbsInfo {
 fn describe_port(context: &Context, config: &VerbsConfig) -> Result<String, DeviceError> {
     let attr = context.attributes().in_call("ibv_query_device")?;
     let port = Port::open(context, &attr, config)?;
-    let Chosen { index, gid, kind } = port.gid;
+    let Chosen { index, gid, kind, .. } = port.gid;
     let link = match (port.link_layer, kind) {
         (sys::IBV_LINK_LAYER_ETHERNET, sys::IBV_GID_TYPE_ROCE_V2) => "RoCE v2",
         (sys::IBV_LINK_LAYER_ETHERNET, _) => "RoCE v1",

@@ -3,7 +3,8 @@
 //!
 //! # How it works
 //! 1. **Addresses.** A worker's address names the port, its partition, the number and key of a
-//!    datagram queue pair, and the worker's random name.
+//!    datagram queue pair, and the worker's random name. Workers whose ports don't reach each other
+//!    use another network ([`verbs_port`](tagmatch_device::verbs_port)).
 //! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them
 //!    until it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
 //! 3. **Messages** are RDMA sends into one shared receive queue. A credit covers each message, so a
@@ -316,7 +317,7 @@ impl Verbs {
         let config = settings::resolve(config)?;
         let secret = Secret::or_from_environment(config.secret.as_ref());
         let secret = secret.in_call("reading the job's secret")?;
-        let context = Arc::new(choice::open(&config)?);
+        let context = Arc::new(choice::open(&config)?.context);
         let attr = context.attributes().in_call("ibv_query_device")?;
         let port = Port::open(&context, &attr, &config)?;
         let list = wanted_list(&context, config.tag_matching)?;
@@ -341,6 +342,7 @@ impl Verbs {
             link_layer: port.link_layer,
             lid: port.lid,
             gid: port.gid.gid,
+            roce: port.gid.network,
             qp_num: datagrams.qp_num(),
             qkey,
             name: random().in_call("getrandom")?,

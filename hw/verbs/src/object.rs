@@ -97,8 +97,9 @@ impl Cq {
         let entries = i32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         let (context, raw_channel) = (channel.context(), channel.raw.as_ptr());
         let create = context.verbs.ibv_create_cq;
+        let vector = context.completion_vector();
         // SAFETY: context and channel are open, and the queue keeps the channel.
-        let raw = made(unsafe { create(context.raw(), entries, null_mut(), raw_channel, 0) })?;
+        let raw = made(unsafe { create(context.raw(), entries, null_mut(), raw_channel, vector) })?;
         Ok(Cq { raw, channel, extended: None })
     }
 
@@ -107,6 +108,7 @@ impl Cq {
         let mut attr = sys::ibv_cq_init_attr_ex::zeroed();
         attr.cqe = entries;
         attr.channel = channel.raw.as_ptr();
+        attr.comp_vector = channel.context().completion_vector().cast_unsigned();
         attr.wc_flags = sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO;
         // SAFETY: context and channel are open, and the queue keeps the channel.
         let raw = made(unsafe { sys::ibv_create_cq_ex(channel.context().raw(), &raw mut attr) })?;
@@ -313,11 +315,10 @@ impl Mr {
         length: usize,
         access: sys::ibv_access_flags,
     ) -> io::Result<Self> {
-        let access = access.cast_signed();
+        let verbs = pd.context().verbs;
         // SAFETY: the domain exists; the memory is the caller's promise.
-        let raw = made(unsafe {
-            (pd.context().verbs.ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
-        })?;
+        let raw =
+            made(unsafe { sys::ibv_reg_mr(verbs, pd.raw.as_ptr(), start.cast(), length, access) })?;
         Ok(Mr { raw, pd })
     }
 

@@ -1,6 +1,7 @@
 //! Where workers are: their machines, and the networks that their machines are on.
 
 use tagmatch_device::contents::Contents;
+use tagmatch_device::verbs_port::{VerbsLink, VerbsPort};
 use tagmatch_device::{Address, Network};
 use tagmatch_testkit::random::Random;
 
@@ -11,6 +12,8 @@ pub(super) struct Site {
     machine: u8,
     /// Whether the machine is on the better network of the two that connect machines.
     has_verbs: bool,
+    /// The part of the better network that the machine is in. Parts don't reach each other.
+    subnet: u8,
 }
 
 impl Site {
@@ -19,7 +22,9 @@ impl Site {
         let mut random = Random::stream(seed ^ u64::from(node), 8);
         let machine = random.below_u32(machines);
         let is_placed = machines > 0;
+        let mut of_machine = Random::stream(seed ^ u64::from(machine), 9);
         Site {
+            subnet: u8::from(of_machine.per_mille(250)),
             machine: u8::from(is_placed) + u8::try_from(machine).unwrap_or(u8::MAX),
             has_verbs: is_placed && random.per_mille(850),
         }
@@ -44,6 +49,11 @@ impl Site {
         let mut section = node.to_be_bytes().to_vec();
         section.resize(length, self.machine);
         section.rotate_left(4);
+        if network == Network::Verbs {
+            let link = VerbsLink::InfiniBand { lid: self.machine.into() };
+            let port = VerbsPort { link, gid: [self.subnet; 16] }.emit();
+            section[..VerbsPort::BYTES].copy_from_slice(&port);
+        }
         section
     }
 

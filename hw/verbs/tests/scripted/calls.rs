@@ -113,6 +113,11 @@ unsafe extern "C" fn query_gid(
     0
 }
 
+/// The ports have no table of partition keys, as some of RoCE.
+unsafe extern "C" fn query_pkey(_: *mut sys::ibv_context, _: u8, _: i32, _: *mut u16) -> i32 {
+    -1
+}
+
 unsafe extern "C" fn query_gid_ex(
     context: *mut sys::ibv_context,
     _: u32,
@@ -335,6 +340,7 @@ macro_rules! library {
             ibv_query_device: query_device,
             ibv_query_port: query_port,
             ibv_query_gid: query_gid,
+            ibv_query_pkey: query_pkey,
             ibv_get_async_event: get_async_event,
             ibv_ack_async_event: ack_async_event,
             ibv_alloc_pd: alloc_pd,

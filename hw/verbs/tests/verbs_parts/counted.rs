@@ -67,6 +67,8 @@ fn counting() -> Result<&'static sys::Verbs, &'static sys::LoadError> {
         let mut table = verbs.clone();
         (table.ibv_reg_mr, table.ibv_dereg_mr) = (reg_mr, dereg_mr);
         table.ibv_create_ah = create_ah;
+        // Memory is registered by the call that counts.
+        table.ibv_reg_mr_iova2 = None;
         table
     }))
 }
