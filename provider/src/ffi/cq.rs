@@ -268,8 +268,9 @@ unsafe extern "C-unwind" fn sreadfrom(
         }
         drop(SLEEP.take());
         // A signal handler ends the call (fi_cq(3)).
-        let is_interrupted = !is_readable
-            && slept.take().is_some_and(|(time, beginning)| beginning.elapsed() < time);
+        let is_interrupted = slept
+            .take()
+            .is_some_and(|(time, beginning)| !is_readable && beginning.elapsed() < time);
         // For this condition, the pointer is a number of entries.
         let least = if handle.object.by_threshold { condition as usize } else { 1 };
         let least = least.clamp(1, wanted.max(1));

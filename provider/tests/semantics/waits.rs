@@ -270,6 +270,30 @@ fn a_blocking_read_is_woken_by_a_signal() {
 }
 
 #[test]
+fn a_blocking_read_that_has_slept_waits_for_its_threshold() {
+    let settings = QueueSettings {
+        wait: sys::FI_WAIT_UNSPEC,
+        condition: sys::FI_CQ_COND_THRESHOLD,
+        ..QueueSettings::default()
+    };
+    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for context in 0..2 {
+                thread::sleep(A_WHILE);
+                endpoint.trecv(Memory::new(4), 1, 0, context).unwrap();
+                endpoint.tinject(b"x", to, 1).unwrap();
+            }
+        });
+        // The first entry ends a sleep, and not the call.
+        assert_eq!(world.queue(0).sread_several(&mut entries, 2, -1), Ok(2));
+    });
+    world.close();
+}
+
+#[test]
 fn a_blocking_read_with_a_threshold_ends_with_a_failure_behind_other_entries() {
     let settings = QueueSettings {
         wait: sys::FI_WAIT_UNSPEC,
