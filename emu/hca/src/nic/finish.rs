@@ -73,9 +73,13 @@ impl Qp {
         if !is_under_way || self.resend_at.is_some() {
             return Vec::new();
         }
-        for sent in &mut self.outstanding {
-            let is_before = is_up_to(sent.psn, psn) && sent.psn != psn;
-            sent.is_done |= is_before && !sent.request.is_answered();
+        let mut is_news = false;
+        for sent in self.outstanding.iter_mut().take_while(|sent| sent.psn != psn) {
+            is_news |= !sent.is_done && !sent.request.is_answered();
+            sent.is_done |= !sent.request.is_answered();
+        }
+        if is_news {
+            self.progressed();
         }
         let notices = self.end_done(adapter);
         if self.retries == 0 {
