@@ -52,8 +52,10 @@
 //!   repeat what is not answered, after their timeout (but 100 ms at least) and as often as
 //!   `retry_cnt` says, and then fail.
 //! - `down 2s`: an outage that the ports say, by PORT_ERR, their state, and PORT_ACTIVE at its end.
-//! - `event NAME`: an asynchronous event. PORT_ERR, PORT_ACTIVE, PKEY_CHANGE, SM_CHANGE, GID_CHANGE
-//!   and CLIENT_REREGISTER are said and change nothing. LID_CHANGE gives the ports other LIDs.
+//! - `event NAME`: an asynchronous event. PORT_ERR, PORT_ACTIVE, PKEY_CHANGE, SM_CHANGE and
+//!   CLIENT_REREGISTER are said and change nothing. LID_CHANGE gives the ports other LIDs, so that
+//!   packets to the old ones are lost; GID_CHANGE gives subnets other prefixes, and Ethernet ports
+//!   other IPv4 addresses, so that no new path leads to the old ones. (Files of sysfs stay.)
 //!   CQ_ERR, SRQ_ERR and QP_FATAL break queues, with their queue pairs: all queues, or the one
 //!   whose number stands behind the name (`ibv_get_srq_num`, `qp_num`).
 //!

@@ -85,17 +85,19 @@ impl Settings {
         [0x0c, 0x42, 0xa1, 0x03, 0x00, high, low, 0x33]
     }
 
-    /// The table of GIDs of a port.
-    pub(crate) fn gids(&self, lid: u16) -> GidTable {
+    /// The table of GIDs of a port whose address has changed so often.
+    pub(crate) fn gids(&self, lid: u16, changes: u8) -> GidTable {
         let device = usize::from(lid).wrapping_sub(1);
         let mut table = GidTable::default();
         let Some(kinds) = self.knobs.roce_kinds() else {
-            table[0] = Some(PortGid { kind: GidKind::InfiniBand, gid: self.gid(device) });
+            let mut gid = self.gid(device);
+            gid[6] = changes;
+            table[0] = Some(PortGid { kind: GidKind::InfiniBand, gid });
             return table;
         };
         // As mlx5's driver fills it: by address, and of each both versions.
         let subnet = (device % self.subnets as usize) as u8;
-        let ipv4 = of_ipv4([10, subnet, 0, (device + 1) as u8]);
+        let ipv4 = of_ipv4([10, subnet, changes, (device + 1) as u8]);
         let rows = [link_local(Self::mac(lid)), ipv4]
             .into_iter()
             .flat_map(|gid| kinds.iter().map(move |kind| PortGid { kind: *kind, gid }));
@@ -103,17 +105,6 @@ impl Settings {
             *row = Some(gid);
         }
         table
-    }
-
-    /// The port that has a GID.
-    pub(crate) fn port_named(&self, gid: &[u8; 16]) -> Option<u16> {
-        let has = |lid: &u16| self.gids(*lid).iter().flatten().any(|row| row.gid == *gid);
-        (0..self.devices.len()).map(Self::lid).find(has)
-    }
-
-    /// Whether a port takes packets of a kind that are sent to a GID.
-    pub(crate) fn takes(&self, lid: u16, kind: GidKind, gid: &[u8; 16]) -> bool {
-        self.gids(lid).contains(&Some(PortGid { kind, gid: *gid }))
     }
 
     /// The Ethernet address of a port.

@@ -40,6 +40,9 @@ impl Strike {
             DeviceFault::Event { event, .. } if event.event_type == event::LID_CHANGE => {
                 ports.change_lid(self.device);
             }
+            DeviceFault::Event { event, .. } if event.event_type == event::GID_CHANGE => {
+                ports.change_gids(self.device);
+            }
             DeviceFault::Event { .. } => {}
         }
     }

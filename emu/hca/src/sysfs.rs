@@ -123,7 +123,7 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
         ib.put(&format!("ports/1/{file}"), text)?;
     }
     let none = colons(&[0; 16]);
-    for (index, row) in settings.gids(lid).iter().enumerate() {
+    for (index, row) in settings.gids(lid, 0).iter().enumerate() {
         let name = row.map_or_else(|| none.clone(), |row| colons(&row.gid));
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
         if let Some(row) = row {

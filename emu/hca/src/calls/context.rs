@@ -9,7 +9,7 @@ use crate::abi::{ExtendedDeviceAttributes, GidEntry, OneWord, PortAttributes, Ta
 use crate::boundary::{Answers, Errno, Kind};
 use crate::channel::Channel;
 use crate::doorbells::{Doorbells, PAGE};
-use crate::gid::{GIDS, PortGid};
+use crate::gid::{GIDS, GidTable, PortGid};
 use crate::knobs::PKEYS;
 use crate::memory::Memory;
 use crate::nic::{Context, Function};
@@ -247,7 +247,7 @@ impl<M: Memory> Function<M> {
             return Err(libc::EINVAL);
         }
         let lid = Settings::lid(command.device);
-        let row = self.adapter.settings.gids(lid).get(index as usize).copied();
+        let row = self.gids(lid).get(index as usize).copied();
         let row = row.ok_or(libc::EINVAL)?.ok_or(libc::ENODATA)?;
         command.answer(abi::device::ENTRY_RESP, &gid_entry(index as u32, row));
         Ok(Undo::Nothing)
@@ -262,7 +262,7 @@ impl<M: Memory> Function<M> {
             return Err(libc::EINVAL);
         }
         let room = command.length(abi::device::TABLE_ENTRIES) / size_of::<GidEntry>();
-        let rows = self.adapter.settings.gids(Settings::lid(command.device));
+        let rows = self.gids(Settings::lid(command.device));
         let rows = rows.iter().enumerate().filter_map(|(index, row)| Some((index as u32, (*row)?)));
         let mut entries: Vec<GidEntry> = rows.map(|(index, row)| gid_entry(index, row)).collect();
         // ib_uverbs_query_gid_table
@@ -274,6 +274,10 @@ impl<M: Memory> Function<M> {
         command.answer(abi::device::TABLE_ENTRIES, &entries[..]);
         command.answer(abi::device::TABLE_COUNT, &count);
         Ok(Undo::Nothing)
+    }
+
+    fn gids(&self, lid: u16) -> GidTable {
+        self.adapter.fabric.ports.gids(&self.adapter.settings, lid)
     }
 }
 

@@ -4,13 +4,18 @@ use super::{Command, Undo};
 use crate::abi::{self, CreateAh, CreatedAh, Destination, DestroyAh, OneWord};
 use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
-use crate::nic::{Function, NOWHERE};
+use crate::nic::{Function, NOWHERE, Ports};
 use crate::settings::Settings;
 
 /// The port that a path leads to, by the LID that packets carry; [`NOWHERE`] if no port takes them.
 /// The refusals are those of `rdma_check_ah_attr` and `rdma_fill_sgid_attr`; on Ethernet, those of
 /// `rdma_addr_find_l2_eth_by_grh`, whose neighbour doesn't answer.
-pub(super) fn port_of(settings: &Settings, lid: u16, path: &Destination) -> Result<u16, Errno> {
+pub(super) fn port_of(
+    settings: &Settings,
+    ports: &Ports,
+    lid: u16,
+    path: &Destination,
+) -> Result<u16, Errno> {
     let is_ethernet = settings.knobs.is_ethernet();
     if path.port_num != 1 {
         return Err(libc::EINVAL);
@@ -18,13 +23,13 @@ pub(super) fn port_of(settings: &Settings, lid: u16, path: &Destination) -> Resu
     if path.is_global == 0 {
         return if is_ethernet { Err(libc::EINVAL) } else { Ok(path.dlid) };
     }
-    let row = settings.gids(lid).get(usize::from(path.sgid_index)).copied();
+    let row = ports.gids(settings, lid).get(usize::from(path.sgid_index)).copied();
     let row = row.ok_or(libc::EINVAL)?.ok_or(libc::ENODATA)?;
     if !is_ethernet {
         return Ok(path.dlid);
     }
-    let to = settings.port_named(&path.dgid).ok_or(libc::ETIMEDOUT)?;
-    Ok(if settings.takes(to, row.kind, &path.dgid) { to } else { NOWHERE })
+    let to = ports.named(settings, &path.dgid).ok_or(libc::ETIMEDOUT)?;
+    Ok(if ports.takes(settings, to, row.kind, &path.dgid) { to } else { NOWHERE })
 }
 
 impl<M: Memory> Function<M> {
@@ -36,9 +41,9 @@ impl<M: Memory> Function<M> {
         self.objects.pd(command.context, pd_handle)?;
         let path =
             Destination { dgid, sgid_index, port_num, is_global, dlid, ..Destination::default() };
-        let settings = &self.adapter.settings;
-        port_of(settings, Settings::lid(command.device), &path)?;
-        let to = settings.port_named(&dgid).unwrap_or(NOWHERE);
+        let (settings, ports) = (&self.adapter.settings, &self.adapter.fabric.ports);
+        port_of(settings, ports, Settings::lid(command.device), &path)?;
+        let to = ports.named(settings, &dgid).unwrap_or(NOWHERE);
         let handle = self.objects.add(command.context, Kind::Ah)?;
         command.answer(abi::device::CORE_OUT, &OneWord { value: handle });
         let response_length = size_of::<CreatedAh>() as u32;

@@ -136,7 +136,7 @@ impl<M: Memory> Function<M> {
             if settings.knobs.link_layer == LinkLayer::Iwarp {
                 return Err(libc::EINVAL);
             }
-            qp.to_lid = port_of(settings, qp.facts.lid, &change.dest)?;
+            qp.to_lid = port_of(settings, &adapter.fabric.ports, qp.facts.lid, &change.dest)?;
         }
         let before = (qp.state, qp.attributes);
         if is_extended {

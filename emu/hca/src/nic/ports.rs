@@ -1,8 +1,9 @@
 //! What all programs share of the devices' ports: their LIDs, their links, and their counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::gid::{GidKind, GidTable, PortGid};
 use crate::settings::Settings;
 
 /// Devices that there may be.
@@ -13,6 +14,8 @@ pub(crate) const DEVICES_MAX: usize = 64;
 struct SharedPort {
     /// How often its LID has changed.
     lid_changes: AtomicU16,
+    /// How often its GIDs have changed.
+    gid_changes: AtomicU8,
     is_link_down: AtomicBool,
     /// Until when all its packets are lost, in microseconds since the start; 0: none is.
     silent_until: AtomicU64,
@@ -31,6 +34,7 @@ impl Default for Ports {
     fn default() -> Self {
         let port = || SharedPort {
             lid_changes: AtomicU16::new(0),
+            gid_changes: AtomicU8::new(0),
             is_link_down: AtomicBool::new(false),
             silent_until: AtomicU64::new(0),
             out_of_buffer: AtomicU64::new(0),
@@ -101,6 +105,38 @@ impl Ports {
     /// The LID of a device's port.
     pub(crate) fn lid_of(&self, device: usize) -> u16 {
         self.lid(Settings::lid(device))
+    }
+
+    /// The subnet gets another prefix, or an Ethernet port another IPv4 address.
+    pub(crate) fn change_gids(&self, device: Option<usize>) {
+        for port in self.of(device) {
+            port.gid_changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The table of GIDs that a port has now.
+    pub(crate) fn gids(&self, settings: &Settings, first_lid: u16) -> GidTable {
+        let port = self.port(first_lid);
+        let changes = port.map_or(0, |port| port.gid_changes.load(Ordering::Relaxed));
+        settings.gids(first_lid, changes)
+    }
+
+    /// The port that has a GID.
+    pub(crate) fn named(&self, settings: &Settings, gid: &[u8; 16]) -> Option<u16> {
+        let rows = |lid| self.gids(settings, lid).into_iter().flatten();
+        let mut lids = (0..settings.devices.len()).map(Settings::lid);
+        lids.find(|lid| rows(*lid).any(|row| row.gid == *gid))
+    }
+
+    /// Whether a port takes packets of a kind that are sent to a GID.
+    pub(crate) fn takes(
+        &self,
+        settings: &Settings,
+        first_lid: u16,
+        kind: GidKind,
+        gid: &[u8; 16],
+    ) -> bool {
+        self.gids(settings, first_lid).contains(&Some(PortGid { kind, gid: *gid }))
     }
 
     /// A message has found no buffer at a port.

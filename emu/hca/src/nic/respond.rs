@@ -403,7 +403,9 @@ impl Qp {
         message: &Message,
     ) {
         let own = self.facts.lid;
-        let is_ours = |route: Route| adapter.settings.takes(own, route.from.kind, &route.to);
+        let ports = &adapter.fabric.ports;
+        let is_ours =
+            |route: Route| ports.takes(&adapter.settings, own, route.from.kind, &route.to);
         if adapter.settings.knobs.is_ethernet() && !route.is_some_and(is_ours) {
             return;
         }

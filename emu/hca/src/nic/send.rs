@@ -11,7 +11,6 @@ use crate::abi::event;
 use crate::cqe::Syndrome;
 use crate::gid::Route;
 use crate::memory::Memory;
-use crate::settings::Settings;
 use crate::wqe::{self, AddressVector, BLOCK, BLOCKS_MAX, Kind, Piece, Remote, Segment, Wqe};
 
 /// Bytes of a part of a READ or a WRITE.
@@ -75,12 +74,13 @@ impl Qp {
     }
 
     /// The port that a datagram goes to, and what it says of its route.
-    fn route(&self, settings: &Settings, to: &AddressVector) -> (u16, Option<Route>) {
-        let own = self.facts.lid;
-        let row = settings.gids(own).get(usize::from(to.sgid_index)).copied().flatten();
+    fn route<M>(&self, adapter: &Adapter<M>, to: &AddressVector) -> (u16, Option<Route>) {
+        let (settings, ports) = (&adapter.settings, &adapter.fabric.ports);
+        let row =
+            ports.gids(settings, self.facts.lid).get(usize::from(to.sgid_index)).copied().flatten();
         let route = row.map(|from| Route { from, to: to.gid });
         if settings.knobs.is_ethernet() {
-            return (settings.port_named(&to.gid).unwrap_or(NOWHERE), route);
+            return (ports.named(settings, &to.gid).unwrap_or(NOWHERE), route);
         }
         (to.lid, route.filter(|_| to.has_grh))
     }
@@ -540,7 +540,7 @@ impl Qp {
         // InfiniBand 10.2.5
         let is_own_key = to.qkey >> 31 != 0;
         let qkey = if is_own_key { self.attributes.0.qkey } else { to.qkey };
-        let (to_lid, route) = self.route(&adapter.settings, &to);
+        let (to_lid, route) = self.route(adapter, &to);
         adapter.fabric.send(Packet {
             to: to.qpn,
             from: self.facts.number,

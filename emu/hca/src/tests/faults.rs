@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::knobs::programs;
 use super::programs::{Given, Program, segment, turns, word};
 use super::tags::with_tags;
 use super::{RELIABLE, REQUEST, REQUEST_ERROR, completions, connected, two};
@@ -126,4 +127,30 @@ fn a_port_with_another_lid_is_not_reached_by_the_old_one() {
     p[1].post_receive(&mut b.qp, b.at, 64, b.key);
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
     assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
+}
+
+/// The address that a port was known by is stale: nobody gets there by it any more.
+#[test]
+fn a_port_with_other_gids_is_not_found_by_the_old_ones() {
+    for (link, at, expected) in [("infiniband", 6, 1), ("ethernet", 14, 1)] {
+        let [mut p, _] = programs(&[("link_layer", link)]);
+        let row = if link == "ethernet" { 3 } else { 0 };
+        let fabric = Arc::clone(&p.function.adapter.fabric);
+        let mut gid = || {
+            let given = [
+                word(abi::device::ENTRY_PORT, 1),
+                word(abi::device::ENTRY_INDEX, row),
+                Given::Out(abi::device::ENTRY_RESP, 32),
+            ];
+            p.command(abi::device::QUERY_GID_ENTRY, &given).unwrap().remove(2)[..16].to_vec()
+        };
+        let before = gid();
+        let mut changed = before.clone();
+        changed[at] = expected;
+        fabric.ports.change_gids(None);
+        assert_eq!(gid(), changed);
+        let settings = &p.function.adapter.settings;
+        let named = |gid: &[u8]| fabric.ports.named(settings, gid.try_into().unwrap());
+        assert_eq!((named(&before), named(&changed)), (None, Some(1)));
+    }
 }
