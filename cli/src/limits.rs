@@ -2,13 +2,13 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The most descriptors that are asked for: programs that close all descriptors up to the limit take
-/// their time for more.
+/// The most descriptors that are asked for: programs that close all descriptors up to the limit
+/// take their time for more.
 const DESCRIPTORS_MAX: u64 = 1 << 16;
 
 /// Raises the soft limit on descriptors as far as the hard limit allows: it is 1024 on most
-/// machines. A rank on shared memory takes some 26 whatever the number of ranks, but over TCP one
-/// for each peer, and the launcher some for each rank. The ranks of `tagperf run` inherit the limit. The crate itself leaves it alone, since select(2) of a program ends at 1024.
+/// machines. A rank on shared memory takes some 26 whatever the number of ranks, but one over TCP
+/// takes one for each peer. The ranks of `tagperf run` inherit the limit. The crate itself leaves it alone, since select(2) of a program ends at 1024.
 pub(crate) fn raise_descriptors() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(DESCRIPTORS_MAX, |maximum| maximum.min(DESCRIPTORS_MAX));
