@@ -13,7 +13,7 @@ pub(crate) mod report;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::verbs::VerbsArg;
@@ -122,7 +122,15 @@ impl Cli {
 
     /// Reads the command line. `Ok(None)`: help or version was asked for, and was printed.
     pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
-        match Self::try_parse_from(args) {
+        // `--sizes -1` is a wrong size, and no unknown option.
+        let takes_numbers = |arg: clap::Arg| {
+            let is_value = arg.get_action().takes_values() && !arg.is_positional();
+            if is_value { arg.allow_negative_numbers(true) } else { arg }
+        };
+        let mut command = Self::command();
+        command = command.mut_subcommands(|command| command.mut_args(takes_numbers));
+        let parsed = command.try_get_matches_from_mut(args);
+        match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if !error.use_stderr() => match error.print() {
                 Ok(()) => Ok(None),
@@ -138,6 +146,10 @@ fn in_one_line(explained: &str) -> String {
     let said = explained.strip_prefix("error: ").unwrap_or(explained);
     let mut out = String::new();
     for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        // The tip would make an option that is misspelt a HOST.
+        if line.starts_with("tip: to pass") {
+            continue;
+        }
         if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         }
@@ -174,8 +186,19 @@ mod tests {
     }
 
     #[test]
+    fn a_negative_number_is_a_wrong_value_and_no_unknown_option() {
+        for line in ["lat --sizes -1", "bw --window -3", "depth --iters -1"] {
+            let why = read(line).unwrap_err();
+            let option = line.split_whitespace().nth(1).unwrap();
+            assert!(why.contains(option) && !why.contains("unexpected"), "{line}: {why}");
+        }
+        let why = read("lat --szies 8").unwrap_err();
+        assert!(why.contains("--szies") && !why.contains("-- "), "{why}");
+    }
+
+    #[test]
     fn the_definition_is_sound() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The device that is used: found before anything is measured, and named with the figures.
 
+use std::io::ErrorKind;
+use std::net::{IpAddr, TcpListener};
+
 use tagmatch::ofi::{Ofi, OfiInfo};
 use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{Finding, ReadMode};
+use tagmatch_os::stream;
 use tagmatch_results::show::one_line;
 
 use crate::spec::{DeviceArg, HwTagsArg};
@@ -40,6 +44,7 @@ impl FoundDevice {
                 (device, format!("{first}port {port}"))
             }
             DeviceArg::Tcp { place } => {
+                check_place(place.as_deref())?;
                 let place = place.as_deref().unwrap_or("all interfaces");
                 let what = format!("listening on {place}; the messages are not encrypted");
                 (wanted.clone(), what)
@@ -62,6 +67,26 @@ impl FoundDevice {
         };
         Ok(Self { device, what, nic, receives_max })
     }
+}
+
+/// Whether TCP can listen at a place that the user has named: an address or an interface.
+fn check_place(place: Option<&str>) -> Result<(), String> {
+    let Some(place) = place else { return Ok(()) };
+    let next = "`ip address` lists what this machine has";
+    if let Ok(address) = place.parse::<IpAddr>() {
+        return match TcpListener::bind((address, 0)) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                Err(format!("this machine doesn't have the address {place}; {next}"))
+            }
+            // Whatever else is wrong, the device says it.
+            _ => Ok(()),
+        };
+    }
+    let found = stream::addresses_of(|name| name.to_bytes() == place.as_bytes());
+    if found.is_ok_and(|addresses| addresses.is_empty()) {
+        return Err(format!("no interface {place} is up and has an address; {next}"));
+    }
+    Ok(())
 }
 
 /// Why a device can't be used.
@@ -124,7 +149,24 @@ pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[S
         }
         (_, ReadMode::Direct) => "read by RDMA from the sender's memory into the receiver's",
         (_, ReadMode::Copied) => "copied through the device, two copies",
-        (_, mode) => return format!("{mode:?}"),
+        _ => "in a way that this version has no word for",
     };
     how.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_of_tcp_that_is_not_there_is_refused_in_the_words_of_the_user() {
+        for place in [None, Some("lo"), Some("127.0.0.1"), Some("127.0.0.2")] {
+            assert_eq!(check_place(place), Ok(()), "{place:?}");
+        }
+        // The address is of a network for documentation.
+        for place in ["nosuchif", "192.0.2.77"] {
+            let why = check_place(Some(place)).unwrap_err();
+            assert!(why.contains(place) && !why.contains("TcpConfig"), "{why}");
+        }
+    }
 }

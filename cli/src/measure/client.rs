@@ -336,7 +336,9 @@ fn ended(answer: Answer) -> Failure {
         Answer::Failed { why } => {
             Failure::Measurement(format!("on the other side: {}", one_line(why)))
         }
-        other => Failure::Measurement(format!("the other side sent {other:?} out of turn")),
+        Answer::Hello(_) | Answer::Ready { .. } | Answer::Done { .. } => {
+            Failure::Measurement("the other side sent an answer out of turn".into())
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl PeerProcess {
         let theirs = match answer {
             Ok(Answer::Hello(theirs)) => Ok(theirs),
             Ok(Answer::Refused { why }) => Err(format!(": {}", one_line(why))),
-            Ok(answer) => Err(format!(" answers {answer:?} instead of hello")),
+            Ok(_) => Err(": its first answer is no hello".to_owned()),
             Err(error) => Err(format!(": {}", one_line(error))),
         };
         let failed = |why| Failure::Measurement(format!("{}{why}", self.what));

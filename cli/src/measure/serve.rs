@@ -237,7 +237,9 @@ fn serve(
     let status = child.wait().ok().and_then(|status| status.code());
     let known = [SERVED, FAILED, UNSERVED].into_iter().find(|&s| Some(s.into()) == status);
     if known.is_none() {
-        log(&format!("{client}: its process ended, status {status:?}"));
+        let how =
+            status.map_or_else(|| "by a signal".to_owned(), |status| format!("status {status}"));
+        log(&format!("{client}: its process ended, {how}"));
     }
     Ok(known)
 }

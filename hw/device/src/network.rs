@@ -48,7 +48,7 @@ impl fmt::Display for Network {
 }
 
 /// A set of networks. Its text form is `shm+verbs`, for example.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Networks(pub(crate) u8);
 
 impl Networks {
@@ -72,6 +72,13 @@ impl fmt::Display for Networks {
     }
 }
 
+/// A program that returns an error from `main` shows its users this form.
+impl fmt::Debug for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Networks({self})")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +96,7 @@ mod tests {
         for (networks, text) in sets {
             let set = Networks(networks.iter().map(|network| network.bit()).sum());
             assert_eq!(set.to_string(), text);
+            assert_eq!(format!("{set:?}"), format!("Networks({text})"));
             for network in Network::ALL {
                 assert_eq!(set.has(network), networks.contains(&network), "{text}, {network}");
             }
