@@ -86,8 +86,9 @@ pub struct VerbsConfig {
     pub ack_timeout: Option<u8>,
     /// How many times an unacknowledged packet is sent again before the peer counts as lost: 0 to
     /// 7. On soft-RoCE, 7 means forever. With the defaults a connection survives that nothing gets
-    /// through for 5 s, and a peer whose process was killed is noticed after 9 s. If `None`, the
-    /// value of `TAGMATCH_VERBS_RETRY_COUNT`, or else 7, and 6 on soft-RoCE. Default: `None`.
+    /// through for 5 s, and the death of a process of another machine is noticed after 9 s. If
+    /// `None`, the value of `TAGMATCH_VERBS_RETRY_COUNT`, or else 7, and 6 on soft-RoCE. Default:
+    /// `None`.
     pub retry_count: Option<u8>,
     /// How many times a message that found no receive buffer is sent again: 0 to 7, where 7 means
     /// forever. With credits, a peer that keeps the rules always finds a buffer. Default: 7.

@@ -93,6 +93,7 @@ impl Verbs {
             message_max: self.config.message_max,
             reads_max: self.port.reads_served,
             mtu: u8::try_from(self.port.mtu).unwrap_or(1),
+            process: self.local_processes.own,
         };
         self.receives.need(link.receives_needed()).map_err(DeviceError::system(
             "post receive buffers",
@@ -341,6 +342,9 @@ impl Verbs {
         let state = &mut self.peers[peer.index()].state;
         let Some(connecting) = state.take_connecting() else { return };
         self.connecting.retain(|other| *other != peer);
+        if let Some(remote_end) = connecting.remote_end {
+            self.local_processes.watch(peer, remote_end.process);
+        }
         let mut link = connecting.link;
         let sent = link.signal(peer, Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;

@@ -46,6 +46,7 @@ impl Verbs {
         match std::mem::replace(&mut peer_record.state, PeerState::Down) {
             PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
+                self.local_processes.forget(peer);
                 self.ending.push(peer);
                 peer_record.state = PeerState::Ending(Box::new(Ending {
                     link: *link,
@@ -150,6 +151,14 @@ impl Verbs {
             PeerState::Down if peer_record.lost > 0 => Flush::Lost { messages: peer_record.lost },
             // A device that is not connected has taken no messages.
             PeerState::Connecting(_) | PeerState::Down | PeerState::Oneself => Flush::Done,
+        }
+    }
+
+    /// Ends the connections of peers whose processes have ended. Must be called when no completion
+    /// is waiting: a peer may have left before its process ended.
+    pub(super) fn end_gone(&mut self) {
+        while let Some(peer) = self.local_processes.take_gone() {
+            self.end(peer, DownReason::Gone, None);
         }
     }
 

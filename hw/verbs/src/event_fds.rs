@@ -7,10 +7,11 @@ use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::sleep::EventFd;
 
 use super::context::Context;
+use super::local_processes::LocalProcesses;
 use super::object::Channel;
 
 /// An epoll descriptor for all events of the device: completions, asynchronous events, the timer,
-/// and messages to oneself.
+/// messages to oneself, and the ends of processes.
 pub(super) struct EventFds {
     epoll: Epoll,
     pub(super) timer: Timer,
@@ -20,12 +21,16 @@ pub(super) struct EventFds {
 }
 
 impl EventFds {
-    pub(super) fn new(context: &Context, channel: &Channel) -> Result<Self, DeviceError> {
+    pub(super) fn new(
+        context: &Context,
+        channel: &Channel,
+        local_processes: &LocalProcesses,
+    ) -> Result<Self, DeviceError> {
         let epoll = Epoll::new().in_call("epoll_create1")?;
         let timer = Timer::new().in_call("timerfd_create")?;
         let eventfd = EventFd::new().in_call("eventfd")?;
         let descriptors = [channel.fd(), context.async_fd(), timer.as_fd(), eventfd.as_fd()];
-        for fd in descriptors {
+        for fd in descriptors.into_iter().chain([local_processes.as_fd()]) {
             epoll.watch(fd, 0).in_call("epoll_ctl")?;
         }
         Ok(EventFds { epoll, timer, eventfd, is_armed: false })

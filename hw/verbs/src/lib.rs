@@ -23,7 +23,8 @@
 //!    through the devices' own buffers (`copying`), unless the NIC of the reader matches tags: it
 //!    reads by itself.
 //! 6. **Waiting.** One completion queue serves all queue pairs. The event descriptor covers its
-//!    channel, a timer, the device's asynchronous events and messages to oneself.
+//!    channel, a timer, the device's asynchronous events, messages to oneself, and the ends of
+//!    processes of this machine.
 //! 7. **Lost peers.** After [`VerbsConfig::keepalive`] without traffic, an RDMA write of zero bytes
 //!    tests a connection. The peer's NIC acknowledges it without its CPU. When a queue pair fails,
 //!    its peer goes down; other peers are not affected.
@@ -112,8 +113,9 @@
 //! - **Outages.** A NIC tells a dead process from a cable that was pulled by nothing: both are
 //!   silence. By default a request is sent eight times in 8.6 s, as UCX does, so a connection
 //!   survives an outage of 5 s and more, such as that of a switch that starts again, and a process
-//!   that was killed is noticed after 9 s. [`VerbsConfig::ack_timeout`] and
-//!   [`VerbsConfig::retry_count`] make both shorter or longer.
+//!   of another machine that was killed is noticed after 9 s. [`VerbsConfig::ack_timeout`] and
+//!   [`VerbsConfig::retry_count`] make both shorter or longer. The end of a process of this machine
+//!   is told by the kernel, at once (`local_processes`).
 //! - **Partitions.** The key is a part of the datagram queue pair's key, so the address has it
 //!   without a byte more: a packet with another key is dropped in silence, and no datagram could
 //!   tell.
@@ -151,6 +153,7 @@ mod handle_limiter;
 mod info;
 mod link;
 mod list;
+mod local_processes;
 mod memory;
 mod object;
 mod oneself;
@@ -198,6 +201,7 @@ use failure::Impairment;
 use handle_limiter::HandleLimiter;
 use link::Outbox;
 use list::List;
+use local_processes::LocalProcesses;
 use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
@@ -239,6 +243,7 @@ pub struct Verbs {
     is_closed: bool,
     impairment: Impairment,
     handle_limiter: HandleLimiter,
+    local_processes: LocalProcesses,
 
     /// Events to report before new completions are handled.
     events: VecDeque<Event<'static>>,
@@ -348,6 +353,7 @@ impl Verbs {
             name: random().in_call("getrandom")?,
             matches_tags: list.is_some(),
         };
+        let local_processes = LocalProcesses::new().in_call("epoll_create1")?;
         let now = Instant::now();
         let mut verbs = Verbs {
             own,
@@ -381,7 +387,8 @@ impl Verbs {
             needs_periodic_work: true,
             last_periodic_work: now,
             last_sweep: now,
-            event_fds: EventFds::new(&context, &channel)?,
+            event_fds: EventFds::new(&context, &channel, &local_processes)?,
+            local_processes,
             cq,
             pd,
             context,

@@ -99,6 +99,7 @@ impl Verbs {
                 return Some(event);
             }
             if self.batch.is_empty() && !self.refill() {
+                self.end_gone();
                 self.finish_ended();
                 return match self.events.pop_front() {
                     None => self.message_to_oneself(),
@@ -437,6 +438,7 @@ impl Verbs {
         self.needs_periodic_work = false;
         self.last_periodic_work = now;
         self.take_async_events();
+        self.local_processes.look();
         if let Some(list) = self.list.as_mut().filter(|list| list.is_lost()) {
             self.events.extend(list.take_events().map(Event::Tag));
         }

@@ -39,6 +39,7 @@ impl Verbs {
             || !self.waiting_to_read.is_empty()
             || !self.waiting_to_copy.is_empty()
             || !self.ending.is_empty()
+            || self.local_processes.has_gone()
     }
 
     /// See [`Device::disarm`](tagmatch_device::Device::disarm).

@@ -8,6 +8,7 @@ use tagmatch_secret::{PROOF_BYTES, Proof, Secret};
 
 use super::address::{BITS_24, VERSION};
 use super::config::MESSAGE_MAX;
+use super::local_processes::ProcessName;
 
 /// One end of a connection, as it describes itself to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(super) struct LinkEnd {
     pub(super) reads_max: u8,
     /// Its path MTU, as `enum ibv_mtu`.
     pub(super) mtu: u8,
+    /// Its process.
+    pub(super) process: ProcessName,
 }
 
 /// Why a request is refused.
@@ -67,7 +70,8 @@ const MAGIC: [u8; 4] = *b"TMvh";
 pub(super) const DATAGRAM: usize = CODE + PROOF_BYTES;
 const FROM: usize = 16;
 const END: usize = FROM + Address::MAX;
-const CODE: usize = END + 24;
+const PROCESS: usize = END + 24;
+const CODE: usize = PROCESS + 12;
 /// The protocol's name, for the job's secret.
 const PROTOCOL: &[u8] = b"tagmatch verbs 3";
 
@@ -86,7 +90,8 @@ impl Datagram {
     /// | 92, 93 | READs that the sender serves, its path MTU |
     /// | 96..100 | the receiver's queue pair, in an answer |
     /// | 100..104 | the sender's receiving queue pair, if it has two |
-    /// | 104..136 | authentication code of all bytes before, or zeros if the job has no secret |
+    /// | 104..116 | the realm and the number of the sender's process |
+    /// | 116..148 | authentication code of all bytes before, or zeros if the job has no secret |
     ///
     /// A datagram names both workers and both queue pairs, so a recorded one is of no use to
     /// anybody else, and no random number is needed against repetition.
@@ -111,6 +116,8 @@ impl Datagram {
             bytes[END + 8..END + 12].copy_from_slice(&end.message_max.to_le_bytes());
             (bytes[END + 12], bytes[END + 13]) = (end.reads_max, end.mtu);
             bytes[END + 20..END + 24].copy_from_slice(&end.receive_qp_num.to_le_bytes());
+            bytes[PROCESS..PROCESS + 8].copy_from_slice(&end.process.realm.to_le_bytes());
+            bytes[PROCESS + 8..CODE].copy_from_slice(&end.process.pid.to_le_bytes());
         }
         bytes[END + 16..END + 20].copy_from_slice(&to_qp.to_le_bytes());
         if let Some(secret) = secret {
@@ -145,6 +152,10 @@ impl Datagram {
                 message_max: number(END + 8),
                 reads_max: bytes[END + 12],
                 mtu: bytes[END + 13],
+                process: ProcessName {
+                    realm: u64::from_le_bytes(array_at(bytes, PROCESS)),
+                    pid: number(PROCESS + 8),
+                },
             };
             let numbers = [end.qp_num, end.receive_qp_num, end.psn];
             let is_possible = numbers.iter().all(|number| *number <= BITS_24)
@@ -263,8 +274,15 @@ mod tests {
         Datagram { to: [4; 8], from, handshake }
     }
 
-    const EXAMPLE_END: LinkEnd =
-        LinkEnd { qp_num: 1, receive_qp_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
+    const EXAMPLE_END: LinkEnd = LinkEnd {
+        qp_num: 1,
+        receive_qp_num: 6,
+        psn: 2,
+        message_max: 64,
+        reads_max: 4,
+        mtu: 5,
+        process: ProcessName { realm: 1 << 40, pid: 77 },
+    };
 
     #[test]
     fn handshakes_round_trip() {

@@ -41,11 +41,11 @@ impl Fixture for OnVerbs {
     const CONNECTIONS: usize = 14;
     const TO_ONESELF_MIN: usize = 8;
     const READ_MODE: ReadMode = ReadMode::Direct;
-    const KILLED: DownReason = DownReason::Unreachable { errno: libc::ETIMEDOUT };
+    const KILLED: DownReason = DownReason::Gone;
 
-    /// A NIC that hears nothing gives up soon.
+    /// A NIC that hears nothing gives up after minutes: the kernel tells of the dead.
     fn usual() -> Verbs {
-        verbs(VerbsConfig { ack_timeout: Some(14), retry_count: Some(3), ..Default::default() })
+        verbs(VerbsConfig { ack_timeout: Some(22), ..Default::default() })
     }
 
     fn narrow(message_max: u32) -> Verbs {

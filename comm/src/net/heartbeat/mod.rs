@@ -5,7 +5,7 @@
 //! | device | a process ends | its node falls silent | it is stopped |
 //! |---|---|---|---|
 //! | shared memory | at once, by its pidfd or its socket | | never |
-//! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | about 9 s of retries, up to 35 s with some NICs (`ack_timeout` and `retry_count` of `VerbsConfig`) | never |
+//! | RDMA | on this machine at once, by its pidfd; on another one after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | about 9 s of retries, up to 35 s with some NICs (`ack_timeout` and `retry_count` of `VerbsConfig`) | never |
 //! | UCX, libfabric | at once, by the socket of its connection | after 8 s (`keepalive`) | never |
 //!
 //! So heartbeats are for processes that no device finds: a process that is stopped, or runs in a
