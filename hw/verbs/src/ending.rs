@@ -97,7 +97,7 @@ impl Verbs {
                 self.end_for_violation(peer, "a message longer than the announced limit");
             }
             sys::IBV_WC_WR_FLUSH_ERR => {}
-            _ => self.lose_peer(peer, failure::of_status(status)),
+            _ => self.lose_peer(peer, failure::of_status(status, None)),
         }
     }
 

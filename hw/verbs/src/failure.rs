@@ -23,8 +23,17 @@ const OWN: [(sys::ibv_wc_status, &str); 8] = [
     (sys::IBV_WC_GENERAL_ERR, "the device has failed (IBV_WC_GENERAL_ERR)"),
 ];
 
-/// The reason by the status of the first work request that failed.
-pub(super) fn of_status(status: sys::ibv_wc_status) -> DownReason {
+/// The reason by the status of the first work request that failed. `silence_means`: why this end
+/// hears no peer, if that is known.
+pub(super) fn of_status(
+    status: sys::ibv_wc_status,
+    silence_means: Option<&'static str>,
+) -> DownReason {
+    if let Some(what) = silence_means
+        && status == sys::IBV_WC_RETRY_EXC_ERR
+    {
+        return of_own_end(what);
+    }
     if let Some((_, what)) = OWN.iter().find(|(own, _)| *own == status) {
         return of_own_end(what);
     }
@@ -98,12 +107,12 @@ mod tests {
                     | sys::IBV_WC_FATAL_ERR
                     | sys::IBV_WC_GENERAL_ERR
             );
-            let reason = of_status(status);
+            let reason = of_status(status, None);
             let is_said = matches!(reason, DownReason::Failed { errno: 0, .. });
             assert_eq!(is_said, is_own, "{status}: {reason:?}");
         }
         let timeout = DownReason::Unreachable { errno: libc::ETIMEDOUT };
-        assert_eq!(of_status(sys::IBV_WC_RETRY_EXC_ERR), timeout);
+        assert_eq!(of_status(sys::IBV_WC_RETRY_EXC_ERR, None), timeout);
     }
 
     #[test]

@@ -377,7 +377,7 @@ impl Verbs {
 
     /// A work request on a peer's sending queue pair has completed, and with it all earlier ones.
     fn on_send_completion(&mut self, completion: &sys::ibv_wc) {
-        if completion.status == sys::IBV_WC_WR_FLUSH_ERR {
+        if completion.status != sys::IBV_WC_SUCCESS {
             // An event may tell why.
             self.take_async_events();
         }
@@ -403,7 +403,9 @@ impl Verbs {
         link.end_until(succeeded, &mut self.outbox, &mut self.events);
         if !is_success {
             let first_read = link.is_read(number).then(|| read_error(completion.status));
-            self.end(peer, failure::of_status(completion.status), first_read);
+            let silence_means = self.impairment.stale;
+            let reason = failure::of_status(completion.status, silence_means);
+            self.end(peer, reason, first_read);
         } else if is_up {
             link.has_received = true;
             if let Err(error) = link.send_pending_signals(peer, &mut self.outbox) {

@@ -74,7 +74,7 @@ fn a_queue_pair_that_fails_here_is_said_to_fail_here() {
 fn a_flushed_request_is_no_end_of_the_peer() {
     for has_event in [true, false] {
         let (mut a, _b, to_b) = pair();
-        break_queue_pairs("a");
+        break_queue_pairs("a", sys::IBV_WC_WR_FLUSH_ERR);
         if has_event {
             raise("a", sys::IBV_EVENT_QP_FATAL, About::QueuePairs);
         }
@@ -173,6 +173,26 @@ fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
         raise("a", event, About::Port);
         look(&mut a);
         assert!(a.connect(&nobody().address()).is_ok());
+    }
+}
+
+/// Its own port has moved, so the peer's acknowledgements go elsewhere.
+#[test]
+fn silence_after_a_change_of_the_own_port_is_no_fault_of_the_peer() {
+    for has_moved in [false, true] {
+        let (mut a, _b, to_b) = pair();
+        if has_moved {
+            change("a", |card| card.port.lid = 5);
+            raise("a", sys::IBV_EVENT_LID_CHANGE, About::Port);
+        }
+        break_queue_pairs("a", sys::IBV_WC_RETRY_EXC_ERR);
+        a.send(to_b, message(b"lost")).unwrap();
+        let reason = reason_of_the_end(&mut a, to_b);
+        if has_moved {
+            assert!(failure(reason).contains("another LID"), "{reason:?}");
+        } else {
+            assert_eq!(reason, DownReason::Unreachable { errno: libc::ETIMEDOUT });
+        }
     }
 }
 

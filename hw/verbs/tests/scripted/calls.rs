@@ -278,7 +278,10 @@ unsafe extern "C" fn create_qp(
         (qp.send_cq, qp.recv_cq, qp.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
         (qp.qp_num, qp.qp_type) = (world.last_number, attr.qp_type);
         let raw = made(qp);
-        world.qps.insert(world.last_number, Qp { raw, dest: 0, receives: Default::default() });
+        world.qps.insert(
+            world.last_number,
+            Qp { raw, dest: 0, failure: sys::IBV_WC_WR_FLUSH_ERR, receives: Default::default() },
+        );
         raw
     })
 }

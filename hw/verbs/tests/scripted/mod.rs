@@ -87,6 +87,8 @@ struct World {
 struct Qp {
     raw: *mut sys::ibv_qp,
     dest: u32,
+    /// How requests end in the error state.
+    failure: sys::ibv_wc_status,
     receives: VecDeque<(u64, sys::ibv_sge)>,
 }
 
@@ -202,11 +204,12 @@ pub fn complete(name: &str, wr_id: u64, qp_num: u32, status: sys::ibv_wc_status)
     });
 }
 
-/// Puts the queue pairs for peers into error: what was posted is flushed, and nothing tells why.
-pub fn break_queue_pairs(name: &str) {
+/// Puts the queue pairs for peers into error: what is posted from now on fails with this status.
+pub fn break_queue_pairs(name: &str, status: sys::ibv_wc_status) {
     with(|world| {
         let context = world.context_of(name);
-        for qp in world.qps.values() {
+        for qp in world.qps.values_mut() {
+            qp.failure = status;
             // SAFETY: as in `raise`.
             unsafe {
                 if (*qp.raw).context == context && (*qp.raw).qp_type == sys::IBV_QPT_RC {

@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn post_send(
                 let mut completion = sys::ibv_wc::zeroed();
                 (completion.wr_id, completion.qp_num) = (wr.wr_id, qp.qp_num);
                 if is_failed {
-                    completion.status = sys::IBV_WC_WR_FLUSH_ERR;
+                    completion.status = world.qps[&qp.qp_num].failure;
                 }
                 world.completions.get_mut(&qp.send_cq).unwrap().push_back(completion);
             }
