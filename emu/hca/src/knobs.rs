@@ -98,10 +98,11 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
         right: "infiniband, ethernet, unspecified or iwarp",
         meaning: "What the links of the ports are. Ethernet is RoCE: a port has no LID, its GIDs \
                   are a link-local address and the IPv4 address 10.SUBNET.0.NUMBER, a path needs \
-                  a GID that a port has (otherwise ETIMEDOUT, at once), and there is no list of \
-                  tags. Unspecified is InfiniBand that doesn't say what it is. iwarp is refused \
-                  what needs RoCE: datagrams (EOPNOTSUPP), and connections that rdma_cm didn't \
-                  make (EINVAL). Default: infiniband.",
+                  a GID that a port has (otherwise ETIMEDOUT, at once; to another subnet it is \
+                  made, and its packets are lost), and there is no list of tags. Unspecified is \
+                  InfiniBand that doesn't say what it is. iwarp is refused what needs RoCE: \
+                  datagrams (EOPNOTSUPP), and connections that rdma_cm didn't make (EINVAL). \
+                  Default: infiniband.",
         set: |knobs, text| {
             knobs.link_layer = match text {
                 "infiniband" => LinkLayer::InfiniBand,
