@@ -8,7 +8,8 @@ const DESCRIPTORS_MAX: u64 = 1 << 16;
 
 /// Raises the soft limit on descriptors as far as the hard limit allows: it is 1024 on most
 /// machines. A rank on shared memory takes some 26 whatever the number of ranks, but one over TCP
-/// takes one for each peer. The ranks of `tagperf run` inherit the limit. The crate itself leaves it alone, since select(2) of a program ends at 1024.
+/// takes one for each peer. The ranks of `tagperf run` inherit the limit. The crate itself leaves
+/// it alone, since select(2) of a program ends at 1024.
 pub(crate) fn raise_descriptors() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(DESCRIPTORS_MAX, |maximum| maximum.min(DESCRIPTORS_MAX));

@@ -32,8 +32,8 @@ pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + PARTICULARS_BYTES;
 /// The longest FIN that is accepted: a NIC may send back TMH and RVH.
 pub const FIN_BYTES_MAX: usize = TMH_BYTES + RVH_BYTES;
 
-/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, `app_ctx` at 4, tag
-/// at 8.
+/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, `app_ctx` at 4,
+/// tag at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
     /// The kind of message.

@@ -3,9 +3,10 @@
 //! libfabric is loaded when the first device is made, 1.17 to 2.x; nothing is linked. It is the way
 //! to HPE Slingshot (`cxi`), whose NIC matches tags in hardware, to Omni-Path, AWS's EFA, and the
 //! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa` and Ultra Ethernet's
-//! `uet`**, which the makers of its NICs bring, since libfabric's own tree has none. What was seen: `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of Debian's libfabric 1.17
-//! and of 2.5.1, `verbs;ofi_rxm` of 1.17 on soft-RoCE, our own provider, and one that behaves as
-//! `cxi` does (`emu/cxi`).
+//! `uet`**, which the makers of its NICs bring, since libfabric's own tree has none. What was seen:
+//! `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of Debian's libfabric 1.17 and of 2.5.1,
+//! `verbs;ofi_rxm` of 1.17 on soft-RoCE, our own provider, and one that behaves as `cxi` does
+//! (`emu/cxi`).
 //!
 //! # Which provider
 //! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,

@@ -9,8 +9,8 @@
 //!       └─────────────────────────> ToSoftware ─────────────> Software, for ever
 //! ```
 //!
-//! After `cxip_recv_pte_cb` and what it calls, in `prov/cxi/src/cxip_msg_hpc.c`. Its further reasons
-//! for flow control (a full event queue, no overflow buffer) look the same to a program.
+//! After `cxip_recv_pte_cb` and what it calls, in `prov/cxi/src/cxip_msg_hpc.c`. Its further
+//! reasons for flow control (a full event queue, no overflow buffer) look the same to a program.
 
 use crate::settings::Mode;
 
