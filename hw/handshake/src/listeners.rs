@@ -8,7 +8,7 @@ use std::time::Instant;
 use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
-use tagmatch_os::stream;
+use tagmatch_os::{process, stream};
 
 use crate::address::MeetingAddress;
 use crate::kind::MeetingKind;
@@ -38,6 +38,7 @@ impl Listeners {
         kind: &MeetingKind,
         listen: &[IpAddr],
     ) -> Result<Self, DeviceError> {
+        process::learn_own_user();
         let epoll = Epoll::new().in_call("epoll_create1")?;
         let local = stream::listen_abstract(own.socket_name(kind).as_bytes(), BACKLOG)
             .in_call("listen on an abstract socket")?;

@@ -35,6 +35,12 @@ pub fn is_own_user(uid: u32) -> bool {
     uid == own_uid() && (uid != overflow_uid() || has_all_users())
 }
 
+/// Reads what [`is_own_user`] needs to know about this process, so that it has the answer when no
+/// descriptor is left to read it with.
+pub fn learn_own_user() {
+    is_own_user(own_uid());
+}
+
 /// The number that stands for all users without a number in a namespace, see user_namespaces(7). It
 /// is the same in all namespaces; it is read once.
 fn overflow_uid() -> u32 {
@@ -45,9 +51,15 @@ fn overflow_uid() -> u32 {
     })
 }
 
-/// Whether every user has a number in this process' user namespace.
+/// Whether every user has a number in this process' user namespace. It is read once: a process that
+/// enters another namespace later has made its workers in this one.
 fn has_all_users() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all_users(&map))
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    if let Some(answer) = ANSWER.get() {
+        return *answer;
+    }
+    let map = fs::read_to_string("/proc/self/uid_map");
+    map.is_ok_and(|map| *ANSWER.get_or_init(|| maps_all_users(&map)))
 }
 
 /// Whether a uid_map, the text of /proc/PID/uid_map, covers all of the 2^32 - 1 users.

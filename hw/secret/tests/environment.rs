@@ -1,6 +1,6 @@
 //! The secret that the environment gives. Each case runs in a process of its own.
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs, process};
@@ -55,7 +55,8 @@ fn the_file_counts_before_the_variable_and_what_is_configured_before_both() {
 fn a_file_of_another_user_is_refused() {
     let path = file("owner");
     assert!(Secret::from_file(&path).is_ok());
-    if chown(&path, Some(65534), None).is_ok() {
+    let another = fs::metadata(&path).unwrap().uid() ^ 1;
+    if chown(&path, Some(another), None).is_ok() {
         let error = Secret::from_file(&path).unwrap_err().to_string();
         assert!(error.contains("belongs to another user"), "{error}");
     }

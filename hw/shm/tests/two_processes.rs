@@ -195,7 +195,7 @@ fn a_server_short_of_descriptors_serves_later_peers() {
     wait_for(&mut all, "an answer to each", |_, event| {
         match event {
             Owned::Up(..) => ups += 1,
-            Owned::Down(_, DownReason::Unreachable { errno: libc::EUSERS }) => downs += 1,
+            Owned::Down(_, DownReason::Unreachable { errno: libc::EMFILE }) => downs += 1,
             other => panic!("{other:?}"),
         }
         (ups + downs == 30).then_some(())

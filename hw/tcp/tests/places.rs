@@ -4,6 +4,7 @@
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device, DownReason};
@@ -76,6 +77,7 @@ fn one_machine_takes_its_share_under_whatever_names_and_no_more() {
 /// A node with many ranks, all of which connect over loopback.
 #[test]
 fn the_default_lets_three_hundred_peers_of_loopback_in() {
+    let _alone = many_descriptors();
     let mut a = tcp(config());
     let at = place(&a.address());
     let mut held = Vec::new();
@@ -86,6 +88,13 @@ fn the_default_lets_three_hundred_peers_of_loopback_in() {
         assert_eq!(answer, ACCEPTED, "{number}");
         held.push(raw);
     }
+}
+
+/// The tests of this program that take more than half of the 1024 descriptors that some processes
+/// may have: one at a time.
+fn many_descriptors() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn set_limit(limit: u64) {
@@ -108,6 +117,7 @@ fn peers_that_connect_leave_descriptors_for_those_that_this_worker_connects_to()
         return serve_with_few(LIMIT);
     }
     let test = "peers_that_connect_leave_descriptors_for_those_that_this_worker_connects_to";
+    let _alone = many_descriptors();
     set_limit(u64::MAX);
     let mut server = Other::spawn(test, "server");
     let address = server.hear_address();

@@ -46,6 +46,7 @@ impl LocalEnd {
     /// Checks the settings and makes the doorbell.
     pub(crate) fn new(config: ShmConfig) -> Result<Self, DeviceError> {
         let geometry = config.check()?;
+        process::learn_own_user();
         let name = ShmName::create().in_call("getrandom")?;
         let doorbell_memory = SealedMemory::new(c"tagmatch-doorbell", doorbell::LENGTH_BYTES)
             .in_call("memfd_create")?;
