@@ -5,9 +5,23 @@ use crate::spec::{Pin, PinChoice};
 
 /// The CPUs that this process may run on.
 pub(crate) fn cpus() -> Vec<u32> {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    // The call fails on a machine with more processors than its set holds.
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        return allowed_in(&status);
+    };
     let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
+/// The CPUs that the text of /proc/PID/status allows.
+fn allowed_in(status: &str) -> Vec<u32> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let ranges = list.unwrap_or_default().trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
+    });
+    ranges.flatten().collect()
 }
 
 /// The first two CPUs, if there are two.
@@ -45,8 +59,17 @@ pub(crate) fn possible(
 /// Pins this process to one CPU, threads that it starts later too.
 pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
     use rustix::thread::{CpuSet, sched_setaffinity};
-    let (open, mut set) = (cpus(), CpuSet::new());
-    if let (true, Ok(at)) = (open.contains(&cpu), usize::try_from(cpu)) {
+    let open = cpus();
+    let at = usize::try_from(cpu).unwrap_or(usize::MAX);
+    if open.contains(&cpu) && at >= CpuSet::MAX_CPU {
+        let right = format!("a CPU below {}", CpuSet::MAX_CPU);
+        return Err(Failure::usage(
+            format!("--pin: CPU {cpu} is beyond what tagperf can name"),
+            right,
+        ));
+    }
+    if open.contains(&cpu) {
+        let mut set = CpuSet::new();
         set.set(at);
         if sched_setaffinity(None, &set).is_ok() {
             return Ok(());
@@ -70,6 +93,16 @@ fn shorten(cpus: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpus_of_a_machine_with_more_than_a_thousand_are_read_as_text() {
+        let status =
+            "Name:\ttagperf\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7,1022-1025\nMems:\t0\n";
+        assert_eq!(allowed_in(status), [0, 1, 2, 3, 7, 1022, 1023, 1024, 1025]);
+        assert!(allowed_in("").is_empty() && allowed_in("Cpus_allowed_list:\tx-y,\n").is_empty());
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert_eq!(allowed_in(&own), cpus());
+    }
 
     #[test]
     fn a_cpu_that_is_not_open_is_refused() {

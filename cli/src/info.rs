@@ -170,7 +170,8 @@ fn auto(style: Style) -> String {
 fn tcp(style: Style) -> String {
     let hosts = tagmatch_os::stream::own_addresses().unwrap_or_default();
     let (loopback, hosts): (Vec<IpAddr>, _) = hosts.into_iter().partition(IpAddr::is_loopback);
-    let hosts = if hosts.is_empty() { loopback } else { hosts };
+    let is_alone = hosts.is_empty();
+    let hosts = if is_alone { loopback } else { hosts };
     let told: Vec<_> = hosts.iter().map(ToString::to_string).collect();
     let secret = match (secret::known(), secret::source()) {
         (Err(why), _) => {
@@ -185,14 +186,10 @@ fn tcp(style: Style) -> String {
     // In processes of its own, since the trial makes a secret where there is none.
     let tried = isolated_trial::large_messages(&DeviceArg::Tcp { place: None });
     let (works, lines) = match tried {
-        Ok(how) => (
-            true,
-            vec![
-                "between machines and within one; not encrypted; matching in software".into(),
-                "next: tagperf serve --bind ADDRESS".into(),
-                format!("large messages: {how}"),
-            ],
-        ),
+        Ok(how) => {
+            let [reach, next] = tcp_reach(is_alone).map(str::to_owned);
+            (true, vec![reach, next, format!("large messages: {how}")])
+        }
         Err(failure) => {
             let why = format!("no message gets across: {}", one_line(failure));
             (false, vec![why, "next: tagperf lat --sizes 8 --device tcp".into()])
@@ -204,6 +201,22 @@ fn tcp(style: Style) -> String {
         "next: tagperf lat --device tcp:INTERFACE or tcp:ADDRESS for fewer".into(),
     ];
     entry(style, "tcp", works, &[lines, more.to_vec()].concat())
+}
+
+/// Which machines TCP reaches, and what to type next. `is_alone`: no interface has an address that
+/// other machines could be told.
+fn tcp_reach(is_alone: bool) -> [&'static str; 2] {
+    if is_alone {
+        return [
+            "within this machine alone: its interfaces have no addresses but those of loopback and \
+             link-local ones (fe80::), which mean nothing to other machines; not encrypted",
+            "next: ip address add ADDRESS/LENGTH dev INTERFACE",
+        ];
+    }
+    [
+        "between machines and within one; not encrypted; matching in software",
+        "next: tagperf serve --bind ADDRESS",
+    ]
 }
 
 fn rdma_devices() -> String {

@@ -459,3 +459,17 @@ fn by_default_ranks_use_shared_memory_within_a_machine_and_tcp_between() {
     let said = "3 of 4 go on; together they received 6000 bytes\n";
     assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_launcher_whose_directory_was_deleted_says_so() {
+    let folder = std::env::temp_dir().join(format!("tagperf-deleted-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let script = "rmdir \"$PWD\" && exec \"$0\" run --hosts localhost -n 1 -- true";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_tagperf")])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && why.contains("the directory"), "{why}");
+}

@@ -97,8 +97,8 @@ pub struct Hosts {
     /// The number of processes on each machine, whatever their slots.
     pub per_host: Option<u32>,
     /// The agent: a command that is given the name of a machine, and a text for the shell there. It
-    /// must connect its standard input and output to that shell. `None`: `ssh`; no agent is needed
-    /// for `localhost` and for this machine's own name.
+    /// must connect its standard input and output to that shell. `None`: `ssh`, and none
+    /// for `localhost` and for this machine's own name. One that is named is asked for these, too.
     pub agent: Option<Vec<OsString>>,
     /// The text for the shell: a command that calls [`help`](super::help).
     pub helper: OsString,

@@ -51,6 +51,12 @@ pub enum LaunchError {
     /// The directory of the launcher doesn't exist on another machine.
     #[error("there is no directory {0:?}, in which the launcher runs")]
     Directory(PathBuf),
+    /// The directory of the launcher, in which ranks on other machines run, has no name: it was
+    /// deleted, or a part of its path can't be searched.
+    #[error(
+        "the directory that the launcher runs in can't be named, so no rank can run there: {0}"
+    )]
+    OwnDirectory(#[source] io::Error),
     /// The machines can't be used.
     #[error(transparent)]
     Hosts(#[from] HostsError),

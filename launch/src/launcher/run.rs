@@ -123,7 +123,7 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
         let running = if self.hosts.is_empty() {
             RunningJob::start_here(&part, values, &mut self.outputs, &self.events)?
         } else {
-            part.directory = env::current_dir()?;
+            part.directory = env::current_dir().map_err(LaunchError::OwnDirectory)?;
             let living = self.hosts.iter().enumerate().filter(|(_, host)| !host.is_lost);
             let living: Vec<_> = living.map(|(number, host)| (number, host.link.clone())).collect();
             let is_first = job == 0;
