@@ -159,36 +159,36 @@ impl Default for VerbsConfig {
 
 impl VerbsConfig {
     /// The bytes that a work request should carry inline.
-    pub(super) fn inline_max(&self) -> u32 {
+    pub(super) fn inline_max_or_default(&self) -> u32 {
         self.inline_max.unwrap_or(188)
     }
 
     /// Exponent of the time until an unacknowledged packet is sent again.
-    pub(super) fn ack_timeout(&self) -> u8 {
+    pub(super) fn ack_timeout_or_default(&self) -> u8 {
         self.ack_timeout.unwrap_or(18)
     }
 
     /// How many times an unacknowledged packet is sent again.
-    pub(super) fn retry_count(&self, is_soft_roce: bool) -> u8 {
+    pub(super) fn retry_count_or_default(&self, is_soft_roce: bool) -> u8 {
         self.retry_count.unwrap_or(if is_soft_roce { 6 } else { 7 })
     }
 
     /// The service level.
-    pub(super) fn service_level(&self) -> u8 {
+    pub(super) fn service_level_or_default(&self) -> u8 {
         self.service_level.unwrap_or(0)
     }
 
     /// The traffic class.
-    pub(super) fn traffic_class(&self) -> u8 {
+    pub(super) fn traffic_class_or_default(&self) -> u8 {
         self.traffic_class.unwrap_or(0)
     }
 
     /// The longest time after which a connection must have received something or failed: the
     /// device's own timeout, plus two keepalive intervals.
     pub(super) fn silence_max(&self) -> Duration {
-        let wait = Duration::from_nanos(4096 << self.ack_timeout());
+        let wait = Duration::from_nanos(4096 << self.ack_timeout_or_default());
         // A device may wait up to four times as long as it is told to.
-        wait * 4 * (u32::from(self.retry_count(false)) + 1) + 2 * self.keepalive
+        wait * 4 * (u32::from(self.retry_count_or_default(false)) + 1) + 2 * self.keepalive
     }
 
     /// Checks the ranges of the settings that the environment can't give.

@@ -123,7 +123,7 @@ impl Verbs {
             max_send_wr: depth,
             max_recv_wr: 0,
             max_send_sge: 2,
-            inline_max: self.config.inline_max(),
+            inline_max: self.config.inline_max_or_default(),
         };
         let make = |srq, shape| {
             let qp = Qp::new(self.pd.clone(), self.cq.clone(), Some(srq), shape)?;

@@ -94,14 +94,14 @@ impl Port {
     pub(super) fn path(&self, to: &VerbsAddress) -> sys::ibv_ah_attr {
         let mut attr = sys::ibv_ah_attr::zeroed();
         attr.dlid = to.lid;
-        attr.sl = self.config.service_level();
+        attr.sl = self.config.service_level_or_default();
         attr.port_num = self.number;
         if self.link_layer == sys::IBV_LINK_LAYER_ETHERNET || to.lid == 0 {
             attr.is_global = 1;
             attr.grh.dgid = to.gid.raw();
             attr.grh.sgid_index = self.gid.index;
             attr.grh.hop_limit = 64;
-            attr.grh.traffic_class = self.config.traffic_class();
+            attr.grh.traffic_class = self.config.traffic_class_or_default();
         }
         attr
     }
@@ -150,8 +150,8 @@ impl Port {
         qp.modify(&mut attr, mask)?;
         attr.qp_state = sys::IBV_QPS_RTS;
         attr.sq_psn = psn;
-        attr.timeout = self.config.ack_timeout();
-        attr.retry_cnt = self.config.retry_count(self.is_soft_roce);
+        attr.timeout = self.config.ack_timeout_or_default();
+        attr.retry_cnt = self.config.retry_count_or_default(self.is_soft_roce);
         attr.rnr_retry = self.config.rnr_retry;
         attr.max_rd_atomic = self.reads_asked.min(remote_end.reads_max);
         let mask = sys::IBV_QP_STATE

@@ -338,15 +338,19 @@ mod tests {
     fn the_table_says_the_defaults() {
         let config = VerbsConfig::default();
         for (name, value) in [
-            ("service_level", config.service_level().into()),
-            ("traffic_class", config.traffic_class().into()),
-            ("ack_timeout", config.ack_timeout().into()),
-            ("retry_count", config.retry_count(false).into()),
-            ("inline_max", config.inline_max()),
+            ("service_level", config.service_level_or_default().into()),
+            ("traffic_class", config.traffic_class_or_default().into()),
+            ("ack_timeout", config.ack_timeout_or_default().into()),
+            ("retry_count", config.retry_count_or_default(false).into()),
+            ("inline_max", config.inline_max_or_default()),
         ] {
             let first = setting(name).default.split(' ').next().unwrap();
             assert_eq!(first, value.to_string(), "{name}");
         }
-        assert!(setting("retry_count").default.contains(&config.retry_count(true).to_string()));
+        assert!(
+            setting("retry_count")
+                .default
+                .contains(&config.retry_count_or_default(true).to_string())
+        );
     }
 }
