@@ -9,6 +9,7 @@ use super::address::VerbsAddress;
 use super::exposure::{Unregistered, registration_error};
 use super::link::Link;
 use super::peer::PeerState;
+use super::region;
 
 impl Verbs {
     /// See [`Device::expose`](tagmatch_device::Device::expose).
@@ -25,7 +26,7 @@ impl Verbs {
             };
             return Err((buffer, error));
         }
-        let is_copied = self.keep_own_memory().is_ok() && !self.nic_reads(reader);
+        let is_copied = self.keep_own_memory(&buffer).is_ok() && !self.nic_reads(reader);
         let unregistered = if is_copied { Unregistered::Copied } else { Unregistered::Refused };
         let exposed = self.exposures.expose(&self.pd, reader, buffer, awaits_fin, unregistered);
         if awaits_fin {
@@ -52,12 +53,15 @@ impl Verbs {
         Some(buffer)
     }
 
-    /// Registers the device's own buffers before a buffer of the user's, which must not take the
-    /// memory without which no message gets to a peer.
+    /// Registers the device's own buffers before `buffer`, which must not take the memory without
+    /// which no message gets to a peer.
     ///
     /// # Errors
     /// There is no memory for messages.
-    pub(super) fn keep_own_memory(&mut self) -> io::Result<()> {
+    pub(super) fn keep_own_memory(&mut self, buffer: &Buffer) -> io::Result<()> {
+        if region::is_kept(&self.pd, buffer) {
+            return Ok(());
+        }
         // Connections go on with fewer receive buffers.
         let _ = self.receives.keep_reserve();
         self.outbox.buffers.keep_some()

@@ -213,6 +213,11 @@ fn registration(buffer: &Buffer) -> Option<&Mr> {
     of_pool().or_else(of_caller)
 }
 
+/// Whether a buffer's memory is registered with this domain already, and stays so.
+pub(super) fn is_kept(pd: &Arc<Pd>, buffer: &Buffer) -> bool {
+    registration(buffer).is_some_and(|mr| mr.is_of(pd))
+}
+
 /// Makes memory of a pool leave the pool: it is unregistered and freed when its buffer is dropped.
 /// Returns whether the buffer is memory of a pool.
 pub(super) fn retire(buffer: &Buffer) -> bool {
