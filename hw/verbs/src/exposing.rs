@@ -26,7 +26,7 @@ impl Verbs {
             };
             return Err((buffer, error));
         }
-        let is_copied = self.keep_own_memory(&buffer).is_ok() && !self.nic_reads(reader);
+        let is_copied = self.keep_own_memory_before(&buffer).is_ok() && !self.nic_reads(reader);
         let unregistered = if is_copied { Unregistered::Copied } else { Unregistered::Refused };
         let exposed = self.exposures.expose(&self.pd, reader, buffer, awaits_fin, unregistered);
         if awaits_fin {
@@ -58,10 +58,16 @@ impl Verbs {
     ///
     /// # Errors
     /// There is no memory for messages.
-    pub(super) fn keep_own_memory(&mut self, buffer: &Buffer) -> io::Result<()> {
-        if region::is_kept(&self.pd, buffer) {
-            return Ok(());
-        }
+    pub(super) fn keep_own_memory_before(&mut self, buffer: &Buffer) -> io::Result<()> {
+        if region::is_kept(&self.pd, buffer) { Ok(()) } else { self.keep_own_memory() }
+    }
+
+    /// As [`keep_own_memory_before`](Self::keep_own_memory_before), before other memory of the
+    /// user's.
+    ///
+    /// # Errors
+    /// There is no memory for messages.
+    pub(super) fn keep_own_memory(&mut self) -> io::Result<()> {
         // Connections go on with fewer receive buffers.
         let _ = self.receives.keep_reserve();
         self.outbox.buffers.keep_some()

@@ -484,12 +484,14 @@ impl Device for Verbs {
         // A buffer that fits into one message needs no registration: its bytes are copied through
         // the device's own buffers.
         let is_carried = length + Outgoing::HEADER_MAX <= self.config.message_max as usize;
-        let registered = if is_carried { None } else { self.pool.allocate(length).ok() };
+        let is_registered = !is_carried && self.keep_own_memory().is_ok();
+        let registered = if is_registered { self.pool.allocate(length).ok() } else { None };
         registered.or_else(|| Buffer::try_zeroed(length))
     }
 
     fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
-        register(&self.pd, memory).map_err(registration_error)
+        let kept = self.keep_own_memory();
+        kept.and_then(|()| register(&self.pd, memory)).map_err(registration_error)
     }
 
     fn expose(

@@ -47,7 +47,7 @@ impl Verbs {
         if !into.is_writable() {
             return Err((into, ReadError::Failed { errno: libc::EINVAL }));
         }
-        let own = self.keep_own_memory(&into);
+        let own = self.keep_own_memory_before(&into);
         let registered = if remote.key == UNREGISTERED_KEY && length > 0 {
             Err(io::Error::from_raw_os_error(libc::ENOMEM))
         } else {
