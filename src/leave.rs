@@ -43,8 +43,8 @@ pub struct NotFlushed {
 }
 
 impl NotFlushed {
-    /// The peers of this list that live. `Ok`: there is none, so all messages have left but those to
-    /// peers that are down, which are lost.
+    /// The peers of this list that live. `Ok`: there is none, so all messages have left but those
+    /// to peers that are down, which are lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -103,10 +103,10 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// # Errors
     /// Names the peers that some messages have not left for, or never will:
-    /// - A peer that is down: what it has not taken is lost, and verbs, TCP, UCX and libfabric can't
-    ///   tell whether a message arrived that was not acknowledged before. Each such peer is named by
-    ///   one call, also if it went down before that; later calls say nothing of it. A program that
-    ///   learns of deaths in another way asks for the living peers alone:
+    /// - A peer that is down: what it has not taken is lost, and verbs, TCP, UCX and libfabric
+    ///   can't tell whether a message arrived that was not acknowledged before. Each such peer is
+    ///   named by one call, also if it went down before that; later calls say nothing of it. A
+    ///   program that learns of deaths in another way asks for the living peers alone:
     ///   [`NotFlushed::only_living`].
     /// - A peer that is not connected when the time is over, because it makes no progress, for
     ///   instance. Its messages go on waiting.

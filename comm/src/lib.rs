@@ -93,6 +93,8 @@ mod common_settings;
 mod driver;
 mod error;
 pub mod ft;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 pub mod ids;
 mod inter;

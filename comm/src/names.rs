@@ -4,10 +4,8 @@
 use crate::group::Group;
 use crate::net::{Directory, ProcessName};
 
-#[cfg(test)]
 mod test_directory;
 
-#[cfg(test)]
 pub(crate) use test_directory::TestDirectory;
 
 /// The most bytes that a name takes, with the length byte before it.

@@ -1,5 +1,7 @@
 //! The list of collective operations, and the arguments of one call as data.
 
+use tagmatch::Buffer;
+
 use super::op::Op;
 
 /// A collective operation.
@@ -69,8 +71,8 @@ pub struct Call {
     pub coll: Coll,
     /// The rank of the root; 0 for an operation without a root.
     pub root: u32,
-    /// The bytes that this member contributes.
-    pub data: Vec<u8>,
+    /// The bytes that this member contributes, in one run: not several slices.
+    pub data: Buffer,
     /// The bytes of the block for each rank, for operations with blocks of different lengths;
     /// otherwise empty.
     pub sends: Vec<usize>,
@@ -87,7 +89,10 @@ impl Call {
         self.receives.first().copied().unwrap_or(0)
     }
 
-    pub(crate) fn new(coll: Coll, root: u32, data: Vec<u8>) -> Self {
+    pub(crate) fn new(coll: Coll, root: u32, data: impl Into<Buffer>) -> Self {
+        let data = data.into();
+        // Several slices are no run of bytes.
+        let data = if data.slices().is_some() { data.into_vec().into() } else { data };
         Call { coll, root, data, sends: Vec::new(), receives: Vec::new(), op: None }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::algorithms;
 use super::call::{Call, Coll};
 use super::collective::Collective;
@@ -25,7 +27,7 @@ impl<N: Net> Comm<N> {
     /// A member on which this one depends is down. As in all collective operations, another member
     /// may have succeeded.
     pub fn barrier(&self) -> Collective<'_, N, ()> {
-        Collective::without_result(self, Call::new(Coll::Barrier, 0, Vec::new()))
+        Collective::without_result(self, Call::new(Coll::Barrier, 0, Buffer::default()))
     }
 
     /// Copies the root's bytes to all members. Each other member passes as many bytes, whose
@@ -33,7 +35,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// A member is down; the communicator has no rank `root`; the lengths differ.
-    pub fn broadcast(&self, root: u32, data: Vec<u8>) -> Collective<'_, N> {
+    pub fn broadcast(&self, root: u32, data: impl Into<Buffer>) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Broadcast, root, data))
     }
 
@@ -41,7 +43,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn reduce(&self, root: u32, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+    pub fn reduce(&self, root: u32, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Reduce, root, data).with(op))
     }
 
@@ -49,7 +51,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// A member is down; the lengths differ.
-    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+    pub fn allreduce(&self, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Allreduce, 0, data).with(op))
     }
 
@@ -58,7 +60,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gather(&self, root: u32, data: Vec<u8>) -> Collective<'_, N> {
+    pub fn gather(&self, root: u32, data: impl Into<Buffer>) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Gather, root, data))
     }
 
@@ -67,7 +69,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn scatter(&self, root: u32, data: Vec<u8>, block: usize) -> Collective<'_, N> {
+    pub fn scatter(&self, root: u32, data: impl Into<Buffer>, block: usize) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
@@ -75,7 +77,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgather(&self, data: Vec<u8>) -> Collective<'_, N> {
+    pub fn allgather(&self, data: impl Into<Buffer>) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Allgather, 0, data))
     }
 
@@ -84,7 +86,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn alltoall(&self, data: Vec<u8>) -> Collective<'_, N> {
+    pub fn alltoall(&self, data: impl Into<Buffer>) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Alltoall, 0, data))
     }
 
@@ -92,7 +94,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn scan(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+    pub fn scan(&self, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Scan, 0, data).with(op))
     }
 
@@ -101,7 +103,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn exclusive_scan(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
+    pub fn exclusive_scan(&self, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
     }
 
@@ -110,7 +112,12 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn reduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> Collective<'_, N> {
+    pub fn reduce_scatter(
+        &self,
+        data: impl Into<Buffer>,
+        lengths: &[usize],
+        op: &Op,
+    ) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
@@ -119,7 +126,12 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+    pub fn gatherv(
+        &self,
+        root: u32,
+        data: impl Into<Buffer>,
+        lengths: &[usize],
+    ) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
@@ -131,7 +143,7 @@ impl<N: Net> Comm<N> {
     pub fn scatterv(
         &self,
         root: u32,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         lengths: &[usize],
         own: usize,
     ) -> Collective<'_, N> {
@@ -144,7 +156,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+    pub fn allgatherv(&self, data: impl Into<Buffer>, lengths: &[usize]) -> Collective<'_, N> {
         Collective::call(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
     }
 
@@ -155,7 +167,7 @@ impl<N: Net> Comm<N> {
     /// As for [`allreduce`](Self::allreduce).
     pub fn alltoallv(
         &self,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         sends: &[usize],
         receives: &[usize],
     ) -> Collective<'_, N> {
@@ -190,7 +202,7 @@ impl<N: Net> Comm<N> {
     }
 
     /// Carries a call out with the algorithms of this crate. Blocks.
-    pub(crate) fn run_planned(&self, call: Call) -> Result<Vec<u8>, Error> {
+    pub(crate) fn run_planned(&self, call: Call) -> Result<Buffer, Error> {
         // If another thread's operation uses the kept plans, this one makes its own plan.
         let result = match self.inner.repeats.try_lock() {
             Ok(mut repeats) => repeats.run(

@@ -1,5 +1,7 @@
 //! Collective operations that have not begun.
 
+use tagmatch::Buffer;
+
 use super::call::Call;
 use super::table::CollRequest;
 use crate::comm::Comm;
@@ -35,7 +37,7 @@ use crate::net::Net;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a collective operation begins with `wait`, `start` or `.await`"]
-pub struct Collective<'a, N: Net, T = Vec<u8>>(Begin<'a, N, T>);
+pub struct Collective<'a, N: Net, T = Buffer>(Begin<'a, N, T>);
 
 enum Begin<'a, N: Net, T> {
     /// A call through the communicator's table. It allocates nothing before it begins.
@@ -44,7 +46,7 @@ enum Begin<'a, N: Net, T> {
         call: Call,
         start: fn(&Comm<N>, Call) -> CollRequest<N, T>,
         /// Makes the result of the bytes that the operation gives.
-        result: fn(Vec<u8>) -> T,
+        result: fn(Buffer) -> T,
     },
     Other(Box<dyn DeferredCall<N, T> + 'a>),
 }

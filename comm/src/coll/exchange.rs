@@ -3,6 +3,8 @@
 use std::mem;
 use std::ops::Range;
 
+use tagmatch::Buffer;
+
 use super::op::Op;
 use super::plan::{Placement, Plan, PlanStep};
 use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, MachineIo};
@@ -82,8 +84,8 @@ impl Exchange {
 
     /// Begins the same plan once more, after a success, with other bytes of the same length. The
     /// caller gives the channel another number.
-    pub(super) fn again(&mut self, data: Vec<u8>, length: usize, op: Option<Op>) {
-        self.plan.memory = self.plan.spread(data, length);
+    pub(super) fn again(&mut self, data: Buffer, length: usize, op: Option<Op>) {
+        self.plan.memory = self.plan.spread(data.into(), length);
         self.op = op;
         self.round = 0..0;
     }
@@ -111,7 +113,7 @@ impl Exchange {
             {
                 let (from, into, placement) = (*from, into.clone(), *placement);
                 let room = self.room(at, into, placement);
-                let posted = io.receive_vec(&self.channel, from, room);
+                let posted = io.receive_into(&self.channel, from, room);
                 self.posted(at, posted.map(Some));
             }
         }
@@ -130,7 +132,7 @@ impl Exchange {
                 io.send(&self.channel, to, &[], true)
             } else if long {
                 let data = self.long(at, from.clone());
-                io.send_vec(&self.channel, to, data, false).map(Some)
+                io.send_buffer(&self.channel, to, data, false).map(Some)
             } else {
                 io.send(&self.channel, to, &self.plan.memory[from.clone()], false)
             };
@@ -140,17 +142,17 @@ impl Exchange {
 
     /// The bytes of a long message: the memory itself, if the message fills it and no later send of
     /// the round needs it; otherwise a copy.
-    fn long(&mut self, at: usize, from: Range<usize>) -> Vec<u8> {
+    fn long(&mut self, at: usize, from: Range<usize>) -> Buffer {
         let is_send = |step: &PlanStep| matches!(step, PlanStep::Send { .. });
         let is_last = !self.plan.steps[at + 1..self.round.end].iter().any(is_send);
         if is_last && from.len() == self.plan.memory.len() {
             self.lent = Some(at);
-            return mem::take(&mut self.plan.memory);
+            return mem::take(&mut self.plan.memory).into();
         }
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(&self.plan.memory[from]);
-        copy
+        copy.into()
     }
 
     fn posted(&mut self, at: usize, handle: Result<Option<Handle>, Error>) {
@@ -166,17 +168,17 @@ impl Exchange {
 
     /// The buffer of a receive: the memory itself, if the message fills it and the round has no
     /// other step; otherwise a vector.
-    fn room(&mut self, at: usize, into: Range<usize>, placement: Placement) -> Vec<u8> {
+    fn room(&mut self, at: usize, into: Range<usize>, placement: Placement) -> Buffer {
         let is_all = into == (0..self.plan.memory.len());
         if is_all && self.round == (at..at + 1) && placement == Placement::Replace {
             self.lent = Some(at);
-            return mem::take(&mut self.plan.memory);
+            return mem::take(&mut self.plan.memory).into();
         }
         // An empty message needs no spare vector.
         let spare = if into.is_empty() { None } else { self.spare.pop() };
-        let Some(mut room) = spare else { return vec![0; into.len()] };
+        let Some(mut room) = spare else { return Buffer::zeroed(into.len()) };
         room.resize(into.len(), 0);
-        room
+        room.into()
     }
 
     /// Tests the sends and receives under way. Returns whether all have ended.
@@ -220,10 +222,10 @@ impl Exchange {
             return self.fail(error);
         }
         match ended.data {
-            memory if self.lent == Some(at) => self.plan.memory = memory,
+            memory if self.lent == Some(at) => self.plan.memory = memory.into(),
             data if data.is_empty() => {}
-            data if is_receive => self.landed.push((at, data)),
-            data => self.spare.push(data),
+            data if is_receive => self.landed.push((at, data.into_vec())),
+            data => self.spare.push(data.into_vec()),
         }
     }
 
@@ -250,19 +252,15 @@ impl Exchange {
         }
     }
 
-    fn end(&mut self) -> Result<Vec<u8>, Error> {
+    fn end(&mut self) -> Result<Buffer, Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        let mut memory = mem::take(&mut self.plan.memory);
-        memory.truncate(self.plan.result.end);
-        if self.plan.result.start > 0 {
-            memory.drain(..self.plan.result.start);
-        }
+        let mut memory = mem::take(&mut self.plan.memory).cut(self.plan.result.clone());
         if self.plan.rotate > 0 {
             memory.rotate_right(self.plan.rotate);
         }
-        Ok(memory)
+        Ok(memory.into())
     }
 }
 
@@ -291,9 +289,9 @@ fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], placement: Placem
 }
 
 impl<N: Net> Machine<N> for Exchange {
-    type Output = Vec<u8>;
+    type Output = Buffer;
 
-    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Buffer, Error>> {
         let is_begun = self.is_posted || self.round.end > 0;
         if !is_begun && !self.channel.has_turn() {
             return None;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::{Add, Mul};
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use crate::error::Error;
 
 /// An associative operation on values of a fixed width. Applied to two slices, it sets
@@ -120,7 +122,7 @@ impl fmt::Debug for Op {
 }
 
 /// A type of numbers that reductions can combine. Its bytes are in this machine's byte order.
-pub trait Element: Copy + PartialOrd + sealed::Element {
+pub trait Element: tagmatch::Element + PartialOrd + sealed::Element {
     /// The size of a number in bytes.
     const BYTES: usize;
 }
@@ -172,6 +174,28 @@ fn each<T: Element>(left: &[u8], right: &mut [u8], combine: impl Fn(T, T) -> T) 
     for (left, right) in left.chunks_exact(T::BYTES).zip(right.chunks_exact_mut(T::BYTES)) {
         combine(T::read(left), T::read(right)).write(right);
     }
+}
+
+/// The numbers of an operation's result. They are not copied if the memory is that of the numbers
+/// that this member has passed ([`Buffer::from_elements`]), or was made for as many more or fewer.
+/// Bytes at the end that are too few for a number are ignored.
+///
+/// ```
+/// # use tagmatch::{Buffer, Config as WorkerConfig, Worker};
+/// # use tagmatch_comm::coll::{Op, into_elements};
+/// # use tagmatch_comm::net::worker::WorkerNet;
+/// # use tagmatch_comm::{Config, Runtime};
+/// # let worker = Worker::new(WorkerConfig::default())?;
+/// # let addresses = vec![worker.address()];
+/// # let runtime = Runtime::new(WorkerNet::new(worker, addresses, 0)?, Config::default())?;
+/// # let world = runtime.world();
+/// let samples = Buffer::from_elements(vec![0.5, 2.5]);
+/// let sums = world.allreduce(samples, &Op::sum::<f64>()).wait()?;
+/// assert_eq!(into_elements::<f64>(sums), [0.5, 2.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn into_elements<T: Element>(result: Buffer) -> Vec<T> {
+    result.into_elements().unwrap_or_else(|bytes| from_bytes(&bytes))
 }
 
 /// The bytes of these numbers.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::memory::WorkMemory;
+
 /// How new bytes are combined with the bytes that are already in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
@@ -40,7 +42,7 @@ pub(crate) enum PlanStep {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<PlanStep>,
-    pub(crate) memory: Vec<u8>,
+    pub(crate) memory: WorkMemory,
     /// Where this member's own bytes begin in the memory. The rest is received from other members.
     pub(crate) start: usize,
     /// The place of the result in the memory.
@@ -63,9 +65,9 @@ impl Plan {
     }
 
     /// A memory of `length` bytes, with this member's own bytes at [`start`](Self::start).
-    pub(crate) fn spread(&self, mut own: Vec<u8>, length: usize) -> Vec<u8> {
+    pub(crate) fn spread(&self, mut own: WorkMemory, length: usize) -> WorkMemory {
         let all = own.len();
-        own.resize(length, 0);
+        own.resize(length);
         if self.start > 0 {
             own.copy_within(0..all, self.start);
         }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::call::{COLLS, Call};
 use super::exchange::Exchange;
 use crate::driver::{Channel, Driver, INJECT_MAX, Operations, Turn};
@@ -78,7 +80,7 @@ impl<N: Net> Repeats<N> {
         call: Call,
         plan: impl FnOnce(Call) -> Result<Exchange, Error>,
         renumber: impl FnOnce(&mut Channel),
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Buffer, Error> {
         let Some(shape) = PlanKey::of(&call) else { return driver.run(plan(call)?) };
         let places = &mut self.0[call.coll as usize];
         match places.iter().position(|repeat| repeat.shape == shape) {

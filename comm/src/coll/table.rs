@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tagmatch::Buffer;
+
 use super::call::{COLLS, Call, Coll};
 use crate::comm::{Comm, CommInfo, Running};
 use crate::driver::Request;
@@ -12,13 +14,13 @@ use crate::error::Error;
 use crate::net::Net;
 
 /// A collective operation under way. Its result is this member's bytes, or a `T`.
-pub type CollRequest<N, T = Vec<u8>> = Request<N, Running<N, T>>;
+pub type CollRequest<N, T = Buffer> = Request<N, Running<N, T>>;
 
 /// An entry that begins an operation.
 pub type Start<N> = Arc<dyn Fn(&Comm<N>, Call) -> CollRequest<N> + Send + Sync>;
 
 /// An entry that carries an operation out, and blocks.
-pub type Run<N> = Arc<dyn Fn(&Comm<N>, Call) -> Result<Vec<u8>, Error> + Send + Sync>;
+pub type Run<N> = Arc<dyn Fn(&Comm<N>, Call) -> Result<Buffer, Error> + Send + Sync>;
 
 /// The functions that carry out a communicator's collective operations. A table never changes, and
 /// many communicators may share it.
@@ -42,7 +44,7 @@ impl<N: Net> CollTable<N> {
     ///
     /// # Errors
     /// A member is down, or an argument is wrong.
-    pub fn run(&self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
+    pub fn run(&self, comm: &Comm<N>, call: Call) -> Result<Buffer, Error> {
         self.run[call.coll as usize](comm, call)
     }
 
@@ -94,7 +96,7 @@ impl<N: Net> TableBuilder<N> {
     pub fn run(
         &mut self,
         coll: Coll,
-        run: impl Fn(&Comm<N>, Call) -> Result<Vec<u8>, Error> + Send + Sync + 'static,
+        run: impl Fn(&Comm<N>, Call) -> Result<Buffer, Error> + Send + Sync + 'static,
     ) {
         self.table.run[coll as usize] = Arc::new(run);
     }

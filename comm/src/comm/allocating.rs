@@ -20,6 +20,7 @@
 //! round.
 
 use crate::alloc::{self, Allocation, OwnedId, Progress};
+use crate::coll::memory::WorkMemory;
 use crate::coll::{Exchange, Op, Plan, algorithms};
 use crate::driver::{Channel, Handle, Machine, MachineIo};
 use crate::error::Error;
@@ -138,7 +139,7 @@ impl AllocatingPart {
     /// numbers this member now waits for.
     fn leave<N: Net>(&self, io: &mut MachineIo<'_, N>) -> Vec<Partner> {
         let mut partners = Vec::new();
-        for rank in algorithms::allreduce(&self.channel, Vec::new()).partners() {
+        for rank in algorithms::allreduce(&self.channel, WorkMemory::default()).partners() {
             if let Some(process) = self.channel.group.process(rank)
                 && !io.net.is_down(process)
             {

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::allocating::Allocating;
 use super::choices::{SplitChoice, chosen};
 use super::communicator::Comm;
@@ -170,7 +172,7 @@ struct CreatingComm<N: Net> {
 
 enum CreatingCommStage<N: Net> {
     /// An allgather of the arguments that the members have passed to a split, and the own colour.
-    Choosing(Box<dyn Machine<N, Output = Vec<u8>>>, Option<u32>),
+    Choosing(Box<dyn Machine<N, Output = Buffer>>, Option<u32>),
     Allocating {
         allocating: Box<Allocating>,
         members: Option<Arc<Group>>,

@@ -32,7 +32,7 @@ pub(crate) struct Handle(usize);
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The received bytes; for a send, the memory that it was given.
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Buffer,
     /// The length of a received message in bytes, even if the buffer was shorter. 0 for a send.
     pub(crate) length: u64,
     /// Whether the received message is marked: its sender knew of a failure.
@@ -62,7 +62,7 @@ impl<N: Net> MachineIo<'_, N> {
         marked: bool,
     ) -> Result<Option<Handle>, Error> {
         if data.len() > INJECT_MAX {
-            return self.send_vec(channel, to, data.to_vec(), marked).map(Some);
+            return self.send_buffer(channel, to, Buffer::from(data.to_vec()), marked).map(Some);
         }
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
@@ -79,17 +79,17 @@ impl<N: Net> MachineIo<'_, N> {
     ///
     /// # Errors
     /// The communicator has no such rank, or is revoked.
-    pub(crate) fn send_vec(
+    pub(crate) fn send_buffer(
         &mut self,
         channel: &Channel,
         to: u32,
-        data: Vec<u8>,
+        data: Buffer,
         marked: bool,
     ) -> Result<Handle, Error> {
         channel.check()?;
         let (process, tag) = channel.destination(to, marked)?;
         self.note_send(channel, process);
-        let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
+        let send = self.net.send(process, tag, data, Mode::Standard);
         Ok(self.keep(MachineTransfer::Send(send)))
     }
 
@@ -111,7 +111,7 @@ impl<N: Net> MachineIo<'_, N> {
         from: u32,
         room: usize,
     ) -> Result<Handle, Error> {
-        self.receive_vec(channel, from, vec![0; room])
+        self.receive_into(channel, from, Buffer::zeroed(room))
     }
 
     /// Receives from a member into this memory, up to its length. [`test`](Self::test) gives it
@@ -119,14 +119,14 @@ impl<N: Net> MachineIo<'_, N> {
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
-    pub(crate) fn receive_vec(
+    pub(crate) fn receive_into(
         &mut self,
         channel: &Channel,
         from: u32,
-        room: Vec<u8>,
+        room: Buffer,
     ) -> Result<Handle, Error> {
         channel.check()?;
-        let (pattern, room) = (channel.pattern(from)?, Buffer::from(room));
+        let pattern = channel.pattern(from)?;
         if let Some(from) = pattern.from {
             self.ft.greet(self.net, from);
         }
@@ -161,15 +161,16 @@ impl<N: Net> MachineIo<'_, N> {
         };
         let mut sender = None;
         let ended = match slot.as_mut()? {
-            MachineTransfer::Send(send) => self.net.test_send(send).map(|ended| {
-                ended.map(|buffer| Ended { data: buffer.into_vec(), length: 0, marked: false })
-            }),
+            MachineTransfer::Send(send) => self
+                .net
+                .test_send(send)
+                .map(|ended| ended.map(|buffer| Ended { data: buffer, length: 0, marked: false })),
             MachineTransfer::Receive(receive) => self.net.test_receive(receive).map(|ended| {
                 ended.map(|arrived| {
                     let marked = channel.is_marked(arrived.envelope.tag);
                     let length = arrived.envelope.length;
                     sender = arrived.envelope.from;
-                    Ended { data: arrived.buffer.into_vec(), length, marked }
+                    Ended { data: arrived.buffer, length, marked }
                 })
             }),
         };

@@ -138,3 +138,4 @@ pub(crate) use key::{Key, epoch};
 pub(crate) use life::Life;
 pub(crate) use service::Service;
 pub(crate) use shrink::number;
+pub(crate) use wire::read_again;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tagmatch::TagLayout;
+use tagmatch::{Buffer, TagLayout};
 
 use super::agree::Value;
 use super::agree_machine::Agree;
@@ -80,7 +80,7 @@ struct ShrinkMachine {
 enum ShrinkStage {
     Counting(Agree),
     Reducing(Box<Exchange>),
-    Concluding { reduced: Result<Vec<u8>, Error>, agree: Agree },
+    Concluding { reduced: Result<Buffer, Error>, agree: Agree },
 }
 
 impl ShrinkMachine {

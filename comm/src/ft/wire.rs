@@ -214,6 +214,14 @@ impl Control {
     }
 }
 
+/// Parses the bytes, writes what was understood, and parses that. For fuzzing.
+pub(crate) fn read_again<N: Directory>(bytes: &[u8], from: ProcessId, net: &mut N) {
+    if let Some(control) = Control::parse(bytes, from, net) {
+        let again = Control::parse(&control.to_bytes(net), from, net);
+        assert_eq!(again, Some(control), "{bytes:?}");
+    }
+}
+
 /// Parses the rest of a question about context ids, or of an answer to one.
 fn take_ids(code: u32, key: Key, is_named: bool, mut rest: &[u8]) -> Option<Control> {
     let each = if code == ASK { ASKED_BYTES } else { 8 };

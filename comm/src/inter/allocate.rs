@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::coll::Exchange;
 use crate::comm::{conclude, round};
@@ -25,7 +27,7 @@ enum AllocateStage {
     /// Waits for the operation's turn. No id is offered before that.
     Waiting,
     Reducing(Box<Exchange>),
-    Agreeing(Result<Vec<u8>, Error>, Agree),
+    Agreeing(Result<Buffer, Error>, Agree),
 }
 
 impl AgreedAllocation {

@@ -26,6 +26,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::accepting::Accepting;
 use super::allocate::AgreedAllocation;
 use super::description::{self, GroupDescription, HEAD};
@@ -204,14 +206,14 @@ impl Creating {
     fn make<N: Net>(
         &mut self,
         io: &mut MachineIo<'_, N>,
-        members: Result<Vec<u8>, Error>,
+        members: Result<Buffer, Error>,
     ) -> Result<InterParts, Error> {
         let mut id = self.id.take().ok_or_else(|| self.failure())?;
         let mut bytes = self.head.clone()?;
         if description::is_untold(&bytes) {
             id.keep_track();
         }
-        bytes.extend(members?);
+        bytes.extend_from_slice(&members?);
         let described = description::parse(&bytes, self.plan.ids, io.net);
         let GroupDescription { attempt, id: remote, is_first, members } =
             match &self.plan.start.link {
@@ -340,7 +342,7 @@ impl<N: Net> Machine<N> for Creating {
                     self.tell()
                 }
                 CreateStage::Telling(exchange) => {
-                    self.head = exchange.step(io)?;
+                    self.head = exchange.step(io)?.map(Buffer::into_vec);
                     self.name()
                 }
                 CreateStage::Naming(exchange) => {

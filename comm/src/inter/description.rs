@@ -152,6 +152,17 @@ pub(super) fn parse<N: Directory>(
     Ok(GroupDescription { attempt, id, is_first: is_first == 1, members })
 }
 
+/// Parses the bytes, writes what was understood, and parses that. For fuzzing.
+pub(crate) fn read_again<N: Directory>(bytes: &[u8], net: &mut N) {
+    let layout = IdLayout::BITS_16;
+    let described = parse(bytes, layout, net);
+    let again = to_bytes(described.as_ref(), layout, net);
+    assert_eq!(parse(&again, layout, net), described, "{bytes:?}");
+    let id = parse_id(bytes, layout);
+    assert_eq!(parse_id(&id_to_bytes(id.as_ref().copied(), layout), layout), id);
+    assert!(names_length(bytes) <= NAME_BYTES * MEMBERS_MAX as usize);
+}
+
 /// The words of a head after the first one, which is 0.
 ///
 /// # Errors

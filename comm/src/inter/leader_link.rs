@@ -137,15 +137,15 @@ impl PeerSwap {
             };
             let length = ended.as_ref().map_or(0, |head| rest(head));
             self.exchange = swap(channel, to, &own, length).after(ended.as_ref().err().cloned());
-            self.received = ended.unwrap_or_default();
+            self.received = ended.unwrap_or_default().into_vec();
         }
     }
 }
 
 /// Sends these bytes to the other leader, and receives `taken` bytes. Empty messages are not sent.
 pub(super) fn swap(channel: &Channel, with: u32, given: &[u8], taken: usize) -> Exchange {
-    let mut plan = Plan { memory: given.to_vec(), result: 0..taken, ..Plan::default() };
-    plan.memory.resize(given.len().max(taken), 0);
+    let mut plan = Plan { memory: given.to_vec().into(), result: 0..taken, ..Plan::default() };
+    plan.memory.resize(given.len().max(taken));
     if taken > 0 {
         plan.receive(with, 0..taken, Placement::Replace);
     }

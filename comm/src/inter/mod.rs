@@ -118,7 +118,7 @@ mod coll;
 mod connect;
 mod create;
 mod create_machine;
-mod description;
+pub(crate) mod description;
 mod intercomm;
 mod leader_link;
 mod merge;

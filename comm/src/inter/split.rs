@@ -18,6 +18,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
 use super::description::{self, HEAD};
@@ -215,7 +217,7 @@ impl SplittingInter {
     }
 
     /// Computes this process's part, and begins step 3.
-    fn allocate(&mut self, theirs: Result<Vec<u8>, Error>) -> Result<SplitStage, Error> {
+    fn allocate(&mut self, theirs: Result<Buffer, Error>) -> Result<SplitStage, Error> {
         match (theirs, self.color) {
             (Err(error), _) => self.fail(error),
             (Ok(_), None) => {}
@@ -297,13 +299,13 @@ impl<N: Net> Machine<N> for SplittingInter {
             self.stage = match &mut self.stage {
                 SplitStage::Gathering(exchange) => {
                     match exchange.step(io)? {
-                        Ok(choices) => self.choices = choices,
+                        Ok(choices) => self.choices = choices.into_vec(),
                         Err(error) => self.fail(error),
                     }
                     self.exchange_choices()
                 }
                 SplitStage::SwappingChoices(exchange) => {
-                    let theirs = exchange.step(io)?;
+                    let theirs = exchange.step(io)?.map(Buffer::into_vec);
                     let told = theirs.unwrap_or_else(|error| {
                         self.fail(error);
                         Vec::new()
@@ -326,7 +328,7 @@ impl<N: Net> Machine<N> for SplittingInter {
                     self.exchange_ids()
                 }
                 SplitStage::SwappingIds(exchange) => {
-                    let told = exchange.step(io)?;
+                    let told = exchange.step(io)?.map(Buffer::into_vec);
                     let told = told
                         .unwrap_or_else(|error| description::id_to_bytes(Err(&error), self.ids));
                     self.tell_ids(told)

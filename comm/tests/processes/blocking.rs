@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Config as WorkerConfig, Local, Shared, WorkerOf};
-use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::coll::{Op, from_bytes, into_elements, to_bytes};
 use tagmatch_comm::net::Net;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Error, PortName, Runtime, Source, Uniformity};
@@ -114,7 +114,7 @@ fn repeated_calls_give_the_right_results() {
             let total: Vec<u32> = (0..values).map(|at| 10 * at + RANKS * round).collect();
             world.barrier().wait().unwrap();
             let at_root = |all: Vec<u32>| if rank == root { all } else { Vec::new() };
-            let numbers = |bytes: Vec<u8>| from_bytes::<u32>(&bytes);
+            let numbers = into_elements::<u32>;
             let mine = || to_bytes(&own(rank));
             assert_eq!(numbers(world.broadcast(root, mine()).wait().unwrap()), own(root));
             assert_eq!(numbers(world.allreduce(mine(), &sum).wait().unwrap()), total);

@@ -1,10 +1,13 @@
 //! Collective operations between many simulated processes. Each result is compared with the
 //! definition of the operation.
 
+use std::sync::Arc;
+
 use common::{Sims, run, try_run};
-use tagmatch::TagLayout;
-use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch::{Buffer, TagLayout};
+use tagmatch_comm::coll::{Op, from_bytes, into_elements, to_bytes};
 use tagmatch_comm::{Config, Error};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
 use crate::common;
 
@@ -51,6 +54,85 @@ fn every_operation_gives_what_it_is_defined_to_give() {
             world.barrier().await.unwrap();
         });
     }
+}
+
+/// A result of as many bytes as were passed is in the caller's own memory, and every result is
+/// numbers again. So neither is copied. Members of one machine, of several, and by messages.
+#[test]
+fn numbers_stay_numbers_in_their_own_memory() {
+    const RANKS: usize = 4;
+    let machines = [(false, u32::MAX), (true, u32::MAX), (true, 2)];
+    for ((shares_memory, per_node), length) in
+        machines.into_iter().flat_map(|of| [4, 5000].map(|length| (of, length)))
+    {
+        let config = SimConfig { processes: 4, shares_memory, per_node, ..SimConfig::default() };
+        let sim = Sim::new(SimConfig { turns_in_vain: 2000, ..config });
+        let program = |rank: u32| {
+            let world = Sims::new(sim.net(rank), Config::default()).unwrap().world();
+            async move {
+                let own = |factor: u32| -> Vec<f64> {
+                    (0..length).map(|at| f64::from(at * factor)).collect()
+                };
+                let given = |factor: u32| {
+                    let numbers = own(factor);
+                    (numbers.as_ptr().addr(), Buffer::from_elements(numbers))
+                };
+                let numbers = |result: Buffer| result.into_elements::<f64>().expect("copied");
+                let sum = Op::sum::<f64>();
+                for _ in 0..2 {
+                    let (at, data) = given(rank + 1);
+                    let sums = numbers(world.allreduce(data, &sum).await.unwrap());
+                    assert_eq!((sums.as_ptr().addr(), sums), (at, own(10)));
+                    let (at, data) = given(rank);
+                    let told = numbers(world.broadcast(2, data).await.unwrap());
+                    assert_eq!((told.as_ptr().addr(), told), (at, own(2)));
+                    let (at, data) = given(rank + 1);
+                    let sums = world.reduce(1, data, &sum).await.unwrap();
+                    if rank == 1 {
+                        let sums = numbers(sums);
+                        assert_eq!((sums.as_ptr().addr(), sums), (at, own(10)));
+                    } else {
+                        assert_eq!(sums, []);
+                    }
+                }
+                let data = || given(rank + 1).1;
+                let all = [1, 2, 3, 4].map(own).concat();
+                assert_eq!(numbers(world.allgather(data()).await.unwrap()), all);
+                let gathered = world.gather(3, data()).await.unwrap();
+                assert!(rank != 3 || numbers(gathered) == all);
+                let bytes = 8 * length as usize;
+                let part = numbers(world.scatter(0, data(), bytes / RANKS).await.unwrap());
+                let place = rank as usize * part.len();
+                assert_eq!(part, own(1)[place..place + part.len()]);
+                let blocks = [bytes / RANKS; RANKS];
+                let swapped = numbers(world.alltoall(data()).await.unwrap());
+                let same = world.alltoallv(data(), &blocks, &blocks).await.unwrap();
+                assert_eq!(numbers(same), swapped);
+                let upto = numbers(world.scan(data(), &sum).await.unwrap());
+                assert_eq!(upto, own((rank + 1) * (rank + 2) / 2));
+                let mine = world.reduce_scatter(data(), &blocks, &sum).await.unwrap();
+                assert_eq!(numbers(mine), own(10)[place..place + part.len()]);
+                // What the numbers of another type are asked for is copied.
+                assert_eq!(into_elements::<u64>(data()).len(), length as usize);
+            }
+        };
+        sim.run((0..4).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Bytes that the program shares can't be written: the operation has a copy.
+#[test]
+fn shared_bytes_and_several_slices_are_data_as_well() {
+    run(3, 1, |runtime| async move {
+        let world = runtime.world();
+        let rank = u8::try_from(world.rank()).unwrap();
+        let shared: Arc<[u8]> = Arc::from([rank, 1]);
+        let all = world.allreduce(Arc::clone(&shared), &Op::bor()).await.unwrap();
+        assert_eq!((&*all, &*shared), (&[3, 1][..], &[rank, 1][..]));
+        let slices = Buffer::from_slices([vec![rank], vec![9, 9]]);
+        let all = world.allgather(slices).await.unwrap();
+        assert_eq!(all, [0, 9, 9, 1, 9, 9, 2, 9, 9]);
+    });
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl CollLayer<SimNet> for Offload {
     fn patch(&self, _: u64, table: &mut TableBuilder<SimNet>) -> Result<(), Error> {
         let beneath = Arc::clone(table.beneath());
         table.start(Coll::Barrier, move |comm, call| {
-            let one = Call { coll: Coll::Allreduce, data: vec![1], op: Some(Op::band()), ..call };
+            let one =
+                Call { coll: Coll::Allreduce, data: vec![1].into(), op: Some(Op::band()), ..call };
             beneath.start(comm, one)
         });
         Ok(())

@@ -117,6 +117,14 @@ pub unsafe trait LentMemory: Any + Send + Sync {
         None
     }
 
+    /// A buffer of so many zero bytes that is made as this memory was; `None`: there is no such
+    /// kind of memory, or the length doesn't fit it.
+    #[doc(hidden)]
+    fn zeroed_alike(&self, length: usize) -> Option<Buffer> {
+        let _ = length;
+        None
+    }
+
     /// A copy of a buffer of several slices.
     #[doc(hidden)]
     fn copy_slices(&self) -> Option<Buffer> {
@@ -364,6 +372,13 @@ impl Deref for Buffer {
         // SAFETY: by the invariant of `start`. The bytes are written through `self` alone: the
         // caller of `from_raw`, `part` or `LentMemory` has promised that.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+/// Compares the bytes.
+impl<B: AsRef<[u8]> + ?Sized> PartialEq<B> for Buffer {
+    fn eq(&self, other: &B) -> bool {
+        **self == *other.as_ref()
     }
 }
 

@@ -108,6 +108,12 @@ unsafe impl<T: Element> LentMemory for Elements<T> {
     fn as_any(&self) -> &dyn Any {
         self
     }
+
+    fn zeroed_alike(&self, length: usize) -> Option<Buffer> {
+        let (count, rest) = (length.checked_div(size_of::<T>())?, length % size_of::<T>());
+        // SAFETY: zeros are a value of every `Element`.
+        (rest == 0).then(|| Buffer::from_elements(vec![unsafe { std::mem::zeroed::<T>() }; count]))
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ mod peer;
 mod peer_table;
 mod read_message;
 mod registered;
+mod resize;
 mod room;
 mod shortage;
 pub mod slab;

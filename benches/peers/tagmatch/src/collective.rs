@@ -4,7 +4,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use tagmatch::{Address, Worker};
+use tagmatch::{Address, Buffer, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
@@ -21,7 +21,7 @@ pub(crate) struct Pair {
     world: Comm<WorkerNet>,
     sum: Op,
     /// The buffer that a call takes and gives back.
-    buffer: Vec<u8>,
+    buffer: Buffer,
     probe: Probe,
 }
 
@@ -31,7 +31,12 @@ impl Pair {
         let (addresses, rank) = if first { ([own, other], 0) } else { ([other, own], 1) };
         let net = WorkerNet::new(worker, addresses.to_vec(), rank)?;
         let world = Runtime::new(net, Config::default())?.world();
-        Ok(Pair { world, sum: Op::sum::<u64>(), buffer: Vec::new(), probe: Probe::new(first)? })
+        Ok(Pair {
+            world,
+            sum: Op::sum::<u64>(),
+            buffer: Buffer::default(),
+            probe: Probe::new(first)?,
+        })
     }
 
     pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
@@ -58,7 +63,7 @@ impl Pair {
         duration: Duration,
     ) -> Outcome<()> {
         let each = if operation == Operation::Alltoall { 2 } else { 1 };
-        self.buffer = vec![1; each * size];
+        self.buffer = vec![1; each * size].into();
         let is_first = self.world.rank() == 0;
         if is_first {
             print_begin(case);
@@ -108,10 +113,9 @@ impl Pair {
                 Operation::Allreduce => self.world.allreduce(data, &self.sum).wait(),
                 Operation::Alltoall => self.world.alltoall(data).wait(),
                 // The result is the memory of this rank's part in the next call.
-                Operation::Allgather => self.world.allgather(data).wait().map(|mut blocks| {
-                    blocks.truncate(size);
-                    blocks
-                }),
+                Operation::Allgather => {
+                    self.world.allgather(data).wait().map(|blocks| blocks.resized(size))
+                }
                 Operation::Dup => self.world.dup().wait().map(|copy| {
                     copy.free();
                     data
@@ -131,7 +135,7 @@ impl Pair {
         let values =
             |factor: u64| to_bytes(&(1..=size as u64 / 8).map(|i| i * factor).collect::<Vec<_>>());
         let mut check = |given: Vec<u8>, wanted: Vec<u8>, root: u32| {
-            self.buffer = given;
+            self.buffer = given.into();
             self.calls(operation, size, 1, root)?;
             if self.buffer == wanted { Ok(()) } else { Err("a wrong result".into()) }
         };

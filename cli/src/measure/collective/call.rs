@@ -5,6 +5,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use tagmatch::Buffer;
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_results::show::{one_line, show_size};
@@ -93,14 +94,15 @@ pub(super) struct Call<'a> {
     world: &'a World,
     sum: Op,
     size: usize,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 impl<'a> Call<'a> {
     /// A call of a size that [fits](Operation::fits).
     pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Self {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (size, buffer) = (whole(size), vec![0; whole(operation.bytes(size, world.size()))]);
+        let buffer = Buffer::zeroed(whole(operation.bytes(size, world.size())));
+        let size = whole(size);
         Self { operation, world, sum: Op::sum::<u64>(), size, buffer }
     }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::blocks::{check, end, places};
 use super::tree::{CoreMembers, Tree, around};
 use crate::coll::call::Call;
+use crate::coll::memory::WorkMemory;
 use crate::coll::op::Op;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
@@ -31,7 +32,8 @@ impl Parts {
 }
 
 /// A binomial tree scatters the message from the root. Then all members gather it around a ring.
-pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+pub(super) fn broadcast(channel: &Channel, root: u32, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let tree = Tree::new(channel, root);
     let (size, number) = (tree.size, tree.number);
     let parts = Parts::new(data.len(), 1, size);
@@ -97,7 +99,8 @@ fn double(
 }
 
 /// For commutative operations.
-pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
+pub(super) fn allreduce(channel: &Channel, data: impl Into<WorkMemory>, op: &Op) -> Plan {
+    let data = data.into();
     let core = CoreMembers::new(channel);
     let all = 0..data.len();
     let parts = Parts::new(data.len(), op.width(), core.size);
@@ -111,7 +114,8 @@ pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
 }
 
 /// For commutative operations.
-pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Plan {
+pub(super) fn reduce(channel: &Channel, root: u32, data: impl Into<WorkMemory>, op: &Op) -> Plan {
+    let data = data.into();
     let core = CoreMembers::new(channel);
     let all = 0..data.len();
     let parts = Parts::new(data.len(), op.width(), core.size);
@@ -135,6 +139,7 @@ pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Pl
 /// For commutative operations.
 pub(super) fn reduce_scatter(channel: &Channel, call: Call, is_long: bool) -> Result<Plan, Error> {
     let Call { data, sends, .. } = call;
+    let data = WorkMemory::from(data);
     let (own, size) = (channel.own, channel.size());
     let places = places(size, &sends, 0)?;
     let place = |rank: u32| places[rank as usize].clone();

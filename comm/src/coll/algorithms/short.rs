@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::tree::{CoreMembers, Tree, around, powers_below};
 use crate::coll::call::Call;
+use crate::coll::memory::WorkMemory;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
@@ -23,7 +24,8 @@ pub(crate) fn barrier(channel: &Channel) -> Plan {
     plan
 }
 
-pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+pub(crate) fn broadcast(channel: &Channel, root: u32, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let tree = Tree::new(channel, root);
     let all = 0..data.len();
     let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
@@ -40,7 +42,13 @@ pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
 
 /// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order
 /// of the root's tree.
-pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool) -> Plan {
+pub(crate) fn reduce(
+    channel: &Channel,
+    root: u32,
+    data: impl Into<WorkMemory>,
+    ordered: bool,
+) -> Plan {
+    let data = data.into();
     let top = if ordered { 0 } else { root };
     let tree = Tree::new(channel, top);
     let all = 0..data.len();
@@ -67,7 +75,8 @@ pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool)
 }
 
 /// The values of all members, combined in the order of ranks by recursive doubling.
-pub(crate) fn allreduce(channel: &Channel, data: Vec<u8>) -> Plan {
+pub(crate) fn allreduce(channel: &Channel, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let all = 0..data.len();
     let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
     let core = CoreMembers::new(channel);
@@ -85,12 +94,13 @@ pub(crate) fn allreduce(channel: &Channel, data: Vec<u8>) -> Plan {
 }
 
 /// One block of each member, in the order of ranks.
-pub(crate) fn allgather(channel: &Channel, data: Vec<u8>) -> Plan {
+pub(crate) fn allgather(channel: &Channel, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let (own, size) = (channel.own, channel.size());
     let block = data.len();
     // Until the end, block i is the block of the rank that follows this one by i.
     let mut plan = Plan { memory: data, ..Plan::default() };
-    plan.memory.resize(block * size as usize, 0);
+    plan.memory.resize(block * size as usize);
     for distance in powers_below(size) {
         let blocks = distance.min(size - distance) as usize;
         let at = distance as usize * block;
@@ -105,14 +115,15 @@ pub(crate) fn allgather(channel: &Channel, data: Vec<u8>) -> Plan {
 
 /// A block for the rank at some distance goes there in hops whose lengths are the powers of two of
 /// that distance. All blocks with the same hop before them travel in one message.
-pub(super) fn alltoall(channel: &Channel, data: Vec<u8>) -> Plan {
+pub(super) fn alltoall(channel: &Channel, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let (own, size) = (channel.own, channel.size());
     let (all, block) = (data.len(), data.len() / size as usize);
     // At most half of the blocks travel at once.
     let most = size as usize / 2 * block;
     let (out, came, result) = (all, all + most, all + 2 * most);
     let mut plan = Plan { memory: data, result: result..result + all, ..Plan::default() };
-    plan.memory.resize(result + all, 0);
+    plan.memory.resize(result + all);
     for distance in powers_below(size) {
         let hops = hops(own, size, distance);
         let mut end = 0;
@@ -160,11 +171,12 @@ fn hops(own: u32, size: u32, bit: u32) -> Vec<Range<u32>> {
     hops
 }
 
-pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+pub(crate) fn gather(channel: &Channel, root: u32, data: impl Into<WorkMemory>) -> Plan {
+    let data = data.into();
     let tree = Tree::new(channel, root);
     let block = data.len();
     let mut plan = Plan { memory: data, ..Plan::default() };
-    plan.memory.resize(block * tree.blocks() as usize, 0);
+    plan.memory.resize(block * tree.blocks() as usize);
     for (child, places) in tree.children() {
         plan.receive(child, scaled(places, block), Placement::Replace);
     }
@@ -182,7 +194,8 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
 /// The root's data has a block for each rank. The data of other members is ignored.
 pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let block = call.own_block();
-    let Call { root, mut data, .. } = call;
+    let Call { root, data, .. } = call;
+    let mut data = WorkMemory::from(data);
     let tree = Tree::new(channel, root);
     let what = "the root of a scatter passes one block for each rank";
     let all = block.checked_mul(channel.size() as usize);
@@ -190,7 +203,7 @@ pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
     match tree.parent() {
         None if data.len() != all => return Err(Error::Length { length: data.len(), what }),
         None => data.rotate_left(root as usize * block),
-        Some(_) => data = vec![0; block * tree.blocks() as usize],
+        Some(_) => data.resize(block * tree.blocks() as usize),
     }
     let mut plan = Plan { memory: data, result: 0..block, ..Plan::default() };
     if let Some(parent) = tree.parent() {
@@ -205,14 +218,15 @@ pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
 
 /// The values of all ranks up to this one, combined; if `exclusive`, of the ranks before this one.
 /// Rank 0 then has no result.
-pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
+pub(crate) fn scan(channel: &Channel, data: impl Into<WorkMemory>, exclusive: bool) -> Plan {
+    let data = data.into();
     let (own, size) = (channel.own, channel.size());
     let length = data.len();
     // Three places: the result; the combination of all members of this member's block; the received
     // message.
     let (result, block, came) = (0..length, length..2 * length, 2 * length..3 * length);
     let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
-    plan.memory.resize(3 * length, 0);
+    plan.memory.resize(3 * length);
     plan.local(result.clone(), block.clone(), Placement::Replace);
     plan.fence();
     // In an exclusive scan there is no value to combine the first one with.

@@ -9,6 +9,7 @@ use super::blocks::{check, end, places};
 use super::settings::PAIRS_MAX;
 use super::tree::around;
 use crate::coll::call::Call;
+use crate::coll::memory::WorkMemory;
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 use crate::error::Error;
@@ -16,6 +17,7 @@ use crate::error::Error;
 /// `receives` is read at the root alone.
 pub(super) fn gather(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let Call { root, data, receives, .. } = call;
+    let data = WorkMemory::from(data);
     let all = data.len();
     if channel.own != root {
         let mut plan = Plan { memory: data, ..Plan::default() };
@@ -38,8 +40,10 @@ pub(super) fn gather(channel: &Channel, call: Call) -> Result<Plan, Error> {
 pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let own = call.own_block();
     let Call { root, data, sends, .. } = call;
+    let data = WorkMemory::from(data);
     if channel.own != root {
-        let mut plan = Plan { memory: vec![0; own], result: 0..own, ..Plan::default() };
+        let mut plan = Plan { memory: data, result: 0..own, ..Plan::default() };
+        plan.memory.resize(own);
         plan.receive(root, 0..own, Placement::Replace);
         return Ok(plan);
     }
@@ -56,6 +60,7 @@ pub(super) fn scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
 
 pub(super) fn allgather(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let Call { data, receives, .. } = call;
+    let data = WorkMemory::from(data);
     let (own, size) = (channel.own, channel.size());
     let places = places(channel.size(), &receives, 0)?;
     let all = data.len();
@@ -76,13 +81,14 @@ pub(super) fn allgather(channel: &Channel, call: Call) -> Result<Plan, Error> {
 
 pub(super) fn alltoall(channel: &Channel, call: Call, at_once: u32) -> Result<Plan, Error> {
     let Call { data, sends, receives, .. } = call;
+    let data = WorkMemory::from(data);
     let from = places(channel.size(), &sends, 0)?;
     check(data.len(), end(&from))?;
     let into = places(channel.size(), &receives, data.len())?;
     let own = channel.own as usize;
     check(from[own].len(), into[own].len())?;
     let mut plan = Plan { result: data.len()..end(&into), memory: data, ..Plan::default() };
-    plan.memory.resize(end(&into), 0);
+    plan.memory.resize(end(&into));
     pairs(channel, &mut plan, &from, &into, at_once);
     Ok(plan)
 }
@@ -90,12 +96,13 @@ pub(super) fn alltoall(channel: &Channel, call: Call, at_once: u32) -> Result<Pl
 /// Each member sends the values for a rank to that rank, which combines them in the order of ranks.
 pub(super) fn reduce_scatter(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let Call { data, sends, .. } = call;
+    let data = WorkMemory::from(data);
     let from = places(channel.size(), &sends, 0)?;
     check(data.len(), end(&from))?;
     let own = from[channel.own as usize].len();
     let into = places(channel.size(), &vec![own; sends.len()], data.len())?;
     let mut plan = Plan { memory: data, ..Plan::default() };
-    plan.memory.resize(end(&into), 0);
+    plan.memory.resize(end(&into));
     pairs(channel, &mut plan, &from, &into, PAIRS_MAX);
     plan.fence();
     for pair in into.windows(2) {

@@ -16,6 +16,7 @@
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 
+use tagmatch::Buffer;
 use tagmatch::shm::segment::{SLOT_BYTES, Stamp};
 
 use super::local::Machines;
@@ -80,7 +81,7 @@ pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
 }
 
 /// Carries an operation out. Blocks.
-pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
+pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Buffer, Error> {
     match begun(comm, call) {
         Ok(Begun::Messages(call)) => comm.run_planned(call),
         Ok(Begun::ByLeaders(machine)) => comm.raise(comm.driver().run(*machine)),
@@ -142,7 +143,7 @@ struct LeaderMachine {
 enum Phase {
     /// The segment is being made, or used by an earlier operation. The phase has this member's
     /// bytes.
-    Waits(Vec<u8>),
+    Waits(Buffer),
     Up(Box<SharedOperation>),
     Between(Box<Exchange>),
     Down(Box<SharedOperation>),
@@ -165,7 +166,7 @@ impl LeaderMachine {
     }
 
     /// This member's part in a phase in shared memory.
-    fn local(&self, coll: Coll, number: u64, data: Vec<u8>) -> Result<Box<SharedOperation>, Error> {
+    fn local(&self, coll: Coll, number: u64, data: Buffer) -> Result<Box<SharedOperation>, Error> {
         let local = &self.leaders.machines.local;
         let call = Call { op: self.op.clone(), ..Call::new(coll, self.leader, data) };
         let due = call.data.len();
@@ -176,7 +177,7 @@ impl LeaderMachine {
         Ok(Box::new(SharedOperation::new(call, shape, number, local.own, local.size())))
     }
 
-    fn begin(&self, data: Vec<u8>) -> Result<Phase, Error> {
+    fn begin(&self, data: Buffer) -> Result<Phase, Error> {
         match self.coll {
             Coll::Broadcast => self.combined(Ok(data)),
             _ => self.local(Coll::Reduce, self.up(), data).map(Phase::Up),
@@ -184,17 +185,17 @@ impl LeaderMachine {
     }
 
     /// The phase after the machine's values were combined.
-    fn combined(&self, data: Result<Vec<u8>, Error>) -> Result<Phase, Error> {
+    fn combined(&self, data: Result<Buffer, Error>) -> Result<Phase, Error> {
         if !self.is_leader() {
             return match self.coll {
                 Coll::Reduce => Ok(Phase::Over),
-                _ => self.spread(vec![0; self.length]),
+                _ => self.spread(data.unwrap_or_else(|_| Buffer::zeroed(self.length))),
             };
         }
         let leaders = self.leaders.machines.leaders(self.root);
         let (data, failure) = match data {
             Ok(data) => (data, None),
-            Err(error) => (vec![0; self.length], Some(error)),
+            Err(error) => (Buffer::zeroed(self.length), Some(error)),
         };
         let root = u32::try_from(self.leaders.machines.machine(self.root)).unwrap_or(0);
         let call = Call { op: self.op.clone(), ..Call::new(self.coll, root, data) };
@@ -206,11 +207,11 @@ impl LeaderMachine {
     }
 
     /// The phase in which the leader's bytes go to the members of the machine.
-    fn spread(&self, data: Vec<u8>) -> Result<Phase, Error> {
+    fn spread(&self, data: Buffer) -> Result<Phase, Error> {
         self.local(Coll::Broadcast, self.down(), data).map(Phase::Down)
     }
 
-    fn by_messages(&self, data: Vec<u8>) -> Result<Phase, Error> {
+    fn by_messages(&self, data: Buffer) -> Result<Phase, Error> {
         let call = Call { op: self.op.clone(), ..Call::new(self.coll, self.root, data) };
         let plan = algorithms::plan_of(&self.channel, call, &self.settings.algorithms)?;
         let exchange = Exchange::new(self.channel.clone(), plan, self.op.clone());
@@ -262,7 +263,8 @@ impl LeaderMachine {
                 io.ft.poll_soon();
                 let looked = look_closely(&mut state, operation, &self.life, group, io.net);
                 let data = match looked {
-                    Ok(Stand::Done) => Ok(operation.result()),
+                    // At members that are no leader, it is the memory for the result.
+                    Ok(Stand::Done) => Ok(operation.take_memory()),
                     Ok(_) => return None,
                     Err(Error::Revoked) => return Some(Err(Error::Revoked)),
                     Err(error) => Err(self.whole(error)),
@@ -293,7 +295,7 @@ impl LeaderMachine {
                 drop(state);
                 exchange.step(io).map(|ended| ended.map(Next::End))
             }
-            Phase::Over => Some(Ok(Next::End(Vec::new()))),
+            Phase::Over => Some(Ok(Next::End(Buffer::default()))),
         }
     }
 
@@ -320,13 +322,13 @@ impl LeaderMachine {
 /// The step after a phase: another phase, or the end with this member's bytes.
 enum Next {
     Phase(Phase),
-    End(Vec<u8>),
+    End(Buffer),
 }
 
 impl<N: Net> Machine<N> for LeaderMachine {
-    type Output = Vec<u8>;
+    type Output = Buffer;
 
-    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Buffer, Error>> {
         loop {
             let result = match self.go_on(io)? {
                 Ok(Next::Phase(phase)) => {

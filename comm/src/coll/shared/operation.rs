@@ -22,10 +22,12 @@ use std::mem;
 use std::ops::Range;
 use std::time::Duration;
 
+use tagmatch::Buffer;
 use tagmatch::shm::segment::{AREA_BYTES, MEMBERS_MAX, ROUNDS_MAX, SLOT_BYTES};
 use tagmatch::shm::segment::{Published, Segment, Stamp};
 
 use crate::coll::call::{Call, Coll};
+use crate::coll::memory::WorkMemory;
 use crate::coll::op::Op;
 use crate::error::Error;
 
@@ -110,9 +112,9 @@ fn times_as_patient(distance: u32, members: u32) -> u32 {
 
 /// A member's block at its place among those of all members. Out of the way of short operations.
 #[inline(never)]
-fn with_room_for_all(mut block: Vec<u8>, own: u32, members: u32) -> Vec<u8> {
+fn with_room_for_all(mut block: WorkMemory, own: u32, members: u32) -> WorkMemory {
     let length = block.len();
-    block.resize(length * members as usize, 0);
+    block.resize(length * members as usize);
     block.copy_within(..length, length * own as usize);
     block
 }
@@ -123,7 +125,7 @@ pub(super) struct SharedOperation {
     root: u32,
     op: Option<Op>,
     /// This member's bytes, which become the result. In an allgather, the blocks of all members.
-    memory: Vec<u8>,
+    memory: WorkMemory,
     shape: RoundShape,
     number: u64,
     round: u32,
@@ -141,7 +143,7 @@ impl SharedOperation {
     #[inline(always)]
     pub(super) fn new(call: Call, shape: RoundShape, number: u64, own: u32, members: u32) -> Self {
         let Call { coll, root, data, op, .. } = call;
-        let length = data.len();
+        let (length, data) = (data.len(), WorkMemory::from(data));
         let memory = match coll {
             Coll::Allgather => with_room_for_all(data, own, members),
             _ => data,
@@ -237,11 +239,16 @@ impl SharedOperation {
     }
 
     /// The result, after the end.
-    pub(super) fn result(&mut self) -> Vec<u8> {
+    pub(super) fn result(&mut self) -> Buffer {
         match self.coll {
-            Coll::Reduce if self.own != self.root => Vec::new(),
-            _ => mem::take(&mut self.memory),
+            Coll::Reduce if self.own != self.root => Buffer::default(),
+            _ => self.take_memory(),
         }
+    }
+
+    /// The memory, whatever the operation has made of it.
+    pub(super) fn take_memory(&mut self) -> Buffer {
+        mem::take(&mut self.memory).into()
     }
 
     fn publishes(&self) -> bool {

@@ -4,6 +4,8 @@
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 
+use tagmatch::Buffer;
+
 use super::local::LocalMembers;
 use super::making::Making;
 use super::members::{SharedMembers, SharedState, Way};
@@ -34,7 +36,7 @@ pub(super) fn start<N: Net>(comm: &Comm<N>, call: Call) -> CollRequest<N> {
 }
 
 /// Carries an operation out. Blocks.
-pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
+pub(super) fn run<N: Net>(comm: &Comm<N>, call: Call) -> Result<Buffer, Error> {
     let begun = match begun(comm, &call) {
         Ok(Some(begun)) => begun,
         Ok(None) => return comm.run_planned(call),
@@ -59,7 +61,7 @@ pub(crate) fn allgather_machine<N: Net>(
     comm: &Comm<N>,
     data: Vec<u8>,
     channel: &Channel,
-) -> Result<Box<dyn Machine<N, Output = Vec<u8>>>, Error> {
+) -> Result<Box<dyn Machine<N, Output = Buffer>>, Error> {
     let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
     if !members.is_some_and(|members| members.has_begun()) {
         let plan = algorithms::allgather(channel, data);
@@ -125,7 +127,7 @@ fn run_now<N: Net>(
     mut state: MutexGuard<'_, SharedState>,
     call: Call,
     begun: Begun<'_>,
-) -> Result<Vec<u8>, Error> {
+) -> Result<Buffer, Error> {
     let Begun { shape, number, .. } = begun;
     let life = &comm.inner.life;
     let operation = SharedOperation::new(call, shape, number, comm.rank(), comm.size());
@@ -295,9 +297,9 @@ impl Drop for SharedMachine {
 }
 
 impl<N: Net> Machine<N> for SharedMachine {
-    type Output = Vec<u8>;
+    type Output = Buffer;
 
-    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Buffer, Error>> {
         if let Stage::Messages(exchange) = &mut self.stage {
             return exchange.step(io);
         }
@@ -319,13 +321,13 @@ impl<N: Net> Machine<N> for SharedMachine {
             match state.way {
                 Way::Shared(_) if state.turn == self.number => {
                     let (own, size) = (self.life.own, self.life.group.size());
-                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Vec::new()));
+                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Buffer::default()));
                     let operation = SharedOperation::new(call, *shape, self.number, own, size);
                     self.stage = Stage::Shared(Box::new(operation));
                 }
                 Way::Messages => {
                     drop(state);
-                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Vec::new()));
+                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Buffer::default()));
                     let channel = channel.take()?;
                     let op = call.op.clone();
                     let plan = algorithms::plan_of(&channel, call, &self.settings.algorithms);

@@ -10,11 +10,14 @@
 
 mod operation;
 
+use tagmatch::Buffer;
+
 use super::InterComm;
 use crate::coll::algorithms::{
     self,
     blocks::{LENGTH_MAX, check, end, places},
 };
+use crate::coll::memory::WorkMemory;
 use crate::coll::{Call, Coll, CollRequest, Collective, Exchange, Op};
 use crate::error::Error;
 use crate::net::Net;
@@ -55,8 +58,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// A process on which this one depends is down; the remote group has no rank `root`; the
     /// lengths differ.
-    pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Collective<'_, N> {
-        let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
+    pub fn broadcast(&self, root: InterRoot, data: impl Into<Buffer>) -> Collective<'_, N> {
+        let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
         if root == InterRoot::Local {
             return self.all(data, |operation, _| Ok(operation));
         }
@@ -73,8 +76,8 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn reduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
+    pub fn reduce(&self, root: InterRoot, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
+        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
         self.rooted(root, data, |operation, length, root| {
             op.check(length)?;
             Ok(match root {
@@ -89,9 +92,9 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
-    pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
-        let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
+    pub fn allreduce(&self, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
+        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
+        let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
         self.all(data, |operation, length| {
             op.check(length)?;
             let reduced = operation.local(length, reduce);
@@ -105,9 +108,14 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn reduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
-        let scatter = Call::new(Coll::Scatterv, 0, Vec::new()).sending(lengths);
+    pub fn reduce_scatter(
+        &self,
+        data: impl Into<Buffer>,
+        lengths: &[usize],
+        op: &Op,
+    ) -> Collective<'_, N> {
+        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
+        let scatter = Call::new(Coll::Scatterv, 0, Buffer::default()).sending(lengths);
         let (size, own) = (self.size(), self.rank());
         self.all(data, |operation, length| {
             let places = places(size, lengths, 0)?;
@@ -125,11 +133,17 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
+    pub fn gather(
+        &self,
+        root: InterRoot,
+        data: impl Into<Buffer>,
+        block: usize,
+    ) -> Collective<'_, N> {
         self.rooted(root, data, |operation, length, root| match root {
             None => Ok(operation.take(0, blocks(self.remote_size(), block)?)),
             Some(root) => {
-                let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
+                let gathered =
+                    operation.local(length, Call::new(Coll::Gather, 0, Buffer::default()));
                 Ok(gathered.leader_gives(root, blocks(self.size(), length)?).nothing())
             }
         })
@@ -140,7 +154,12 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn gatherv(&self, root: InterRoot, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+    pub fn gatherv(
+        &self,
+        root: InterRoot,
+        data: impl Into<Buffer>,
+        lengths: &[usize],
+    ) -> Collective<'_, N> {
         self.rooted(root, data, |operation, length, root| match root {
             None => Ok(operation.take_each(&places(self.remote_size(), lengths, 0)?)),
             Some(root) => Ok(operation.give(root, length).nothing()),
@@ -152,8 +171,13 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
-    pub fn scatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> Collective<'_, N> {
-        let scatter = Call::new(Coll::Scatter, 0, Vec::new()).receiving(&[block]);
+    pub fn scatter(
+        &self,
+        root: InterRoot,
+        data: impl Into<Buffer>,
+        block: usize,
+    ) -> Collective<'_, N> {
+        let scatter = Call::new(Coll::Scatter, 0, Buffer::default()).receiving(&[block]);
         self.rooted(root, data, |operation, length, root| match root {
             None => {
                 check(length, blocks(self.remote_size(), block)?)?;
@@ -175,7 +199,7 @@ impl<N: Net> InterComm<N> {
     pub fn scatterv(
         &self,
         root: InterRoot,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         lengths: &[usize],
         own: usize,
     ) -> Collective<'_, N> {
@@ -195,11 +219,11 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgather(&self, data: Vec<u8>, block: usize) -> Collective<'_, N> {
+    pub fn allgather(&self, data: impl Into<Buffer>, block: usize) -> Collective<'_, N> {
         self.all(data, |operation, length| {
             let (given, taken) = (blocks(self.size(), length)?, blocks(self.remote_size(), block)?);
-            let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
-            let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
+            let gathered = operation.local(length, Call::new(Coll::Gather, 0, Buffer::default()));
+            let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
             Ok(gathered.leaders_swap(given, taken).local(taken, broadcast))
         })
     }
@@ -209,10 +233,10 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Collective<'_, N> {
+    pub fn allgatherv(&self, data: impl Into<Buffer>, lengths: &[usize]) -> Collective<'_, N> {
         self.all(data, |operation, _| {
             let places = places(self.remote_size(), lengths, 0)?;
-            let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
+            let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
             Ok(operation.leaders_take_each(&places).local(end(&places), broadcast))
         })
     }
@@ -223,8 +247,8 @@ impl<N: Net> InterComm<N> {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
-    pub fn alltoall(&self, data: Vec<u8>, block: usize) -> Collective<'_, N> {
-        let remote = self.remote_size() as usize;
+    pub fn alltoall(&self, data: impl Into<Buffer>, block: usize) -> Collective<'_, N> {
+        let (remote, data) = (self.remote_size() as usize, data.into());
         let sends = vec![data.len() / remote; remote];
         self.alltoallv(data, &sends, &vec![block; remote])
     }
@@ -236,7 +260,7 @@ impl<N: Net> InterComm<N> {
     /// As for [`allreduce`](Self::allreduce).
     pub fn alltoallv(
         &self,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         sends: &[usize],
         receives: &[usize],
     ) -> Collective<'_, N> {
@@ -252,9 +276,10 @@ impl<N: Net> InterComm<N> {
     /// arguments and adds the phases.
     fn all(
         &self,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         add_phases: impl FnOnce(InterOperation, usize) -> Result<InterOperation, Error>,
     ) -> Collective<'_, N> {
+        let data = WorkMemory::from(data.into());
         let length = data.len();
         let operation = add_phases(InterOperation::new(self, data), length);
         Collective::of_machine(&self.comm, || Ok(operation?.numbered(self)))
@@ -265,7 +290,7 @@ impl<N: Net> InterComm<N> {
     fn rooted(
         &self,
         root: InterRoot,
-        data: Vec<u8>,
+        data: impl Into<Buffer>,
         add_phases: impl FnOnce(InterOperation, usize, Option<u32>) -> Result<InterOperation, Error>,
     ) -> Collective<'_, N> {
         let size = self.remote_size();

@@ -11,8 +11,11 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tagmatch::Buffer;
+
 use super::super::InterComm;
 use crate::coll::algorithms::{self, blocks::end};
+use crate::coll::memory::WorkMemory;
 use crate::coll::{Algorithms, Call, Exchange, Placement, Plan};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
@@ -32,7 +35,7 @@ pub(super) struct InterOperation {
     /// The phases to come, each with the number of bytes that it begins with.
     phases: VecDeque<(InterPhase, usize)>,
     under_way: Option<Exchange>,
-    data: Vec<u8>,
+    data: WorkMemory,
     failure: Option<Error>,
 }
 
@@ -45,7 +48,7 @@ enum InterPhase {
 
 impl InterOperation {
     /// An operation of both groups without phases, whose channels have no number yet.
-    pub(super) fn new<N: Net>(inter: &InterComm<N>, data: Vec<u8>) -> Self {
+    pub(super) fn new<N: Net>(inter: &InterComm<N>, data: WorkMemory) -> Self {
         let both = inter.outside();
         let group = Arc::clone(&inter.comm.inner.info.group);
         let remote = both.remote.clone().map(|remote| RemoteRanks { ranks: 0..0, ..remote });
@@ -179,12 +182,15 @@ impl InterOperation {
 
     fn begin(&mut self, phase: InterPhase, length: usize) -> Result<Exchange, Error> {
         let mut data = mem::take(&mut self.data);
-        data.resize(length, 0);
+        data.resize(length);
         let (channel, plan, op) = match phase {
             InterPhase::Local(call) => {
                 let op = call.op.clone();
-                let plan =
-                    algorithms::plan_of(&self.local, Call { data, ..call }, &self.algorithms)?;
+                let plan = algorithms::plan_of(
+                    &self.local,
+                    Call { data: data.into(), ..call },
+                    &self.algorithms,
+                )?;
                 (&self.local, plan, op)
             }
             InterPhase::Remote(plan) => (&self.both, Plan { memory: data, ..plan }, None),
@@ -199,20 +205,20 @@ fn receive_each(plan: &mut Plan, from: Range<u32>, places: &[Range<usize>]) {
 }
 
 impl<N: Net> Machine<N> for InterOperation {
-    type Output = Vec<u8>;
+    type Output = Buffer;
 
-    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Buffer, Error>> {
         loop {
             if let Some(exchange) = &mut self.under_way {
                 match exchange.step(io)? {
-                    Ok(data) => self.data = data,
+                    Ok(data) => self.data = data.into(),
                     Err(error) => self.failure = Some(error),
                 }
                 self.under_way = None;
             }
             let Some((phase, length)) = self.phases.pop_front() else {
                 let data = mem::take(&mut self.data);
-                return Some(self.failure.take().map_or(Ok(data), Err));
+                return Some(self.failure.take().map_or_else(|| Ok(data.into()), Err));
             };
             match self.begin(phase, length) {
                 Ok(exchange) => self.under_way = Some(exchange),

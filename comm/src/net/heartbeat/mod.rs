@@ -37,7 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod ring;
+pub(crate) mod ring;
 #[cfg(test)]
 mod tests;
 

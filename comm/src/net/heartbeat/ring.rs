@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The ring as one process sees it.
 #[derive(Clone, Debug)]
-pub(super) struct HeartbeatRing {
+pub(crate) struct HeartbeatRing {
     own: u32,
     size: u32,
     period: Duration,
@@ -28,7 +28,7 @@ pub(super) struct HeartbeatRing {
 }
 
 impl HeartbeatRing {
-    pub(super) fn new(own: u32, size: u32, period: Duration, timeout: Duration) -> Self {
+    pub(crate) fn new(own: u32, size: u32, period: Duration, timeout: Duration) -> Self {
         let mut ring = HeartbeatRing {
             own,
             size,
@@ -47,7 +47,7 @@ impl HeartbeatRing {
     }
 
     /// Takes in a beat.
-    pub(super) fn hear(&mut self, from: u32, down: impl IntoIterator<Item = u32>) {
+    pub(crate) fn hear(&mut self, from: u32, down: impl IntoIterator<Item = u32>) {
         // A process that is down stays so, even if it was only slow.
         if self.down.contains(&from) {
             return;
@@ -65,7 +65,7 @@ impl HeartbeatRing {
     }
 
     /// Records that a process is down.
-    pub(super) fn learn(&mut self, rank: u32) {
+    pub(crate) fn learn(&mut self, rank: u32) {
         if rank == self.own || rank >= self.size || !self.down.insert(rank) {
             return;
         }
@@ -83,7 +83,7 @@ impl HeartbeatRing {
     }
 
     /// Lets time pass. To be called regularly, after all beats that have come were taken in.
-    pub(super) fn look(&mut self, now: Duration) {
+    pub(crate) fn look(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.looked.replace(now).unwrap_or(now));
         // If this process itself was not running for long, the time says nothing about another one.
         self.silent += passed.min(self.period);
@@ -97,18 +97,18 @@ impl HeartbeatRing {
     }
 
     /// The processes that were found to be down since the last call.
-    pub(super) fn take_found(&mut self) -> Vec<u32> {
+    pub(crate) fn take_found(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.found)
     }
 
     /// The processes to which a beat is to be sent now.
-    pub(super) fn take_beats(&mut self) -> Vec<u32> {
+    pub(crate) fn take_beats(&mut self) -> Vec<u32> {
         let out = std::mem::take(&mut self.out);
         out.into_iter().filter(|rank| *rank != self.own && !self.down.contains(rank)).collect()
     }
 
     /// The contents of a beat: a bit for each process that is down.
-    pub(super) fn beat(&self) -> Vec<u8> {
+    pub(crate) fn beat(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size.div_ceil(8) as usize];
         self.down.iter().for_each(|rank| bytes[(rank / 8) as usize] |= 1 << (rank % 8));
         bytes
@@ -123,7 +123,7 @@ impl HeartbeatRing {
 
 /// The processes that are down according to a beat; `None` if the bytes are no beat of a job of
 /// this size.
-pub(super) fn parse(bytes: &[u8], size: u32) -> Option<Vec<u32>> {
+pub(crate) fn parse(bytes: &[u8], size: u32) -> Option<Vec<u32>> {
     let is_set = |rank: &u32| bytes[(rank / 8) as usize] >> (rank % 8) & 1 == 1;
     (bytes.len() == size.div_ceil(8) as usize).then(|| (0..size).filter(is_set).collect())
 }
