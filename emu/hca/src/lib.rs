@@ -101,6 +101,8 @@ mod control;
 mod cqe;
 mod doorbells;
 mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gid;
 mod guardian;
 mod knobs;

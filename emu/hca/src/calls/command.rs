@@ -24,7 +24,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    pub(super) fn read(memory: &impl Memory, call: &Call) -> Result<Self, Errno> {
+    pub(crate) fn read(memory: &impl Memory, call: &Call) -> Result<Self, Errno> {
         let mut header = Header::new_zeroed();
         memory.read(call.at, header.as_mut_bytes()).map_err(|_| libc::EFAULT)?;
         let count = usize::from(header.attributes);

@@ -1,7 +1,7 @@
 //! The driver's side: the commands of libibverbs, refused where the kernel's mlx5 driver refuses
 //! them, with the same error number.
 
-mod command;
+pub(crate) mod command;
 mod context;
 mod memory_region;
 mod paths;
