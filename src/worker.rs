@@ -332,7 +332,7 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Blocks until a message that matches is there, and receives all of it into memory that is
-    /// allocated for it: a matched probe, and [`Message::recv_whole`].
+    /// allocated for it: a matched probe, and [`recv_whole`](crate::Message::recv_whole).
     ///
     /// # Errors
     /// As for [`mprobe_blocking`](Self::mprobe_blocking). The message's sender died with it, or
