@@ -103,14 +103,18 @@ pub unsafe fn read_only(start: NonNull<u8>, length: usize) -> Buffer {
 /// use std::ptr::NonNull;
 /// use tagmatch::{Config, Match, Worker, raw};
 ///
-/// const PART: usize = 1 << 20; let worker = Worker::new(Config::default())?; let mut memory =
-/// vec![7u8; 2 * PART]; let start = NonNull::from(&mut *memory).cast(); // SAFETY: `memory` is
-/// freed after `registered` and its buffers. let registered = unsafe { raw::register(&worker,
-/// start, memory.len()) }?; // SAFETY: the parts don't overlap, and `memory` is not used while they
-/// are under way. let (inbox, message) = unsafe { (registered.buffer(0..PART),
-/// registered.read_only(PART..2 * PART)) }; let receive = worker.recv(Match::tag(1),
-/// inbox.expect("inside")); let send = worker.send(worker.oneself(), 1, message.expect("inside"));
-/// assert_eq!(receive.wait()?.data(), [7; PART]); send.wait()?;
+/// const PART: usize = 1 << 20;
+/// let worker = Worker::new(Config::default())?;
+/// let mut memory = vec![7u8; 2 * PART];
+/// let start = NonNull::from(&mut *memory).cast();
+/// // SAFETY: `memory` is freed after `registered` and its buffers.
+/// let registered = unsafe { raw::register(&worker, start, memory.len()) }?;
+/// // SAFETY: the parts don't overlap, and `memory` is not used while they are under way.
+/// let (inbox, message) = unsafe { (registered.buffer(0..PART), registered.read_only(PART..2 * PART)) };
+/// let receive = worker.recv(Match::tag(1), inbox.expect("inside"));
+/// let send = worker.send(worker.oneself(), 1, message.expect("inside"));
+/// assert_eq!(receive.wait()?.data(), [7; PART]);
+/// send.wait()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
