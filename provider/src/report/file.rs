@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use tagmatch_os::process::check_file_size;
+
 /// How long a process waits for others that write, as long as they do.
 const WAIT: Duration = Duration::from_secs(5);
 /// A process of the job writes at once what it has locked the file for. If nothing changes for this
@@ -27,7 +29,7 @@ pub(crate) fn update(
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     // Neither a pipe nor a lease of another process makes it wait.
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut file = options.custom_flags(flags).open(path)?;
+    let file = options.custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
@@ -36,6 +38,13 @@ pub(crate) fn update(
     // What isn't text is no report.
     let _ = (&file).take(LENGTH_MAX).read_to_string(&mut text);
     let text = change(&text, file.metadata()?.modified()?);
+    replace(&file, &text)
+}
+
+/// Writes another text into a file. A text beyond the limit on files (`RLIMIT_FSIZE`) is refused,
+/// and the file stays as it is.
+pub(super) fn replace(mut file: &File, text: &str) -> io::Result<()> {
+    check_file_size(text.len() as u64)?;
     file.seek(SeekFrom::Start(0))?;
     file.set_len(0)?;
     file.write_all(text.as_bytes())

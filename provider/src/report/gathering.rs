@@ -13,7 +13,7 @@
 //! lock (flock(2)) is held for each change of the file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -46,10 +46,8 @@ impl Content {
         Ok(Content { joined, report: report.to_owned() })
     }
 
-    fn write(&self, mut file: &File) -> io::Result<()> {
-        file.seek(SeekFrom::Start(0))?;
-        file.set_len(0)?;
-        file.write_all(format!("{}\n{}", self.joined, self.report).as_bytes())
+    fn write(&self, file: &File) -> io::Result<()> {
+        file::replace(file, &format!("{}\n{}", self.joined, self.report))
     }
 }
 

@@ -51,6 +51,17 @@ impl Rank {
         String::from_utf8(output.stderr).unwrap()
     }
 
+    /// Files of the rank may have so many bytes from now on (`ulimit -f`).
+    fn limit_files(&self, bytes: u64) {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        let process = self.process.id().cast_signed();
+        // SAFETY: `limit` lives through the call, and the old limit isn't asked for.
+        let answer = unsafe {
+            libc::prlimit(process, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut())
+        };
+        assert_eq!(answer, 0);
+    }
+
     fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -162,4 +173,18 @@ fn a_launcher_that_names_no_job_may_start_another_one_with_the_same_report() {
     one.end();
     assert_eq!(ranks(&std::fs::read_to_string(&path).unwrap()), [0, 1]);
     std::fs::remove_file(path).unwrap();
+}
+
+/// Writing beyond the limit would raise SIGXFSZ, which ends a process that doesn't expect it.
+#[test]
+fn a_limit_on_files_leaves_the_report_as_it_is_and_is_said() {
+    let path = std::env::temp_dir().join(format!("tagmatch-report-{}-limit", std::process::id()));
+    std::fs::write(&path, "as it was").unwrap();
+    let rank = Rank::start(0, 1, path.to_str().unwrap(), &[]);
+    rank.limit_files(16);
+    let said = rank.end();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(text, "as it was");
+    assert!(said.contains("File too large"), "{said}");
 }
