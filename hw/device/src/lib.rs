@@ -30,6 +30,7 @@ pub mod contents;
 mod copied_reads;
 pub mod copy;
 pub mod device;
+mod down_reason;
 mod elements;
 mod exposures;
 mod finding;
@@ -60,9 +61,10 @@ pub use bug::{Bug, OrBug, ToleratedBugs, bugs};
 pub use bytes::Bytes;
 pub use copied_reads::{CopiedReads, CopyPath, EndedRead};
 pub use device::{
-    Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, InCall,
-    Incoming, Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
+    Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, InCall, Incoming, Limits,
+    Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
 };
+pub use down_reason::DownReason;
 pub use elements::{Element, as_bytes, as_bytes_mut};
 pub use exposures::{Exposures, Readable};
 pub use finding::Finding;

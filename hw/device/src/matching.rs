@@ -22,7 +22,8 @@
 //! 5. A peer that goes down is reported once, after every operation that depends on it has ended.
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
-use crate::device::{DeviceError, DownReason, EventDescriptor};
+use crate::DownReason;
+use crate::device::{DeviceError, EventDescriptor};
 use crate::{Address, Buffer, Flush, PeerId, RawMemory, Registered};
 
 /// When a send that the device takes is complete.

@@ -185,7 +185,7 @@ pub fn vlan(index: u32) -> Option<u16> {
     if !facts.lines().any(|line| line == "DEVTYPE=vlan") {
         return None;
     }
-    /// `struct vlan_ioctl_args` of linux/if_vlan.h. The union has 24 bytes.
+    /// `struct vlan_ioctl_args` of `linux/if_vlan.h`. The union has 24 bytes.
     #[repr(C)]
     struct VlanCall {
         command: libc::c_int,
@@ -194,7 +194,7 @@ pub fn vlan(index: u32) -> Option<u16> {
         rest: [u8; 20],
         qos: libc::c_short,
     }
-    /// `GET_VLAN_VID_CMD`, and `SIOCGIFVLAN` of linux/sockios.h.
+    /// `GET_VLAN_VID_CMD`, and `SIOCGIFVLAN` of `linux/sockios.h`.
     const GET_ID: libc::c_int = 9;
     const CALL: libc::c_ulong = 0x8982;
     let mut args = VlanCall { command: GET_ID, device: [0; 24], answer: 0, rest: [0; 20], qos: 0 };
