@@ -207,6 +207,35 @@ fn tests_send_signals_without_a_program() {
     );
 }
 
+/// The macros of the standard library that print. They panic, or wait, where standard output or
+/// error is full.
+const PRINTING: [&str; 4] = ["print", "println", "eprint", "eprintln"];
+
+/// Places where a library prints, outside its tests.
+fn printing(path: &str, text: &str) -> Vec<String> {
+    let tokens = tokens::tokens(text);
+    let prints = |pair: &&[String]| PRINTING.contains(&pair[0].as_str()) && pair[1] == "!";
+    let found = tokens.windows(2).filter(prints);
+    found
+        .map(|pair| format!("{path}: {}! in a library; use tagmatch_os::notice", pair[0]))
+        .collect()
+}
+
+#[test]
+fn no_library_prints() {
+    // Programs, and what only tests build.
+    let is_program = |path: &str| {
+        ["benches/", "cli/", "sim/", "testkit/"].iter().any(|folder| path.starts_with(folder))
+            || path.ends_with("src/main.rs")
+            || path.contains("/tests")
+    };
+    let files = files();
+    let libraries = files.iter().filter(|(path, _)| {
+        is_rust(path) && (path.starts_with("src/") || path.contains("/src/")) && !is_program(path)
+    });
+    assert_none(&libraries.flat_map(|(path, text)| printing(path, text)).collect::<Vec<_>>());
+}
+
 /// Items that are `pub` and undocumented. rustc's `missing_docs` covers fields and other details.
 fn undocumented_public(path: &str, text: &str) -> Vec<String> {
     const ITEMS: [&str; 9] =
@@ -371,6 +400,10 @@ fn the_rules_find_what_is_planted() {
     assert_eq!(too_long("a.rs", &long, "a.rs: why\n").len(), 1);
     assert_eq!(too_long("a.rs", "x\n", "a.rs: one table that is read as a whole\n").len(), 1);
     assert!(too_long("a.rs", &long, "a.rs: one table that is read as a whole\n").is_empty());
+
+    assert_eq!(printing("a.rs", "fn f() { eprintln!(\"x\") }\n").len(), 1);
+    let tests = "// println!\n#[cfg(test)]\nmod tests { fn f() { println!() } }\n";
+    assert!(printing("a.rs", tests).is_empty());
 
     assert_eq!(foreign_imports("a.rs", "    /// use tagmatch_device::Buffer;\n").len(), 1);
     assert!(foreign_imports("a.rs", "/// # use tagmatch_device as tagmatch;\n").is_empty());
