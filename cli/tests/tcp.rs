@@ -39,7 +39,9 @@ fn every_test() {
     assert!(refused("lat --sizes 8 --device tcp --hw-tags emu").contains("--device verbs"));
     assert!(refused("lat --device tcp:a/b").contains("tcp:eth0"));
     let output = tagperf("lat --sizes 8 --device tcp:nosuch0");
-    assert!(text(&output.stderr).contains("TcpConfig::interfaces"), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no interface nosuch0") && !said.contains("TcpConfig"), "{said}");
 }
 
 /// A measurement failed, with one line that says why.

@@ -2,11 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tagmatch_device::Network;
+use tagmatch_device::contents::Contents;
 
 fuzz_target!(|data: &[u8]| {
     tagmatch_tcp::fuzzing::read(data);
     // Addresses and openings begin with a mark, which random bytes seldom do.
-    for mark in [&b"\xcc"[..], b"TMtp\x01"] {
+    let address = Contents::new([0; 8]).with(Network::Tcp, &[]).address().unwrap();
+    for mark in [&address.as_bytes()[..1], b"TMtp\x01"] {
         let mut marked = data.to_vec();
         if let Some(place) = marked.get_mut(..mark.len()) {
             place.copy_from_slice(mark);

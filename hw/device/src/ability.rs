@@ -35,7 +35,7 @@ impl DeviceKind {
     }
 
     /// Whether the device matches messages by itself
-    /// ([`MatchingDevice`](crate::matching::MatchingDevice)); otherwise tagmatch matches them.
+    /// (`MatchingDevice`); otherwise tagmatch matches them.
     pub const fn matches(self) -> bool {
         matches!(self, DeviceKind::Ucx | DeviceKind::Ofi)
     }

@@ -12,7 +12,7 @@ use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
 use tagmatch_testkit::process::share_descriptors;
 
-use common::raw::{ANSWER, OPENING, Raw, invented, opening, proof, question};
+use common::raw::{ANSWER, OPENING, Raw, invented, nowhere, opening, proof, question};
 use common::{
     Other, Owned, PATIENCE, config, exchange, hear_line, place, poll, role, say, secret, tcp,
     wait_for, wait_up,
@@ -82,9 +82,9 @@ fn the_default_lets_three_hundred_peers_of_loopback_in() {
     let at = place(&a.address());
     let mut held = Vec::new();
     for number in 0..300u16 {
-        let mut name = b"\xccnobodyyy\x01\x00\x04\x7f\0\0\x01".to_vec();
-        name[7..9].copy_from_slice(&number.to_le_bytes());
-        let (raw, answer) = call(&mut a, at, &Address::from_bytes(&name).unwrap());
+        let mut name = *b"nobodyyy";
+        name[6..].copy_from_slice(&number.to_le_bytes());
+        let (raw, answer) = call(&mut a, at, &nowhere(name));
         assert_eq!(answer, ACCEPTED, "{number}");
         held.push(raw);
     }

@@ -8,11 +8,11 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, Device, DownReason};
+use tagmatch_device::{Device, DownReason};
 use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
 
-use common::raw::{ANSWER, OPENING, QUESTION, Raw, invented, opening, proof, question};
+use common::raw::{ANSWER, OPENING, QUESTION, Raw, address_of, invented, opening, proof, question};
 use common::{
     Other, Owned, config, connect, exchange, hear_line, moved, place, poll, role, say, secret, tcp,
     wait_down, wait_for, wait_up,
@@ -166,9 +166,9 @@ fn a_port_of_another_worker_or_program_is_an_error_with_the_reason() {
     let reason = wait_down(&mut a, peer);
     assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
     // 2001:db8::/32 is for documentation. No machine has an address of it.
-    let far: Vec<u8> = [&b"\xccnobody??\x01\x01\x06\x20\x01\x0d\xb8"[..], &[0; 11], &[1]].concat();
+    let far = [&b"\x01\x01\x06\x20\x01\x0d\xb8"[..], &[0; 11], &[1]].concat();
     let mut a = tcp(quick());
-    let peer = a.connect(&Address::from_bytes(&far).unwrap()).unwrap();
+    let peer = a.connect(&address_of(*b"nobody??", &far)).unwrap();
     assert!(matches!(wait_down(&mut a, peer), DownReason::Unreachable { .. }));
 }
 
