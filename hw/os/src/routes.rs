@@ -179,7 +179,8 @@ pub fn vlan(index: u32) -> Option<u16> {
     if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
         return None;
     }
-    let name = name.map(libc::c_char::cast_unsigned);
+    // `c_char` has a sign on x86-64, and none on AArch64.
+    let name = name.map(|letter| letter.to_ne_bytes()[0]);
     let text = std::str::from_utf8(name.split(|byte| *byte == 0).next()?).ok()?;
     let facts = std::fs::read_to_string(format!("/sys/class/net/{text}/uevent")).ok()?;
     if !facts.lines().any(|line| line == "DEVTYPE=vlan") {
