@@ -309,7 +309,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// What has an error: the error itself, or a failed operation.
+/// A value that has an error: the error itself, or a failed operation.
 pub(crate) trait HasError {
     fn error_mut(&mut self) -> &mut Error;
 }

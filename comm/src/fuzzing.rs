@@ -18,7 +18,7 @@ fn directories() -> [TestDirectory; 2] {
 /// job.
 ///
 /// # Panics
-/// What was read isn't written back to bytes that mean the same.
+/// A message that was read, written, and read again is another one.
 pub fn read_control(data: &[u8]) {
     for mut net in directories() {
         for from in [ProcessId(1), ProcessId(net.processes())] {

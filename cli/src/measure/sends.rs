@@ -28,7 +28,7 @@ impl<A: Access> Sends<A> {
     /// Takes the ends of all sends that have ended.
     ///
     /// # Errors
-    /// That of the oldest send that has failed.
+    /// The error of the oldest send that has failed.
     #[cold]
     pub(super) fn look(&mut self) -> Result<(), LinkError> {
         for (number, mut sending) in std::mem::take(&mut self.under_way) {
@@ -43,7 +43,7 @@ impl<A: Access> Sends<A> {
     /// Waits until all sends have ended, and calls `sent` with the buffer of each.
     ///
     /// # Errors
-    /// That of the first send that fails, while earlier ones may still be under way.
+    /// The error of the first send that fails, while earlier ones may still be under way.
     #[inline]
     pub(super) fn finish(
         &mut self,

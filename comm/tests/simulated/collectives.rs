@@ -112,7 +112,7 @@ fn numbers_stay_numbers_in_their_own_memory() {
                 assert_eq!(upto, own((rank + 1) * (rank + 2) / 2));
                 let mine = world.reduce_scatter(data(), &blocks, &sum).await.unwrap();
                 assert_eq!(numbers(mine), own(10)[place..place + part.len()]);
-                // What the numbers of another type are asked for is copied.
+                // Numbers are copied if they are asked for as another type.
                 assert_eq!(into_elements::<u64>(data()).len(), length as usize);
             }
         };

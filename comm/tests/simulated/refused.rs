@@ -20,14 +20,14 @@ const WHY: &str = "no room on the card";
 /// The messages that a transport refuses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Refused {
-    /// Those of the service for failures.
+    /// The control messages of the service for failures.
     Control,
     /// All others.
     Data,
     All,
     /// Long ones of the program.
     Long,
-    /// Those of the service for failures, when they are received.
+    /// The control messages of the service for failures, when they are received.
     Received,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub(crate) knobs: Vec<String>,
 
-    /// What goes wrong, and how long after the program's start, as `500ms:outage 2s`; may be
+    /// A fault, and how long after the program's start, as `500ms:outage 2s`; may be
     /// repeated. A program asks for the same by a line `outage 2s` in the file
     /// /sys/class/tagmatch-hca/control. An outage loses all packets; `down 2s` is an outage that
     /// the port says; `event NAME` is an asynchronous event, of CQ_ERR, QP_FATAL and SRQ_ERR with
@@ -139,7 +139,7 @@ fn help() -> String {
 }
 
 impl Options {
-    /// What the user is told who asks what knobs there are.
+    /// The answer to `--knob help`.
     pub(crate) fn help(&self) -> Option<String> {
         self.knobs.iter().find_map(|knob| match knob.as_str() {
             "help" => Some(help()),

@@ -1,4 +1,4 @@
-//! What goes wrong on request: by `--fault`, or by a line that a program writes to a file.
+//! Faults on request: by `--fault`, or by a line that a program writes to a file.
 
 use std::str::FromStr;
 use std::time::Duration;
