@@ -54,7 +54,7 @@
 //! # How it works
 //! `comm/` is the communicator layer that a message-passing runtime builds on the public API. It
 //! reaches its transport through one small trait (`net/transport.rs`). A worker implements the
-//! trait. So does a simulated network (`sim/`) that runs all processes in one thread and draws
+//! trait. So does a simulated network (`lab/comm-sim/`) that runs all processes in one thread and draws
 //! every delay and death from a seed. Everything above the trait is a set of state machines.
 //! Progress drives them, under one lock per process. A collective call is one method, which returns
 //! a `Collective` (`coll/collective.rs`): `wait` drives the machine in the calling thread, `start`

@@ -61,7 +61,7 @@ fn packages(files: &[(String, String)]) -> BTreeMap<String, CrateRow> {
     let manifests = files.iter().filter_map(|(path, text)| {
         let folder = path.strip_suffix("Cargo.toml")?.trim_end_matches('/');
         // Packages outside of the workspace.
-        let is_apart = folder == "fuzz" || folder.starts_with("ci/");
+        let is_apart = folder == "lab/fuzz" || folder.starts_with("lab/planted/");
         (!is_apart && text.contains("[package]")).then_some((folder, text))
     });
     let value = |text: &str, key: &str| -> Option<String> {

@@ -225,7 +225,7 @@ fn printing(path: &str, text: &str) -> Vec<String> {
 fn no_library_prints() {
     // Programs, and what only tests build.
     let is_program = |path: &str| {
-        ["benches/", "cli/", "sim/", "testkit/"].iter().any(|folder| path.starts_with(folder))
+        ["benches/", "cli/", "lab/sim/", "lab/testkit/"].iter().any(|folder| path.starts_with(folder))
             || path.ends_with("src/main.rs")
             || path.contains("/tests")
     };
@@ -274,7 +274,7 @@ fn what_is_public_is_documented() {
         .collect();
     for (path, text) in files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")) {
         // Packages outside of the workspace.
-        let is_apart = path.starts_with("fuzz/") || path.starts_with("ci/planted/");
+        let is_apart = path.starts_with("lab/fuzz/") || path.starts_with("lab/planted/");
         if text.contains("[package]")
             && !is_apart
             && !text.contains("\n[lints]\nworkspace = true\n")

@@ -10,7 +10,7 @@
 //! calls through [`tagmatch_rdma_core_sys`] uses this table instead of
 //! [`Verbs::get`](tagmatch_rdma_core_sys::Verbs::get), and needs no other change. [`enable`]
 //! emulates one device, with [`Settings`]. For programs in C there is a whole device in software:
-//! `tagmatch-hca` (`emu/hca`).
+//! `tagmatch-hca` (`lab/hca`).
 //!
 //! # How it works
 //! 1. The program's tag-matching queue is a plain shared receive queue of the device. The emulator

@@ -6,7 +6,7 @@
 //! `uet`**, which the makers of its NICs bring, since libfabric's own tree has none. What was seen:
 //! `tcp;ofi_rxm`, `tcp`, `net`, `shm` and `sm2` of Debian's libfabric 1.17 and of 2.5.1,
 //! `verbs;ofi_rxm` of 1.17 on soft-RoCE, our own provider, and one that behaves as `cxi` does
-//! (`emu/cxi`).
+//! (`lab/cxi`).
 //!
 //! # Which provider
 //! The one that [`OfiConfig::provider`] names, or else by rule (`choice.rs`): `cxi`; `efa`, `opx`,

@@ -3,7 +3,7 @@
 //!
 //! Each test runs over each of the providers that are named in `TAGMATCH_TEST_OFI` (apart by
 //! spaces), else over `tcp;ofi_rxm`. Those of `cxi` need `FI_PROVIDER_PATH` to name a folder with
-//! the provider of `emu/cxi`.
+//! the provider of `lab/cxi`.
 
 #![allow(clippy::cast_possible_truncation, unreachable_pub, reason = "a test that fails loudly")]
 

@@ -68,7 +68,7 @@
 //!
 //! # Not tested
 //! No machine was available for these: InfiniBand and a ConnectX other than in software
-//! (`emu/hca`, through the unmodified libmlx5), subnet managers, and RoCE version 1. The
+//! (`lab/hca`, through the unmodified libmlx5), subnet managers, and RoCE version 1. The
 //! differences are handled by the kernel and rdma-core; no code here depends on the NIC's model.
 //!
 //! # Decisions

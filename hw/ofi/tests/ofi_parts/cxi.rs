@@ -1,4 +1,4 @@
-//! The provider that behaves as `cxi` does (`emu/cxi`): its modes, a NIC without room, and what a
+//! The provider that behaves as `cxi` does (`lab/cxi`): its modes, a NIC without room, and what a
 //! NIC counts.
 
 use std::ops::Range;

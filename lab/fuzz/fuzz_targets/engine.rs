@@ -1,7 +1,7 @@
 //! A peer that sends what it likes, against an engine that is in the middle of things.
 #![no_main]
 
-#[path = "../../fallback/tests/wire/mod.rs"]
+#[path = "../../../fallback/tests/wire/mod.rs"]
 mod wire;
 
 use libfuzzer_sys::fuzz_target;

@@ -238,7 +238,7 @@ mod tests {
         assert!(settings.are_connected(1, 3) && !settings.are_connected(1, 2));
     }
 
-    /// `tagmatch-hca --knob help=page > emu/hca/knobs.md` writes it anew.
+    /// `tagmatch-hca --knob help=page > lab/hca/knobs.md` writes it anew.
     #[test]
     fn the_page_lists_every_knob() {
         assert_eq!(include_str!("../knobs.md"), page());
