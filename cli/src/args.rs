@@ -39,7 +39,7 @@ pub(crate) use replay::Replay;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// RDMA on this side, as `gid_index=3,mtu=1024` [`info` shows all settings]
+    /// RDMA settings here: `gid_index=3,mtu=1024` [`info` shows all]
     #[arg(long, global = true, value_name = "NAME=VALUE", value_delimiter = ',')]
     pub(crate) verbs: Vec<VerbsArg>,
     #[command(flatten)]
