@@ -46,6 +46,9 @@ pub trait Directory {
 
 /// A transport, as one process uses it. Only [`pause`](Self::pause) may block.
 ///
+/// A method has a default only if a transport around another one stays right with it, should it not
+/// forward the call.
+///
 /// Messages between two processes are matched in the order in which they were sent. A send that is
 /// dropped goes on. A receive that is dropped is cancelled. A message that a matched probe took is
 /// discarded when it is dropped, and its send completes.
@@ -58,11 +61,9 @@ pub trait Net: Directory + 'static {
     type Message;
 
     /// The bits of a tag that a sender chooses, and the values that the other bits must have. Where
-    /// these depend on settings, processes with other settings must not be connected. Default: all
-    /// bits are chosen.
-    fn free_tag_bits(&self) -> (TagMask, Tag) {
-        (TagMask::EXACT, Tag(0))
-    }
+    /// these depend on settings, processes with other settings must not be connected. A transport
+    /// whose tags have all bits returns [`TagMask::EXACT`] and `Tag(0)`.
+    fn free_tag_bits(&self) -> (TagMask, Tag);
 
     /// Sends a message.
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send;
@@ -117,11 +118,8 @@ pub trait Net: Directory + 'static {
     }
 
     /// Whether a process that is down has left in order: it has closed its transport, and was
-    /// neither lost nor given up. Default: this isn't known, and the process may have been lost.
-    fn has_left(&self, process: ProcessId) -> bool {
-        let _ = process;
-        false
-    }
+    /// neither lost nor given up. `false` where this isn't known.
+    fn has_left(&self, process: ProcessId) -> bool;
 
     /// Gives up a process. From now on it is down, at least for this process, and stays down.
     fn give_up(&mut self, process: ProcessId);
@@ -133,11 +131,8 @@ pub trait Net: Directory + 'static {
     /// Why this process can take no part in its job any more, if it can't: it lacks what a
     /// connection to another process of the job needs, or there is no way to that one. Once this is
     /// some text, the process gives up all others, and its operations end with
-    /// [`Error::CountedOut`](crate::Error::CountedOut). Default: it never lacks anything. A
-    /// transport around another one passes on what that one returns.
-    fn failure(&self) -> Option<String> {
-        None
-    }
+    /// [`Error::CountedOut`](crate::Error::CountedOut).
+    fn failure(&self) -> Option<String>;
 
     /// Handles events that have arrived, and returns their number: 0 if there was nothing to do.
     fn progress(&mut self) -> usize;

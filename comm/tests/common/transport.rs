@@ -104,7 +104,7 @@ impl<N: Net> Net for Slow<N> {
     type Message = (N::Message, u64);
 
     forward_net!(net: send, inject, test_send, probe, is_down, watch, give_up, take_down);
-    forward_net!(net: node, disarm, notify);
+    forward_net!(net: free_tag_bits, has_left, failure, node, disarm, notify);
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
         let (hides_end, posted_at) = (self.slowness.hides_ends, self.moved);

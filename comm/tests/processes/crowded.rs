@@ -32,7 +32,7 @@ impl Net for Counting {
 
     forward_net!(net: send, inject, test_send, receive, receive_by_tag, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
-    forward_net!(net: progress, wait_policy, node, sleeper, sleep_max, disarm, notify);
+    forward_net!(net: free_tag_bits, has_left, failure, progress, wait_policy, node, sleeper, sleep_max, disarm, notify);
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
         self.polls += 1;

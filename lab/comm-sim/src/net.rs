@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Tag};
+use tagmatch::{Buffer, Tag, TagMask};
 use tagmatch_comm::net::{Arrived, Directory, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use tagmatch_comm::net::{ProcessId, ProcessName};
 
@@ -86,6 +86,10 @@ impl Net for SimNet {
     type Send = SimSend;
     type Receive = SimReceive;
     type Message = SimMessage;
+
+    fn free_tag_bits(&self) -> (TagMask, Tag) {
+        (TagMask::EXACT, Tag(0))
+    }
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> SimSend {
         SimSend(match self.numbers.in_world(to) {

@@ -42,6 +42,9 @@ pub struct Ran<T> {
     pub steps: u64,
 }
 
+/// The program of a process, which leaves its end to [`Sim::run`].
+type Program<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// A simulated network of processes.
 #[derive(Clone, Debug)]
 pub struct Sim {
@@ -116,11 +119,25 @@ impl Sim {
         programs: impl IntoIterator<Item = F>,
         kills: &[Kill],
     ) -> Result<Ran<F::Output>, Stuck> {
-        let mut programs: Vec<Option<Pin<Box<F>>>> =
-            programs.into_iter().map(|program| Some(Box::pin(program))).collect();
-        let mut ends: Vec<Option<F::Output>> = programs.iter().map(|_| None).collect();
+        let ends = RefCell::new(Vec::new());
+        let programs = programs.into_iter().enumerate().map(|(at, program)| {
+            ends.borrow_mut().push(None);
+            let ends = &ends;
+            let program: Program<'_> =
+                Box::pin(async move { ends.borrow_mut()[at] = Some(program.await) });
+            program
+        });
+        let steps = self.drive(programs.collect(), kills)?;
+        Ok(Ran { ends: ends.take(), steps })
+    }
+
+    /// Runs programs until all have ended or died, and returns the number of steps. It is apart from
+    /// [`run`](Self::run) so that it is compiled once and not for each type of program.
+    fn drive(&self, programs: Vec<Program<'_>>, kills: &[Kill]) -> Result<u64, Stuck> {
+        let mut programs: Vec<Option<Program<'_>>> = programs.into_iter().map(Some).collect();
         let mut context = Context::from_waker(Waker::noop());
-        let (mut steps, mut in_vain) = (0, 0);
+        let mut steps = 0;
+        let mut in_vain = 0;
         let turns_in_vain = self.world.borrow().config.turns_in_vain as usize;
         let mut running: Vec<usize> = (0..programs.len()).collect();
         loop {
@@ -134,7 +151,7 @@ impl Sim {
                 in_vain = 0;
             }
             if running.is_empty() {
-                return Ok(Ran { ends, steps });
+                return Ok(steps);
             }
             steps += 1;
             self.world.borrow_mut().steps = steps;
@@ -154,9 +171,8 @@ impl Sim {
             // While nothing happens, the processes are polled in turn, so that none is left out.
             let at = running[if in_vain > running.len() { in_vain % running.len() } else { which }];
             if let Some(program) = &mut programs[at]
-                && let Poll::Ready(end) = program.as_mut().poll(&mut context)
+                && let Poll::Ready(()) = program.as_mut().poll(&mut context)
             {
-                ends[at] = Some(end);
                 programs[at] = None;
                 running.retain(|other| *other != at);
                 in_vain = 0;
