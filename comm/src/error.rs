@@ -2,8 +2,8 @@
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
-use crate::ids::ContextId;
-use crate::net::NetError;
+use crate::context_id::ContextId;
+use crate::net_values::NetError;
 
 /// Errors of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]

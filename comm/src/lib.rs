@@ -51,25 +51,45 @@
 //! progress drives. At level `trace`, a logger of the crate `log` learns how each collective
 //! operation is carried out.
 //!
+//! # Layers
+//! Each of these modules uses only modules that stand below it. So `coll` and `ft` know nothing of
+//! each other.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `inter` | intercommunicators, ports, spawning |
+//! | `runtime` | what a process has, and the settings |
+//! | `creation` | communicators that are made of others |
+//! | [`coll`] | the collective operations of a communicator, also in shared memory |
+//! | `comm` | a communicator: its table, sends, receives, probes, attributes, failures |
+//! | `shared_memory` | a member's part in operations in shared memory |
+//! | `plans` | collective operations as data, and the machine that carries them out |
+//! | `driver` | the transport and all state machines of a process, and how calls wait |
+//! | [`ft`] | the service for failures: agreements, revocations, ids at rest |
+//! | `mailbox`, `names` | letters between processes of any job |
+//! | `life`, `settings` | what is known of a communicator's members; settings that all have in common |
+//! | [`alloc`] | which context ids are free |
+//! | [`net`], [`ids`], `group`, `error` | the transport; context ids; groups of processes |
+//!
 //! # How it works
 //! `comm/` is the communicator layer that a message-passing runtime builds on the public API. It
 //! reaches its transport through one small trait (`net/transport.rs`). A worker implements the
-//! trait. So does a simulated network (`lab/comm-sim/`) that runs all processes in one thread and draws
-//! every delay and death from a seed. Everything above the trait is a set of state machines.
+//! trait. So does a simulated network (`lab/comm-sim/`) that runs all processes in one thread and
+//! draws every delay and death from a seed. Everything above the trait is a set of state machines.
 //! Progress drives them, under one lock per process. A collective call is one method, which returns
-//! a `Collective` (`coll/collective.rs`): `wait` drives the machine in the calling thread, `start`
+//! a `Collective` (`comm/collective.rs`): `wait` drives the machine in the calling thread, `start`
 //! hands it to whatever makes progress, and `.await` starts it, too.
 //!
-//! 1. `Comm::dup` starts a machine (`comm/create.rs`). Each round offers the free context ids,
+//! 1. `Comm::dup` starts a machine (`creation/create.rs`). Each round offers the free context ids,
 //!    reduces the offers by AND and looks at the result, until there is an id.
 //! 2. The allocation of context ids (`alloc/`) is pure: it decides which allocation holds which
 //!    part of the mask, and in which order. `alloc/tests/explore.rs` tries every order of steps of
 //!    a few processes and threads.
-//! 3. A collective operation is a *plan* (`coll/plan.rs`, `coll/algorithms/`): sends, receives and
-//!    combinations in rounds, as data. One machine (`coll/exchange.rs`) carries out all plans. A
-//!    communicator keeps its last small plan of each kind (`coll/repeats.rs`), because programs
+//! 3. A collective operation is a *plan* (`plans/plan.rs`, `plans/algorithms/`): sends, receives
+//!    and combinations in rounds, as data. One machine (`plans/exchange.rs`) carries out all plans.
+//!    A communicator keeps its last small plan of each kind (`plans/repeats.rs`), because programs
 //!    repeat their operations. The next operation of the same shape allocates no memory.
-//! 4. A collective operation goes through the communicator's table (`coll/table.rs`). A table is
+//! 4. A collective operation goes through the communicator's table (`comm/table.rs`). A table is
 //!    immutable, and shared by all communicators that were patched alike. An entry that a layer has
 //!    not overridden is the entry of the layer beneath, so no entry is ever missing.
 //! 5. A blocking call (`driver/waiting.rs`) first polls many times, then yields, then sleeps. Where
@@ -89,7 +109,8 @@
 pub mod alloc;
 pub mod coll;
 mod comm;
-mod common_settings;
+mod context_id;
+mod creation;
 mod driver;
 mod error;
 pub mod ft;
@@ -98,14 +119,18 @@ pub mod fuzzing;
 mod group;
 pub mod ids;
 mod inter;
+mod life;
 mod mailbox;
 mod names;
 pub mod net;
+mod net_values;
+mod plans;
 mod remote;
 mod runtime;
+mod settings;
+mod shared_memory;
 
-pub use coll::{CollRequest, Collective};
-pub use comm::{Comm, CommInfo, ErrorHandler, Keyval, Message};
+pub use comm::{CollRequest, Collective, Comm, CommInfo, ErrorHandler, Keyval, Message};
 pub use comm::{Destination, Received, RecvRequest, SendRequest, Source, Status, TagChoice};
 pub use driver::{Pending, Request};
 pub use error::{Error, ErrorClass, Failed};

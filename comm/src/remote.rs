@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::context_id::ContextId;
 use crate::group::Group;
-use crate::ids::ContextId;
 
 /// The other group of an intercommunicator.
 #[derive(Debug)]

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use tagmatch::{ProgressThread, TagLayout};
 
 use crate::alloc::Allocator;
-use crate::coll::{Algorithms, CollLayer, SharedLayer, Tables};
-use crate::comm::{Comm, CommInfo};
-use crate::common_settings::CommonSettings;
+use crate::coll::SharedLayer;
+use crate::comm::{CollLayer, Comm, CommInfo, Tables};
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
 use crate::error::{Error, check_carried, in_range};
-use crate::ft::{Life, Service};
+use crate::ft::Service;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
+use crate::life::Life;
 use crate::mailbox::Mailboxes;
 use crate::net::{Net, ProcessId};
+use crate::settings::{Algorithms, CommonSettings};
 
 /// Fewest bits that a tag can have: two marks, and a number that tells operations under way apart.
 const TAG_BITS_MIN: u32 = 10;

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use tagmatch::Buffer;
 
-use super::algorithms;
-use super::call::{Call, Coll};
-use super::collective::Collective;
-use super::exchange::Exchange;
-use super::op::Op;
-use super::shared;
-use super::table::{CollRequest, CollTable};
+use super::layer;
+use crate::comm::Collective;
 use crate::comm::Comm;
+use crate::comm::{CollRequest, CollTable};
 use crate::error::Error;
 use crate::net::Net;
+use crate::plans::Exchange;
+use crate::plans::Op;
+use crate::plans::algorithms;
+use crate::plans::{Call, Coll};
 
 impl<N: Net> Comm<N> {
     /// The table that carries out this communicator's collective operations.
@@ -179,7 +179,7 @@ impl<N: Net> Comm<N> {
         // The channel gets its number after the plan is made. A call that fails here uses up no
         // number, so this member's numbers stay equal to those of members whose calls were right.
         let channel = self.outside(0);
-        let shared = shared::takes(self, &call);
+        let shared = layer::takes(self, &call);
         let op = call.op.clone();
         let (coll, length) = (call.coll, call.data.len());
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;

@@ -10,34 +10,30 @@
 //! caller's was ([`Buffer::from_elements`](tagmatch::Buffer::from_elements)): [`into_elements`]
 //! gives them without a copy.
 //!
-//! A call goes through the communicator's table (`table.rs`). At the bottom of the table an
-//! algorithm (`algorithms/`) makes a plan of the call: the messages that this member sends,
-//! receives and combines, as data (`plan.rs`). One state machine, the exchange (`exchange.rs`),
-//! carries out all plans.
+//! A call goes through the communicator's table (`comm/table.rs`). At the bottom of the table an
+//! algorithm (`plans/algorithms/`) makes a plan of the call: the messages that this member sends,
+//! receives and combines, as data (`plans/plan.rs`). One state machine, the exchange
+//! (`plans/exchange.rs`), carries out all plans.
 //!
-//! The lowest layer (`shared/`) carries out some operations in memory that the members map
-//! together, if all of them are on one machine.
+//! The lowest layer carries out some operations in memory that the members map together
+//! (`shared_memory/`).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `calls` | the operations as methods of a communicator |
+//! | `layer` | the lowest layer: for which communicators it is, and the entries that it overrides |
+//! | `running` | how an operation in shared memory is carried out: by the calling thread, or by progress |
+//! | `leaders` | operations of members on several machines |
 
-pub(crate) mod algorithms;
-mod call;
 mod calls;
-mod collective;
-mod exchange;
-pub(crate) mod memory;
-mod op;
-mod plan;
-mod repeats;
-mod shared;
-mod table;
+mod layer;
+mod leaders;
+mod running;
 
-pub use algorithms::Algorithms;
-pub use call::{Call, Coll};
-pub use collective::Collective;
-pub use op::{Element, Op, from_bytes, into_elements, to_bytes};
-pub use table::{Attached, CollLayer, CollRequest, CollTable, Run, Start, TableBuilder};
-
-pub(crate) use exchange::Exchange;
-pub(crate) use plan::{Placement, Plan};
-pub(crate) use repeats::Repeats;
-pub(crate) use shared::{SharedLayer, SharedMembers, allgather_machine};
-pub(crate) use table::{Bound, Tables};
+pub use crate::comm::{
+    Attached, CollLayer, CollRequest, CollTable, Collective, Run, Start, TableBuilder,
+};
+pub use crate::plans::{Call, Coll, Element, Op, from_bytes, into_elements, to_bytes};
+pub use crate::settings::Algorithms;
+pub(crate) use layer::SharedLayer;
+pub(crate) use running::allgather_machine;

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::attributes::Attributes;
 use super::error_handler::ErrorHandler;
 use super::info::CommInfo;
+use super::table::Bound;
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Repeats, SharedMembers};
+use crate::context_id::ContextId;
 use crate::driver::{Channel, Driver, DriverState, Machine, Numbers, Pending, Request, TagPart};
 use crate::driver::{ResultSlot, Turn};
 use crate::error::{Error, HasError};
-use crate::ft::Life;
 use crate::group::{Group, Likeness};
-use crate::ids::ContextId;
+use crate::life::Life;
 use crate::net::Net;
+use crate::plans::Repeats;
 use crate::remote::RemoteGroup;
+use crate::shared_memory::SharedMembers;
 
 /// The state that all handles of one communicator share.
 pub(crate) struct Inner<N: Net> {

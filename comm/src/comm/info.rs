@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::context_id::ContextId;
 use crate::group::Group;
-use crate::ids::ContextId;
 
 /// The facts by which a communicator differs from all others that this process has had or will have
 /// at the same time.

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `communicator` | [`Comm`], and what its handles share |
 //! | `info` | id, members and rank |
-//! | `create`, `allocating` | the calls that make communicators; the rounds of an allocation of a context id |
 //! | `parts` | the communicators of one machine and across machines, which are made without a message |
+//! | `table`, `collective` | the table in which layers override collective operations; an operation that has not begun |
+//! | `failures` | the calls about failures, except shrinking |
 //! | `send_recv` | sends and receives |
 //! | `transfer` | the requests of sends and receives |
 //! | `probe`, `message` | probes, and messages that a matched probe took |
@@ -33,29 +34,28 @@
 //! | internode and intranode parts, with derived ids | MPICH | made when they are first asked for. They keep the id of the whole communicator allocated, so that a part may outlive the whole. Parts have no parts: the derived ids would clash |
 //! | a table per communicator, chained, by layers | MPICH (until 2017), Open MPI | levels decide, not the order of registration, which MPICH got the wrong way round. Layers are undone by dropping, not by hand, which Open MPI's `sync` got wrong |
 
-mod allocating;
 mod attributes;
-mod choices;
+mod collective;
 mod communicator;
-mod create;
 mod envelope;
 mod error_handler;
+mod failures;
 mod info;
 mod kept;
 mod message;
 mod parts;
 mod probe;
 mod send_recv;
+mod table;
 mod transfer;
 
-pub(crate) use allocating::{conclude, round};
 pub use attributes::Keyval;
-pub(crate) use choices::{SplitChoice, chosen};
+pub use collective::Collective;
 pub use communicator::Comm;
-pub(crate) use communicator::Running;
-pub(crate) use create::Created;
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use error_handler::ErrorHandler;
 pub use info::CommInfo;
 pub use message::Message;
+pub(crate) use table::Tables;
+pub use table::{Attached, CollLayer, CollRequest, CollTable, Run, Start, TableBuilder};
 pub use transfer::{RecvRequest, SendRequest};

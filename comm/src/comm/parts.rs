@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::communicator::Comm;
 use super::info::CommInfo;
 use crate::error::Error;
-use crate::ft::{Life, epoch};
 use crate::ids::Sub;
+use crate::life::{Life, epoch};
 use crate::net::Net;
 
 impl<N: Net> Comm<N> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tagmatch::{Tag, TagLayout, TagMask};
 
 use super::numbers::Turn;
+use crate::context_id::ContextId;
 use crate::error::Error;
-use crate::ft::Life;
 use crate::group::Group;
-use crate::ids::ContextId;
+use crate::life::Life;
 use crate::net::{NetError, Pattern, ProcessId};
 use crate::remote::RemoteRanks;
 

@@ -7,11 +7,13 @@
 //! | `machine` | [`Machine`], and the slot in which a machine leaves its result |
 //! | `machine_io` | [`MachineIo`]: the sends and receives of a machine |
 //! | `channel` | [`Channel`]: the members, context and tag of one collective operation's messages |
+//! | `agree` | [`Agree`]: the part of one process in an agreement, as a step of another machine |
 //! | `numbers` | the numbers that tell a communicator's collective operations apart |
 //! | `buffered` | buffered sends: the driver keeps their bytes |
 //! | `waiting` | the wait of a blocking call: it polls, yields, then sleeps |
 //! | `request` | [`Request`]: an operation under way, to be tested, waited for or awaited |
 
+mod agree;
 mod buffered;
 mod channel;
 mod machine;
@@ -21,6 +23,7 @@ mod request;
 mod shared;
 mod waiting;
 
+pub(crate) use agree::Agree;
 pub(crate) use buffered::BUFFER_OVERHEAD;
 pub(crate) use channel::{Channel, in_group, unpackable};
 pub(crate) use machine::{Machine, ResultSlot};

@@ -9,11 +9,12 @@ use super::buffered::BufferedSends;
 use super::machine::{Machine, ResultSlot, RunningMachine, step};
 use super::machine_io::{MachineIo, Operations};
 use crate::alloc::Allocator;
-use crate::coll::Algorithms;
-use crate::ft::{Life, Service};
+use crate::ft::Service;
 use crate::ids::IdLayout;
+use crate::life::Life;
 use crate::mailbox::Mailboxes;
 use crate::net::{Net, Sleeper};
+use crate::settings::Algorithms;
 
 /// The state that all communicators of a process share.
 pub struct Driver<N: Net> {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::agree::{AgreeMessage, Agreement, Value};
 use super::control::{Control, Invitation};
 use super::control_context::ControlContext;
-use super::key::Key;
 use super::registry::Registry;
 use crate::group::Group;
+use crate::life::Key;
 use crate::net::{Net, ProcessId};
 
 /// The most agreements that are kept. Agreements of communicators that are not freed are always

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::key::Key;
+use crate::life::Key;
 
 /// The most ended attempts that are remembered, in order to answer invitations.
 const ATTEMPTS_MAX: usize = 1024;

@@ -23,10 +23,10 @@ use super::control::Control;
 use super::control_context::ControlContext;
 use super::registry::Registry;
 use super::revocations::neighbours;
-use crate::common_settings::{CommonSettings, Difference};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::{Net, ProcessId};
+use crate::settings::{CommonSettings, Difference};
 
 /// Whether the settings of this process and of another one have been exchanged.
 #[derive(Clone, Copy, Default)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::agree::AgreeMessage;
 use super::doubts::Doubt;
-use super::key::Key;
-use crate::common_settings::Difference;
 use crate::group::Group;
+use crate::life::Key;
 use crate::mailbox::Letter;
+use crate::settings::Difference;
 
 /// A message of one process's service to that of another.
 #[derive(Clone, Debug, PartialEq, Eq)]

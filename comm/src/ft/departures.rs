@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use super::control_context::ControlContext;
-use super::key::Key;
+use crate::life::Key;
 use crate::net::{Net, ProcessId};
 
 /// An allocation that this process takes part in.

@@ -38,8 +38,8 @@ impl EarlyMessages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Key;
     use super::*;
+    use crate::life::Key;
 
     #[test]
     fn a_process_that_sends_many_pushes_out_its_own_messages() {

@@ -63,8 +63,8 @@
 //!    allocation. So all members have the same result.
 //! 5. Other creations don't agree on anything: they may succeed at some members and fail at others.
 //!    A member whose round of the allocation has failed says so to the members that it exchanges
-//!    messages with (`comm/allocating.rs`). So no member waits for it in a later round, and none of
-//!    its messages is left for the next call. If nothing fails, no extra message is sent.
+//!    messages with (`creation/allocating.rs`). So no member waits for it in a later round, and
+//!    none of its messages is left for the next call. If nothing fails, no extra message is sent.
 //! 6. Before a process first uses a message of another one, it compares that one's settings with
 //!    its own (`ft/comparison.rs`). Each process sends its settings before its first message to
 //!    another process, and before its first receive from it. Control messages have the same tag and
@@ -108,34 +108,26 @@
 //! [`Comm::shrink`]: crate::Comm::shrink
 
 mod agree;
-mod agree_machine;
+mod agreed;
 mod agreement_table;
 mod attempts;
-mod calls;
 mod comparison;
 mod control;
 mod control_context;
 mod departures;
 mod doubts;
 mod early;
-mod key;
-mod life;
 mod ranks;
 mod registry;
 mod rest;
 mod revocations;
 mod service;
-mod shrink;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub(crate) use agree::Value;
-pub(crate) use agree_machine::Agree;
-pub use calls::Agreed;
+pub(crate) use agree::{Value, senders};
+pub use agreed::Agreed;
 pub(crate) use control::Invitation;
-pub(crate) use key::{Key, epoch};
-pub(crate) use life::Life;
 pub(crate) use service::Service;
-pub(crate) use shrink::number;
 pub(crate) use wire::read_again;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use super::key::Key;
-use super::life::Life;
+use crate::life::Key;
+use crate::life::Life;
 use crate::net::ProcessId;
 
 pub(super) struct Registry {

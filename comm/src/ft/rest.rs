@@ -63,11 +63,11 @@ use tagmatch::{TagLayout, TagMask};
 
 use super::control::{ASK_MAX, Asked, Control};
 use super::control_context::ControlContext;
-use super::key::digest;
-use super::life::Life;
 use super::registry::Registry;
 use crate::alloc::{Allocator, ClosedUse, FreedId, IdUse, RestState, Senders};
 use crate::ids::IdLayout;
+use crate::life::Life;
+use crate::life::digest;
 use crate::net::{Net, Pattern, ProcessId};
 
 /// The number of ids that one look makes free.

@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 
 use super::control::Control;
 use super::control_context::ControlContext;
-use super::key::Key;
-use super::life::Life;
 use super::registry::Registry;
 use crate::group::Group;
+use crate::life::Key;
+use crate::life::Life;
 use crate::net::{Net, ProcessId};
 
 /// The most revoked communicators that are remembered, so that members are told again when one

@@ -19,18 +19,18 @@ use super::control_context::ControlContext;
 use super::departures::Departures;
 use super::doubts::Doubts;
 use super::early::EarlyMessages;
-use super::key::Key;
-use super::life::Life;
 use super::registry::Registry;
 use super::rest::RestingIds;
 use super::revocations::Revocations;
 use crate::alloc::Allocator;
-use crate::common_settings::CommonSettings;
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::IdLayout;
+use crate::life::Key;
+use crate::life::Life;
 use crate::mailbox::Mailboxes;
 use crate::net::{Net, NetError, ProcessId};
+use crate::settings::CommonSettings;
 
 /// Turns of progress between two looks for messages while no machine waits for one. A look costs
 /// about a fifth of a message, and usually finds nothing.
@@ -372,7 +372,7 @@ impl<N: Net> Service<N> {
     }
 
     /// Begins this process's part of an agreement.
-    pub(super) fn vote(
+    pub(crate) fn vote(
         &mut self,
         net: &mut N,
         life: &Arc<Life>,
@@ -392,7 +392,7 @@ impl<N: Net> Service<N> {
     }
 
     /// The decision of an agreement. All members that have not contributed are known to be down.
-    pub(super) fn decision(&mut self, key: Key, number: u32) -> Option<Value> {
+    pub(crate) fn decision(&mut self, key: Key, number: u32) -> Option<Value> {
         let value = self.agreements.decision((key, number))?;
         // All contributors have seen the end of the agreements below this number.
         let low = value.low.min(number);

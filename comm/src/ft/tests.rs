@@ -1,16 +1,11 @@
 //! Agreements without a network, in many random orders of messages and deaths.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-
-use tagmatch::TagLayout;
 
 use super::agree::{AgreeKind, AgreeMessage, Agreement, Value, senders};
-use super::life::Life;
 use super::ranks::Ranks;
 use crate::group::Group;
-use crate::ids::IdLayout;
-use crate::net::ProcessId;
+use crate::life::epoch;
 
 enum Event {
     Message(AgreeMessage),
@@ -47,7 +42,7 @@ impl Job {
 
     fn below(&mut self, limit: usize) -> usize {
         let nobody = Group::new([]);
-        self.random = super::epoch(&[self.random], &nobody, &nobody);
+        self.random = epoch(&[self.random], &nobody, &nobody);
         usize::try_from(self.random % limit as u64).unwrap()
     }
 
@@ -214,29 +209,6 @@ fn a_member_reports_again_at_each_ballot() {
         let reports: Vec<_> = reports.collect();
         // The parent in the tree has dropped what it had gathered.
         assert_eq!(reports, [(2, ballot)]);
-    }
-}
-
-#[test]
-fn each_attempt_of_a_shrink_has_messages_of_its_own() {
-    let group = Arc::new(Group::new([0, 1].map(ProcessId)));
-    let life = Life::new(IdLayout::BITS_16.world(), 7 << 32, &group, 0);
-    let number = |attempt| super::number(&life, attempt, TagLayout::MPI);
-    assert_eq!([0, 1, 2].map(number), [7, 8, 9]);
-}
-
-#[test]
-fn failures_are_acknowledged_in_their_order_and_never_taken_back() {
-    let group = Arc::new(Group::new([0, 1, 2, 3].map(ProcessId)));
-    let life = Life::new(IdLayout::BITS_16.world(), 7, &group, 0);
-    assert_eq!((life.acknowledge(1), life.has_news()), (0, false), "there is no failure yet");
-    for rank in [3, 1, 3, 2] {
-        life.fail(rank);
-    }
-    for (count, now) in [(0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (9, 3)] {
-        assert_eq!(life.acknowledge(count), now);
-        assert_eq!(life.acknowledged(), [3, 1, 2][..now as usize]);
-        assert_eq!(life.has_news(), now < 3);
     }
 }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::agree::{AgreeKind, AgreeMessage, Value};
 use super::control::{ASK_MAX, Asked, Control, Invitation};
 use super::doubts::Doubt;
-use super::key::Key;
 use super::ranks::Ranks;
-use crate::common_settings::Difference;
 use crate::group::Group;
+use crate::life::Key;
 use crate::mailbox::{Body, Letter};
 use crate::names::{self, NAME_BYTES};
 use crate::net::{Directory, FOREIGN_MAX, ProcessId};
+use crate::settings::Difference;
 
 /// The bytes of one [`Asked`] id.
 const ASKED_BYTES: usize = 12;

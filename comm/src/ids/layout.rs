@@ -1,6 +1,6 @@
 //! The fields of a context id.
 
-use super::context_id::ContextId;
+use crate::context_id::ContextId;
 use crate::error::{Error, in_range};
 
 /// Bits of the field X.

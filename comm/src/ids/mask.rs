@@ -1,7 +1,7 @@
 //! The ids that are free in a process.
 
-use super::context_id::ContextId;
 use super::layout::IdLayout;
+use crate::context_id::ContextId;
 use crate::error::Error;
 
 /// The ids that are free in one process: a set bit is a free id.

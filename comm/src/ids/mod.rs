@@ -1,12 +1,11 @@
 //! Context ids: their fields, and the mask of ids that are free in a process.
 
-mod context_id;
 mod layout;
 mod mask;
 #[cfg(test)]
 mod tests;
 
-pub use context_id::ContextId;
+pub use crate::context_id::ContextId;
 pub use layout::{IdLayout, Sub};
 pub use mask::IdMask;
 pub(crate) use mask::next_of;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::leader_link::{LeaderLink, PortLine};
 use crate::driver::MachineIo;
 use crate::error::Error;
-use crate::ft::Life;
+use crate::life::Life;
 use crate::mailbox::Opened;
 use crate::net::Net;
 

@@ -1,10 +1,10 @@
 //! Agreements of both groups of an intercommunicator.
 
 use super::intercomm::InterComm;
-use crate::coll::Collective;
+use crate::comm::Collective;
+use crate::driver::Agree;
 use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::Agree;
 use crate::group::Group;
 use crate::net::Net;
 

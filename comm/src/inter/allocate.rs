@@ -6,12 +6,13 @@ use std::sync::Arc;
 use tagmatch::Buffer;
 
 use crate::alloc::{Allocation, OwnedId, Progress};
-use crate::coll::Exchange;
-use crate::comm::{conclude, round};
+use crate::creation::{conclude, round};
+use crate::driver::Agree;
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Agree, Life};
+use crate::life::Life;
 use crate::net::Net;
+use crate::plans::Exchange;
 
 /// The rounds of an allocation, with an agreement after each round: all living members go on to the
 /// next round, or none does.

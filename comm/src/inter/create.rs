@@ -10,12 +10,12 @@ use super::intercomm::InterComm;
 use super::leader_link::LeaderLink;
 use super::uniformity::Uniformity;
 use crate::alloc::Role;
-use crate::coll::{CollRequest, Collective};
 use crate::comm::Comm;
+use crate::comm::{CollRequest, Collective};
 use crate::driver::{Channel, Settings};
 use crate::error::Error;
-use crate::ft::{Life, epoch};
 use crate::ids::Sub;
+use crate::life::{Life, epoch};
 use crate::net::Net;
 
 /// A value in the epochs of attempts: it tells them from the epochs of everything else that is made

@@ -35,13 +35,15 @@ use super::intercomm::InterParts;
 use super::leader_link::{LeaderLink, LeaderSwap};
 use super::uniformity::Uniformity;
 use crate::alloc::OwnedId;
-use crate::coll::{Exchange, algorithms};
+use crate::driver::Agree;
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Agree, Invitation, Life, Value};
+use crate::ft::{Invitation, Value};
 use crate::group::Group;
 use crate::ids::IdLayout;
+use crate::life::Life;
 use crate::net::Net;
+use crate::plans::{Exchange, algorithms};
 use crate::remote::RemoteGroup;
 
 /// The arguments of a creation.

@@ -1,13 +1,13 @@
 //! The description of a group that its leader sends to the other leader, which sends it to its own
 //! group.
 
-use crate::common_settings::{CommonSettings, NAMES};
 use crate::error::Error;
-use crate::ft::Key;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
+use crate::life::Key;
 use crate::names::{self, NAME_BYTES};
 use crate::net::{Directory, FOREIGN_MAX};
+use crate::settings::{CommonSettings, NAMES};
 
 /// The length of the head in bytes. The names of the members follow.
 pub(super) const HEAD: usize = 28;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::alloc::OwnedId;
 use crate::comm::{Comm, CommInfo, ErrorHandler};
+use crate::context_id::ContextId;
 use crate::driver::{Channel, MachineIo};
 use crate::error::Error;
-use crate::ft::{Life, epoch};
 use crate::group::Group;
-use crate::ids::ContextId;
+use crate::life::{Life, epoch};
 use crate::net::Net;
 use crate::remote::{RemoteGroup, RemoteRanks};
 

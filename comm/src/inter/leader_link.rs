@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::coll::{Exchange, Placement, Plan};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::Life;
+use crate::life::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessId};
+use crate::plans::{Exchange, Placement, Plan};
 
 /// The link to the leader of the other group.
 #[derive(Debug)]

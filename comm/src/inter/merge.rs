@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::allocate::AgreedAllocation;
 use super::intercomm::InterComm;
 use crate::alloc::Role;
-use crate::coll::{CollRequest, Collective};
-use crate::comm::{Comm, Created};
+use crate::comm::Comm;
+use crate::comm::{CollRequest, Collective};
+use crate::creation::Created;
 use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::Sub;
+use crate::life::{Life, epoch};
 use crate::net::Net;
 
 /// A value in the epochs of merges: it tells them from the epochs of duplicates.

@@ -5,9 +5,9 @@ use tagmatch::Buffer;
 
 use super::intercomm::InterComm;
 use crate::comm::{Destination, Message, RecvRequest, SendRequest, Source, Status, TagChoice};
+use crate::context_id::ContextId;
 use crate::error::Error;
 use crate::group::Group;
-use crate::ids::ContextId;
 use crate::net::Net;
 
 /// Methods that call the method of the same name of the communicator inside.

@@ -14,12 +14,15 @@ use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
 use super::intercomm::{InterComm, InterParts};
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::coll::{CollRequest, Collective};
+use crate::comm::{CollRequest, Collective};
+use crate::creation::number;
+use crate::driver::Agree;
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Agree, Life, Value, epoch, number};
+use crate::ft::Value;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, Sub};
+use crate::life::{Life, epoch};
 use crate::net::Net;
 use crate::remote::RemoteGroup;
 

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use super::connect::{OpenPort, PortName};
 use super::intercomm::InterComm;
 use super::uniformity::Uniformity;
-use crate::coll::Collective;
+use crate::comm::Collective;
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;

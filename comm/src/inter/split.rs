@@ -26,14 +26,15 @@ use super::description::{self, HEAD};
 use super::intercomm::{InterComm, InterParts};
 use super::leader_link::swap;
 use crate::alloc::{Allocation, OwnedId, Role};
-use crate::coll::{CollRequest, Collective, Exchange, algorithms};
-use crate::comm::{SplitChoice, chosen};
+use crate::comm::{CollRequest, Collective};
+use crate::creation::{SplitChoice, chosen};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
-use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
+use crate::life::{Life, epoch};
 use crate::net::Net;
+use crate::plans::{Exchange, algorithms};
 use crate::remote::RemoteGroup;
 
 /// A value in the names of these creations: it tells them from everything else that is made of an

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tagmatch::Buffer;
 
 use super::transport::Net;
-use super::values::{Arrived, NetError, NetFailed, Pattern, ProcessId};
+use crate::net_values::{Arrived, NetError, NetFailed, Pattern, ProcessId};
 
 /// Receives under way, in the order of their messages. `R`: a transport's receive.
 #[derive(Debug)]

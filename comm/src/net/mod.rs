@@ -9,10 +9,9 @@ mod forward;
 pub mod heartbeat;
 mod incoming;
 mod transport;
-mod values;
 pub mod worker;
 
+pub use crate::net_values::{Arrived, Envelope, FOREIGN_MAX, Mode, NetError, NetFailed, Pattern};
+pub use crate::net_values::{ProcessId, ProcessName};
 pub(crate) use incoming::Incoming;
 pub use transport::{Directory, Net, Sleeper};
-pub use values::{Arrived, Envelope, FOREIGN_MAX, Mode, NetError, NetFailed, Pattern};
-pub use values::{ProcessId, ProcessName};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tagmatch::{Buffer, Tag, TagMask, WaitPolicy};
 
-use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
-use super::values::{ProcessId, ProcessName};
+use crate::net_values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
+use crate::net_values::{ProcessId, ProcessName};
 
 /// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the
 /// transport meanwhile.

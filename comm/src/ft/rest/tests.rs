@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tagmatch::Worker;
 
 use crate::alloc::{OwnedId, Progress, Role};
-use crate::ft::Life;
 use crate::ids::IdLayout;
+use crate::life::Life;
 use crate::net::ProcessId;
 use crate::net::worker::WorkerNet;
 use crate::runtime::{Config, Runtime};

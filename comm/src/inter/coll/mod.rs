@@ -13,14 +13,15 @@ mod operation;
 use tagmatch::Buffer;
 
 use super::InterComm;
-use crate::coll::algorithms::{
+use crate::comm::{CollRequest, Collective};
+use crate::error::Error;
+use crate::net::Net;
+use crate::plans::WorkMemory;
+use crate::plans::algorithms::{
     self,
     blocks::{LENGTH_MAX, check, end, places},
 };
-use crate::coll::memory::WorkMemory;
-use crate::coll::{Call, Coll, CollRequest, Collective, Exchange, Op};
-use crate::error::Error;
-use crate::net::Net;
+use crate::plans::{Call, Coll, Exchange, Op};
 use operation::InterOperation;
 
 /// The root of an operation, as this process sees it.

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use tagmatch::Buffer;
 
 use super::super::InterComm;
-use crate::coll::algorithms::{self, blocks::end};
-use crate::coll::memory::WorkMemory;
-use crate::coll::{Algorithms, Call, Exchange, Placement, Plan};
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
+use crate::plans::WorkMemory;
+use crate::plans::algorithms::{self, blocks::end};
+use crate::plans::{Call, Exchange, Placement, Plan};
 use crate::remote::RemoteRanks;
+use crate::settings::Algorithms;
 
 /// A collective operation of an intercommunicator.
 ///
