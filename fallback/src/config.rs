@@ -3,7 +3,7 @@
 use tagmatch_device::DeviceError;
 use tagmatch_soft::TagMask;
 
-use crate::peers::credit::CreditConfig;
+use crate::credit::CreditConfig;
 use crate::wire::AppCtx;
 
 /// Settings of an engine.
@@ -56,7 +56,7 @@ impl EngineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::credit::Amount;
+    use crate::credit::Amount;
 
     #[test]
     fn names_the_setting_that_is_out_of_range() {

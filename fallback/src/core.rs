@@ -1,18 +1,20 @@
 //! The protocol as a pure state machine: it takes events and returns things to do, and never calls
 //! the device.
 
+mod fragments;
+mod waiting;
+
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Buffer, Bytes, Event, Incoming, Limits, PeerId, ReadError};
 use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
 
 use crate::config::EngineConfig;
+use crate::credit::{Amount, Grant};
 use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
-use crate::peers::credit::{Amount, Grant};
 use crate::peers::peer::{Peer, PeerState};
-use crate::receiving::fragments;
 use crate::receiving::unexpected::{Body, Payload, UnexpectedMessage};
 use crate::requests::ends::{EndList, NoEnds};
 use crate::requests::line::Owner;
@@ -32,7 +34,8 @@ pub(crate) struct Core {
     pub(crate) operations: Slab<Operation>,
     /// The NIC's side, if the device has a list of receives.
     pub(crate) offload: Option<Box<Offload>>,
-    /// No message and no posted receive takes the short way: there is a NIC's list or an observer.
+    /// Whether a NIC's list or an observer exists. Then no message and no posted receive takes the
+    /// short way.
     pub(crate) leaves_short_way: bool,
     /// The bits of a tag that name its sender.
     pub(crate) source_bits: TagMask,

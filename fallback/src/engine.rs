@@ -1,5 +1,8 @@
 //! The engine joins the protocol's state machine, the sending side and a device.
 
+mod flush;
+mod forget;
+
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::{
@@ -11,15 +14,14 @@ use tagmatch_soft::{Pattern, Tag};
 use crate::config::EngineConfig;
 use crate::core::Core;
 use crate::counters::Counters;
+#[cfg(doc)]
+use crate::credit::CreditConfig;
+use crate::credit::CreditNow;
 use crate::decisions::DecisionWatcher;
 use crate::error::{Fault, PeerFault};
 use crate::match_engine::MatchEngine;
 use crate::observer::ListObserver;
 use crate::offload::{self, Offload};
-#[cfg(doc)]
-use crate::peers::credit::CreditConfig;
-use crate::peers::credit::CreditNow;
-use crate::peers::forget;
 use crate::peers::peer::{Peer, PeerState, Queued};
 use crate::requests::ends::{EndList, NoEnds};
 use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status};

@@ -9,18 +9,19 @@
 //! | place | what it knows | what it must not know |
 //! |---|---|---|
 //! | `wire` | headers, byte for byte | what they are for |
-//! | `peers` | a peer, the credit that it has and was granted, and when it is forgotten | messages |
+//! | `store`, `credit` | the bytes of messages that wait; credit: had, granted, and what a message costs | messages |
+//! | `peers` | a peer, and the peers that went down | the device |
 //! | `requests` | the table of requests, their owners, the completion queue, for both engines | devices, NICs |
-//! | `receiving` | unexpected messages and their bytes, messages that come in fragments, delivery | the device |
-//! | `sending` | backlogs, eager messages, fragments, rendezvous, exposed buffers, what has not left | matching |
+//! | `receiving` | unexpected messages, and messages of which fragments are still to come | how they are delivered |
+//! | `sending` | backlogs, eager messages, fragments, rendezvous, exposed buffers | matching |
 //! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
 //! | `todo` | plain data: what the device is to do | |
 //! | `state` | what `core` and `offload` both work on, and what becomes of a matched message | whether software or a NIC matched it |
-//! | `core` | the state machine: events in, things to do out | the device |
+//! | `core` | the state machine: events in, things to do out; fragments, and messages that wait | the device |
 //! | `slices` | what is rare about messages of several slices | whose they are |
 //! | `observer`, `decisions` | telling the crate above of the lists, and of decisions | who listens |
 //! | `match_engine`, `flush` | the calls that both engines have | |
-//! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
+//! | `engine` | `core`, `sending` and the device, joined; what has not left; forgetting peers | tags beyond handing them on |
 //! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
 //! # A message comes
@@ -79,6 +80,7 @@
 mod config;
 mod core;
 mod counters;
+mod credit;
 mod decisions;
 mod delegated;
 mod engine;
@@ -93,11 +95,13 @@ mod requests;
 mod sending;
 mod slices;
 mod state;
+mod store;
 mod todo;
 pub mod wire;
 
 pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
+pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use decisions::{Decision, DecisionWatcher};
 pub use delegated::Delegated;
 pub use engine::Engine;
@@ -105,10 +109,9 @@ pub use error::{Fault, PeerFault};
 pub use flush::{FlushEngine, Flushing, Unsent, WhyUnsent};
 pub use match_engine::MatchEngine;
 pub use observer::ListObserver;
-pub use peers::credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
-pub use receiving::store::cost_bytes;
 pub use requests::ends::EndList;
 pub use requests::request::{
     Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
 };
 pub use requests::table::{Ended, Requests};
+pub use store::cost_bytes;

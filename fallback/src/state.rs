@@ -13,17 +13,17 @@ use tagmatch_soft::{PostedList, Tag};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
+use crate::credit::{Amount, Pool};
 use crate::decisions::{Decision, Decisions};
 use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
-use crate::peers::credit::{Amount, Pool};
 use crate::peers::departed::Departed;
 use crate::peers::peer::Peer;
-use crate::receiving::store::Stored;
 use crate::receiving::unexpected::{Body, Listed, Payload, Unexpected, UnexpectedMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::requests::table::Requests;
 use crate::slices;
+use crate::store::Stored;
 use crate::todo::Todo;
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
 
@@ -447,7 +447,7 @@ mod tests {
     use tagmatch_soft::TagMask;
 
     use super::*;
-    use crate::peers::credit::{CreditConfig, Grant};
+    use crate::credit::{CreditConfig, Grant};
 
     const SENDER: PeerId = PeerId(1);
     const STATUS: Status =

@@ -8,8 +8,8 @@ use std::hash::{Hash, Hasher};
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{OrBug, PeerId, RemoteSpan};
 
+use crate::credit::Amount;
 use crate::error::{Fault, PeerFault};
-use crate::peers::credit::Amount;
 use crate::requests::request::{RequestId, Status};
 use crate::state::{CutShort, ProtocolState};
 use crate::todo::Todo;

@@ -1,6 +1,4 @@
-//! The record of each peer, its credit, and how a peer is forgotten.
+//! The record of each peer, and the peers that went down.
 
-pub(crate) mod credit;
 pub(crate) mod departed;
-pub(crate) mod forget;
 pub(crate) mod peer;

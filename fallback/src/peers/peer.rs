@@ -11,8 +11,8 @@ use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
+use crate::credit::{Allowance, Grant};
 use crate::error::PeerFault;
-use crate::peers::credit::{Allowance, Grant};
 use crate::receiving::arriving::Arriving;
 use crate::requests::request::{RequestId, SendMode, Status};
 use crate::wire::AppCtx;

@@ -1,8 +1,8 @@
 //! A message of which some fragments are still to come.
 
-use crate::peers::credit::Amount;
-use crate::receiving::store::Stored;
+use crate::credit::Amount;
 use crate::requests::request::{RequestId, Status};
+use crate::store::Stored;
 
 /// A message of which some fragments are still to come. It has been charged as a whole.
 #[derive(Clone, Debug)]

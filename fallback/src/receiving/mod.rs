@@ -1,7 +1,4 @@
-//! Messages that were received, and the receives that match them.
+//! Messages that were received and wait: for a receive, or for the rest of their fragments.
 
 pub(crate) mod arriving;
-pub(crate) mod fragments;
-pub(crate) mod store;
 pub(crate) mod unexpected;
-mod waiting;

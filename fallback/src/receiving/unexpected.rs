@@ -6,9 +6,9 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Bytes, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList};
 
-use crate::peers::credit::Amount;
-use crate::receiving::store::{Store, Stored};
+use crate::credit::Amount;
 use crate::requests::request::Status;
+use crate::store::{Store, Stored};
 use crate::wire::{AppCtx, TMH_BYTES};
 
 /// Unexpected messages that a worker can hold at once: as many as a matching list holds.

@@ -18,8 +18,8 @@ use tagmatch_device::{Buffer, Device, ExposureId, Outgoing, PeerId, Refused};
 
 use crate::config::EngineConfig;
 use crate::core::Core;
+use crate::credit::Amount;
 use crate::error::Fault;
-use crate::peers::credit::Amount;
 use crate::peers::peer::{PeerState, Queued};
 use crate::requests::request::SendMode;
 use crate::slices::{self, Scratch};

@@ -5,7 +5,7 @@ use tagmatch_soft::Tag;
 
 use super::backlog::{Blocked, Sending, Sent};
 use crate::core::Core;
-use crate::peers::credit::Amount;
+use crate::credit::Amount;
 use crate::peers::peer::Queued;
 use crate::requests::request::SendMode;
 use crate::slices;

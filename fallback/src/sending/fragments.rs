@@ -4,7 +4,7 @@ use tagmatch_device::{Device, Outgoing, PeerId};
 
 use super::backlog::{Sending, Sent};
 use crate::core::Core;
-use crate::peers::credit::Amount;
+use crate::credit::Amount;
 use crate::peers::peer::Queued;
 use crate::slices;
 use crate::wire::Fragment;

@@ -2,6 +2,5 @@
 
 pub(crate) mod backlog;
 mod eager;
-mod flush;
 mod fragments;
 mod rendezvous;

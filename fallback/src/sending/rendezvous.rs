@@ -4,8 +4,8 @@ use tagmatch_device::{Device, DeviceError, Outgoing, PeerId};
 
 use super::backlog::{Blocked, Sending, Sent};
 use crate::core::Core;
+use crate::credit::Amount;
 use crate::error::Fault;
-use crate::peers::credit::Amount;
 use crate::peers::peer::Queued;
 use crate::slices;
 use crate::todo::{Operation, SendMemory};

@@ -93,11 +93,9 @@ impl Core {
     /// Drops a message that a matched probe took; `false` if there is no such message.
     pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
         let message = self.state.unexpected.remove(id.0);
-        let found = message.is_some();
-        if found {
-            self.state.observer.tell(|observer| observer.discarded(id.0.index));
-        }
-        message.into_iter().for_each(|message| self.state.discard(message));
-        found
+        let Some(message) = message else { return false };
+        self.state.observer.tell(|observer| observer.discarded(id.0.index));
+        self.state.discard(message);
+        true
     }
 }

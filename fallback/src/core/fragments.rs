@@ -35,13 +35,13 @@
 use tagmatch_device::{Bytes, PeerId};
 use tagmatch_soft::SourceId;
 
+use crate::credit::Amount;
 use crate::error::Fault;
-use crate::peers::credit::Amount;
 use crate::receiving::arriving::{Arriving, FragmentPlace};
-use crate::receiving::store::Stored;
 use crate::requests::request::{RequestId, Status};
 use crate::slices;
 use crate::state::ProtocolState;
+use crate::store::Stored;
 use crate::wire::{AppCtx, Fragment, WireError};
 
 /// The longest message that may come in fragments, as for [`crate::EngineConfig::fragmented_max`].
@@ -142,7 +142,8 @@ fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<Arriving>, Wir
 
 /// Takes the oldest receive that matches a message off the posted list, if it names the sender.
 fn take_receive(state: &mut ProtocolState, status: &Status) -> Option<RequestId> {
-    let (tag, source) = (status.tag, SourceId(status.source.0));
+    let tag = status.tag;
+    let source = SourceId(status.source.0);
     let (pattern, index) = state.posted.get(state.posted.first_match(tag, source)?)?;
     pattern.source()?;
     let line = state.requests.matched(index)?.line;

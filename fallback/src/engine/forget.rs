@@ -33,7 +33,8 @@ pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<Peer
     let of_messages = state.unexpected.senders().chain(operations).chain(of_list);
     let named: HashSet<_> = results(&state.requests).chain(of_messages).collect();
     let max = state.departed.max;
-    let (mut kept, mut forgotten) = (VecDeque::new(), HashSet::new());
+    let mut kept = VecDeque::new();
+    let mut forgotten = HashSet::new();
     let mut kept_for_loss = 0;
     let surplus = state.departed.peers.len().saturating_sub(max);
     for id in state.departed.peers.drain(..surplus) {

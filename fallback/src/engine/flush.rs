@@ -36,7 +36,9 @@ impl<D: Device> FlushEngine for Engine<D> {
             // Number 0 is oneself, which is not in this list.
             let at = operation.status.source.index().wrapping_sub(1);
             let of = flushing.peers.get_mut(at).and_then(|of| of.operations.as_mut());
-            of.into_iter().for_each(|operations| operations.push(key));
+            if let Some(operations) = of {
+                operations.push(key);
+            }
         }
         flushing
     }
