@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 #[cfg(all(loom, test))]
 pub(crate) use super::doorbell_model::Doorbell;
-use super::ring::memory::Padded;
+use super::padded::Padded;
 use super::sync::{AtomicU32, AtomicU64};
 use tagmatch_os::memory::Mapping;
 

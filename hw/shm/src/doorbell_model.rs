@@ -3,7 +3,7 @@
 use tagmatch_os::memory::Mapping;
 
 use super::doorbell::Page;
-use super::ring::memory::Padded;
+use super::padded::Padded;
 use super::sync::{AtomicU32, AtomicU64, Wakes};
 
 /// Stands for a doorbell in mapped memory, and counts the wakes that a socket would carry.

@@ -4,8 +4,8 @@ use tagmatch_device::Bytes;
 pub use tagmatch_device::ReadMessage;
 
 pub use super::doorbell::DoorbellBit;
-pub use super::handshake::packet::{HandshakePacket, Hello, Nonce, OfferedMemory, Refusal};
 pub use super::name::ShmName;
+pub use super::packet::{HandshakePacket, Hello, Nonce, OfferedMemory, Refusal};
 pub use super::ring::geometry::{Geometry, Places};
 pub use super::ring::producer::heard_after;
 pub use super::ring::slot::{Bounds, MessageShape, Meta, parse as parse_slot};

@@ -5,10 +5,10 @@
 //! | `device` | the type [`Shm`]: its parts, and the calls of a device |
 //! | `poll`, `sleep` | what a poll does; sleeping until there is something to do |
 //! | `connections` | all connections of a worker, and how they end |
-//! | `handshake` | from an address, or a pending connection, to an established connection |
+//! | `handshake`, `packet` | from an address, or a pending connection, to an established connection; its packets as bytes |
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
 //! | `reads`, `direct_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings ([`tagmatch_device::CopiedReads`]) |
-//! | `cooperative` | long messages that receiver and sender copy together |
+//! | `cooperative`, `copying` | long messages that receiver and sender copy together; the sender's part |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
@@ -22,6 +22,7 @@
 //! | `watcher`, `events` | the descriptors that a worker watches; the events that wait for a poll |
 //! | `name` | what is in an address |
 //! | `config`, `info` | settings; what this machine allows, and why not |
+//! | `padded` | words that share no cache line |
 //! | `sync` | the atomics of shared memory, for this machine or for the model checker |
 //!
 //! # How two workers connect
@@ -151,6 +152,7 @@ mod config;
 mod connection;
 mod connections;
 mod cooperative;
+mod copying;
 mod device;
 mod direct_reads;
 mod doorbell;
@@ -170,6 +172,8 @@ mod lifelines;
 mod model;
 mod name;
 mod nonce;
+mod packet;
+mod padded;
 mod peer_memory;
 mod peers;
 mod poll;

@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use super::handshake::packet::Nonce;
+use super::packet::Nonce;
 
 /// The nonce of one connection, in this process' memory. It is erased when this is dropped.
 pub(crate) struct OwnNonce {

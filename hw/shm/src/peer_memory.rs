@@ -25,7 +25,7 @@ use tagmatch_os::memory::ReadOnlyMapping;
 use super::arena::HEADER_BYTES;
 use super::doorbell::DoorbellBit;
 use super::generation;
-use super::handshake::packet::OfferedMemory;
+use super::packet::OfferedMemory;
 use super::sync::AtomicU64;
 
 /// The memory of a peer's device.

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use tagmatch_os::process::{self, NONCE_BYTES, Pid};
 use tagmatch_os::socket::{self, Credentials};
 
-use super::handshake::packet::Nonce;
+use super::packet::Nonce;
 
 /// The process of a peer, whose memory may be readable. The nonce tells whether `pid` still means
 /// the same process, and whether its worker still has its buffers.

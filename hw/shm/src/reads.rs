@@ -9,7 +9,7 @@ use tagmatch_device::{
 use super::arena::Arena;
 use super::config::{SenderWrites, ShmConfig};
 use super::connection::Connection;
-use super::cooperative::Copying;
+use super::copying::Copying;
 use super::direct_reads::{DirectRead, ReadProgress};
 use super::peers::{PeerState, Peers};
 use super::ring::PushError;

@@ -40,14 +40,10 @@
 //! all of the device's memory through, at any time, and that no kernel checks.
 
 mod claims;
-mod sender;
 
 use std::ops::Range;
 
-#[cfg(all(loom, test))]
-pub(crate) use claims::SenderSide;
-pub(crate) use claims::{Claims, ReceiverSide, SenderPieces};
-pub(crate) use sender::Copying;
+pub(crate) use claims::{Claims, ReceiverSide, SenderPieces, SenderSide};
 
 /// The shortest message of which a sender is offered a part. Below, an offer takes longer than it
 /// spares.

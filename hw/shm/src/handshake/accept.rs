@@ -13,8 +13,8 @@ use tagmatch_os::socket::{self, Packet};
 
 use super::establish::{HelloKind, PairMemory, VerifiedHello, establish, shortage_of, verify};
 use super::local::LocalEnd;
-use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::connections::Connections;
+use crate::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
 use crate::peers::{HelloOffer, PeerState};
 use crate::processes::OwnUsersProcess;
 use crate::ring::Geometry;

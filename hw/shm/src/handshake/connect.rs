@@ -10,9 +10,9 @@ use tagmatch_os::{process, socket};
 
 use super::establish::{HelloKind, PairMemory, Rejection, establish, shortage_of, verify};
 use super::local::LocalEnd;
-use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::connections::Connections;
 use crate::name::ShmName;
+use crate::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
 use crate::processes::OwnUsersProcess;
 use crate::watcher::Watched;

@@ -15,7 +15,6 @@ use tagmatch_os::socket;
 use tagmatch_os::socket::{Credentials, Packet};
 
 use super::local::LocalEnd;
-use super::packet::{Hello, OfferedMemory, Refusal};
 use crate::config::ReadPolicy;
 use crate::connection::{Connection, OtherEnd, PeerWaker};
 use crate::connections::Connections;
@@ -23,6 +22,7 @@ use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
 use crate::nonce::OwnNonce;
+use crate::packet::{Hello, OfferedMemory, Refusal};
 use crate::peer_memory::PeerMemory;
 use crate::peers::{HelloOffer, PeerState};
 use crate::processes::{OwnUsersProcess, PeerProcess, ProcessId};

@@ -11,13 +11,13 @@ use tagmatch_os::memory::{self, SealedMemory};
 use tagmatch_os::wake_socket::WakeSocket;
 use tagmatch_os::{process, socket};
 
-use super::packet::{Hello, OfferedMemory};
 use crate::arena::Arena;
 use crate::config::{ReadPolicy, ShmConfig};
 use crate::doorbell::{self, Doorbell};
 use crate::inboxes::Inboxes;
 use crate::name::ShmName;
 use crate::nonce::OwnNonce;
+use crate::packet::{Hello, OfferedMemory};
 use crate::peers::HelloOffer;
 use crate::ring::Geometry;
 

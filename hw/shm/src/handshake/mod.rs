@@ -13,4 +13,3 @@ pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod establish;
 pub(crate) mod local;
-pub(crate) mod packet;

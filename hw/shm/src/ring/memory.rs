@@ -15,6 +15,7 @@ use super::slot::Slot;
 use crate::cooperative::Claims;
 #[cfg(not(all(loom, test)))]
 use crate::hints;
+use crate::padded::Padded;
 use crate::sync::AtomicU32;
 
 #[cfg(all(loom, test))]
@@ -43,10 +44,6 @@ pub(crate) struct Header {
     /// The pieces of a long message from the writer, which both copy.
     pub(crate) claims: Padded<Claims>,
 }
-
-/// A word with two cache lines of its own.
-#[repr(C, align(128))]
-pub(crate) struct Padded<T>(pub(crate) T);
 
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);

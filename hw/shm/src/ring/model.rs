@@ -8,9 +8,10 @@ use loom::cell::UnsafeCell;
 use tagmatch_os::memory::Mapping;
 
 use super::geometry::{Geometry, LINE_BYTES};
-use super::memory::{Header, Padded};
+use super::memory::Header;
 use super::slot::{Meta, Slot};
 use crate::cooperative::Claims;
+use crate::padded::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Body};
 
 /// Stands for one ring in the mapped memory of a pair.

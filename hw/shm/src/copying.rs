@@ -5,9 +5,8 @@ use std::io;
 use tagmatch_device::{ReadMode, Readable, RemoteSpan};
 use tagmatch_os::process;
 
-use super::MessagePieces;
-use super::claims::SenderSide;
-use crate::connection::Connection;
+use super::connection::Connection;
+use super::cooperative::{MessagePieces, SenderSide};
 
 /// A message of which a receiver has offered this worker a part.
 pub(crate) struct Copying {

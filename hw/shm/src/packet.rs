@@ -5,10 +5,10 @@ use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 use tagmatch_os::process::NONCE_BYTES;
 use tagmatch_os::wake_socket::WakeKey;
 
-use crate::arena::Arena;
-use crate::doorbell::DoorbellBit;
-use crate::name::VERSION;
-use crate::ring::Geometry;
+use super::arena::Arena;
+use super::doorbell::DoorbellBit;
+use super::name::VERSION;
+use super::ring::Geometry;
 
 /// Random bytes at a known address in the sender's memory, as long as the peer may read the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
