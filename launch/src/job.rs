@@ -1,10 +1,9 @@
 //! The connection of a process to its job, under any launcher.
 
-pub(crate) mod error;
-
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use crate::error::{BYTES_MAX, Error};
 use crate::exchange::exchange;
 use crate::pmi1::Pmi1;
 use crate::pmix::Pmix;
@@ -12,7 +11,6 @@ use crate::secret::{self, JobSecretError, Secret};
 use crate::slurm;
 use crate::spawn::{self, PARENT_SECRET_KEY, Spawn, SpawnError};
 use crate::step::{self, Lonely};
-pub use error::{BYTES_MAX, Error};
 
 /// The kind of launcher that has started a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

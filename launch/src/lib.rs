@@ -33,6 +33,7 @@
 
 #![deny(unsafe_code)]
 
+mod error;
 mod exchange;
 mod identity;
 mod inherit;

@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
+use crate::error::BYTES_MAX;
 use crate::identity::Identity;
-use crate::job::error::BYTES_MAX;
 use crate::wire::{from_hex, to_hex};
 
 /// The distance of two records. A record may be longer if no other one follows it.

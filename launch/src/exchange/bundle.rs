@@ -15,7 +15,7 @@
 //! A number is written in bytes of seven bits, the lowest first; all but the last have the eighth
 //! bit set.
 
-use crate::job::error::BYTES_MAX;
+use crate::error::BYTES_MAX;
 
 /// The most bytes that a process's numbers take: some for the first ones, and one for each 128
 /// bytes of a long turn.

@@ -48,7 +48,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use crate::job::error::{BYTES_MAX, Error};
+use crate::error::{BYTES_MAX, Error};
 pub(crate) use board::MemoryBoard;
 use board::{Board, read_record, write_record};
 use store::Reach;

@@ -2,7 +2,7 @@
 
 use super::bundle::bytes_max;
 use super::store::{Reach, ValueStore};
-use crate::job::error::Error;
+use crate::error::Error;
 use crate::pmi1::Pmi1Error;
 use crate::wire::{from_hex, to_hex};
 

@@ -1,7 +1,7 @@
 //! What an exchange needs of a launcher.
 
 use super::mapping::neighbours;
-use crate::job::error::Error;
+use crate::error::Error;
 use crate::pmi1::Pmi1;
 pub(crate) use crate::pmix::Reach;
 use crate::pmix::{PARTIAL_SUCCESS, Pmix, PmixError};

@@ -14,7 +14,7 @@ use super::Part;
 use super::board::Board;
 use super::mapping::neighbours;
 use super::store::{MAPPING, Reach, ValueStore};
-use crate::job::error::Error;
+use crate::error::Error;
 use crate::pmi1;
 use crate::server::{Action, Server};
 use crate::wire::{self, PmiLine};

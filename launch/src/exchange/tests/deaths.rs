@@ -1,7 +1,7 @@
 //! Processes that die at each stage of an exchange.
 
 use super::{STAGES, World};
-use crate::job::error::Error;
+use crate::error::Error;
 
 /// Mappings of five processes, and the processes that can open no board.
 const LAYOUTS: [(&str, &[u32]); 6] = [

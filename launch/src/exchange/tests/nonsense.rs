@@ -1,12 +1,12 @@
 //! Processes that write nonsense: to the board, and into the launcher's key-value store.
 
 use super::{Client, Outcome, SimBoard, World};
+use crate::error::{BYTES_MAX, Error};
 use crate::exchange::Collected;
 use crate::exchange::board::{Board, write_record};
 use crate::exchange::bundle::encode;
 use crate::exchange::pieces;
 use crate::exchange::store::{Reach, ValueStore};
-use crate::job::error::{BYTES_MAX, Error};
 
 /// Ranks 0 to 2 are on the first machine, ranks 3 to 5 on the second.
 const MAPPING: &str = "(vector,(0,2,3))";
