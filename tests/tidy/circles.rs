@@ -2,6 +2,9 @@
 //! others, directly or through other files of the circle: none can be understood, tested or moved
 //! alone.
 //!
+//! Nor do folders: of two modules that stand beside each other, a folder with all its files or a
+//! file, one lies above the other. So what two folders share lies below both.
+//!
 //! `use` declarations and paths in the code count as imports; both are followed through re-exports
 //! to the file that defines the name. Tests don't count, nor do faces: files that only declare
 //! modules and re-export names.
@@ -21,11 +24,40 @@ struct Circle {
     imports: Vec<Import>,
 }
 
-/// The circles of every crate: its root is a `lib.rs` or `main.rs` in a folder `src`.
-fn circles(files: &BTreeMap<String, String>) -> Vec<Circle> {
+/// The imports of every crate: its root is a `lib.rs` or `main.rs` in a folder `src`.
+fn imports(files: &BTreeMap<String, String>) -> Vec<BTreeSet<Import>> {
     let is_root = |path: &str| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
     let roots = files.keys().filter(|path| is_root(path));
-    roots.flat_map(|root| circles_of(Modules::of(root, files).imports())).collect()
+    roots.map(|root| Modules::of(root, files).imports()).collect()
+}
+
+/// Imports as those of the modules that stand beside each other: where the paths of the two files
+/// part.
+fn of_neighbours(imports: &BTreeSet<Import>) -> BTreeSet<Import> {
+    let neighbours = imports.iter().filter_map(|Import { from, to, name }| {
+        let parts = from.split('/').zip(to.split('/'));
+        let shared: usize = parts.take_while(|(a, b)| a == b).map(|(a, _)| a.len() + 1).sum();
+        let module = |path: &str| {
+            let end = path[shared..].find('/').map_or(path.len(), |end| shared + end);
+            path[..end].trim_end_matches(".rs").to_owned()
+        };
+        let name = format!("{} has {name} of {}", &from[shared..], &to[shared..]);
+        // A folder lies within the module of the file that bears its name.
+        let import = Import { from: module(from), to: module(to), name };
+        (import.from != import.to).then_some(import)
+    });
+    neighbours.collect()
+}
+
+/// The circles of folders. No reason is good enough for one.
+fn folder_violations(files: &BTreeMap<String, String>) -> Vec<String> {
+    let circles = imports(files).into_iter().flat_map(|of| circles_of(of_neighbours(&of)));
+    let is_folder = |module: &String| {
+        let inside = format!("{module}/");
+        files.range(inside.clone()..).next().is_some_and(|(path, _)| path.starts_with(&inside))
+    };
+    let with_folders = circles.filter(|circle| circle.files.iter().any(is_folder));
+    with_folders.map(|circle| circle.describe("a circle", "modules")).collect()
 }
 
 fn circles_of(imports: BTreeSet<Import>) -> Vec<Circle> {
@@ -70,7 +102,7 @@ impl Circle {
     }
 
     /// The files, and below them, per pair of files, the names by which the first needs the second.
-    fn describe(&self, what: &str) -> String {
+    fn describe(&self, what: &str, of: &str) -> String {
         let mut ties: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for import in &self.imports {
             ties.entry((&import.from, &import.to)).or_default().push(&import.name);
@@ -79,20 +111,23 @@ impl Circle {
             .iter()
             .map(|((from, to), names)| format!("    {from} -> {to}: {}", names.join(", ")));
         let count = self.files.len();
-        format!("{}: {what} of {count} files\n{}", self.name(), ties.collect::<Vec<_>>().join("\n"))
+        format!("{}: {what} of {count} {of}\n{}", self.name(), ties.collect::<Vec<_>>().join("\n"))
     }
 }
 
 /// Circles that are not allowed, and lines of the list that allow none.
 fn violations(files: &BTreeMap<String, String>, allowed: &str) -> Vec<String> {
-    let circles = circles(files);
+    let circles: Vec<_> = imports(files).into_iter().flat_map(circles_of).collect();
     let mut found = Vec::new();
     for circle in &circles {
         let name = circle.name();
         let reason = allowed.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(": "));
         match reason {
-            _ if circle.files.len() > FILES_MAX => found.push(circle.describe("a circle")),
-            None => found.push(circle.describe(&format!("a circle without a line in {ALLOWED}"))),
+            _ if circle.files.len() > FILES_MAX => found.push(circle.describe("a circle", "files")),
+            None => {
+                let what = format!("a circle without a line in {ALLOWED}");
+                found.push(circle.describe(&what, "files"));
+            }
             Some(reason) if reason.trim().len() < 20 => {
                 found.push(format!("{name}: the reason in {ALLOWED} is too short to be one"));
             }
@@ -113,6 +148,12 @@ fn files_form_no_circles() {
     let files = super::files().into_iter().filter(|(path, _)| super::is_rust(path)).collect();
     let allowed = fs::read_to_string(super::root().join(ALLOWED)).unwrap();
     super::assert_none(&violations(&files, &allowed));
+}
+
+#[test]
+fn folders_form_no_circles() {
+    let files = super::files().into_iter().filter(|(path, _)| super::is_rust(path)).collect();
+    super::assert_none(&folder_violations(&files));
 }
 
 /// A crate of these files, each a path below `src` and a text.
@@ -156,6 +197,29 @@ fn a_circle_is_followed_through_reexports_and_globs() {
         assert_eq!(found.len(), 1, "{import}: {found:?}");
         assert!(!found[0].contains("x/mod.rs"), "a face is no part of a circle: {found:?}");
     }
+}
+
+#[test]
+fn a_circle_of_folders_is_found_where_their_files_form_none() {
+    let files = |up: &str| {
+        tree(&[
+            ("lib.rs", "mod a;\nmod b;\nmod c;\n"),
+            ("a/mod.rs", "mod top;\nmod base;\n"),
+            ("a/top.rs", "use crate::b::in_b::B;\npub struct Top(B);\n"),
+            ("a/base.rs", "pub struct Base;\n"),
+            ("b.rs", "pub mod in_b;\nuse in_b::B;\npub struct Bs(B);\n"),
+            ("b/in_b.rs", "use crate::c::C;\npub struct B(C);\n"),
+            ("c.rs", up),
+        ])
+    };
+    let circle = files("pub struct C(crate::a::base::Base);\n");
+    assert!(violations(&circle, "").is_empty());
+    let found = folder_violations(&circle);
+    assert!(found.len() == 1 && found[0].starts_with("a/src/a, a/src/b, a/src/c"), "{found:?}");
+    assert!(found[0].contains("a/src/a -> a/src/b: a/top.rs has B of b/in_b.rs"), "{found:?}");
+    assert_eq!(folder_violations(&files("pub struct C;\n")), Vec::<String>::new());
+    // Files alone are the other rule's.
+    assert_eq!(folder_violations(&tree(&FOUR)), Vec::<String>::new());
 }
 
 #[test]
