@@ -29,10 +29,10 @@ impl<N: Net> Comm<N> {
         Collective::begun_by(|| {
             let attributes = self.copy_attributes();
             let members = Some(Arc::clone(&self.inner.info.group));
-            self.create_from(self.channel(), 0, members, |made| {
-                let made: Comm<N> = made.ok_or(Error::Group)?;
-                made.take_attributes(attributes?);
-                Ok(made)
+            self.create_from(self.channel(), 0, members, |comm| {
+                let comm: Comm<N> = comm.ok_or(Error::Group)?;
+                comm.take_attributes(attributes?);
+                Ok(comm)
             })
         })
     }
@@ -90,8 +90,8 @@ impl<N: Net> Comm<N> {
         Collective::begun_by(move || match channel {
             Ok(channel) => {
                 let group = Arc::clone(&channel.group);
-                let made = self.inner.life.made(&group, tag);
-                self.create_from(channel, made, Some(group), |made| made.ok_or(Error::Group))
+                let earlier = self.inner.life.made(&group, tag);
+                self.create_from(channel, earlier, Some(group), |comm| comm.ok_or(Error::Group))
             }
             Err(error) => self.ended(Err(error)),
         })
@@ -116,22 +116,22 @@ impl<N: Net> Comm<N> {
     }
 
     /// Begins to allocate the context id of a communicator with these members; `None`: this process
-    /// is not a member. `made`: how many communicators were made before over an equal channel, if
+    /// is not a member. `earlier`: how many communicators were made before over an equal channel, if
     /// the channel has no number.
     fn create_from<T>(
         &self,
         channel: Channel,
-        made: u64,
+        earlier: u64,
         members: Option<Arc<Group>>,
         finish: impl FnOnce(Option<Comm<N>>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> CollRequest<N, T> {
-        let parent = self.begin(&channel, made);
+        let parent = self.begin(&channel, earlier);
         let stage = parent.allocate(&channel, members, None);
         self.creation(parent, channel, stage, finish)
     }
 
-    fn begin(&self, channel: &Channel, made: u64) -> Parent {
-        let origin = [self.inner.life.key.epoch, channel.call(), made];
+    fn begin(&self, channel: &Channel, earlier: u64) -> Parent {
+        let origin = [self.inner.life.key.epoch, channel.call(), earlier];
         let allocator = self.driver().allocator.clone();
         Parent { allocator, id: self.id(), group: Arc::clone(&self.inner.info.group), origin }
     }
@@ -148,9 +148,9 @@ impl<N: Net> Comm<N> {
         self.start_then(CreatingComm { parent, channel, stage }, move |parent, created| {
             let Some(created) = created else { return finish(None) };
             let own = parent.group().process(parent.rank());
-            let made = created.finish(parent, own, &origin, parent.group())?;
-            made.set_error_handler(parent.error_handler());
-            finish(Some(made))
+            let comm = created.finish(parent, own, &origin, parent.group())?;
+            comm.set_error_handler(parent.error_handler());
+            finish(Some(comm))
         })
     }
 }

@@ -59,9 +59,9 @@ impl<N: Net> Comm<N> {
             ShrinkMachine { life, allocator, channel, attempts: 0, allocation: None, stage };
         let own = self.group().process(self.rank());
         self.start_then(shrink, move |parent, created| {
-            let made = created.finish(parent, own, &origin, parent.group())?;
-            made.set_error_handler(parent.error_handler());
-            Ok(made)
+            let comm = created.finish(parent, own, &origin, parent.group())?;
+            comm.set_error_handler(parent.error_handler());
+            Ok(comm)
         })
     }
 }

@@ -31,8 +31,8 @@ impl Making {
         let members = local.size();
         let own = local.own;
         // Without memory the first member tells an invalid name.
-        let made = if own == 0 { Segment::create(members, own).ok() } else { None };
-        let (segment, name) = made.unzip();
+        let first = if own == 0 { Segment::create(members, own).ok() } else { None };
+        let (segment, name) = first.unzip();
         let bytes = name.as_ref().map_or([0; NAME_BYTES], |name| *name.as_bytes());
         let part = local.part_of(&channel);
         let plan = algorithms::broadcast(&part, 0, bytes.to_vec()).renamed(&local.ranks);
