@@ -116,8 +116,8 @@ impl<N: Net> Comm<N> {
     }
 
     /// Begins to allocate the context id of a communicator with these members; `None`: this process
-    /// is not a member. `earlier`: how many communicators were made before over an equal channel, if
-    /// the channel has no number.
+    /// is not a member. `earlier`: how many communicators were made before over an equal channel,
+    /// if the channel has no number.
     fn create_from<T>(
         &self,
         channel: Channel,
