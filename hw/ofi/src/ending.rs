@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{DownReason, Flush, PeerId};
-use tagmatch_handshake::{MeetingHost, PeerState, Sent, break_with};
+use tagmatch_fabric::handshake::{MeetingHost, PeerState, Sent, break_with};
 
 use super::Ofi;
 use super::operations::{Canceller, Kind, Operation};

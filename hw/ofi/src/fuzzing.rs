@@ -1,7 +1,7 @@
 //! What a peer can make this device parse: hellos, tags and data, trailers and packets. For
 //! fuzzing, and no part of the interface.
 
-use tagmatch_handshake::Packet as Handshake;
+use tagmatch_fabric::handshake::Packet as Handshake;
 
 use super::carrier::{Carrier, Data, Wire};
 use super::config::KIND;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_handshake::{Hello, Meeting, MeetingHost, PeerState, Refusal, Sent};
+use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, PeerState, Refusal, Sent};
 
 use super::Ofi;
 use super::link::OfiLink;

@@ -15,8 +15,8 @@
 //! `sockets`, `ofi_rxd`, `ucx`. Both ends of a connection must have the same.
 //!
 //! # How it works
-//! 1. Peers meet over a socket of ours ([`tagmatch_handshake`]). They exchange the names of their
-//!    endpoints, how they carry tags, and the number by which each knows the other. The end of this
+//! 1. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]). They exchange the names of
+//!    their endpoints, how they carry tags, and the number by which each knows the other. The end of this
 //!    connection is the end of the peer: no provider tells of deaths. A peer is reported as up once
 //!    the provider has a connection to it.
 //! 2. The tag on the wire has the application's tag, the sender's number, and three bits of this
@@ -152,7 +152,9 @@ use tagmatch_device::slab::Key;
 use tagmatch_device::{
     Address, Buffer, DeviceError, DownReason, EventDescriptor, Flush, IntegerMap, PeerId,
 };
-use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect};
+use tagmatch_fabric::handshake::{
+    Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect,
+};
 
 /// The libfabric device. See the [module](self) for how it works.
 ///

@@ -19,7 +19,7 @@
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_handshake::break_with;
+use tagmatch_fabric::handshake::break_with;
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;

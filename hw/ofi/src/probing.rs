@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tagmatch_device::Buffer;
 use tagmatch_device::matching::{Envelope, HeldId, TagPattern, Unfit};
 use tagmatch_device::slab::Key;
-use tagmatch_handshake::come_up;
+use tagmatch_fabric::handshake::come_up;
 
 use super::Ofi;
 use super::carrier::Wire;

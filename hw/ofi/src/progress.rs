@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::slab::Key;
-use tagmatch_handshake::{look, tend_leaving};
+use tagmatch_fabric::handshake::{look, tend_leaving};
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;

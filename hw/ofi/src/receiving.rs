@@ -11,7 +11,7 @@
 use tagmatch_device::matching::{Envelope, MatchingEvent, OperationError, TagPattern, Unfit};
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_handshake::{break_with, come_up};
+use tagmatch_fabric::handshake::{break_with, come_up};
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;

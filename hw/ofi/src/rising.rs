@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_handshake::{MeetingHost, PeerState};
+use tagmatch_fabric::handshake::{MeetingHost, PeerState};
 
 use super::Ofi;
 

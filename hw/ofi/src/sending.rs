@@ -10,7 +10,7 @@
 use tagmatch_device::matching::{CompleteWhen, MatchingEvent, OperationError, TagSend, Unfit};
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_handshake::{PeerState, Sent, break_with};
+use tagmatch_fabric::handshake::{PeerState, Sent, break_with};
 use tagmatch_ofi_sys as sys;
 
 use super::Ofi;

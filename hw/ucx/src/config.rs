@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tagmatch_device::{DeviceError, InCall, TagMatching};
-use tagmatch_handshake::MeetingKind;
+use tagmatch_fabric::handshake::MeetingKind;
 use tagmatch_secret::Secret;
 
 use super::carrier::Carrier;

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{DownReason, Flush, PeerId};
-use tagmatch_handshake::{Peer, PeerState, Sent, break_with, tend_leaving};
+use tagmatch_fabric::handshake::{Peer, PeerState, Sent, break_with, tend_leaving};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;

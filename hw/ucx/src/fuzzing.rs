@@ -1,6 +1,6 @@
 //! The parsers of everything that a peer's device can send, for fuzzing. No part of the interface.
 
-use tagmatch_handshake::Packet;
+use tagmatch_fabric::handshake::Packet;
 
 use super::config::KIND;
 

@@ -2,7 +2,7 @@
 
 use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_handshake::{Hello, Meeting, MeetingHost, Refusal};
+use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, Refusal};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;

@@ -3,8 +3,8 @@
 //! # How it works
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
 //!    UCX does the matching, keeps unexpected messages and transfers large ones.
-//! 2. Peers meet over a socket of ours ([`tagmatch_handshake`]), which an [`Address`] names. They
-//!    exchange their worker addresses, the way in which they encode tags, and the number by which
+//! 2. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]), which an [`Address`] names.
+//!    They exchange their worker addresses, the way in which they encode tags, and the number by which
 //!    each knows the other.
 //! 3. This connection stays open, and its end is the peer's. An error of UCX's endpoint counts as
 //!    well.
@@ -122,7 +122,9 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{
     Address, Buffer, DeviceError, EventDescriptor, Flush, IntegerMap, PeerId, RawMemory, Registered,
 };
-use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect};
+use tagmatch_fabric::handshake::{
+    Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect,
+};
 
 /// The UCX device. See the [module](self) for how it works.
 ///

@@ -5,7 +5,7 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_handshake::{PeerState, Sent, break_with, come_up};
+use tagmatch_fabric::handshake::{PeerState, Sent, break_with, come_up};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;

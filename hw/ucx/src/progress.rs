@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tagmatch_device::DownReason;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_handshake::{break_with, hear, look};
+use tagmatch_fabric::handshake::{break_with, hear, look};
 
 use super::Ucx;
 

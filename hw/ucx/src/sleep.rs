@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_handshake::look;
+use tagmatch_fabric::handshake::look;
 
 use super::Ucx;
 

@@ -8,7 +8,7 @@ use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
+use tagmatch_fabric::handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
 use tagmatch_testkit::device::PATIENCE;
 
 use super::super::Ofi;

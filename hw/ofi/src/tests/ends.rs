@@ -7,7 +7,7 @@ use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern,
 };
 use tagmatch_device::{Buffer, DownReason, Flush};
-use tagmatch_handshake::{MeetingHost, break_with};
+use tagmatch_fabric::handshake::{MeetingHost, break_with};
 
 use super::super::carrier::Data;
 use super::super::control::{NOBODY, Packet, Trailer};

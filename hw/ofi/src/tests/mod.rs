@@ -10,7 +10,7 @@ mod writes;
 
 use tagmatch_device::matching::{CompleteWhen, MatchingDevice, OperationError, TagPattern};
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_handshake::{Hello, MeetingHost, Refusal};
+use tagmatch_fabric::handshake::{Hello, MeetingHost, Refusal};
 use tagmatch_ofi_sys as sys;
 
 use super::carrier::{Data, Wire};
@@ -356,7 +356,11 @@ fn what_waits_behind_a_receive_for_a_peer_goes_on_when_that_receive_ends() {
         receive_from(&mut bench, None, 2);
         receive_from(&mut bench, Some(other), 3);
         let ended = if dies {
-            tagmatch_handshake::break_with(&mut bench.ofi, late, tagmatch_device::DownReason::Gone);
+            tagmatch_fabric::handshake::break_with(
+                &mut bench.ofi,
+                late,
+                tagmatch_device::DownReason::Gone,
+            );
             OperationError::PeerDown(late)
         } else {
             assert!(bench.ofi.cancel(1));

@@ -6,7 +6,7 @@ use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern,
 };
 use tagmatch_device::{Buffer, DownReason};
-use tagmatch_handshake::break_with;
+use tagmatch_fabric::handshake::break_with;
 
 use super::super::carrier::Data;
 use super::super::control::{Packet, Trailer};

@@ -3,8 +3,8 @@
 use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
 
-use crate::hello::{Hello, Refusal};
-use crate::meeting::Meeting;
+use super::hello::{Hello, Refusal};
+use super::meeting::Meeting;
 
 /// A device whose peers meet by this crate.
 pub trait MeetingHost {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tagmatch_device::bytes::array_at;
 use tagmatch_device::{Address, DeviceError};
 
-use crate::kind::MeetingKind;
-use crate::proof::Secret;
+use super::kind::MeetingKind;
+use super::proof::Secret;
 
 /// Magic, version, name, secret, port.
 const FIXED: usize = 4 + 1 + 8 + 16 + 2;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    use crate::kind::KIND;
+    use crate::handshake::kind::KIND;
 
     fn sample(hosts: &[&str]) -> MeetingAddress {
         let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();

@@ -25,8 +25,6 @@
 //! The modules build on each other in this order: `kind`, `proof`, `address`, `hello`,
 //! `connection`, `listeners`, `peers`, `meeting`, `host`, `ending`, `packets`, `connect`.
 
-#![forbid(unsafe_code)]
-
 mod address;
 mod alarm;
 mod connect;

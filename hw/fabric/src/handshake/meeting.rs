@@ -8,12 +8,12 @@ use tagmatch_device::{Address, DeviceError, InCall, PeerId};
 use tagmatch_os::{random, stream};
 use tagmatch_secret::Secret as JobSecret;
 
-use crate::address::MeetingAddress;
-use crate::connection::Connection;
-use crate::hello::{Hello, Packet, Refusal};
-use crate::kind::MeetingKind;
-use crate::listeners::Listeners;
-use crate::peers::{PeerState, Peers};
+use super::address::MeetingAddress;
+use super::connection::Connection;
+use super::hello::{Hello, Packet, Refusal};
+use super::kind::MeetingKind;
+use super::listeners::Listeners;
+use super::peers::{PeerState, Peers};
 
 /// How tags are laid out. Both ends of a connection must agree on it.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{Bug, DownReason, OrBug, PeerId};
 
-use crate::host::MeetingHost;
-use crate::peers::{PeerState, Sent};
+use super::host::MeetingHost;
+use super::peers::{PeerState, Sent};
 
 /// How long messages of a peer that is gone are still received: at least the first time, then until
 /// the transport finds nothing for this many polls, at most the second time.

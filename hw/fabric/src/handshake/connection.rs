@@ -15,9 +15,9 @@ use tagmatch_device::PeerId;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 
-use crate::hello::{PACKET_MAX, Packet};
-use crate::kind::MeetingKind;
-use crate::proof::{Challenge, Role, Secret, Session, Tag};
+use super::hello::{PACKET_MAX, Packet};
+use super::kind::MeetingKind;
+use super::proof::{Challenge, Role, Secret, Session, Tag};
 
 /// Bytes received at a time.
 const PIECE: usize = 4096;
@@ -268,7 +268,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
-    use crate::kind::KIND;
+    use crate::handshake::kind::KIND;
 
     const PEER: PeerId = PeerId(1);
 
@@ -309,7 +309,7 @@ mod tests {
         let (one, two) = stream();
         let (mut a, mut b) = (caller(one, [7; 16]), listener(two, [7; 16]));
         a.say(Packet::Ready);
-        a.say(Packet::Refusal(super::super::hello::Refusal::Full));
+        a.say(Packet::Refusal(crate::handshake::hello::Refusal::Full));
         assert!(matches!(turn(&mut b), Heard::Nothing) && matches!(turn(&mut a), Heard::Nothing));
         assert!(!a.is_proven() && !b.is_proven());
         assert!(matches!(turn(&mut b), Heard::Packet(Packet::Ready)));
@@ -351,7 +351,7 @@ mod tests {
         let (one, mut impostor) = stream();
         let mut a = caller(one, [7; 16]);
         let own = [9; 16];
-        a.say(Packet::Hello(Box::new(crate::hello::Hello {
+        a.say(Packet::Hello(Box::new(crate::handshake::hello::Hello {
             address: tagmatch_device::Address::from_bytes(&own).unwrap(),
             used: 1,
             source: 1,

@@ -2,8 +2,8 @@
 
 use tagmatch_device::Address;
 
-use crate::address::MeetingAddress;
-use crate::kind::MeetingKind;
+use super::address::MeetingAddress;
+use super::kind::MeetingKind;
 
 /// The longest transport address that is accepted. UCX's have a few dozen bytes for each network
 /// device.
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    use crate::kind::KIND;
+    use crate::handshake::kind::KIND;
 
     fn sample(own_source: Option<u64>) -> Packet {
         let address = MeetingAddress { name: [6; 8], secret: [7; 16], port: 1, hosts: vec![] };

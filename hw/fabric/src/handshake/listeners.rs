@@ -10,8 +10,8 @@ use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::{process, stream};
 
-use crate::address::MeetingAddress;
-use crate::kind::MeetingKind;
+use super::address::MeetingAddress;
+use super::kind::MeetingKind;
 
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;

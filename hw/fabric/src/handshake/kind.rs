@@ -15,7 +15,7 @@ pub struct MeetingKind {
     pub another_address: &'static str,
     /// The error for a peer with another layout of tags.
     pub another_layout: &'static str,
-    /// The fewest bytes of [`Hello::worker`](crate::Hello::worker).
+    /// The fewest bytes of [`Hello::worker`](super::Hello::worker).
     pub worker_min: usize,
 }
 

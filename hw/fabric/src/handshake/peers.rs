@@ -92,7 +92,7 @@ pub struct Peer<L> {
 }
 
 impl<L> Peer<L> {
-    /// The connection of the handshake, for [`hear`](crate::hear).
+    /// The connection of the handshake, for [`hear`](super::hear).
     pub fn connection(&self) -> Option<u32> {
         self.connection
     }

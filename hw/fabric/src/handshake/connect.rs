@@ -11,16 +11,16 @@ use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
-use crate::address::MeetingAddress;
-use crate::connection::Connection;
-use crate::ending::{break_with, report_unknown};
-use crate::hello::Packet;
-use crate::host::MeetingHost;
-use crate::kind::MeetingKind;
-use crate::meeting::Meeting;
-use crate::packets::hear;
-use crate::peers::{Attempt, RETRY_DELAY};
-use crate::proof::with_jobs;
+use super::address::MeetingAddress;
+use super::connection::Connection;
+use super::ending::{break_with, report_unknown};
+use super::hello::Packet;
+use super::host::MeetingHost;
+use super::kind::MeetingKind;
+use super::meeting::Meeting;
+use super::packets::hear;
+use super::peers::{Attempt, RETRY_DELAY};
+use super::proof::with_jobs;
 
 /// How long one host of several is tried.
 const HOST_TIMEOUT: Duration = Duration::from_secs(3);

@@ -13,12 +13,12 @@ use std::time::Instant;
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, OrBug, PeerId};
 
-use crate::connection::{Connection, Heard};
-use crate::ending::{break_with, report_unknown};
-use crate::hello::{Hello, Packet, Refusal};
-use crate::host::MeetingHost;
-use crate::kind::MeetingKind;
-use crate::peers::PeerState;
+use super::connection::{Connection, Heard};
+use super::ending::{break_with, report_unknown};
+use super::hello::{Hello, Packet, Refusal};
+use super::host::MeetingHost;
+use super::kind::MeetingKind;
+use super::peers::PeerState;
 
 /// Handles an event of a connection: bytes have come, or there is room to send.
 pub fn hear<H: MeetingHost>(host: &mut H, id: u32, now: Instant) {

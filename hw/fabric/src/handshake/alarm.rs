@@ -7,7 +7,7 @@ use std::time::Duration;
 use tagmatch_device::{DeviceError, InCall};
 use tagmatch_os::event::{Epoll, Timer};
 
-use crate::meeting::Meeting;
+use super::meeting::Meeting;
 
 /// One descriptor over the handshake's sockets, the descriptor of the transport below and a timer.
 pub struct Alarm {
