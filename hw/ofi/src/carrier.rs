@@ -22,6 +22,7 @@
 
 use tagmatch_device::DeviceError;
 use tagmatch_device::matching::Unfit;
+use tagmatch_fabric::settings::check_layout;
 
 /// Most bits of a peer's number.
 const NUMBER_BITS_MAX: u32 = 20;
@@ -89,14 +90,7 @@ impl Carrier {
         tag_bits: u32,
         data: Data,
     ) -> Result<Self, DeviceError> {
-        let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
-        let field = source >> source.trailing_zeros().min(63);
-        if source == 0 || field & field.wrapping_add(1) != 0 {
-            return Err(bad("source", source, "one run of bits, not empty"));
-        }
-        if used & source != source {
-            return Err(bad("used", used, "all bits of the layout, its source field included"));
-        }
+        check_layout(used, source)?;
         let (shift, width) = (source.trailing_zeros(), source.count_ones());
         let own_bits = (64 - used.leading_zeros()) - width;
         let flags = if data == Data::Sender { 1 } else { FLAGS };
@@ -105,7 +99,7 @@ impl Carrier {
         else {
             let range = "a layout that leaves more of the provider's tag free: fewer bits beside the \
                          source field";
-            return Err(bad("used", used, range));
+            return Err(DeviceError::BadSetting { setting: "used", value: used, range });
         };
         let number_bits = match data {
             Data::Sender => 0,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tagmatch_device::{DeviceError, InCall, TagMatching};
+use tagmatch_device::TagMatching;
 use tagmatch_fabric::handshake::MeetingKind;
 use tagmatch_secret::Secret;
 
@@ -74,46 +74,5 @@ impl Default for OfiConfig {
             connect_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(8),
         }
-    }
-}
-
-impl OfiConfig {
-    /// Checks all ranges.
-    pub(super) fn check(&self) -> Result<(), DeviceError> {
-        let longest = Duration::from_secs(3600);
-        for (setting, time, least, range) in [
-            ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
-            ("keepalive_ms", self.keepalive, 1000, "from 1 s to one hour"),
-        ] {
-            if time < Duration::from_millis(least) || time > longest {
-                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                return Err(DeviceError::BadSetting { setting, value, range });
-            }
-        }
-        Ok(())
-    }
-
-    /// The job's secret, if there is one.
-    pub(super) fn find_secret(&self) -> Result<Option<Secret>, DeviceError> {
-        Secret::or_from_environment(self.secret.as_ref()).in_call("reading the job's secret")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_the_setting_that_is_wrong() {
-        let wrong = |config: OfiConfig| match config.check() {
-            Err(DeviceError::BadSetting { setting, .. }) => setting,
-            other => panic!("{other:?}"),
-        };
-        let good = OfiConfig::default;
-        assert!(good().check().is_ok());
-        let never = OfiConfig { connect_timeout: Duration::ZERO, ..good() };
-        assert_eq!(wrong(never), "connect_timeout_ms");
-        let hasty = OfiConfig { keepalive: Duration::from_millis(1), ..good() };
-        assert_eq!(wrong(hasty), "keepalive_ms");
     }
 }

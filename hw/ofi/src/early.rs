@@ -9,14 +9,14 @@
 
 use tagmatch_device::slab::Key;
 
-use super::Ofi;
+use super::OfiTransport;
 use super::carrier::Data;
 use super::operations::Kind;
 
-impl Ofi {
+impl OfiTransport {
     /// Keeps a receive that has to wait for a peer; `false` if it doesn't have to.
     pub(super) fn keep_early(&mut self, key: Key) -> bool {
-        let Some(operation) = self.operations.at(key) else { return false };
+        let Some(operation) = self.core.operations.at(key) else { return false };
         let is_asked = operation.kind == Kind::Receive && !operation.is_claimed;
         if self.carrier.data != Data::Sender || !is_asked {
             return false;
@@ -24,7 +24,7 @@ impl Ofi {
         let waits = match operation.peer {
             None => !self.early.queue.is_empty(),
             Some(peer) => {
-                let entry = self.meeting.peers.find(peer);
+                let entry = self.core.meeting.peers.find(peer);
                 self.early.has_any || entry.is_some_and(|entry| entry.link.address.is_none())
             }
         };

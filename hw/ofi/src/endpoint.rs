@@ -16,7 +16,7 @@ const BATCH: usize = 16;
 
 /// Memory of an operation that libfabric uses until the operation ends. It never moves.
 #[repr(C)]
-pub(super) struct Context {
+pub struct Context {
     /// First, so that its address is the context's.
     memory: UnsafeCell<sys::fi_context2>,
     /// The buffer of a call that takes a list of buffers, which some providers read later.
@@ -54,7 +54,7 @@ pub(super) enum Begun {
 
 /// An operation that has ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Completion {
+pub struct Completion {
     /// The slot of the operation.
     pub(super) index: u32,
     /// 0, or the error number.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, PeerState, Refusal, Sent};
+use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, Refusal, Sent};
 
-use super::Ofi;
+use super::OfiTransport;
 use super::link::OfiLink;
 use super::operations::{Kind, Operation};
 use super::provider::Way;
@@ -14,15 +14,15 @@ use super::provider::Way;
 /// How long libfabric may take to end the operations that depend on a peer which has ended.
 const LET_GO_MAX: Duration = Duration::from_millis(200);
 
-impl MeetingHost for Ofi {
+impl MeetingHost for OfiTransport {
     type Link = OfiLink;
 
     fn meeting(&self) -> &Meeting<OfiLink> {
-        &self.meeting
+        &self.core.meeting
     }
 
     fn meeting_mut(&mut self) -> &mut Meeting<OfiLink> {
-        &mut self.meeting
+        &mut self.core.meeting
     }
 
     fn adopt(&mut self, peer: PeerId, hello: &Hello) -> Result<(), Refusal> {
@@ -42,7 +42,7 @@ impl MeetingHost for Ofi {
             true => self.endpoint.insert(side).ok_or(Refusal::NoTransport)?,
             false => address,
         };
-        if let Some(entry) = self.meeting.peers.find_mut(peer) {
+        if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
             (entry.link.address, entry.link.side) = (Some(address), side);
             self.post_early();
         }
@@ -62,10 +62,10 @@ impl MeetingHost for Ofi {
     fn tell(&mut self, event: MatchingEvent) {
         match event {
             MatchingEvent::PeerUp { peer } => {
-                let own = self.meeting.address;
-                let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+                let own = self.core.meeting.address;
+                let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
                 entry.link.is_rising = true;
-                self.rising.push((Instant::now() + self.meeting.connect_timeout, peer));
+                self.rising.push((Instant::now() + self.core.meeting.connect_timeout, peer));
                 entry.link.unmarked = [true, self.endpoint.has_side()];
                 let (is_first, has_marked) = (own < entry.address, entry.link.has_marked);
                 let lanes = 1 + usize::from(self.endpoint.has_side());
@@ -75,20 +75,22 @@ impl MeetingHost for Ofi {
                     }
                 }
             }
-            other => self.events.push_back(other),
+            other => self.core.events.push_back(other),
         }
     }
 
     fn is_drained(&mut self, peer: PeerId) -> bool {
-        let Some(entry) = self.meeting.peers.find(peer) else { return true };
+        let Some(entry) = self.core.meeting.peers.find(peer) else { return true };
         if peer == PeerId::ONESELF || entry.sent == Sent::Nothing {
             return true;
         }
-        if !entry.link.waiting.is_empty() || self.sends_of(peer) > 0 {
+        if !entry.link.waiting.is_empty() || self.core.sends_of(peer) > 0 {
             return false;
         }
-        let is_asked = self.meeting.peers.find(peer).is_some_and(|entry| entry.link.mark.is_some());
-        let is_flushed = self.meeting.peers.find(peer).is_some_and(|e| e.sent == Sent::Flushed);
+        let is_asked =
+            self.core.meeting.peers.find(peer).is_some_and(|entry| entry.link.mark.is_some());
+        let is_flushed =
+            self.core.meeting.peers.find(peer).is_some_and(|e| e.sent == Sent::Flushed);
         if !is_flushed && !is_asked {
             self.mark(peer, 0);
         }
@@ -96,25 +98,25 @@ impl MeetingHost for Ofi {
     }
 
     fn cut_off(&mut self, peer: PeerId) {
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         entry.link.until = Some(Instant::now() + LET_GO_MAX);
         let waiting = std::mem::take(&mut entry.link.waiting);
         self.blocked.retain(|blocked| *blocked != peer);
         for key in waiting {
-            match self.operations.at(key).map(|operation| (operation.kind, operation.parent)) {
+            match self.core.operations.at(key).map(|operation| (operation.kind, operation.parent)) {
                 Some((Kind::Send, _)) => self.end_lost(key),
                 Some((Kind::PieceOut, parent)) => {
-                    self.operations.remove(key);
+                    self.core.operations.remove(key);
                     self.piece_gone(parent, true);
                 }
-                _ => drop(self.operations.remove(key)),
+                _ => drop(self.core.operations.remove(key)),
             }
         }
         self.cancel_pieces(peer);
         self.end_writes(peer);
         let depends = |operation: &Operation| operation.peer == Some(peer) && !operation.is_told;
-        for key in self.operations.keys(depends) {
-            let Some(operation) = self.operations.at(key) else { continue };
+        for key in self.core.operations.keys(depends) {
+            let Some(operation) = self.core.operations.at(key) else { continue };
             if let Some(long) = &mut operation.long {
                 long.is_broken = true;
             }
@@ -135,7 +137,7 @@ impl MeetingHost for Ofi {
     /// device is dropped, and is reported without its buffer; memory that is only lent is waited
     /// for.
     fn is_let_go(&mut self, peer: PeerId) -> bool {
-        let Some(entry) = self.meeting.peers.find(peer) else { return true };
+        let Some(entry) = self.core.meeting.peers.find(peer) else { return true };
         if entry.live > 0 && entry.link.until.is_none_or(|until| until <= Instant::now()) {
             let is_stuck = |operation: &Operation| {
                 let depends = matches!(operation.kind, Kind::Send | Kind::Receive)
@@ -143,26 +145,10 @@ impl MeetingHost for Ofi {
                     && !operation.is_told;
                 depends && (!operation.lends() || operation.buffer.is_vec())
             };
-            for key in self.operations.keys(is_stuck) {
+            for key in self.core.operations.keys(is_stuck) {
                 self.end_lost(key);
             }
         }
-        self.meeting.peers.find(peer).is_none_or(|entry| entry.live == 0)
-    }
-}
-
-impl Ofi {
-    /// Sends to a peer whose ends were not reported.
-    pub(super) fn sends_of(&self, peer: PeerId) -> usize {
-        let is_send = |operation: &&Operation| {
-            operation.kind == Kind::Send && operation.peer == Some(peer) && !operation.is_told
-        };
-        let live = self.meeting.peers.find(peer).map_or(0, |entry| entry.live);
-        if live == 0 { 0 } else { self.operations.iter().filter(is_send).count() }
-    }
-
-    /// Whether a peer can be sent to.
-    pub(super) fn is_up(&self, peer: PeerId) -> bool {
-        self.meeting.peers.find(peer).is_some_and(|entry| entry.state == PeerState::Up)
+        self.core.meeting.peers.find(peer).is_none_or(|entry| entry.live == 0)
     }
 }

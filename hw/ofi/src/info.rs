@@ -3,6 +3,7 @@
 use std::fmt;
 
 use tagmatch_device::Finding;
+use tagmatch_fabric::settings::check_times;
 use tagmatch_ofi_sys as sys;
 
 use super::config::OfiConfig;
@@ -79,7 +80,9 @@ impl OfiInfo {
         // A provider has an entry for each interface; one of them may be taken.
         let taken = choice.taken.map(|place| offers[place].provider.clone());
         info.others.retain(|(name, _)| Some(name) != taken.as_ref());
-        match config.check().and_then(|()| open(libfabric, config)) {
+        match check_times(config.connect_timeout, config.keepalive)
+            .and_then(|()| open(libfabric, config))
+        {
             Ok((_, provider, ..)) => {
                 let mode = provider.mode.map_or(String::new(), |mode| format!(", {mode} matching"));
                 let what = format!("{} on {}{mode}", provider.name, provider.domain);

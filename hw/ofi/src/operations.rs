@@ -1,23 +1,15 @@
-//! Operations under way, and the memory that libfabric uses for them.
-//!
-//! An operation's slot has a [`Context`], which never moves. libfabric names the context when the
-//! operation has ended, and may write to it until then. Everything else about an operation is in a
-//! [`Slab`].
-
-use std::ptr::NonNull;
+//! Operations under way, and memory of the device's own for them.
 
 use tagmatch_device::matching::{CompleteWhen, Envelope};
-use tagmatch_device::slab::{Key, Slab};
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fabric::Canceller;
+use tagmatch_ofi_sys as sys;
 
 use super::carrier::Wire;
 use super::endpoint::Context;
 use super::rma::{Target, WritableRegion};
 
-/// Contexts that are allocated at a time.
-const CHUNK: u32 = 256;
-/// Most operations under way. One fewer than there are short keys, so that one of them is nobody's.
-const OPERATIONS_MAX: u32 = Key::SHORT_MAX - 1;
 /// Most bytes of memory of the device's own that are kept for later operations, for heads and for
 /// pieces.
 const SPARE_BYTES_MAX: usize = 8 << 20;
@@ -50,20 +42,9 @@ pub(super) enum Kind {
     Look,
 }
 
-/// Why a receive is being cancelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Canceller {
-    #[default]
-    Nobody,
-    /// The caller asked for it, or the device is closing.
-    Caller,
-    /// The peer that it depends on has ended.
-    PeersEnd,
-}
-
 /// One operation.
 #[derive(Default)]
-pub(super) struct Operation {
+pub struct Operation {
     pub(super) kind: Kind,
     /// libfabric has its context, and the memory that it was begun with.
     pub(super) is_begun: bool,
@@ -92,6 +73,15 @@ pub(super) struct Operation {
     pub(super) parent: Option<Key>,
     pub(super) start: usize,
     pub(super) length: usize,
+}
+
+/// What a receive matches on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WirePattern {
+    /// The sender, if the provider compares it. `None`: its address isn't known yet.
+    pub(super) from: Option<sys::fi_addr_t>,
+    pub(super) tag: u64,
+    pub(super) ignored: u64,
 }
 
 /// How far a long message has come.
@@ -143,15 +133,13 @@ pub(super) struct EarlyReceives {
     pub(super) has_any: bool,
 }
 
-/// The table of operations.
-pub(super) struct Operations {
-    table: Slab<Operation>,
-    contexts: Vec<NonNull<[Context]>>,
-    /// Memory of the device's own for heads.
+/// Memory of the device's own, kept for later operations.
+pub struct SpareMemories {
+    /// For heads.
     pub(super) heads: SpareMemory,
-    /// Memory of the device's own for pieces of messages in memory that is lent.
+    /// For pieces of messages in memory that is lent.
     pub(super) pieces: SpareMemory,
-    /// Memory of the device's own that peers write to.
+    /// For peers to write to.
     pub(super) written: SpareMemory,
 }
 
@@ -180,128 +168,65 @@ impl SpareMemory {
     }
 }
 
-impl Operations {
-    /// A table for pieces of at most so many bytes of lent memory.
+impl SpareMemories {
+    /// With pieces of at most so many bytes of lent memory.
     pub(super) fn new(piece: usize) -> Self {
-        Operations {
-            table: Slab::default(),
-            contexts: Vec::new(),
+        SpareMemories {
             heads: SpareMemory::of(HEAD_MAX),
             pieces: SpareMemory::of(piece),
             written: SpareMemory::of(WRITTEN_MAX),
         }
     }
-
-    /// Enters an operation.
-    ///
-    /// # Errors
-    /// Gives it back if there are too many.
-    #[inline]
-    pub(super) fn enter(&mut self, operation: Operation) -> Result<Key, Box<Operation>> {
-        let key = self.table.insert(operation, OPERATIONS_MAX).map_err(Box::new)?;
-        while self.room() <= key.index {
-            self.grow();
-        }
-        Ok(key)
-    }
-
-    fn room(&self) -> u32 {
-        u32::try_from(self.contexts.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK)
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let first = self.room();
-        let chunk: Box<[Context]> =
-            (first..first.saturating_add(CHUNK)).map(Context::new).collect();
-        self.contexts.push(NonNull::from(Box::leak(chunk)));
-    }
-
-    #[inline]
-    pub(super) fn at(&mut self, key: Key) -> Option<&mut Operation> {
-        self.table.get_mut(key)
-    }
-
-    /// The operation, and the context that libfabric has of it.
-    #[inline]
-    pub(super) fn with_context(&mut self, key: Key) -> Option<(&mut Operation, &Context)> {
-        let chunk = self.contexts.get((key.index / CHUNK) as usize)?;
-        // SAFETY: allocated by `grow`, freed with the table; nobody has a unique reference to it.
-        let context = &unsafe { chunk.as_ref() }[(key.index % CHUNK) as usize];
-        Some((self.table.get_mut(key)?, context))
-    }
-
-    #[inline]
-    pub(super) fn key_at(&self, index: u32) -> Option<Key> {
-        self.table.key_at(index)
-    }
-
-    /// The operation that a peer names.
-    pub(super) fn of_peer(&self, short: u32) -> Option<Key> {
-        self.table.key_of_short(short)
-    }
-
-    /// Removes an operation that libfabric doesn't have any more.
-    #[inline]
-    pub(super) fn remove(&mut self, key: Key) -> Option<Operation> {
-        let mut operation = self.table.remove(key)?;
-        match operation.kind {
-            Kind::PieceIn | Kind::PieceOut => self.pieces.keep(std::mem::take(&mut operation.own)),
-            _ if operation.own.len() == HEAD_MAX => {
-                self.heads.keep(std::mem::take(&mut operation.own));
-            }
-            _ if operation.own.len() == WRITTEN_MAX => {
-                self.written.keep(std::mem::take(&mut operation.own));
-            }
-            _ => {}
-        }
-        Some(operation)
-    }
-
-    pub(super) fn keys(&self, wanted: impl FnMut(&Operation) -> bool) -> Vec<Key> {
-        self.table.keys_where(wanted)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Operation> {
-        self.table.iter()
-    }
 }
 
-impl Drop for Operations {
-    /// Frees all memory. To be called when the endpoint is gone, and libfabric with it.
-    fn drop(&mut self) {
-        for chunk in self.contexts.drain(..) {
-            // SAFETY: leaked from a box by `grow`; nobody else has it any more.
-            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
+impl tagmatch_fabric::Operation for Operation {
+    type Context = Context;
+    type Pool = SpareMemories;
+    /// One fewer than there are short keys, so that one of them is nobody's.
+    const MAX: u32 = Key::SHORT_MAX - 1;
+
+    fn context(index: u32, _: &SpareMemories) -> Context {
+        Context::new(index)
+    }
+
+    #[inline]
+    fn recycle(&mut self, spare: &mut SpareMemories) {
+        match self.kind {
+            Kind::PieceIn | Kind::PieceOut => spare.pieces.keep(std::mem::take(&mut self.own)),
+            _ if self.own.len() == HEAD_MAX => spare.heads.keep(std::mem::take(&mut self.own)),
+            _ if self.own.len() == WRITTEN_MAX => spare.written.keep(std::mem::take(&mut self.own)),
+            _ => {}
         }
+    }
+
+    #[inline]
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    #[inline]
+    fn peer(&self) -> Option<PeerId> {
+        self.peer
+    }
+
+    fn is_send(&self) -> bool {
+        self.kind == Kind::Send && !self.is_told
+    }
+
+    fn is_receive(&self) -> bool {
+        self.kind == Kind::Receive && !self.is_told
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Buffer {
+        self.buffer
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn contexts_stay_where_they_are_and_name_their_operation() {
-        let mut table = Operations::new(16_384);
-        let keys: Vec<Key> = (0..600u64)
-            .map(|token| table.enter(Operation { token, ..Operation::default() }).ok().unwrap())
-            .collect();
-        let places: Vec<usize> = keys
-            .iter()
-            .map(|key| std::ptr::from_ref(table.with_context(*key).unwrap().1).addr())
-            .collect();
-        for (key, place) in keys.iter().zip(&places).rev() {
-            let (operation, context) = table.with_context(*key).unwrap();
-            assert_eq!((operation.token, context.index), (u64::from(key.index), key.index));
-            assert_eq!(std::ptr::from_ref(context).addr(), *place);
-            assert!(table.remove(*key).is_some() && table.at(*key).is_none());
-        }
-        let again = table.enter(Operation::default()).ok().unwrap();
-        assert_eq!(again.index, 0);
-        assert!(table.of_peer(keys[0].to_short()).is_none());
-        assert_eq!(table.of_peer(again.to_short()), Some(again));
-    }
+    use tagmatch_fabric::Operations;
 
     #[test]
     fn spare_memory_has_its_size_and_is_bounded() {
@@ -315,7 +240,7 @@ mod tests {
 
     #[test]
     fn memory_of_heads_and_pieces_is_used_again() {
-        let mut table = Operations::new(16_384);
+        let mut table = Operations::new(SpareMemories::new(16_384));
         for (kind, size) in [
             (Kind::Send, HEAD_MAX),
             (Kind::PieceIn, 16_384),
@@ -326,9 +251,9 @@ mod tests {
             let key = table.enter(operation).ok().unwrap();
             assert!(table.remove(key).unwrap().own.is_empty());
             let again = match size {
-                HEAD_MAX => table.heads.take(),
-                WRITTEN_MAX => table.written.take(),
-                _ => table.pieces.take(),
+                HEAD_MAX => table.pool.heads.take(),
+                WRITTEN_MAX => table.pool.written.take(),
+                _ => table.pool.pieces.take(),
             };
             assert_eq!(again, vec![7; size]);
         }

@@ -16,16 +16,16 @@
 //! through memory of the device's own. A vector, which a buffer owns, goes to libfabric itself, and
 //! stays with the device if need be.
 
-use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
+use tagmatch_fabric::Canceller;
 use tagmatch_fabric::handshake::break_with;
 use tagmatch_ofi_sys as sys;
 
-use super::Ofi;
+use super::OfiTransport;
 use super::control::{Packet, Trailer};
 use super::endpoint::{Begun, Completion};
-use super::operations::{Canceller, Kind, Long, Operation};
+use super::operations::{Kind, Long, Operation};
 use super::provider::Provider;
 use super::rma::WRITE_MAX;
 
@@ -109,12 +109,12 @@ impl Long {
     }
 }
 
-impl Ofi {
+impl OfiTransport {
     /// Begins to receive the rest of a message into the buffer of a receive whose head has come.
     pub(super) fn begin_rest(&mut self, key: Key, source: PeerId, long: Long, trailer: &Trailer) {
         let (send, receive, end) = (trailer.send, key.to_short(), long.end);
         let registered = if trailer.writes { self.register(key, end) } else { None };
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         if let Some((region, target)) = registered {
             let region = Some(region);
             operation.long = Some(Box::new(Long { region, out: 1, ..long }));
@@ -129,11 +129,11 @@ impl Ofi {
     }
 
     fn post_pieces(&mut self, key: Key) {
-        while let Some(operation) = self.operations.at(key)
+        while let Some(operation) = self.core.operations.at(key)
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
             let (is_lent, peer) = (!operation.buffer.is_vec(), operation.peer);
-            let own = if is_lent { self.operations.pieces.take() } else { Vec::new() };
+            let own = if is_lent { self.core.operations.pool.pieces.take() } else { Vec::new() };
             let piece = Operation {
                 kind: Kind::PieceIn,
                 peer,
@@ -143,7 +143,7 @@ impl Ofi {
                 length,
                 ..Operation::default()
             };
-            match self.operations.enter(piece) {
+            match self.core.operations.enter(piece) {
                 Ok(piece) => self.post_or_wait(piece),
                 Err(_) => return self.piece_gone(Some(key), true),
             }
@@ -152,18 +152,18 @@ impl Ofi {
 
     /// Posts the receive of a piece.
     pub(super) fn post_piece(&mut self, key: Key) -> Begun {
-        let Some(piece) = self.operations.at(key) else { return Begun::Yes };
+        let Some(piece) = self.core.operations.at(key) else { return Begun::Yes };
         let (start, length, is_lent) = (piece.start, piece.length, !piece.own.is_empty());
         let Some(parent) = piece.parent else { return Begun::Failed(sys::FI_EINVAL) };
         let own = piece.own.as_mut_ptr();
         let tag = self.carrier.piece_tag(parent.to_short());
-        let Some(operation) = self.operations.at(parent) else {
+        let Some(operation) = self.core.operations.at(parent) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
-        // A piece lies inside the buffer (`Long::take_next`, `Ofi::deliver`), which is a vector.
+        // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::deliver`), which is a vector.
         let memory =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
-        let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
+        let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
         let (any, nothing_ignored) = ((sys::FI_ADDR_UNSPEC, true), 0);
         // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
         // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
@@ -173,20 +173,20 @@ impl Ofi {
 
     /// A piece has come, or not.
     pub(super) fn piece_received(&mut self, key: Key, completion: &Completion) {
-        let Some(piece) = self.operations.at(key) else { return };
+        let Some(piece) = self.core.operations.at(key) else { return };
         let own = std::mem::take(&mut piece.own);
-        let Some(piece) = self.operations.remove(key) else { return };
+        let Some(piece) = self.core.operations.remove(key) else { return };
         let is_whole = completion.errno == 0 && completion.length == piece.length;
         if is_whole
             && let Some(bytes) = own.get(..piece.length)
-            && let Some(operation) = piece.parent.and_then(|parent| self.operations.at(parent))
+            && let Some(operation) = piece.parent.and_then(|parent| self.core.operations.at(parent))
             && !operation.is_told
         {
             let place = piece.start..piece.start + piece.length;
             let room = operation.buffer.room().and_then(|room| room.part(place));
             room.map(|room| room.fill(bytes));
         }
-        self.operations.pieces.keep(own);
+        self.core.operations.pool.pieces.keep(own);
         let is_ours = completion.errno == sys::FI_ECANCELED;
         self.piece_gone(piece.parent, !is_whole);
         if !is_whole
@@ -203,8 +203,8 @@ impl Ofi {
             return Ok(());
         };
         // A send that has ended meanwhile, because its peer is ending.
-        let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
-        let Some(operation) = self.operations.at(key) else { return Ok(()) };
+        let Some(key) = self.core.operations.of_peer(send) else { return Ok(()) };
+        let Some(operation) = self.core.operations.at(key) else { return Ok(()) };
         let piece_max = match packet {
             Packet::WriteTo { .. } if !self.provider.writes => {
                 return Err("a go that asks for writes, which aren't possible");
@@ -225,14 +225,15 @@ impl Ofi {
     }
 
     fn send_pieces(&mut self, key: Key) {
-        while let Some(operation) = self.operations.at(key)
+        while let Some(operation) = self.core.operations.at(key)
             && let Some(peer) = operation.peer
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
             let is_lent = !operation.buffer.is_vec();
-            let mut own = if is_lent { self.operations.pieces.take() } else { Vec::new() };
+            let mut own =
+                if is_lent { self.core.operations.pool.pieces.take() } else { Vec::new() };
             if let Some(own) = own.get_mut(..length)
-                && let Some(operation) = self.operations.at(key)
+                && let Some(operation) = self.core.operations.at(key)
             {
                 own.copy_from_slice(&operation.buffer[start..start + length]);
             }
@@ -246,7 +247,7 @@ impl Ofi {
                 length,
                 ..Operation::default()
             };
-            match self.operations.enter(piece) {
+            match self.core.operations.enter(piece) {
                 Ok(piece) => self.launch(peer, piece),
                 Err(_) => return self.piece_gone(Some(key), true),
             }
@@ -255,18 +256,18 @@ impl Ofi {
 
     /// Passes a piece to libfabric.
     pub(super) fn pass_piece(&mut self, address: sys::fi_addr_t, key: Key) -> Begun {
-        let Some(piece) = self.operations.at(key) else { return Begun::Yes };
+        let Some(piece) = self.core.operations.at(key) else { return Begun::Yes };
         let (start, length, parent) = (piece.start, piece.length, piece.parent);
         let own = (!piece.own.is_empty()).then_some(piece.own.as_ptr());
-        let Some(operation) = parent.and_then(|parent| self.operations.at(parent)) else {
+        let Some(operation) = parent.and_then(|parent| self.core.operations.at(parent)) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
         let Some(long) = operation.long.as_ref() else { return Begun::Failed(sys::FI_EINVAL) };
         let (other, target) = (long.other, long.target);
-        // A piece lies inside the buffer (`Long::take_next`, `Ofi::go_on`).
+        // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::go_on`).
         let bytes = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
         let tag = self.carrier.piece_tag(other);
-        let Some((_, context)) = self.operations.with_context(key) else { return Begun::Yes };
+        let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
         if let Some(target) = target {
             // SAFETY: as in `post_piece`.
             return unsafe {
@@ -282,7 +283,7 @@ impl Ofi {
         if completion.errno != 0 {
             return self.send_failed(key, completion.errno);
         }
-        if let Some(piece) = self.operations.remove(key) {
+        if let Some(piece) = self.core.operations.remove(key) {
             self.piece_gone(piece.parent, false);
         }
     }
@@ -290,7 +291,7 @@ impl Ofi {
     /// libfabric has let go of a piece: the next one follows, or the message is complete.
     pub(super) fn piece_gone(&mut self, parent: Option<Key>, is_broken: bool) {
         let Some(key) = parent else { return };
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let Some(long) = operation.long.as_mut() else { return };
         long.out -= 1;
         long.is_broken |= is_broken;
@@ -299,7 +300,7 @@ impl Ofi {
             let receive = long.other;
             self.say(peer, Packet::Written { receive });
         }
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let Some(long) = operation.long.as_mut() else { return };
         if !long.is_broken && long.next < long.end && !operation.is_told {
             return match operation.kind {
@@ -311,7 +312,7 @@ impl Ofi {
             return;
         }
         if operation.is_told {
-            self.operations.remove(key);
+            self.core.operations.remove(key);
         } else if operation.long.as_ref().is_some_and(|long| long.is_broken) {
             self.end_lost(key);
         } else if operation.kind == Kind::Send {
@@ -323,31 +324,29 @@ impl Ofi {
 
     /// The last byte of a message has come.
     pub(super) fn rest_received(&mut self, key: Key) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let (source, Some(long)) = (operation.peer, operation.long.as_ref()) else { return };
         let (other, wants_ack) = (long.other, long.wants_ack);
         let Some(envelope) = long.envelope else { return };
         if let Some(source) = source.filter(|_| wants_ack) {
             self.say(source, Packet::Ack { send: other });
         }
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.forget_token(token, key);
-        self.events.push_back(MatchingEvent::Received { token, buffer, result: Ok(envelope) });
+        self.core.end_receive(key, Ok(envelope));
     }
 
     /// Ends the pieces of a message whose peer has ended, as far as libfabric lets go of them.
     pub(super) fn cancel_pieces(&mut self, peer: PeerId) {
         let is_its =
             |operation: &Operation| operation.kind == Kind::PieceIn && operation.peer == Some(peer);
-        for key in self.operations.keys(is_its) {
-            let Some((piece, context)) = self.operations.with_context(key) else { continue };
+        for key in self.core.operations.keys(is_its) {
+            let Some((piece, context)) = self.core.operations.with_context(key) else { continue };
             piece.canceller = Canceller::PeersEnd;
             if piece.is_begun {
                 self.endpoint.cancel(true, context);
             } else {
                 let parent = piece.parent;
                 self.unposted.retain(|waiting| *waiting != key);
-                self.operations.remove(key);
+                self.core.operations.remove(key);
                 self.piece_gone(parent, true);
             }
         }

@@ -8,104 +8,35 @@
 //! libfabric may have no room for a receive now. It waits then, and so do all that follow and all
 //! looks for messages, since the receive that was posted first matches first.
 
-use tagmatch_device::matching::{Envelope, MatchingEvent, OperationError, TagPattern, Unfit};
+use tagmatch_device::matching::{Envelope, OperationError};
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_fabric::handshake::{break_with, come_up};
+use tagmatch_device::{DownReason, PeerId};
+use tagmatch_fabric::handshake::break_with;
+use tagmatch_fabric::{Canceller, report_up};
 use tagmatch_ofi_sys as sys;
 
-use super::Ofi;
+use super::OfiTransport;
 use super::carrier::{Data, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
-use super::operations::{Canceller, Kind, Long, Operation};
+use super::operations::{Kind, Long, Operation};
 use super::sending::HEAD;
 
 /// Receives for control packets. More of them wait in the provider.
 const CONTROL_POSTS: usize = 16;
-/// Reads of the queue without result after which a cancel is called late. Most providers answer
-/// before the first one.
-const CANCEL_ROUNDS: u32 = 64;
 /// The token of such a receive says where it is posted.
 const SIDE: u64 = 0;
 const MAIN: u64 = 1;
 
-/// What a receive matches on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WirePattern {
-    /// The sender, if the provider compares it. `None`: its address isn't known yet.
-    pub(super) from: Option<sys::fi_addr_t>,
-    pub(super) tag: u64,
-    pub(super) ignored: u64,
-}
-
-impl Ofi {
-    /// What a pattern is on the wire.
-    pub(super) fn wire_pattern(&self, pattern: TagPattern) -> Result<WirePattern, Unfit> {
-        let TagPattern { tag, mask, source } = pattern;
-        let named = source.map(|peer| self.meeting.peers.find(peer).ok_or(Unfit::NoSuchPeer));
-        let named = named.transpose()?;
-        let (tag, ignored) = self.carrier.pattern(tag, mask, source.map(|peer| peer.0.into()))?;
-        let from = match named {
-            Some(peer) if self.carrier.data == Data::Sender => peer.link.address,
-            _ => Some(sys::FI_ADDR_UNSPEC),
-        };
-        Ok(WirePattern { from, tag, ignored })
-    }
-
-    /// See [`MatchingDevice::receive`](tagmatch_device::matching::MatchingDevice::receive).
-    pub(super) fn post_receive(
-        &mut self,
-        pattern: TagPattern,
-        buffer: Buffer,
-        token: u64,
-    ) -> Result<(), (Buffer, Unfit)> {
-        if !buffer.is_writable() {
-            return Err((buffer, Unfit::ReadOnly));
-        }
-        let wire = match self.wire_pattern(pattern) {
-            Ok(wire) => wire,
-            Err(unfit) => return Err((buffer, unfit)),
-        };
-        let peers = &self.meeting.peers;
-        let is_down = pattern.source.and_then(|s| peers.find(s)).is_some_and(|p| p.is_leaving());
-        // Messages of the peer that are complete can still be received.
-        if self.meeting.is_closed || is_down && !self.is_there(wire) {
-            return Err((buffer, Unfit::Down));
-        }
-        let operation = Operation {
-            kind: Kind::Receive,
-            token,
-            peer: pattern.source,
-            buffer,
-            ..self.with_room(Wire { tag: wire.tag, data: wire.ignored })
-        };
-        let entered = self.operations.enter(operation);
-        let key = entered.map_err(|refused| (refused.buffer, Unfit::Exhausted))?;
-        self.tokens.insert(token, key);
-        self.depends_on(key, pattern.source);
-        self.post_or_wait(key);
-        Ok(())
-    }
-
+impl OfiTransport {
     /// A receive, with memory of the device's own if it needs some.
     pub(super) fn with_room(&mut self, wire: Wire) -> Operation {
         let own = if self.carrier.data == Data::Sender {
             Vec::new()
         } else {
-            self.operations.heads.take()
+            self.core.operations.pool.heads.take()
         };
         Operation { wire, own, ..Operation::default() }
-    }
-
-    /// Counts an operation as one that depends on a peer.
-    fn depends_on(&mut self, key: Key, peer: Option<PeerId>) {
-        if let Some(entry) = peer.and_then(|peer| self.meeting.peers.find_mut(peer))
-            && let Some(operation) = self.operations.at(key)
-        {
-            entry.live += 1;
-            operation.peer = peer;
-        }
     }
 
     /// Posts a receive, or lets it wait behind those that wait already.
@@ -133,14 +64,14 @@ impl Ofi {
 
     /// `false` if libfabric has no room now.
     fn post(&mut self, key: Key) -> bool {
-        let begun = match self.operations.at(key).map(|operation| operation.kind) {
+        let begun = match self.core.operations.at(key).map(|operation| operation.kind) {
             None => return true,
             Some(Kind::PieceIn) => self.post_piece(key),
             Some(_) => self.post_head(key),
         };
         match begun {
             Begun::Yes => {
-                if let Some(operation) = self.operations.at(key) {
+                if let Some(operation) = self.core.operations.at(key) {
                     operation.is_begun = true;
                 }
                 true
@@ -157,7 +88,7 @@ impl Ofi {
 
     fn post_head(&mut self, key: Key) -> Begun {
         let directed = self.carrier.data == Data::Sender;
-        let Some((operation, context)) = self.operations.with_context(key) else {
+        let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
         let memory = if operation.own.is_empty() {
@@ -168,7 +99,7 @@ impl Ofi {
         let Wire { tag, data: ignored } = operation.wire;
         let is_side = operation.kind == Kind::ControlIn && operation.token == 0;
         let named = operation.peer.filter(|_| directed && operation.kind == Kind::Receive);
-        let address = |peer| self.meeting.peers.find(peer)?.link.address;
+        let address = |peer| self.core.meeting.peers.find(peer)?.link.address;
         let Some(from) = named.map_or(Some(sys::FI_ADDR_UNSPEC), address) else {
             return Begun::Failed(sys::FI_EINVAL);
         };
@@ -183,93 +114,42 @@ impl Ofi {
         }
     }
 
-    /// See [`MatchingDevice::cancel`](tagmatch_device::matching::MatchingDevice::cancel). A
-    /// provider that answers later has an end to report then: cancelled, or a message.
-    pub(super) fn cancel_receive(&mut self, token: u64) -> bool {
-        let Some(key) = self.tokens.get(&token).copied() else { return false };
-        let Some((operation, context)) = self.operations.with_context(key) else { return false };
-        if operation.long.is_some() || operation.canceller != Canceller::Nobody {
-            return operation.canceller == Canceller::Caller && self.was_cancelled(token);
-        }
-        operation.canceller = Canceller::Caller;
-        if operation.is_begun {
-            self.endpoint.cancel(false, context);
-            let is_there = |ofi: &mut Self| ofi.operations.at(key).is_some();
-            let mut rounds = 0;
-            while rounds < CANCEL_ROUNDS && is_there(self) {
-                rounds = if self.advance() { 0 } else { rounds + 1 };
-            }
-        } else {
-            self.take_unposted(key);
-            self.end_cancelled(key);
-        }
-        self.was_cancelled(token)
-    }
-
-    fn was_cancelled(&self, token: u64) -> bool {
-        self.events.iter().any(|event| {
-            matches!(event, MatchingEvent::Received { token: ended, result, .. }
-                if *ended == token && *result == Err(OperationError::Cancelled))
-        })
-    }
-
-    fn end_cancelled(&mut self, key: Key) {
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.forget_token(token, key);
-        let result = Err(OperationError::Cancelled);
-        self.events.push_back(MatchingEvent::Received { token, buffer, result });
-    }
-
-    pub(super) fn forget_token(&mut self, token: u64, key: Key) {
-        if self.tokens.get(&token) == Some(&key) {
-            self.tokens.remove(&token);
-        }
-    }
-
     /// A receive of the caller's has ended, or its head has come.
     pub(super) fn head_received(&mut self, key: Key, completion: &Completion) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         match completion.errno {
             0 => self.deliver(key, completion),
             // Only where the caller's buffer was posted, and the provider tells what didn't fit.
             sys::FI_ETRUNC if operation.own.is_empty() => self.deliver(key, completion),
             sys::FI_ECANCELED if operation.canceller == Canceller::Caller => {
-                self.end_cancelled(key)
+                self.core.end_receive(key, Err(OperationError::Cancelled));
             }
             _ if operation.peer.is_some() => {
                 let peer = operation.peer;
                 self.end_lost(key);
                 peer.into_iter().for_each(|peer| break_with(self, peer, DownReason::Gone));
             }
-            errno => self.end_failed(key, errno),
+            status => self.core.end_receive(key, Err(OperationError::Failed { status })),
         }
-    }
-
-    fn end_failed(&mut self, key: Key, status: i32) {
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.forget_token(token, key);
-        let result = Err(OperationError::Failed { status });
-        self.events.push_back(MatchingEvent::Received { token, buffer, result });
     }
 
     fn deliver(&mut self, key: Key, completion: &Completion) {
         let carried = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
         let Some(source) = self.source_of(carried.number) else {
-            return self.end_failed(key, sys::FI_EINVAL);
+            let status = sys::FI_EINVAL;
+            return self.core.end_receive(key, Err(OperationError::Failed { status }));
         };
-        if self.meeting.is_up_unreported(source) {
-            come_up(self, source);
-        }
-        self.has_risen(source);
+        report_up(self, source);
         let (tag, immediate) = (carried.tag, carried.immediate);
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         if !carried.has_trailer {
             let came = completion.length.min(operation.own.len());
             if !operation.own.is_empty() {
                 operation.buffer.room().map(|room| room.fill(&operation.own[..came]));
             }
             let length = (completion.length + completion.beyond) as u64;
-            return self.received(key, Envelope { source, tag, length, immediate });
+            let envelope = Envelope { source, tag, length, immediate };
+            return self.core.end_receive(key, Ok(envelope));
         }
         let came = completion.length.min(operation.own.len());
         let length = carried.length.unwrap_or(0);
@@ -290,13 +170,13 @@ impl Ofi {
             if waits {
                 self.say(source, Packet::Ack { send: trailer.send });
             }
-            return self.received(key, envelope);
+            return self.core.end_receive(key, Ok(envelope));
         }
-        let was_named = operation.peer.is_some();
-        if !was_named {
-            self.depends_on(key, Some(source));
+        if operation.peer.is_none() {
+            operation.peer = Some(source);
+            self.core.depends_on(Some(source));
         }
-        let is_ending = self.meeting.peers.find(source).is_none_or(|peer| peer.is_leaving());
+        let is_ending = self.core.meeting.peers.find(source).is_none_or(|peer| peer.is_leaving());
         if is_ending {
             // The rest would never come.
             return self.end_lost(key);
@@ -311,35 +191,26 @@ impl Ofi {
         self.begin_rest(key, source, long, &trailer);
     }
 
-    fn received(&mut self, key: Key, envelope: Envelope) {
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.forget_token(token, key);
-        self.events.push_back(MatchingEvent::Received { token, buffer, result: Ok(envelope) });
-    }
-
     fn misbehaved(&mut self, key: Key, source: PeerId, what: &'static str) {
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.forget_token(token, key);
-        let result = Err(OperationError::PeerDown(source));
-        self.events.push_back(MatchingEvent::Received { token, buffer, result });
+        self.core.end_receive(key, Err(OperationError::PeerDown(source)));
         break_with(self, source, DownReason::Misbehaved { what });
     }
 
     /// The peer that messages with this number are from, if the way to it was made.
     pub(super) fn source_of(&self, number: u32) -> Option<PeerId> {
-        let peer = self.meeting.peers.of_number(number.into())?;
-        self.meeting.peers.find(peer)?.link.address.map(|_| peer)
+        let peer = self.core.meeting.peers.of_number(number.into())?;
+        self.core.meeting.peers.find(peer)?.link.address.map(|_| peer)
     }
 
     /// A message that nobody wants has come: its sender learns that it was matched.
     pub(super) fn dropped(&mut self, key: Key, completion: &Completion) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let carried = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
         let came = completion.length.min(operation.own.len());
         let split = Trailer::split(&operation.own[..came]);
         let trailer = split.filter(|_| completion.errno == 0 && carried.has_trailer);
         let send = trailer.map(|(_, trailer)| trailer.send).filter(|send| *send != NOBODY);
-        self.operations.remove(key);
+        self.core.operations.remove(key);
         if let (Some(send), Some(source)) = (send, self.source_of(carried.number)) {
             self.say(source, Packet::Ack { send });
         }
@@ -362,14 +233,14 @@ impl Ofi {
         let own = vec![0; PACKET + TRAILER];
         let kind = Kind::ControlIn;
         let operation = Operation { kind, token, own, wire, ..Operation::default() };
-        if let Ok(key) = self.operations.enter(operation) {
+        if let Ok(key) = self.core.operations.enter(operation) {
             self.post_or_wait(key);
         }
     }
 
     /// A control packet has come.
     pub(super) fn control_received(&mut self, key: Key, completion: &Completion) {
-        let Some(operation) = self.operations.remove(key) else { return };
+        let Some(operation) = self.core.operations.remove(key) else { return };
         if completion.errno == sys::FI_ECANCELED {
             return;
         }
@@ -396,8 +267,8 @@ impl Ofi {
 
     fn acknowledged(&mut self, source: PeerId, send: u32) -> Result<(), &'static str> {
         // A send that has ended meanwhile, because its peer is ending.
-        let Some(key) = self.operations.of_peer(send) else { return Ok(()) };
-        let Some(operation) = self.operations.at(key) else { return Ok(()) };
+        let Some(key) = self.core.operations.of_peer(send) else { return Ok(()) };
+        let Some(operation) = self.core.operations.at(key) else { return Ok(()) };
         if !operation.awaits_word_of(source) {
             return Err("an ack of no message that waits for one");
         }

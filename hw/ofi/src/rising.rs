@@ -6,24 +6,26 @@ use tagmatch_device::PeerId;
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_fabric::handshake::{MeetingHost, PeerState};
 
-use super::Ofi;
+use super::OfiTransport;
 
-impl Ofi {
-    /// Tells that a peer is up, if that wasn't told yet.
-    pub(super) fn has_risen(&mut self, peer: PeerId) {
-        if let Some(entry) = self.meeting.peers.find_mut(peer)
+impl OfiTransport {
+    /// Tells that a peer is up; `false` if that was told already.
+    pub(super) fn rise(&mut self, peer: PeerId) -> bool {
+        if let Some(entry) = self.core.meeting.peers.find_mut(peer)
             && std::mem::take(&mut entry.link.is_rising)
         {
             self.rising.retain(|(_, other)| *other != peer);
-            self.events.push_back(MatchingEvent::PeerUp { peer });
+            self.core.events.push_back(MatchingEvent::PeerUp { peer });
             self.launch_waiting(peer);
+            return true;
         }
+        false
     }
 
     /// A mark of a peer has come: its connection is there, and can be used the other way.
     pub(super) fn was_marked(&mut self, peer: PeerId, lane: usize) {
-        let own = self.meeting.address;
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let own = self.core.meeting.address;
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         let is_second = own > entry.address && !entry.link.has_marked[lane];
         entry.link.has_marked[lane] = true;
         if is_second && entry.link.is_rising {
@@ -34,17 +36,17 @@ impl Ofi {
 
     /// A mark has gone to a peer, which is up once one has gone on each way.
     pub(super) fn has_marked(&mut self, peer: PeerId, lane: usize) {
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         entry.link.unmarked[lane] = false;
         self.may_have_risen(peer);
     }
 
     fn may_have_risen(&mut self, peer: PeerId) {
         let has_side = self.endpoint.has_side();
-        let Some(entry) = self.meeting.peers.find(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find(peer) else { return };
         let [first, second] = entry.link.has_marked;
         if entry.link.unmarked == [false; 2] && first && (second || !has_side) {
-            self.has_risen(peer);
+            self.rise(peer);
         }
     }
 
@@ -52,7 +54,7 @@ impl Ofi {
     #[cold]
     pub(super) fn report_late(&mut self, now: Instant) {
         for _ in self.take_late(now) {
-            log::warn!("{}", late(&self.provider.name, self.meeting.connect_timeout));
+            log::warn!("{}", late(&self.provider.name, self.core.meeting.connect_timeout));
         }
     }
 
@@ -60,7 +62,7 @@ impl Ofi {
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<PeerId> {
         let late: Vec<_> = self.rising.extract_if(.., |(at, _)| *at <= now).collect();
         let is_rising = |peer: &PeerId| {
-            let entry = self.meeting.peers.find(*peer);
+            let entry = self.core.meeting.peers.find(*peer);
             entry.is_some_and(|entry| entry.link.is_rising && entry.state == PeerState::Up)
         };
         late.into_iter().map(|(_, peer)| peer).filter(is_rising).collect()

@@ -13,7 +13,7 @@ use tagmatch_device::{Buffer, DownReason, PeerId};
 use tagmatch_fabric::handshake::{PeerState, Sent, break_with};
 use tagmatch_ofi_sys as sys;
 
-use super::Ofi;
+use super::OfiTransport;
 use super::carrier::{Data, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
 use super::endpoint::{Begun, Completion};
@@ -26,8 +26,8 @@ const SIDE_MARK: u64 = 2;
 /// Bytes of a message in its head, if there is a trailer.
 pub(super) const HEAD: usize = HEAD_MAX - TRAILER;
 
-impl Ofi {
-    /// See [`MatchingDevice::send`](tagmatch_device::matching::MatchingDevice::send).
+impl OfiTransport {
+    /// Sends a message that can be carried.
     #[inline]
     pub(super) fn send_message(
         &mut self,
@@ -35,56 +35,44 @@ impl Ofi {
     ) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let TagSend { peer, tag, immediate, buffer, complete_when: until, token } = message;
         let length = buffer.len();
-        if let Err(unfit) = self.check_send(peer, tag, length) {
-            return Err((buffer, unfit));
-        }
         if until == CompleteWhen::Reusable && self.inject_now(peer, tag, immediate, &buffer) {
             return Ok(Some(buffer));
         }
         let mut operation = Operation { token, peer: Some(peer), buffer, ..Operation::default() };
         operation.wire.tag = tag;
         (operation.immediate, operation.until, operation.length) = (immediate, until, length);
-        let entered = self.operations.enter(operation);
-        let key = entered.map_err(|refused| (refused.buffer, Unfit::Exhausted))?;
-        if let Some(entry) = self.meeting.peers.find_mut(peer) {
-            entry.live += 1;
-            entry.sent = Sent::Unflushed;
+        let key = self.core.enter_send(peer, operation)?;
+        if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
             entry.link.sent = entry.link.sent.wrapping_add(1);
         }
         self.launch(peer, key);
         Ok(None)
     }
 
-    fn check_send(&self, peer: PeerId, tag: u64, length: usize) -> Result<(), Unfit> {
-        match self.meeting.peers.find(peer) {
-            None => Err(Unfit::NoSuchPeer),
-            Some(peer) if peer.is_leaving() => Err(Unfit::Down),
-            Some(_) if length > self.provider.message_max => Err(TOO_LONG),
-            Some(_) => self.carrier.check_send(tag),
+    /// Whether a message of so many bytes can be carried.
+    #[inline]
+    pub(super) fn check_message(&self, tag: u64, length: usize) -> Result<(), Unfit> {
+        if length > self.provider.message_max {
+            return Err(TOO_LONG);
         }
-    }
-
-    /// See [`MatchingDevice::inject`](tagmatch_device::matching::MatchingDevice::inject).
-    pub(super) fn inject_message(
-        &mut self,
-        peer: PeerId,
-        tag: u64,
-        immediate: Option<u32>,
-        payload: &[u8],
-    ) -> Result<bool, Unfit> {
-        self.check_send(peer, tag, payload.len())?;
-        Ok(self.inject_now(peer, tag, immediate, payload))
+        self.carrier.check_send(tag)
     }
 
     /// Sends a copy of a short message if libfabric takes one now.
     #[inline]
-    fn inject_now(&mut self, peer: PeerId, tag: u64, immediate: Option<u32>, bytes: &[u8]) -> bool {
+    pub(super) fn inject_now(
+        &mut self,
+        peer: PeerId,
+        tag: u64,
+        immediate: Option<u32>,
+        bytes: &[u8],
+    ) -> bool {
         if bytes.len() > self.provider.inject_max
             || immediate.is_some() && self.carrier.data == Data::One
         {
             return false;
         }
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return false };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return false };
         let Some(address) = entry.link.address else { return false };
         let is_up = matches!(entry.state, PeerState::Up) && !entry.link.is_rising;
         if !is_up || !entry.link.waiting.is_empty() {
@@ -104,9 +92,9 @@ impl Ofi {
     /// Begins to send an operation, or lets it wait. While a peer's connections are being made,
     /// only marks go to it, past the messages that wait.
     pub(super) fn launch(&mut self, peer: PeerId, key: Key) {
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         let is_rising = entry.link.is_rising;
-        let kind = self.operations.at(key).map(|operation| operation.kind);
+        let kind = self.core.operations.at(key).map(|operation| operation.kind);
         let passes = is_rising && kind == Some(Kind::ControlOut);
         let is_held = is_rising && !passes;
         let waits = !takes_messages(entry.state) || !entry.link.waiting.is_empty() && !passes;
@@ -116,7 +104,7 @@ impl Ofi {
     }
 
     fn wait_for(&mut self, peer: PeerId, key: Key, is_first: bool) {
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         match is_first {
             true => entry.link.waiting.push_front(key),
             false => entry.link.waiting.push_back(key),
@@ -142,22 +130,22 @@ impl Ofi {
     /// Begins what waits for a peer; `true` if nothing waits any more.
     pub(super) fn launch_those_waiting(&mut self, peer: PeerId) -> bool {
         loop {
-            let Some(entry) = self.meeting.peers.find(peer) else { return true };
+            let Some(entry) = self.core.meeting.peers.find(peer) else { return true };
             let Some(key) = entry.link.waiting.front().copied() else { return true };
             let is_rising = entry.link.is_rising;
             if !takes_messages(entry.state) {
                 return false;
             }
-            let kind = self.operations.at(key).map(|operation| operation.kind);
+            let kind = self.core.operations.at(key).map(|operation| operation.kind);
             if is_rising && kind != Some(Kind::ControlOut) {
-                // `has_risen` goes on.
+                // `rise` goes on.
                 return true;
             }
             if self.start(peer, key) == Begun::Again {
                 return false;
             }
             // The end of the peer may have emptied the queue.
-            if let Some(entry) = self.meeting.peers.find_mut(peer)
+            if let Some(entry) = self.core.meeting.peers.find_mut(peer)
                 && entry.link.waiting.front() == Some(&key)
             {
                 entry.link.waiting.pop_front();
@@ -171,7 +159,7 @@ impl Ofi {
         let begun = self.pass(peer, key);
         match begun {
             Begun::Yes => {
-                if let Some(operation) = self.operations.at(key) {
+                if let Some(operation) = self.core.operations.at(key) {
                     operation.is_begun = true;
                 }
             }
@@ -182,19 +170,20 @@ impl Ofi {
     }
 
     fn pass(&mut self, peer: PeerId, key: Key) -> Begun {
-        let Some(entry) = self.meeting.peers.find(peer) else {
+        let Some(entry) = self.core.meeting.peers.find(peer) else {
             return Begun::Failed(sys::FI_ENOTCONN);
         };
         let (Some(address), number) = (entry.link.address, entry.our_number) else {
             return Begun::Failed(sys::FI_ENOTCONN);
         };
         let side = entry.link.side;
-        match self.operations.at(key).map(|operation| operation.kind) {
+        match self.core.operations.at(key).map(|operation| operation.kind) {
             Some(Kind::Send) => self.pass_send(address, number, key),
             Some(Kind::PieceOut) => self.pass_piece(side, key),
             Some(Kind::ControlOut) => {
                 let Wire { tag, data } = self.carrier.control_wire(number);
-                let is_mark = self.operations.at(key).is_some_and(|packet| packet.token == MARK);
+                let is_mark =
+                    self.core.operations.at(key).is_some_and(|packet| packet.token == MARK);
                 let to = if is_mark { (address, false) } else { (side, true) };
                 self.pass_own(to, (tag, data), key)
             }
@@ -204,7 +193,7 @@ impl Ofi {
 
     fn pass_send(&mut self, address: sys::fi_addr_t, number: u64, key: Key) -> Begun {
         let data = self.carrier.data;
-        let Some(operation) = self.operations.at(key) else { return Begun::Yes };
+        let Some(operation) = self.core.operations.at(key) else { return Begun::Yes };
         let has_trailer = data != Data::Sender
             && (operation.length > HEAD_MAX
                 || operation.until != CompleteWhen::Reusable
@@ -224,13 +213,13 @@ impl Ofi {
     /// as it is.
     fn copy_head(&mut self, key: Key, has_trailer: bool) {
         if self.carrier.data == Data::Sender {
-            let Some(operation) = self.operations.at(key) else { return };
+            let Some(operation) = self.core.operations.at(key) else { return };
             operation.own = operation.buffer.to_vec();
             operation.own_length = operation.own.len();
             return;
         }
-        let own = self.operations.heads.take();
-        let Some(operation) = self.operations.at(key) else { return };
+        let own = self.core.operations.pool.heads.take();
+        let Some(operation) = self.core.operations.at(key) else { return };
         operation.own = own;
         let head = operation.length.min(if has_trailer { HEAD } else { HEAD_MAX });
         operation.own[..head].copy_from_slice(&operation.buffer[..head]);
@@ -258,7 +247,7 @@ impl Ofi {
     /// Passes the bytes of an operation: its own ones, or else the caller's.
     fn pass_own(&mut self, to: (sys::fi_addr_t, bool), wire: (u64, u64), key: Key) -> Begun {
         let is_true = self.carrier.data == Data::Sender;
-        let Some((operation, context)) = self.operations.with_context(key) else {
+        let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
         let bytes = if operation.own.is_empty() {
@@ -291,27 +280,27 @@ impl Ofi {
 
     /// Ends a send of which nothing is left to do.
     pub(super) fn finish_send(&mut self, key: Key) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let is_sent = operation.long.as_ref().is_none_or(|long| long.is_over());
         if operation.is_begun || operation.is_told || operation.awaits > 0 || !is_sent {
             return;
         }
-        let Some((token, buffer)) = self.retire(key) else { return };
-        self.events.push_back(MatchingEvent::Sent { token, buffer, result: Ok(()) });
+        let Some((token, buffer)) = self.core.retire(key) else { return };
+        self.core.events.push_back(MatchingEvent::Sent { token, buffer, result: Ok(()) });
     }
 
     /// Ends a send, or what belongs to one, without success, and its peer with it.
     pub(super) fn send_failed(&mut self, key: Key, _errno: i32) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let (peer, parent) = (operation.peer, operation.parent);
         match operation.kind {
             Kind::Send if !operation.is_held() => self.end_lost(key),
             Kind::PieceOut => {
-                self.operations.remove(key);
+                self.core.operations.remove(key);
                 self.piece_gone(parent, true);
             }
             Kind::Send => {}
-            _ => drop(self.operations.remove(key)),
+            _ => drop(self.core.operations.remove(key)),
         }
         if let Some(peer) = peer {
             break_with(self, peer, DownReason::Gone);
@@ -321,7 +310,7 @@ impl Ofi {
     /// Reports the end of an operation whose peer has ended. What libfabric still has stays in the
     /// table.
     pub(super) fn end_lost(&mut self, key: Key) {
-        let Some(operation) = self.operations.at(key) else { return };
+        let Some(operation) = self.core.operations.at(key) else { return };
         let Some(peer) = operation.peer else { return };
         let is_send = operation.kind == Kind::Send;
         let result = OperationError::PeerDown(peer);
@@ -333,43 +322,31 @@ impl Ofi {
                 std::mem::take(&mut operation.buffer)
             };
             let token = operation.token;
-            self.let_go(Some(peer));
+            self.core.let_go(Some(peer));
             (token, buffer)
         } else {
-            let Some(ended) = self.retire(key) else { return };
+            let Some(ended) = self.core.retire(key) else { return };
             ended
         };
         if is_send {
-            if let Some(entry) = self.meeting.peers.find_mut(peer) {
+            if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
                 entry.lost += 1;
             }
-            self.events.push_back(MatchingEvent::Sent { token, buffer, result: Err(result) });
+            self.core.events.push_back(MatchingEvent::Sent { token, buffer, result: Err(result) });
         } else {
-            self.forget_token(token, key);
-            self.events.push_back(MatchingEvent::Received { token, buffer, result: Err(result) });
-        }
-    }
-
-    /// Takes an operation off the table that libfabric does not have any more; gives its token and
-    /// its buffer.
-    #[inline]
-    pub(super) fn retire(&mut self, key: Key) -> Option<(u64, Buffer)> {
-        let operation = self.operations.remove(key)?;
-        self.let_go(operation.peer);
-        Some((operation.token, operation.buffer))
-    }
-
-    /// An operation doesn't depend on a peer any more.
-    fn let_go(&mut self, peer: Option<PeerId>) {
-        if let Some(entry) = peer.and_then(|peer| self.meeting.peers.find_mut(peer)) {
-            entry.live = entry.live.saturating_sub(1);
+            self.core.forget_token(token, key);
+            self.core.events.push_back(MatchingEvent::Received {
+                token,
+                buffer,
+                result: Err(result),
+            });
         }
     }
 
     /// Sends a mark, behind messages or behind packets. It has a completion of its own.
     pub(super) fn mark(&mut self, peer: PeerId, lane: usize) {
         if lane == 0
-            && let Some(entry) = self.meeting.peers.find_mut(peer)
+            && let Some(entry) = self.core.meeting.peers.find_mut(peer)
         {
             entry.link.mark = Some(entry.link.sent);
         }
@@ -381,7 +358,7 @@ impl Ofi {
     /// Sends a control packet.
     pub(super) fn say(&mut self, peer: PeerId, packet: Packet) {
         let bytes = packet.emit();
-        let Some(entry) = self.meeting.peers.find_mut(peer) else { return };
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
         if entry.link.address.is_none() {
             return;
         }
@@ -404,14 +381,14 @@ impl Ofi {
             token,
             ..Operation::default()
         };
-        if let Ok(key) = self.operations.enter(operation) {
+        if let Ok(key) = self.core.operations.enter(operation) {
             self.launch(peer, key);
         }
     }
 
     /// A control packet has gone, or failed.
     pub(super) fn packet_sent(&mut self, key: Key, completion: &Completion) {
-        let Some(operation) = self.operations.remove(key) else { return };
+        let Some(operation) = self.core.operations.remove(key) else { return };
         let Some(peer) = operation.peer else { return };
         if completion.errno != 0 {
             return break_with(self, peer, DownReason::Gone);
@@ -422,7 +399,7 @@ impl Ofi {
             _ => {}
         }
         if operation.token == MARK
-            && let Some(entry) = self.meeting.peers.find_mut(peer)
+            && let Some(entry) = self.core.meeting.peers.find_mut(peer)
             && entry.link.mark.take() == Some(entry.link.sent)
             && entry.sent == Sent::Unflushed
         {

@@ -23,7 +23,7 @@ use tagmatch_device::PeerId;
 use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 
-use super::Ofi;
+use super::OfiTransport;
 use super::endpoint::{Begun, Context, Endpoint, begun};
 use super::objects::{FabricObjects, call};
 use super::operations::{Kind, Operation, WRITTEN_MAX};
@@ -98,33 +98,33 @@ impl Endpoint {
     }
 }
 
-impl Ofi {
+impl OfiTransport {
     /// Lets a peer write the first bytes of the message of a receive, if that can be.
     pub(super) fn register(&mut self, key: Key, length: usize) -> Option<(WritableRegion, Target)> {
-        let buffer = &self.operations.at(key)?.buffer;
+        let buffer = &self.core.operations.at(key)?.buffer;
         let is_lent = !buffer.is_vec();
         let room = if is_lent { WRITTEN_MAX } else { buffer.len() };
         if length > room {
             return None;
         }
         if is_lent {
-            let own = self.operations.written.take();
-            let head = std::mem::replace(&mut self.operations.at(key)?.own, own);
-            self.operations.heads.keep(head);
+            let own = self.core.operations.pool.written.take();
+            let head = std::mem::replace(&mut self.core.operations.at(key)?.own, own);
+            self.core.operations.pool.heads.keep(head);
         }
-        let Operation { buffer, own, .. } = self.operations.at(key)?;
+        let Operation { buffer, own, .. } = self.core.operations.at(key)?;
         let start = if is_lent { own.as_mut_ptr().cast_const() } else { buffer.as_ptr() };
         // SAFETY: there are so many bytes. The operation keeps its buffer, a vector, or else its
         // own memory until the writer has said that it is done, or else until the endpoint is gone
-        // (`Ofi::end_writes`).
+        // (`OfiTransport::end_writes`).
         unsafe { self.endpoint.register(start, length) }
     }
 
     /// The sender of a message has written the rest of it.
     pub(super) fn was_written(&mut self, source: PeerId, receive: u32) -> Result<(), &'static str> {
         // A receive that has ended meanwhile, because its peer is ending.
-        let Some(key) = self.operations.of_peer(receive) else { return Ok(()) };
-        let Some(operation) = self.operations.at(key) else { return Ok(()) };
+        let Some(key) = self.core.operations.of_peer(receive) else { return Ok(()) };
+        let Some(operation) = self.core.operations.at(key) else { return Ok(()) };
         let is_its = operation.kind == Kind::Receive && operation.peer == Some(source);
         let long = operation.long.as_mut().filter(|_| is_its);
         let Some((long, region)) =
@@ -146,12 +146,12 @@ impl Ofi {
 
     /// Ends what a peer was writing. The memory stays with the device.
     pub(super) fn end_writes(&mut self, peer: PeerId) {
-        let keys = self.operations.keys(|operation| {
+        let keys = self.core.operations.keys(|operation| {
             operation.peer == Some(peer)
                 && operation.long.as_ref().is_some_and(|long| long.region.is_some())
         });
         for key in keys {
-            let long = self.operations.at(key).and_then(|operation| operation.long.as_mut());
+            let long = self.core.operations.at(key).and_then(|operation| operation.long.as_mut());
             if let Some(region) = long.and_then(|long| long.region.take()) {
                 self.endpoint.unregister(&region);
                 self.end_lost(key);

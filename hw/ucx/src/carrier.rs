@@ -11,6 +11,7 @@
 
 use tagmatch_device::DeviceError;
 use tagmatch_device::matching::Unfit;
+use tagmatch_fabric::settings::check_layout;
 
 /// The bit that marks a message with immediate data.
 const PRESENT: u64 = 1 << 63;
@@ -46,19 +47,13 @@ impl Carrier {
         source: u64,
         own_source: Option<u64>,
     ) -> Result<Self, DeviceError> {
-        let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
-        let field = source >> source.trailing_zeros().min(63);
-        if source == 0 || field & field.wrapping_add(1) != 0 {
-            return Err(bad("source", source, "one run of bits, not empty"));
-        }
-        if used & source != source {
-            return Err(bad("used", used, "all bits of the layout, its source field included"));
-        }
+        check_layout(used, source)?;
         let carrier =
             Carrier { used, source, own_source, has_immediate: used.leading_zeros() >= 33 };
         match own_source {
             Some(own) if own > carrier.number_max() => {
-                Err(bad("own_source", own, "a number that fits into the source field"))
+                let range = "a number that fits into the source field";
+                Err(DeviceError::BadSetting { setting: "own_source", value: own, range })
             }
             _ => Ok(carrier),
         }
@@ -184,8 +179,6 @@ mod tests {
             Err(DeviceError::BadSetting { setting, .. }) => setting,
             other => panic!("{other:?}"),
         };
-        assert_eq!(wrong(USED, 0, None), "source");
-        assert_eq!(wrong(USED, 0b101, None), "source");
         assert_eq!(wrong(0xff, SOURCE, None), "used");
         assert_eq!(wrong(USED, SOURCE, Some(256)), "own_source");
         assert!(Carrier::new(!0, !0, None).is_ok());

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tagmatch_device::{DeviceError, InCall, TagMatching};
+use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_fabric::handshake::MeetingKind;
+use tagmatch_fabric::settings::check_times;
 use tagmatch_secret::Secret;
 
 use super::carrier::Carrier;
@@ -98,16 +99,7 @@ impl Default for UcxConfig {
 impl UcxConfig {
     /// Checks all ranges, and returns how tags are encoded.
     pub(super) fn check(&self) -> Result<Carrier, DeviceError> {
-        let longest = Duration::from_secs(3600);
-        for (setting, time, least, range) in [
-            ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
-            ("keepalive_ms", self.keepalive, 1000, "from 1 s to one hour"),
-        ] {
-            if time < Duration::from_millis(least) || time > longest {
-                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                return Err(DeviceError::BadSetting { setting, value, range });
-            }
-        }
+        check_times(self.connect_timeout, self.keepalive)?;
         let is_on = |(name, value): &(String, String)| name.ends_with(TM_ENABLE) && !says_no(value);
         if self.hw_tags == TagMatching::Off && self.settings.iter().any(is_on) {
             return Err(DeviceError::Unsupported {
@@ -117,11 +109,6 @@ impl UcxConfig {
             });
         }
         Carrier::new(self.used, self.source, self.own_source)
-    }
-
-    /// The job's secret, if there is one.
-    pub(super) fn find_secret(&self) -> Result<Option<Secret>, DeviceError> {
-        Secret::or_from_environment(self.secret.as_ref()).in_call("reading the job's secret")
     }
 
     /// The variables to be set, by names without `UCX_`. `environment` returns the value of a
@@ -215,10 +202,7 @@ mod tests {
         let good = UcxConfig::default;
         assert!(good().check().is_ok());
         assert_eq!(wrong(UcxConfig { source: 0, ..good() }), "source");
-        let never = UcxConfig { connect_timeout: Duration::ZERO, ..good() };
-        assert_eq!(wrong(never), "connect_timeout_ms");
-        let hasty = UcxConfig { keepalive: Duration::from_millis(1), ..good() };
-        assert_eq!(wrong(hasty), "keepalive_ms");
+        assert_eq!(wrong(UcxConfig { keepalive: Duration::ZERO, ..good() }), "keepalive_ms");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! # How it works
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
 //!    UCX does the matching, keeps unexpected messages and transfers large ones.
-//! 2. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]), which an [`Address`] names.
-//!    They exchange their worker addresses, the way in which they encode tags, and the number by which
+//! 2. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]), which an
+//!    [`Address`](tagmatch_device::Address) names. They exchange their worker addresses, the way in which they encode tags, and the number by which
 //!    each knows the other.
 //! 3. This connection stays open, and its end is the peer's. An error of UCX's endpoint counts as
 //!    well.
@@ -85,274 +85,29 @@
 
 mod carrier;
 mod config;
-mod ending;
 #[doc(hidden)]
 pub mod fuzzing;
-mod host;
 mod info;
 mod library;
-mod link;
 mod log;
-mod messages;
 mod operations;
-mod progress;
 mod registration;
-mod sleep;
+mod transport;
 mod worker;
-
-use std::collections::VecDeque;
-use std::fmt;
-use std::mem::ManuallyDrop;
-use std::os::fd::BorrowedFd;
 
 pub use config::UcxConfig;
 pub use info::UcxInfo;
+pub use transport::UcxTransport;
 
-use carrier::Carrier;
-use config::KIND;
-use library::{load, open};
-use link::UcxLink;
-use operations::{Index, Operations};
-use worker::{Found, Worker};
-
-use tagmatch_device::matching::{
-    Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
-};
-use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{
-    Address, Buffer, DeviceError, EventDescriptor, Flush, IntegerMap, PeerId, RawMemory, Registered,
-};
-use tagmatch_fabric::handshake::{
-    Alarm, Layout, Meeting, MeetingConfig, break_with, start_connect,
-};
+use tagmatch_fabric::Matching;
 
 /// The UCX device. See the [module](self) for how it works.
 ///
 /// Has no threads of its own; UCX may have one for connections that are being made.
-pub struct Ucx {
-    carrier: Carrier,
-    meeting: Meeting<UcxLink>,
-
-    /// Posted receives by their tokens.
-    tokens: IntegerMap<u64, Index>,
-    /// Messages that matched probes took, until they are received or dropped.
-    held: Slab<Found>,
-    events: VecDeque<MatchingEvent>,
-    /// Requests of UCX without an operation: endpoints that are being closed.
-    closing: Vec<*mut std::ffi::c_void>,
-    polls: u32,
-    alarm: Alarm,
-
-    // Dropped by hand, in this order, once no operation is under way.
-    worker: ManuallyDrop<Worker>,
-    operations: ManuallyDrop<Operations>,
-}
-
-// SAFETY: the fields that are not `Send` are pointers into UCX's worker, which allows one caller at
-// a time from any thread, and pointers into the tables of this device.
-unsafe impl Send for Ucx {}
-
-impl Ucx {
-    /// A new device. Peers that get its address can reach it at once.
-    ///
-    /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX
-    /// is not installed (the text names the package), or refuses the settings, or if the job's
-    /// secret can't be read;
-    /// [`DeviceError::Unsupported`] if matching in the NIC is required and not possible, or off and
-    /// switched on by a variable in the settings.
-    pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
-        let carrier = config.check()?;
-        let secret = config.find_secret()?;
-        let ucp = load()?;
-        let (worker, endpoint) = open(ucp, &config, &carrier)?;
-        let layout = Layout {
-            used: carrier.used,
-            source: carrier.source,
-            own_source: carrier.own_source,
-            number_max: carrier.number_max(),
-        };
-        let meeting = MeetingConfig {
-            kind: &KIND,
-            layout,
-            worker: worker.address().to_vec(),
-            secret: secret.as_ref(),
-            listen: &config.listen,
-            connect_timeout: config.connect_timeout,
-            keepalive: config.keepalive,
-        };
-        let meeting =
-            Meeting::open(meeting, UcxLink { endpoint: Some(endpoint), ..UcxLink::default() })?;
-        let alarm = Alarm::new(&meeting, worker.descriptor())?;
-        let mut ucx = Ucx {
-            carrier,
-            meeting,
-            tokens: IntegerMap::default(),
-            held: Slab::default(),
-            events: VecDeque::new(),
-            closing: Vec::new(),
-            polls: 0,
-            alarm,
-            worker: ManuallyDrop::new(worker),
-            operations: ManuallyDrop::new(Operations::new()),
-        };
-        ucx.events.push_back(MatchingEvent::PeerUp { peer: PeerId::ONESELF });
-        Ok(ucx)
-    }
-
-    /// Finds out what UCX can use on this machine.
-    ///
-    /// ```
-    /// # mod tagmatch { pub use tagmatch_ucx as ucx; }
-    /// use tagmatch::ucx::{Ucx, UcxConfig};
-    /// println!("{}", Ucx::probe(&UcxConfig::default()));
-    /// ```
-    pub fn probe(config: &UcxConfig) -> UcxInfo {
-        UcxInfo::probe(config)
-    }
-}
-
-impl fmt::Debug for Ucx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ucx")
-            .field("address", &self.meeting.address)
-            .field("under_way", &self.operations.live)
-            .finish_non_exhaustive()
-    }
-}
-
-impl MatchingDevice for Ucx {
-    fn address(&self) -> Address {
-        self.meeting.address
-    }
-
-    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
-        self.alarm.work_begun();
-        start_connect(self, address)
-    }
-
-    fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.meeting.peers.find(peer).map(|peer| peer.address)
-    }
-
-    fn transports(&self, peer: PeerId) -> Vec<String> {
-        let endpoint = self.meeting.peers.find(peer).and_then(|peer| peer.link.endpoint);
-        let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));
-        info::transports(&text.unwrap_or_default())
-    }
-
-    fn register(&mut self, memory: RawMemory) -> Result<Registered, DeviceError> {
-        self.worker.register(memory)
-    }
-
-    #[inline]
-    fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)> {
-        self.alarm.work_begun();
-        self.send_message(message)
-    }
-
-    #[inline]
-    fn inject(
-        &mut self,
-        peer: PeerId,
-        tag: u64,
-        immediate: Option<u32>,
-        payload: &[u8],
-    ) -> Result<bool, Unfit> {
-        self.alarm.work_begun();
-        self.inject_message(peer, tag, immediate, payload)
-    }
-
-    #[inline]
-    fn receive(
-        &mut self,
-        pattern: TagPattern,
-        buffer: Buffer,
-        token: u64,
-    ) -> Result<(), (Buffer, Unfit)> {
-        self.alarm.work_begun();
-        self.post_receive(pattern, buffer, token)
-    }
-
-    fn cancel(&mut self, token: u64) -> bool {
-        self.cancel_receive(token)
-    }
-
-    fn probe(&mut self, pattern: TagPattern) -> Result<Option<Envelope>, Unfit> {
-        Ok(self.look_for(pattern, false)?.map(|(_, envelope)| envelope))
-    }
-
-    fn matched_probe(&mut self, pattern: TagPattern) -> Result<Option<(HeldId, Envelope)>, Unfit> {
-        let found = self.look_for(pattern, true)?;
-        // The table can't be full: it has room for 2^32 messages.
-        Ok(found.and_then(|(found, envelope)| {
-            let key = self.held.insert(found, u32::MAX).ok()?;
-            Some((HeldId(key.to_bits()), envelope))
-        }))
-    }
-
-    fn receive_held(
-        &mut self,
-        message: HeldId,
-        buffer: Buffer,
-        token: u64,
-    ) -> Result<(), (Buffer, Unfit)> {
-        self.alarm.work_begun();
-        self.take_held(message, buffer, token)
-    }
-
-    fn discard_held(&mut self, message: HeldId) -> bool {
-        self.alarm.work_begun();
-        let Some(found) = self.held.remove(Key::from_bits(message.0)) else { return false };
-        self.discard(found);
-        true
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Option<MatchingEvent> {
-        self.next_event()
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        self.alarm.work_begun();
-        if peer != PeerId::ONESELF {
-            break_with(self, peer, tagmatch_device::DownReason::Disconnected);
-        }
-    }
-
-    fn close(&mut self) {
-        // Whoever closes it polls it from now on.
-        self.alarm.disarm();
-        self.close_all();
-    }
-
-    fn arm(&mut self) -> bool {
-        self.fall_asleep()
-    }
-
-    fn disarm(&mut self) {
-        self.alarm.disarm();
-    }
-
-    fn has_work(&self) -> bool {
-        self.is_busy()
-    }
-
-    fn has_unsent(&mut self) -> bool {
-        self.holds_messages()
-    }
-
-    fn flush(&mut self, peer: PeerId) -> Flush {
-        self.flush_peer(peer)
-    }
-
-    fn unexpected_now(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl EventDescriptor for Ucx {
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.alarm.descriptor()
-    }
-}
+///
+/// ```
+/// # mod tagmatch { pub use tagmatch_ucx as ucx; }
+/// use tagmatch::ucx::{Ucx, UcxConfig};
+/// println!("{}", Ucx::probe(&UcxConfig::default()));
+/// ```
+pub type Ucx = Matching<UcxTransport>;

@@ -1,25 +1,17 @@
 //! Operations under way, and the callbacks by which UCX reports their ends.
 //!
-//! UCX calls back from inside its own functions. A callback writes to its operation, whose memory
-//! never moves, and appends the operation to a list. It does nothing else: it calls no function
-//! that could panic, and none of UCX or of the device. [`Ucx::poll`](super::Ucx) takes operations
-//! off the list.
+//! UCX calls back from inside its own functions. A callback writes to the context of its operation,
+//! whose memory never moves, and appends the context to a list. It does nothing else: it calls no
+//! function that could panic, and none of UCX or of the device. Polling takes contexts off the list.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::ptr;
+use std::rc::Rc;
 
 use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fabric::{Canceller, Operation};
 use tagmatch_ucx_sys as sys;
-
-use super::registration::{Context, Registration};
-
-/// Operations that are allocated at a time.
-const CHUNK: u32 = 256;
-/// Most operations under way.
-const OPERATIONS_MAX: u32 = 1 << 24;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,118 +24,123 @@ pub(super) enum Kind {
     Discard,
 }
 
-/// Why a receive is being cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Canceller {
-    Nobody,
-    /// The caller asked for it, or the device is closing.
-    Caller,
-    /// The peer that the receive names has ended.
-    PeersEnd,
-}
-
 /// One operation. UCX owns its buffer until it has ended.
-pub(super) struct Operation {
-    pub(super) kind: Cell<Kind>,
-    pub(super) token: Cell<u64>,
+pub struct UcxOperation {
+    pub(super) kind: Kind,
+    pub(super) token: u64,
     /// The peer that the operation depends on: the receiver of a send, the sender that a receive
     /// names.
-    pub(super) peer: Cell<Option<PeerId>>,
-    /// Of a send: the tag on the wire, once it is known; and whether the send ends when it is
+    pub(super) peer: Option<PeerId>,
+    pub(super) buffer: Buffer,
+    pub(super) canceller: Canceller,
+    /// Of a send: the application's tag and immediate data, and whether the send ends when it is
     /// matched.
-    pub(super) tag: Cell<u64>,
-    pub(super) is_synchronous: Cell<bool>,
-    pub(super) immediate: Cell<Option<u32>>,
-    pub(super) buffer: Cell<Buffer>,
-    memory: Cell<(*mut c_void, usize)>,
-    /// The registration of the buffer's memory, or null.
-    registration: Cell<*const Registration>,
+    pub(super) tag: u64,
+    pub(super) immediate: Option<u32>,
+    pub(super) is_synchronous: bool,
+}
+
+/// What UCX has of an operation, and what its callback tells.
+pub struct UcxContext {
+    pub(super) index: u32,
     /// UCX's request, to be freed when the operation has ended.
     pub(super) request: Cell<*mut c_void>,
-    pub(super) cancelled_by: Cell<Canceller>,
-
     pub(super) has_ended: Cell<bool>,
     pub(super) status: Cell<sys::ucs_status_t>,
+    /// Of a receive: tag and length of its message.
+    pub(super) tag: Cell<u64>,
     pub(super) length: Cell<usize>,
-
-    index: u32,
-    next: Cell<*const Operation>,
-    ends: NonNull<Ends>,
+    next: Cell<*const UcxContext>,
+    ends: Rc<Ends>,
 }
-
-/// The index of a slot of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Index(u32);
 
 /// The list of ended operations, first to last, and whether an endpoint has failed.
-pub(super) struct Ends {
-    first: Cell<*const Operation>,
-    last: Cell<*const Operation>,
+pub struct Ends {
+    first: Cell<*const UcxContext>,
+    last: Cell<*const UcxContext>,
     /// An endpoint has failed since the last look at this flag.
-    pub(super) faults: Cell<u32>,
+    pub(super) has_fault: Cell<bool>,
 }
 
-/// The argument of the callback for an endpoint's failure. Lives as long as the worker.
+/// The argument of the callback for an endpoint's failure.
 pub(super) struct Fault {
     pub(super) has_failed: Cell<bool>,
-    pub(super) status: Cell<sys::ucs_status_t>,
-    ends: NonNull<Ends>,
+    ends: Rc<Ends>,
 }
 
-impl Operation {
-    fn new(index: u32, ends: NonNull<Ends>) -> Self {
-        Operation {
-            kind: Cell::new(Kind::Send),
-            token: Cell::new(0),
-            peer: Cell::new(None),
-            tag: Cell::new(0),
-            is_synchronous: Cell::new(false),
-            immediate: Cell::new(None),
-            buffer: Cell::new(Buffer::default()),
-            memory: Cell::new((ptr::null_mut(), 0)),
-            registration: Cell::new(ptr::null()),
+impl UcxOperation {
+    /// An operation that isn't a send.
+    pub(super) fn new(kind: Kind, peer: Option<PeerId>, token: u64, buffer: Buffer) -> Self {
+        UcxOperation {
+            kind,
+            token,
+            peer,
+            buffer,
+            canceller: Canceller::Nobody,
+            tag: 0,
+            immediate: None,
+            is_synchronous: false,
+        }
+    }
+}
+
+impl Operation for UcxOperation {
+    type Context = UcxContext;
+    type Pool = Rc<Ends>;
+    const MAX: u32 = 1 << 24;
+
+    fn context(index: u32, ends: &Rc<Ends>) -> UcxContext {
+        UcxContext {
+            index,
             request: Cell::new(ptr::null_mut()),
-            cancelled_by: Cell::new(Canceller::Nobody),
             has_ended: Cell::new(false),
             status: Cell::new(sys::UCS_OK),
+            tag: Cell::new(0),
             length: Cell::new(0),
-            index,
             next: Cell::new(ptr::null()),
-            ends,
+            ends: Rc::clone(ends),
         }
     }
 
-    pub(super) fn index(&self) -> Index {
-        Index(self.index)
+    #[inline]
+    fn recycle(&mut self, _: &mut Rc<Ends>) {}
+
+    #[inline]
+    fn token(&self) -> u64 {
+        self.token
     }
 
+    #[inline]
+    fn peer(&self) -> Option<PeerId> {
+        self.peer
+    }
+
+    fn is_send(&self) -> bool {
+        self.kind == Kind::Send
+    }
+
+    fn is_receive(&self) -> bool {
+        self.kind == Kind::Receive
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+}
+
+impl UcxContext {
     /// The argument that UCX passes to the callback.
     #[inline]
     pub(super) fn user_data(&self) -> *mut c_void {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Stores the buffer of the operation.
+    /// For another operation.
     #[inline]
-    fn hold(&self, buffer: Buffer) {
-        self.memory.set((buffer.as_ptr().cast_mut().cast(), buffer.len()));
-        let registration = buffer.lent_memory().and_then(<dyn Any>::downcast_ref);
-        self.registration.set(registration.map_or(ptr::null(), ptr::from_ref::<Registration>));
-        self.buffer.set(buffer);
-    }
-
-    /// The buffer's first byte and length. UCX reads the buffer of a send and writes the buffer of
-    /// a receive.
-    #[inline]
-    pub(super) fn memory(&self) -> (*mut c_void, usize) {
-        self.memory.get()
-    }
-
-    /// UCX's handle of the buffer's memory, if that is registered with this context.
-    #[inline]
-    pub(super) fn registered_in(&self, context: &Arc<Context>) -> Option<sys::ucp_mem_h> {
-        // SAFETY: null, or kept by the buffer, which the operation holds until its end.
-        unsafe { self.registration.get().as_ref() }?.handle_in(context)
+    pub(super) fn renew(&self) {
+        self.request.set(ptr::null_mut());
+        self.has_ended.set(false);
     }
 
     /// Appends the operation to the list of ended operations.
@@ -151,166 +148,46 @@ impl Operation {
     pub(super) fn end(&self, status: sys::ucs_status_t) {
         self.status.set(status);
         self.has_ended.set(true);
-        // SAFETY: the list outlives all operations.
-        let ends = unsafe { self.ends.as_ref() };
-        let last = ends.last.replace(self);
+        let last = self.ends.last.replace(self);
         if last.is_null() {
-            ends.first.set(self);
+            self.ends.first.set(self);
         } else {
-            // SAFETY: an operation of the table, whose memory stays.
+            // SAFETY: a context of the table, whose memory stays.
             unsafe { (*last).next.set(self) };
         }
     }
 }
 
-/// The table of operations. Slots are reused; their memory is freed with the table.
-pub(super) struct Operations {
-    chunks: Vec<NonNull<[Operation]>>,
-    free: Vec<u32>,
-    /// Number of operations that are under way, or have ended and are still on the list.
-    pub(super) live: usize,
-    ends: NonNull<Ends>,
-    faults: Vec<NonNull<Fault>>,
-}
-
-impl Operations {
-    pub(super) fn new() -> Self {
-        let ends = Ends {
+impl Ends {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Ends {
             first: Cell::new(ptr::null()),
             last: Cell::new(ptr::null()),
-            faults: Cell::new(0),
-        };
-        Operations {
-            chunks: Vec::new(),
-            free: Vec::new(),
-            live: 0,
-            ends: NonNull::from(Box::leak(Box::new(ends))),
-            faults: Vec::new(),
-        }
-    }
-
-    #[inline]
-    pub(super) fn ends(&self) -> &Ends {
-        // SAFETY: lives as long as the table.
-        unsafe { self.ends.as_ref() }
-    }
-
-    /// A free slot for an operation with this buffer. Returns the buffer if there are too many
-    /// operations.
-    #[inline]
-    pub(super) fn take(
-        &mut self,
-        kind: Kind,
-        peer: Option<PeerId>,
-        token: u64,
-        buffer: Buffer,
-    ) -> Result<&Operation, Buffer> {
-        if self.free.is_empty() {
-            self.grow();
-        }
-        let Some(index) = self.free.pop() else { return Err(buffer) };
-        self.live += 1;
-        let operation = self.at(Index(index));
-        operation.kind.set(kind);
-        operation.peer.set(peer);
-        operation.token.set(token);
-        operation.request.set(ptr::null_mut());
-        operation.cancelled_by.set(Canceller::Nobody);
-        operation.has_ended.set(false);
-        operation.hold(buffer);
-        Ok(operation)
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let first = self.room();
-        if first >= OPERATIONS_MAX {
-            return;
-        }
-        let indices = first..first + CHUNK;
-        let chunk: Box<[Operation]> =
-            indices.clone().map(|index| Operation::new(index, self.ends)).collect();
-        self.chunks.push(NonNull::from(Box::leak(chunk)));
-        self.free.extend(indices.rev());
-    }
-
-    /// Number of slots.
-    fn room(&self) -> u32 {
-        u32::try_from(self.chunks.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK)
-    }
-
-    #[inline]
-    pub(super) fn at(&self, index: Index) -> &Operation {
-        // SAFETY: allocated by `grow` and freed with the table; all is written through cells.
-        let chunk = unsafe { self.chunks[(index.0 / CHUNK) as usize].as_ref() };
-        &chunk[(index.0 % CHUNK) as usize]
-    }
-
-    /// Frees a slot.
-    #[inline]
-    pub(super) fn release(&mut self, index: Index) {
-        self.live -= 1;
-        self.free.push(index.0);
+            has_fault: Cell::new(false),
+        })
     }
 
     /// Takes the first operation off the list.
     #[inline]
-    pub(super) fn next_end(&self) -> Option<&Operation> {
-        let ends = self.ends();
-        // SAFETY: null, or an operation of the table, whose memory stays.
-        let first = unsafe { ends.first.get().as_ref() }?;
+    pub(super) fn next(&self) -> Option<&UcxContext> {
+        // SAFETY: null, or a context of the table, whose memory stays.
+        let first = unsafe { self.first.get().as_ref() }?;
         let next = first.next.replace(ptr::null());
-        ends.first.set(next);
+        self.first.set(next);
         if next.is_null() {
-            ends.last.set(ptr::null());
+            self.last.set(ptr::null());
         }
         Some(first)
     }
 
     #[inline]
-    pub(super) fn has_ends(&self) -> bool {
-        !self.ends().first.get().is_null()
-    }
-
-    /// All operations that have not ended.
-    pub(super) fn under_way(&self) -> impl Iterator<Item = &Operation> {
-        self.used().filter(|operation| !operation.has_ended.get())
-    }
-
-    /// All operations that have not ended, or whose end was not reported.
-    pub(super) fn used(&self) -> impl Iterator<Item = &Operation> {
-        let mut is_free = vec![false; self.room() as usize];
-        for index in &self.free {
-            is_free[*index as usize] = true;
-        }
-        let used = (0..self.room()).zip(is_free).filter(|(_, is_free)| !is_free);
-        used.map(|(index, _)| self.at(Index(index)))
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.get().is_null()
     }
 
     /// The argument for the callback of an endpoint's failure.
-    pub(super) fn fault(&mut self) -> NonNull<Fault> {
-        let fault =
-            Fault { has_failed: Cell::new(false), status: Cell::new(sys::UCS_OK), ends: self.ends };
-        let fault = NonNull::from(Box::leak(Box::new(fault)));
-        self.faults.push(fault);
-        fault
-    }
-}
-
-impl Drop for Operations {
-    /// Frees all slots. To be called when UCX's worker is gone, and with it all references to
-    /// operations.
-    fn drop(&mut self) {
-        // SAFETY: all were leaked from boxes by this table, and nobody else has them any more.
-        unsafe {
-            for chunk in self.chunks.drain(..) {
-                drop(Box::from_raw(chunk.as_ptr()));
-            }
-            for fault in self.faults.drain(..) {
-                drop(Box::from_raw(fault.as_ptr()));
-            }
-            drop(Box::from_raw(self.ends.as_ptr()));
-        }
+    pub(super) fn fault(self: &Rc<Self>) -> Rc<Fault> {
+        Rc::new(Fault { has_failed: Cell::new(false), ends: Rc::clone(self) })
     }
 }
 
@@ -320,8 +197,8 @@ pub(super) unsafe extern "C" fn sent(
     status: sys::ucs_status_t,
     user_data: *mut c_void,
 ) {
-    // SAFETY: the `user_data` of an operation, whose memory stays.
-    unsafe { (*user_data.cast::<Operation>()).end(status) };
+    // SAFETY: the `user_data` of a context, whose memory stays.
+    unsafe { (*user_data.cast::<UcxContext>()).end(status) };
 }
 
 /// The callback for the end of a receive, cancelled ones included.
@@ -331,15 +208,14 @@ pub(super) unsafe extern "C" fn received(
     info: *const sys::ucp_tag_recv_info_t,
     user_data: *mut c_void,
 ) {
-    // SAFETY: the `user_data` of an operation, whose memory stays; facts that live through the
-    // call.
+    // SAFETY: the `user_data` of a context, whose memory stays; facts that live through the call.
     unsafe {
-        let operation = &*user_data.cast::<Operation>();
+        let context = &*user_data.cast::<UcxContext>();
         if let Some(info) = info.as_ref() {
-            operation.tag.set(info.sender_tag);
-            operation.length.set(info.length);
+            context.tag.set(info.sender_tag);
+            context.length.set(info.length);
         }
-        operation.end(status);
+        context.end(status);
     }
 }
 
@@ -347,56 +223,57 @@ pub(super) unsafe extern "C" fn received(
 pub(super) unsafe extern "C" fn failed(
     fault: *mut c_void,
     _endpoint: sys::ucp_ep_h,
-    status: sys::ucs_status_t,
+    _status: sys::ucs_status_t,
 ) {
-    // SAFETY: what `Operations::fault` gave, which lives as long as the worker, as does the list.
-    unsafe {
-        let fault = &*fault.cast::<Fault>();
-        fault.status.set(status);
-        fault.has_failed.set(true);
-        let ends = fault.ends.as_ref();
-        ends.faults.set(ends.faults.get().saturating_add(1));
-    }
+    // SAFETY: what `Worker::connect` gave UCX, which lives as long as the worker.
+    let fault = unsafe { &*fault.cast::<Fault>() };
+    fault.has_failed.set(true);
+    fault.ends.has_fault.set(true);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tagmatch_fabric::Operations;
 
     #[test]
     fn ends_come_in_their_order_and_slots_are_used_again() {
-        let mut table = Operations::new();
-        let indices: Vec<Index> = (0..600u64)
-            .map(|token| table.take(Kind::Receive, None, token, Buffer::default()).unwrap().index())
+        let mut table = Operations::new(Ends::new());
+        let keys: Vec<_> = (0..600u64)
+            .map(|token| {
+                let operation = UcxOperation::new(Kind::Receive, None, token, Buffer::default());
+                table.enter(operation).ok().unwrap()
+            })
             .collect();
-        assert_eq!(table.under_way().count(), 600);
-        for index in indices.iter().rev() {
+        for key in keys.iter().rev() {
             let info = sys::ucp_tag_recv_info_t { sender_tag: 5, length: 6 };
-            let user_data = table.at(*index).user_data();
-            // SAFETY: an operation of this table.
+            let user_data = table.with_context(*key).unwrap().1.user_data();
+            // SAFETY: a context of this table.
             unsafe { received(ptr::null_mut(), -9, &raw const info, user_data) };
         }
-        assert_eq!(table.under_way().count(), 0);
+        let ends = Rc::clone(&table.pool);
         for token in (0..600).rev() {
-            let ended = table.next_end().unwrap();
-            assert_eq!((ended.token.get(), ended.status.get()), (token, -9));
+            let ended = ends.next().unwrap();
+            assert_eq!((ended.status.get(), ended.has_ended.get()), (-9, true));
             assert_eq!((ended.tag.get(), ended.length.get()), (5, 6));
-            let index = ended.index();
-            table.release(index);
+            let key = table.key_at(ended.index).unwrap();
+            assert_eq!(table.remove(key).unwrap().token, token);
         }
-        assert!(table.next_end().is_none() && !table.has_ends() && table.live == 0);
-        let again = table.take(Kind::Send, Some(PeerId(1)), 9, Buffer::default()).unwrap();
-        assert!(!again.has_ended.get() && table.chunks.len() == 3);
+        assert!(ends.next().is_none() && ends.is_empty() && table.is_empty());
+        let again = UcxOperation::new(Kind::Send, Some(PeerId(1)), 9, Buffer::default());
+        let key = table.enter(again).ok().unwrap();
+        let (_, context) = table.with_context(key).unwrap();
+        context.renew();
+        assert!(!context.has_ended.get() && key.index < 600);
     }
 
     #[test]
-    fn a_fault_is_counted() {
-        let mut table = Operations::new();
-        let fault = table.fault();
-        // SAFETY: a fault of this table.
-        unsafe { failed(fault.as_ptr().cast(), ptr::null_mut(), -80) };
-        assert_eq!(table.ends().faults.get(), 1);
-        // SAFETY: as above.
-        assert!(unsafe { fault.as_ref() }.has_failed.get());
+    fn a_fault_is_noticed() {
+        let ends = Ends::new();
+        let fault = ends.fault();
+        let argument = Rc::as_ptr(&fault).cast_mut().cast();
+        // SAFETY: a fault, which lives through the call.
+        unsafe { failed(argument, ptr::null_mut(), -80) };
+        assert!(ends.has_fault.get() && fault.has_failed.get());
     }
 }

@@ -1,23 +1,28 @@
 //! UCX's context and worker behind safe calls.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
+use std::ptr;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tagmatch_device::{DeviceError, RawMemory, Registered};
+use tagmatch_device::{Buffer, DeviceError, RawMemory, Registered};
+use tagmatch_fabric::Canceller;
 use tagmatch_ucx_sys as sys;
 
 use super::carrier::Carrier;
 use super::config::UcxConfig;
-use super::operations::{Canceller, Fault, Operation, failed, received, sent};
-use super::registration::Context;
+use super::operations::{Fault, UcxContext, UcxOperation, failed, received, sent};
+use super::registration::{Context, Registration};
 
 /// An unexpected message in UCX, found or taken by a probe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub struct Found {
     pub(super) message: sys::ucp_tag_message_h,
+    pub(super) is_taken: bool,
     pub(super) tag: u64,
     pub(super) length: usize,
 }
@@ -36,6 +41,8 @@ pub(super) struct Worker {
     wakeup: Option<c_int>,
     address: Vec<u8>,
     handles_errors: bool,
+    /// The arguments of callbacks, which have to live as long as UCX's worker.
+    faults: RefCell<Vec<Rc<Fault>>>,
 }
 
 // SAFETY: UCX's worker is made for one caller at a time, from whatever thread
@@ -128,6 +135,7 @@ impl Worker {
             wakeup: None,
             address: Vec::new(),
             handles_errors,
+            faults: RefCell::default(),
         };
         worker.open(wakes)?;
         Ok(worker)
@@ -192,7 +200,7 @@ impl Worker {
     pub(super) fn connect(
         &self,
         address: &[u8],
-        fault: Option<NonNull<Fault>>,
+        fault: Option<&Rc<Fault>>,
     ) -> Result<Endpoint, sys::ucs_status_t> {
         let mut params = sys::ucp_ep_params_t::zeroed();
         params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
@@ -203,12 +211,13 @@ impl Worker {
             if self.handles_errors {
                 params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
             }
-            let arg = fault.as_ptr().cast();
+            self.faults.borrow_mut().push(Rc::clone(fault));
+            let arg = Rc::as_ptr(fault).cast_mut().cast();
             params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg };
         }
         let mut endpoint = ptr::null_mut();
         // SAFETY: fields as the mask says; the address' bytes live through the call; `fault` lives
-        // as long as the worker.
+        // as long as the worker, in `faults`.
         let status =
             unsafe { (self.ucp.ucp_ep_create)(self.worker, &raw const params, &raw mut endpoint) };
         if status == sys::UCS_OK { Ok(Endpoint(endpoint)) } else { Err(status) }
@@ -250,8 +259,8 @@ impl Worker {
 
     /// Frees the request of an operation that has ended.
     #[inline]
-    pub(super) fn free(&self, operation: &Operation) {
-        let request = operation.request.replace(ptr::null_mut());
+    pub(super) fn free(&self, context: &UcxContext) {
+        let request = context.request.replace(ptr::null_mut());
         if !request.is_null() {
             // SAFETY: the operation's request, freed once.
             unsafe { (self.ucp.ucp_request_free)(request) };
@@ -283,15 +292,21 @@ impl Worker {
 
     /// The parameters of an operation, but for its callback.
     #[inline]
-    fn param(&self, operation: &Operation, flags: sys::ucp_op_attr_t) -> sys::ucp_request_param_t {
+    fn param(
+        &self,
+        buffer: &Buffer,
+        context: &UcxContext,
+        flags: sys::ucp_op_attr_t,
+    ) -> sys::ucp_request_param_t {
         let mut param = sys::ucp_request_param_t::zeroed();
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
             | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
             | flags;
-        param.user_data = operation.user_data();
+        param.user_data = context.user_data();
         param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
-        if let Some(handle) = operation.registered_in(&self.context) {
+        let registration = buffer.lent_memory().and_then(<dyn Any>::downcast_ref::<Registration>);
+        if let Some(handle) = registration.and_then(|memory| memory.handle_in(&self.context)) {
             param.op_attr_mask |= sys::UCP_OP_ATTR_FIELD_MEMH;
             param.memh = handle;
         }
@@ -300,21 +315,27 @@ impl Worker {
 
     /// Begins the send of an operation.
     #[inline]
-    pub(super) fn send(&self, endpoint: Endpoint, operation: &Operation) -> sys::Started {
+    pub(super) fn send(
+        &self,
+        endpoint: Endpoint,
+        tag: u64,
+        operation: &UcxOperation,
+        context: &UcxContext,
+    ) -> sys::Started {
         // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if
         // the peer of a zero-copy synchronous send dies between two fragments.
-        let (send, flags) = if operation.is_synchronous.get() {
+        let (send, flags) = if operation.is_synchronous {
             (self.ucp.ucp_tag_send_sync_nbx, sys::UCP_OP_ATTR_FLAG_FAST_CMPL)
         } else {
             (self.ucp.ucp_tag_send_nbx, 0)
         };
-        let mut param = self.param(operation, flags);
+        let mut param = self.param(&operation.buffer, context, flags);
         param.cb.send = Some(sent);
-        let ((start, length), tag) = (operation.memory(), operation.tag.get());
+        let (start, length) = (operation.buffer.as_ptr().cast(), operation.buffer.len());
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
         // end.
         let started = unsafe { send(endpoint.0, start, length, tag, &raw const param) };
-        self.started(started, operation)
+        started_in(started, context)
     }
 
     /// Sends a copy of the bytes at once, or refuses.
@@ -333,51 +354,48 @@ impl Worker {
     }
 
     #[inline]
-    fn receive_param(&self, operation: &Operation) -> sys::ucp_request_param_t {
+    fn receive_param(&self, buffer: &Buffer, context: &UcxContext) -> sys::ucp_request_param_t {
         // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is
         // complete at once.
-        let mut param = self.param(operation, sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
+        let mut param = self.param(buffer, context, sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
         param.cb.recv = Some(received);
         param
     }
 
     /// Posts the receive of an operation.
     #[inline]
-    pub(super) fn receive(&self, operation: &Operation, (tag, mask): (u64, u64)) -> sys::Started {
-        let param = self.receive_param(operation);
-        let (start, length) = operation.memory();
+    pub(super) fn receive(
+        &self,
+        operation: &UcxOperation,
+        context: &UcxContext,
+        (tag, mask): (u64, u64),
+    ) -> sys::Started {
+        let param = self.receive_param(&operation.buffer, context);
+        let (start, length) = place_of(&operation.buffer);
         // SAFETY: a worker; fields as the mask says; the operation keeps its buffer until its end.
         let started = unsafe {
             let receive = self.ucp.ucp_tag_recv_nbx;
             receive(self.worker, start, length, tag, mask, &raw const param)
         };
-        self.started(started, operation)
+        started_in(started, context)
     }
 
     /// Receives a message that a probe took. UCX frees the message.
     pub(super) fn receive_taken(
         &self,
-        operation: &Operation,
+        operation: &UcxOperation,
+        context: &UcxContext,
         message: sys::ucp_tag_message_h,
     ) -> sys::Started {
-        let param = self.receive_param(operation);
-        let (start, length) = operation.memory();
+        let param = self.receive_param(&operation.buffer, context);
+        let (start, length) = place_of(&operation.buffer);
         // SAFETY: a worker; fields as the mask says; a message that a probe took and that wasn't
         // received; the operation keeps its buffer until its end.
         let started = unsafe {
             let receive = self.ucp.ucp_tag_msg_recv_nbx;
             receive(self.worker, start, length, message, &raw const param)
         };
-        self.started(started, operation)
-    }
-
-    #[inline]
-    fn started(&self, started: *mut c_void, operation: &Operation) -> sys::Started {
-        let started = sys::Started::of(started);
-        if let sys::Started::Request(request) = started {
-            operation.request.set(request);
-        }
-        started
+        started_in(started, context)
     }
 
     /// The oldest unexpected message that matches. If it is taken, no other probe or receive finds
@@ -390,23 +408,23 @@ impl Worker {
             let probe = self.ucp.ucp_tag_probe_nb;
             probe(self.worker, tag, mask, takes.into(), &raw mut info)
         };
-        let found = Found { message, tag: info.sender_tag, length: info.length };
+        let found = Found { message, is_taken: takes, tag: info.sender_tag, length: info.length };
         (!message.is_null()).then_some(found)
     }
 
     /// Asks to cancel a receive. Its end tells the outcome; a receive that has matched goes on.
-    pub(super) fn cancel(&self, operation: &Operation, by: Canceller) {
-        let request = operation.request.get();
-        if operation.has_ended.get() || request.is_null() {
+    pub(super) fn cancel(&self, operation: &mut UcxOperation, context: &UcxContext, by: Canceller) {
+        let request = context.request.get();
+        if context.has_ended.get() || request.is_null() {
             return;
         }
-        operation.cancelled_by.set(by);
+        operation.canceller = by;
         // SAFETY: the request of a receive that wasn't freed.
         unsafe { (self.ucp.ucp_request_cancel)(self.worker, request) };
         // The receive has matched, so its end will not be due to this cancel, unless a NIC holds it
         // and still gives it up.
-        if !operation.has_ended.get() && self.handles_errors {
-            operation.cancelled_by.set(Canceller::Nobody);
+        if !context.has_ended.get() && self.handles_errors {
+            operation.canceller = Canceller::Nobody;
         }
     }
 
@@ -439,6 +457,22 @@ impl Drop for Worker {
         }
         self.context.worker_is_gone();
     }
+}
+
+/// The first byte and the length of a buffer that UCX writes to.
+#[inline]
+fn place_of(buffer: &Buffer) -> (*mut c_void, usize) {
+    (buffer.as_ptr().cast_mut().cast(), buffer.len())
+}
+
+/// The start of an operation, whose request its context keeps.
+#[inline]
+fn started_in(started: *mut c_void, context: &UcxContext) -> sys::Started {
+    let started = sys::Started::of(started);
+    if let sys::Started::Request(request) = started {
+        context.request.set(request);
+    }
+    started
 }
 
 fn request_of(started: *mut c_void) -> Option<*mut c_void> {

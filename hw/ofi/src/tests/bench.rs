@@ -8,16 +8,16 @@ use tagmatch_device::matching::{
     CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fabric::handshake::{Alarm, Layout, Meeting, MeetingConfig, PeerState};
+use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig, PeerState};
 use tagmatch_testkit::device::PATIENCE;
 
-use super::super::Ofi;
 use super::super::carrier::{Carrier, Data, Wire};
 use super::super::config::{KIND, OfiConfig};
 use super::super::control::{Packet, Trailer};
 use super::super::link::OfiLink;
 use super::super::provider::Provider;
 use super::super::sending::HEAD;
+use super::super::{Ofi, OfiTransport};
 use super::fake;
 use super::nic::Nic;
 
@@ -87,13 +87,13 @@ impl Bench {
             mode: None,
         };
         let own = meeting(&carrier, &config);
-        let alarm = Alarm::new(&own, None).unwrap();
         let others = [(); 2].map(|()| meeting(&carrier, &config));
-        let mut ofi = Ofi::over(endpoint, provider, carrier, own, alarm);
+        let transport = OfiTransport::over(endpoint, provider, carrier, own).unwrap();
+        let mut ofi = Ofi::over(transport);
         let peers = [0, 1].map(|place: usize| {
             let peer = ofi.connect(&others[place].address).unwrap();
-            ofi.meeting.peers.set_state(peer, PeerState::Up);
-            let entry = ofi.meeting.peers.find_mut(peer).unwrap();
+            ofi.transport.core.meeting.peers.set_state(peer, PeerState::Up);
+            let entry = ofi.transport.core.meeting.peers.find_mut(peer).unwrap();
             (entry.link.address, entry.our_number) = (Some(1 + place as u64), NUMBER);
             entry.link.side = 1 + place as u64;
             peer
@@ -110,13 +110,13 @@ impl Bench {
     pub fn arrive(&mut self, peer: PeerId, bytes: &[u8], length: Option<usize>) {
         let has_trailer = length.is_some();
         let length = length.unwrap_or(bytes.len()) as u32;
-        let wire = self.ofi.carrier.send(TAG, None, peer.0.into(), length, has_trailer);
+        let wire = self.ofi.transport.carrier.send(TAG, None, peer.0.into(), length, has_trailer);
         self.nic().arrive(wire.tag, wire.data, bytes);
     }
 
     /// A control packet of a peer arrives.
     pub fn say(&mut self, peer: PeerId, packet: Packet) {
-        let Wire { tag, data } = self.ofi.carrier.control_wire(peer.0.into());
+        let Wire { tag, data } = self.ofi.transport.carrier.control_wire(peer.0.into());
         self.nic().arrive(tag, data, &packet.emit());
     }
 
@@ -194,7 +194,7 @@ impl Bench {
 
     /// Whether that one of the two peers is up.
     pub fn is_up(&self, place: usize) -> bool {
-        self.ofi.is_up(self.peers[place])
+        self.ofi.transport.core.is_up(self.peers[place])
     }
 }
 

@@ -25,14 +25,15 @@ fn a_buffer_that_libfabric_still_has_stays_with_the_device() {
     bench.say(peer, Packet::Go { send, receive: 4, piece: 4096, end: LONG as u64 });
     assert_eq!(bench.sent(1), None);
     assert_eq!(bench.nic().sent.len(), 4, "the head, and three pieces");
-    break_with(&mut bench.ofi, peer, DownReason::Gone);
+    break_with(&mut bench.ofi.transport, peer, DownReason::Gone);
     let (buffer, result) = bench.wait(|event| match event {
         MatchingEvent::Sent { token: 1, buffer, result } => Some((buffer, result)),
         _ => None,
     });
     assert_eq!((buffer.len(), result), (0, Err(OperationError::PeerDown(peer))));
     // Also once it has given some of it back.
-    let kept = |bench: &Bench| bench.ofi.operations.iter().any(|is| is.kind == Kind::Send);
+    let kept =
+        |bench: &Bench| bench.ofi.transport.core.operations.iter().any(|is| is.kind == Kind::Send);
     for place in 0..4 {
         assert!(kept(&bench), "{place}");
         bench.nic().end_send(place);
@@ -50,7 +51,7 @@ fn a_receive_that_names_a_peer_ends_with_it() {
         bench.ofi.receive(pattern, Buffer::zeroed(10), token).unwrap();
     }
     let posted = bench.nic().receives.len();
-    break_with(&mut bench.ofi, peer, DownReason::Gone);
+    break_with(&mut bench.ofi.transport, peer, DownReason::Gone);
     let mut ended = Vec::new();
     bench.wait(|event| match event {
         MatchingEvent::Received { token, buffer, result } => {
@@ -79,7 +80,7 @@ fn memory_that_was_lent_for_a_receive_comes_back_when_the_nic_has_let_go() {
     let pattern = TagPattern { tag: TAG, mask: !0, source: Some(peer) };
     bench.ofi.receive(pattern, buffer, 1).unwrap();
     bench.ofi.receive(pattern, Buffer::zeroed(10), 2).unwrap();
-    break_with(&mut bench.ofi, peer, DownReason::Gone);
+    break_with(&mut bench.ofi.transport, peer, DownReason::Gone);
     let mut ended = Vec::new();
     let mut note = |event| match event {
         MatchingEvent::Received { token, buffer, result } => {
@@ -141,7 +142,7 @@ fn a_delivered_message_ends_when_its_last_byte_has_come() {
     bench.arrive(peer, &bytes, Some(LONG));
     assert!(bench.received(2).is_none());
     let Some(Packet::Go { receive, piece: 4096, .. }) = bench.said().pop() else { panic!("no go") };
-    let tag = bench.ofi.carrier.piece_tag(receive);
+    let tag = bench.ofi.transport.carrier.piece_tag(receive);
     bench.nic().arrive(tag, 0, &[4; 4096]);
     bench.nic().arrive(tag, 0, &[4; 4096]);
     assert!(bench.received(2).is_none() && bench.said().is_empty());
@@ -157,7 +158,7 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         let mut bench = Bench::new(data);
         let peer = bench.peers[0];
         bench.receive(TAG, 100, 1);
-        let wire = bench.ofi.carrier.send(TAG, Some(7), peer.0.into(), LONG as u32, true);
+        let wire = bench.ofi.transport.carrier.send(TAG, Some(7), peer.0.into(), LONG as u32, true);
         let trailer =
             Trailer { send: 9, immediate: 7, piece_max: 4096, wants_delivery: false, writes: true };
         let bytes = [&head(9)[..HEAD], &trailer.emit()].concat();
@@ -171,7 +172,7 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         bench.send_buffer(peer, Some(8), vec![1; 10].into(), CompleteWhen::Reusable, 1);
         let carried = {
             let sent = bench.nic().sent.last().cloned().unwrap();
-            bench.ofi.carrier.read(super::Wire { tag: sent.tag, data: sent.data })
+            bench.ofi.transport.carrier.read(super::Wire { tag: sent.tag, data: sent.data })
         };
         match data {
             Data::One => {
@@ -220,7 +221,7 @@ fn packets_are_received_for_ever() {
 fn a_copied_message_does_not_overtake_one_that_waits() {
     let mut bench = Bench::new(Data::Both);
     let peer = bench.peers[0];
-    bench.ofi.provider.inject_max = 64;
+    bench.ofi.transport.provider.inject_max = 64;
     bench.nic().is_full = true;
     bench.send(peer, 10, CompleteWhen::Reusable, 1);
     bench.nic().is_full = false;
@@ -237,12 +238,12 @@ fn a_copied_message_does_not_overtake_one_that_waits() {
 fn a_peer_that_the_provider_does_not_reach_in_time_is_reported_once() {
     let mut bench = Bench::new(Data::Both);
     let [late, other] = bench.peers;
-    bench.ofi.tell(MatchingEvent::PeerUp { peer: late });
-    bench.ofi.tell(MatchingEvent::PeerUp { peer: other });
-    bench.ofi.has_risen(other);
+    bench.ofi.transport.tell(MatchingEvent::PeerUp { peer: late });
+    bench.ofi.transport.tell(MatchingEvent::PeerUp { peer: other });
+    bench.ofi.transport.rise(other);
     let now = Instant::now();
-    assert!(bench.ofi.take_late(now).is_empty());
-    let timeout = bench.ofi.meeting.connect_timeout;
-    assert_eq!(bench.ofi.take_late(now + timeout), [late]);
-    assert!(bench.ofi.take_late(now + 2 * timeout).is_empty());
+    assert!(bench.ofi.transport.take_late(now).is_empty());
+    let timeout = bench.ofi.transport.core.meeting.connect_timeout;
+    assert_eq!(bench.ofi.transport.take_late(now + timeout), [late]);
+    assert!(bench.ofi.transport.take_late(now + 2 * timeout).is_empty());
 }

@@ -101,13 +101,13 @@ fn what_goes_out_has_the_number_that_its_receiver_gave_this_device() {
         let mut bench = Bench::new(data);
         for peer in bench.peers {
             bench.send(peer, 10, CompleteWhen::Reusable, 1);
-            bench.ofi.say(peer, Packet::Ack { send: 1 });
+            bench.ofi.transport.say(peer, Packet::Ack { send: 1 });
         }
         for (place, gone) in bench.nic().sent.iter().enumerate() {
             let wire = Wire { tag: gone.tag, data: gone.data };
             let number = match place % 2 {
-                0 => bench.ofi.carrier.read(wire).number,
-                _ => bench.ofi.carrier.control_number(wire),
+                0 => bench.ofi.transport.carrier.read(wire).number,
+                _ => bench.ofi.transport.carrier.control_number(wire),
             };
             assert_eq!((number, gone.to), (NUMBER as u32, 1 + place as u64 / 2), "{data:?}");
         }
@@ -131,7 +131,8 @@ fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
             let beside = source.filter(|_| data == Data::Sender).map_or(sys::FI_ADDR_UNSPEC, |_| 2);
             assert_eq!((asked.from, look.from), (beside, beside), "{data:?}");
             assert_eq!((asked.tag, asked.ignored), (look.tag, look.ignored));
-            let message = |of: PeerId| bench.ofi.carrier.send(TAG, None, of.0.into(), 1, false);
+            let message =
+                |of: PeerId| bench.ofi.transport.carrier.send(TAG, None, of.0.into(), 1, false);
             let matches = |of| (message(of).tag ^ asked.tag) & !asked.ignored == 0;
             let other_too = source.is_none() || data == Data::Sender;
             assert_eq!((matches(peer), matches(bench.peers[0])), (true, other_too));
@@ -147,7 +148,7 @@ fn a_message_of_no_known_peer_is_nobodys() {
     let failed = OperationError::Failed { status: sys::FI_EINVAL };
     assert_eq!(bench.received(1).unwrap().0, Err(failed));
     // Nor one whose way was not made.
-    bench.ofi.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
+    bench.ofi.transport.core.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
     bench.receive(TAG, 10, 2);
     bench.arrive(bench.peers[0], &[3; 10], None);
     assert_eq!(bench.received(2).unwrap().0, Err(failed));
@@ -178,7 +179,7 @@ fn a_piece_that_is_too_short_ends_its_sender_and_the_receive() {
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
     let Some(Packet::Go { receive, .. }) = bench.said().pop() else { panic!("no go") };
-    let tag = bench.ofi.carrier.piece_tag(receive);
+    let tag = bench.ofi.transport.carrier.piece_tag(receive);
     bench.nic().arrive(tag, 0, &[4; 4095]);
     let down = Err(OperationError::PeerDown(bench.peers[0]));
     assert_eq!(bench.received(1).unwrap().0, down);
@@ -189,12 +190,12 @@ fn a_piece_that_is_too_short_ends_its_sender_and_the_receive() {
 fn a_peer_that_carries_tags_otherwise_is_refused() {
     let mut bench = Bench::new(Data::Both);
     let peer = bench.peers[0];
-    let carriage = bench.ofi.carrier.fingerprint();
+    let carriage = bench.ofi.transport.carrier.fingerprint();
     let mut adopt = |carriage, provider: &str, names: [&[u8]; 2]| {
         let worker = Way { carriage, provider, names }.emit();
-        let address = bench.ofi.meeting.address;
+        let address = bench.ofi.transport.core.meeting.address;
         let hello = Hello { address, used: 0, source: 0, own_source: None, number: 0, worker };
-        bench.ofi.adopt(peer, &hello)
+        bench.ofi.transport.adopt(peer, &hello)
     };
     assert_eq!(adopt(carriage, "fake", [b"name", b""]), Ok(()));
     assert_eq!(adopt(carriage, "other", [b"name", b""]), Err(Refusal::NoTransport));
@@ -230,7 +231,7 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
     assert_eq!(bench.sent(1), Some(Ok(())));
     let lengths: Vec<usize> = bench.nic().sent.iter().map(|gone| gone.bytes.len()).collect();
     assert_eq!(lengths, [4000, 4000, LONG - HEAD - 8000]);
-    let tag = bench.ofi.carrier.piece_tag(4);
+    let tag = bench.ofi.transport.carrier.piece_tag(4);
     assert!(bench.nic().sent.iter().all(|gone| (gone.to, gone.tag) == (1, tag)));
 
     bench.nic().sent.clear();
@@ -241,7 +242,7 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
         panic!("no go")
     };
     assert_eq!(end, LONG as u64);
-    let tag = bench.ofi.carrier.piece_tag(receive);
+    let tag = bench.ofi.transport.carrier.piece_tag(receive);
     for (length, byte) in [(4096, 4), (4096, 5), (LONG - HEAD - 8192, 6)] {
         bench.nic().arrive(tag, 0, &vec![byte; length]);
     }
@@ -255,7 +256,7 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
 fn a_message_that_a_probe_took_is_given_back_when_it_is_dropped() {
     let mut bench = Bench::new(Data::Both);
     let peer = bench.peers[0];
-    let wire = bench.ofi.carrier.send(TAG, None, peer.0.into(), LONG as u32, true);
+    let wire = bench.ofi.transport.carrier.send(TAG, None, peer.0.into(), LONG as u32, true);
     bench.nic().waiting = Some((wire.tag, wire.data, HEAD + 16));
     let pattern = TagPattern { tag: TAG, mask: !0, source: None };
     let (held, envelope) = bench.ofi.matched_probe(pattern).unwrap().unwrap();
@@ -295,7 +296,7 @@ fn what_waits_for_room_is_not_overtaken() {
 #[test]
 fn a_look_waits_for_receives_that_were_posted_before_it() {
     let mut bench = Bench::new(Data::Both);
-    let wire = bench.ofi.carrier.send(TAG, None, bench.peers[0].0.into(), 1, false);
+    let wire = bench.ofi.transport.carrier.send(TAG, None, bench.peers[0].0.into(), 1, false);
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     bench.nic().is_full = true;
     bench.receive(TAG, 10, 1);
@@ -311,7 +312,7 @@ fn a_look_waits_for_receives_that_were_posted_before_it() {
 /// has got since.
 fn without_its_first_peer() -> (Bench, impl Fn(&Bench) -> Vec<u64>) {
     let mut bench = Bench::new(Data::Sender);
-    bench.ofi.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
+    bench.ofi.transport.core.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
     let before = bench.nic().receives.len();
     let posted =
         move |bench: &Bench| bench.nic().receives[before..].iter().map(|asked| asked.tag).collect();
@@ -335,12 +336,12 @@ fn a_receive_that_names_a_peer_before_it_is_there_is_overtaken_by_no_wildcard() 
     bench.events();
     assert_eq!(posted(&bench), [2]);
     // A message that the third one may get is found by no look.
-    let wire = bench.ofi.carrier.send(3, None, other.0.into(), 1, false);
+    let wire = bench.ofi.transport.carrier.send(3, None, other.0.into(), 1, false);
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     let third = TagPattern { tag: 3, mask: !0, source: None };
     assert!(bench.ofi.probe(third).unwrap().is_none());
-    bench.ofi.meeting.peers.find_mut(late).unwrap().link.address = Some(1);
-    bench.ofi.post_early();
+    bench.ofi.transport.core.meeting.peers.find_mut(late).unwrap().link.address = Some(1);
+    bench.ofi.transport.post_early();
     assert_eq!(posted(&bench), [2, 1, 3, 4]);
     let from: Vec<_> = bench.nic().receives.iter().rev().take(3).map(|asked| asked.from).collect();
     assert_eq!(from, [2, sys::FI_ADDR_UNSPEC, 1]);
@@ -357,7 +358,7 @@ fn what_waits_behind_a_receive_for_a_peer_goes_on_when_that_receive_ends() {
         receive_from(&mut bench, Some(other), 3);
         let ended = if dies {
             tagmatch_fabric::handshake::break_with(
-                &mut bench.ofi,
+                &mut bench.ofi.transport,
                 late,
                 tagmatch_device::DownReason::Gone,
             );
@@ -374,7 +375,7 @@ fn what_waits_behind_a_receive_for_a_peer_goes_on_when_that_receive_ends() {
 #[test]
 fn a_look_for_messages_of_a_peer_that_is_not_there_finds_none() {
     let (mut bench, _) = without_its_first_peer();
-    let wire = bench.ofi.carrier.send(TAG, None, bench.peers[1].0.into(), 1, false);
+    let wire = bench.ofi.transport.carrier.send(TAG, None, bench.peers[1].0.into(), 1, false);
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     let pattern = TagPattern { tag: TAG, mask: !0, source: Some(bench.peers[0]) };
     assert_eq!(bench.ofi.probe(pattern).unwrap(), None);

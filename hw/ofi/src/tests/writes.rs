@@ -184,7 +184,7 @@ fn into_lent_memory_a_message_passes_through_memory_of_the_devices_own() {
             bench.nic().write(target.key, HEAD as u64, &vec![4; LONG - HEAD]);
             bench.say(peer, Packet::Written { receive });
         } else {
-            break_with(&mut bench.ofi, peer, DownReason::Gone);
+            break_with(&mut bench.ofi.transport, peer, DownReason::Gone);
         }
         let (buffer, result) = bench.wait(|event| match event {
             MatchingEvent::Received { token: 1, buffer, result } => Some((buffer, result)),
@@ -202,7 +202,7 @@ fn pieces_come_into_long_memory_that_is_lent_and_where_nobody_can_write() {
     let mut lent = vec![0; WRITTEN_MAX + 1];
     let said = begun_into_lent(&mut bench, &mut lent);
     assert!(matches!(said[..], [Packet::Go { .. }]) && bench.nic().registered.is_empty());
-    break_with(&mut bench.ofi, bench.peers[0], DownReason::Gone);
+    break_with(&mut bench.ofi.transport, bench.peers[0], DownReason::Gone);
     bench.wait(|event| matches!(event, MatchingEvent::Received { .. }).then_some(()));
 
     let mut bench = Bench::new(Data::Both);
@@ -218,7 +218,7 @@ fn a_buffer_that_a_peer_was_writing_to_stays_with_the_device() {
     let peer = bench.peers[0];
     let (receive, _) = begun(&mut bench, 1);
     let memory = bench.nic().registered[0].1;
-    break_with(&mut bench.ofi, peer, DownReason::Gone);
+    break_with(&mut bench.ofi.transport, peer, DownReason::Gone);
     let ended = bench.wait(|event| match event {
         MatchingEvent::Received { token: 1, buffer, result } => Some((buffer.len(), result)),
         _ => None,
@@ -228,7 +228,7 @@ fn a_buffer_that_a_peer_was_writing_to_stays_with_the_device() {
     bench.say(peer, Packet::Written { receive });
     assert!(bench.events().iter().all(|event| !matches!(event, MatchingEvent::Received { .. })));
     let has_it = |buffer: &Buffer| std::ptr::eq(buffer.as_ptr(), memory);
-    assert!(bench.ofi.operations.iter().any(|operation| has_it(&operation.buffer)));
+    assert!(bench.ofi.transport.core.operations.iter().any(|operation| has_it(&operation.buffer)));
 }
 
 #[test]
