@@ -3,9 +3,9 @@
 use std::ffi::CStr;
 
 use tagmatch::{Error, PeerFault};
-use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_provider::Failure;
 
-pub(crate) use sys::calls::{Errno, Result};
+pub(crate) use tagmatch_ofi_sys::calls::{Errno, Result};
 
 /// Own numbers in `prov_errno`, for which `fi_cq_strerror` has words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,18 @@ impl Reason {
     }
 }
 
-/// The numbers of libfabric, and our own, for an error of tagmatch.
-pub(crate) fn of_error(error: &Error) -> (Errno, Reason) {
+/// A failure with libfabric's number and our own.
+pub(crate) fn failure(errno: Errno, reason: Reason) -> Failure {
+    Failure::new(errno, reason as i32)
+}
+
+/// The failure for an error of tagmatch.
+pub(crate) fn of_error(error: &Error) -> Failure {
+    let (errno, reason) = numbers(error);
+    failure(errno, reason)
+}
+
+fn numbers(error: &Error) -> (Errno, Reason) {
     match error {
         Error::Cancelled => (Errno::CANCELED, Reason::Cancelled),
         Error::PeerDown { fault, .. } => match fault {

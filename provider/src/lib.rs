@@ -5,28 +5,26 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `info` | `fi_getinfo`: what a program asks for, and what it gets |
+//! | `provider` | what this provider is, for the tables of functions of `tagmatch-ofi-provider` |
+//! | `info` | what a program asks for, and what it gets |
 //! | `settings` | the environment |
-//! | `ffi` | the functions that a program enters, and their tables |
-//! | `domain`, `state` | a domain's objects: endpoints with their workers, queues, counters, address vectors |
+//! | `state` | endpoints with their workers |
+//! | `absent` | operations that there are not |
 //! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
-//! | `memory`, `address`, `errno`, `lock`, `per_process` | pointers as buffers, names of endpoints, error numbers, the lock of a domain, what a forked child must leave alone |
+//! | `memory`, `address`, `errno`, `library` | memory as buffers, names of endpoints, error numbers, what MPI libraries do |
 //!
-//! A send or a receive takes four steps: `ffi::tagged` or `ffi::msg` (both of them expand
-//! `ffi::calls`) turns the arguments into values, `ffi::transfer` makes buffers of the caller's
-//! memory, `state::send` or `state::receive` begins the operation on the endpoint's worker, and
-//! `Endpoint::progress`, called by a read of the completion queue, makes an entry of its end.
+//! A send or a receive takes four steps: a function of `tagmatch-ofi-provider` turns the arguments
+//! into values, `state::calls` makes buffers of the caller's memory, `state::send` or
+//! `state::receive` begins the operation on the endpoint's worker, and `Endpoint::progress`, called
+//! by a read of the completion queue, makes an entry of its end.
 #![allow(unsafe_code, reason = "this crate's callers are C programs")]
 
+mod absent;
 mod address;
-mod domain;
 mod errno;
-mod ffi;
 mod info;
 mod library;
-mod lock;
 mod memory;
-mod per_process;
 mod provider;
 mod report;
 mod settings;

@@ -1,21 +1,24 @@
-//! The provider's description: fi_provider(3).
+//! The provider as libfabric sees it.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::ptr;
-use std::sync::OnceLock;
+use std::env;
+use std::ffi::{CStr, c_int};
+use std::sync::{Arc, OnceLock};
 
+use tagmatch::{Address, Worker};
+use tagmatch_device::contents::Contents;
+use tagmatch_ofi_provider::{Description, Hints, Offers, Pattern, Provider, UNTAGGED, description};
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::notice;
+use tagmatch_trace::Recorder;
 
-use crate::errno::{Errno, Result};
-use crate::ffi;
+use crate::absent::{ATOMIC, COLLECTIVE, RMA};
+use crate::address::Name;
+use crate::errno::{Errno, Reason, Result};
 use crate::info;
 use crate::library;
 use crate::report;
-use crate::settings;
-
-/// The provider's name, for `FI_PROVIDER`.
-pub(crate) const NAME: &CStr = c"tagmatch";
+use crate::settings::{self, Settings};
+use crate::state::Endpoint;
 
 /// The version to claim if libfabric can't be asked for its own. libfabric passes over providers
 /// that are older than what a program asks for.
@@ -24,31 +27,13 @@ const VERSION: u32 = sys::FI_VERSION(2, 6);
 /// The oldest libfabric whose structures are as large as those that this provider reads.
 const OLDEST: u32 = sys::FI_VERSION(1, 17);
 
-struct Provider(sys::fi_provider);
-
-// SAFETY: libfabric alone uses the description, after `fi_prov_ini` has given it.
-unsafe impl Sync for Provider {}
-
-static PROVIDER: OnceLock<Box<Provider>> = OnceLock::new();
-
-// SAFETY: as for `Sync`.
-unsafe impl Send for Provider {}
+static PROVIDER: OnceLock<Box<Description>> = OnceLock::new();
 
 /// What libfabric calls when it has loaded the provider. Gives the provider's description.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut sys::fi_provider {
-    let provider = PROVIDER.get_or_init(|| {
-        Box::new(Provider(sys::fi_provider {
-            version: info::VERSION,
-            fi_version: version_of_core().unwrap_or(VERSION),
-            name: NAME.as_ptr(),
-            getinfo: Some(getinfo),
-            fabric: Some(ffi::open_fabric),
-            cleanup: Some(cleanup),
-            ..sys::fi_provider::zeroed()
-        }))
-    });
-    ptr::from_ref(&provider.0).cast_mut()
+    let core = || description::<Tagmatch>(version_of_core().unwrap_or(VERSION));
+    PROVIDER.get_or_init(core).as_ptr()
 }
 
 /// The version of the libfabric that is loaded. Not by its usual file name: some MPI libraries
@@ -85,7 +70,7 @@ fn fault_of_core(version: u32) -> Option<String> {
 fn check_core() -> Result<()> {
     static CHECKED: OnceLock<bool> = OnceLock::new();
     let check = || {
-        let version = PROVIDER.get().map_or(VERSION, |provider| provider.0.fi_version);
+        let version = PROVIDER.get().map_or(VERSION, |provider| provider.core());
         let fault = fault_of_core(version);
         if let Some(fault) = &fault {
             notice::tell(&format!("tagmatch: {fault}"));
@@ -95,32 +80,132 @@ fn check_core() -> Result<()> {
     if *CHECKED.get_or_init(check) { Ok(()) } else { Err(Errno::NO_DATA) }
 }
 
-unsafe extern "C" fn getinfo(
-    version: u32,
-    node: *const c_char,
-    _service: *const c_char,
-    flags: u64,
-    hints: *const sys::fi_info,
-    found: *mut *mut sys::fi_info,
-) -> c_int {
-    ffi::enter(|| {
-        check_core()?;
-        let settings = settings::of_environment().ok_or(Errno::NO_DATA)?;
-        // SAFETY: libfabric passes on what its caller gives.
-        unsafe { info::getinfo(&settings, version, node, flags, hints, found) }
-    })
-}
+/// tagmatch as a provider.
+struct Tagmatch;
 
-/// libfabric calls it at the end of the process, and in each forked child that calls exit(3).
-unsafe extern "C" fn cleanup() {
-    let _: c_int = ffi::enter(|| {
-        crate::domain::close_all();
+impl Provider for Tagmatch {
+    const NAME: &'static CStr = c"tagmatch";
+    const VERSION: u32 = info::VERSION;
+    const FABRIC: &'static str = info::FABRIC;
+    const ADDRESS_FORMAT: u32 = info::ADDRESS_FORMAT;
+    const NAME_BYTES: usize = Name::BYTES;
+    const IS_TAGGED_ALONE: bool = false;
+    const READS_ALONE_PROGRESS: bool = false;
+    const SEND_FLAGS: u64 = info::SEND_FLAGS;
+    const RECEIVE_FLAGS: u64 = info::RECEIVE_FLAGS;
+    const CALL_SEND_FLAGS: u64 = info::SEND_FLAGS | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA;
+    const CALL_RECEIVE_FLAGS: u64 =
+        sys::FI_MORE | sys::FI_COMPLETION | sys::FI_PEEK | sys::FI_CLAIM | sys::FI_DISCARD;
+    const RMA: Option<&'static sys::fi_ops_rma> = Some(&RMA);
+    const ATOMIC: Option<&'static sys::fi_ops_atomic> = Some(&ATOMIC);
+    const COLLECTIVE: Option<&'static sys::fi_ops_collective> = Some(&COLLECTIVE);
+
+    type Settings = Settings;
+    type Domain = ();
+    type Address = Address;
+    type Endpoint = Endpoint;
+
+    fn settings() -> Result<Arc<Settings>> {
+        check_core()?;
+        settings::of_environment().ok_or(Errno::NO_DATA)
+    }
+
+    fn negotiate(settings: &Settings, hints: &Hints) -> Offers {
+        info::negotiate(&info::Profile::of(settings), hints).map(|offer| vec![offer])
+    }
+
+    fn destination(node: &str) -> Result<Vec<u8>> {
+        // An answer without the destination that was asked for would make the program connect to
+        // nothing, and wait.
+        let name = node.parse::<Name>().map_err(|()| no_host(node))?;
+        Ok(name.as_bytes().to_vec())
+    }
+
+    fn domain(_settings: &Settings) {}
+
+    fn endpoint(settings: &Settings, _domain: &(), asked: &Hints) -> Result<Endpoint> {
+        info::check_opened(asked).map_err(|_| Errno::INVALID)?;
+        let opened = asked.opened();
+        let worker = new_worker(settings, opened.directed).map_err(|error| {
+            // The caller gets a number only; the words are for the person who runs the program.
+            notice::tell(&format!("tagmatch: fi_endpoint: {error}"));
+            Errno::IO
+        })?;
+        let mut endpoint = Endpoint::new(worker, opened);
+        if let Some(path) = settings.report() {
+            endpoint.depths.watches = true;
+            report::begin(path);
+        }
+        Ok(endpoint)
+    }
+
+    fn address(name: &[u8]) -> Option<Address> {
+        let address = Name::from_bytes(name.try_into().ok()?).address()?;
+        Contents::of(&address).is_ok().then_some(address)
+    }
+
+    fn name(address: &Address) -> Option<Vec<u8>> {
+        Name::of(address).map(|name| name.as_bytes().to_vec())
+    }
+
+    fn text(name: &[u8]) -> Option<String> {
+        name.try_into().ok().map(|name| Name::from_bytes(name).to_string())
+    }
+
+    /// A caller's tag has 63 bits (`mem_tag_format`).
+    #[inline]
+    fn tag(tag: u64) -> Result<u64> {
+        if tag & UNTAGGED == 0 { Ok(tag) } else { Err(Errno::INVALID) }
+    }
+
+    #[inline]
+    fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
+        let tag = Self::tag(tag & !(ignore & UNTAGGED))?;
+        Ok(Pattern { tag, mask: !ignore | UNTAGGED, source })
+    }
+
+    fn words(reason: c_int) -> &'static CStr {
+        Reason::words(reason)
+    }
+
+    fn cleanup() {
         let settings = settings::of_environment();
         if let Some(path) = settings.as_ref().and_then(|settings| settings.report()) {
             report::write(path);
         }
-        Ok(())
-    });
+    }
+}
+
+/// A worker, which records a trace if the settings say so.
+fn new_worker(
+    settings: &Settings,
+    is_directed: bool,
+) -> std::result::Result<Worker, Box<dyn std::error::Error>> {
+    let worker = Worker::new(settings.config(is_directed))?;
+    if let Some(folder) = settings.trace() {
+        let recorder = Recorder::in_folder(folder, Recorder::BYTES_MAX);
+        let (recorder, _) =
+            recorder.map_err(|error| format!("TAGMATCH_FI_TRACE={}: {error}", folder.display()))?;
+        worker.observe(Box::new(recorder))?;
+    }
+    Ok(worker)
+}
+
+/// The answer to a program that wants to reach a host. The words are for people whose program uses
+/// this provider only, or who look for the reason.
+fn no_host(node: &str) -> Errno {
+    let is = |name: &str, values: &[&str]| {
+        env::var(name)
+            .is_ok_and(|value| values.iter().any(|other| value.eq_ignore_ascii_case(other)))
+    };
+    if is("FI_PROVIDER", &["tagmatch"]) || is("FI_LOG_LEVEL", &["info", "debug"]) {
+        notice::tell(&format!(
+            "tagmatch: fi_getinfo: no endpoint is found by the name of its host ({}): programs must \
+             exchange what fi_getname gives (fabtests do with -E)",
+            node.escape_debug()
+        ));
+    }
+    Errno::NO_DATA
 }
 
 #[cfg(test)]

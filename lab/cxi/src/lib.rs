@@ -90,12 +90,11 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `ffi` | the functions that libfabric's callers enter, and the tables of them |
+//! | `provider`, `offer` | what this provider is, for the tables of functions of `tagmatch-ofi-provider`; its answer to `fi_getinfo` |
 //! | `endpoint` | an endpoint: `sender`, `matcher` with its `lists` and `mode` |
-//! | `queue`, `vector` | completion queues, address vectors |
 //! | `transport`, `wire` | datagram sockets, and the packets on them |
 //! | `telemetry` | the NIC's counters, as files |
-//! | `effects`, `memory` | completions, and the memory of programs |
+//! | `effects` | completions, and packets to send |
 //! | `settings`, `chance` | the knobs, and what is left to chance |
 //!
 //! # A message
@@ -109,15 +108,13 @@
 mod chance;
 mod effects;
 mod endpoint;
-mod ffi;
 mod install;
-mod memory;
-mod queue;
+mod offer;
+mod provider;
 mod settings;
 mod telemetry;
 mod transport;
-mod vector;
 mod wire;
 
-pub use ffi::fi_prov_ini;
 pub use install::install;
+pub use provider::fi_prov_ini;

@@ -1,5 +1,6 @@
 //! What a program asks for, and what it gets.
 
+use tagmatch_ofi_provider::{Hints, Offer, Refusal, require, with_directions};
 use tagmatch_ofi_sys as sys;
 
 use super::profile::{
@@ -8,61 +9,16 @@ use super::profile::{
     TAG_FORMAT, TRANSMIT_CAPS, VERSION,
 };
 
-/// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
-#[derive(Clone, Default)]
-pub(super) struct Hints {
-    pub(super) caps: u64,
-    pub(super) address_format: u32,
-    /// The program gives a connection request.
-    pub(super) has_handle: bool,
-    pub(super) transmit: Option<sys::fi_tx_attr>,
-    pub(super) receive: Option<sys::fi_rx_attr>,
-    pub(super) endpoint: Option<sys::fi_ep_attr>,
-    pub(super) domain: Option<sys::fi_domain_attr>,
-    pub(super) domain_name: Option<String>,
-    pub(super) fabric_name: Option<String>,
-    /// The oldest version of the provider that will do.
-    pub(super) provider_version: u32,
-}
-
-/// What a program gets. Pointers in the structures are null.
-#[derive(Clone)]
-pub(super) struct Offer {
-    pub(super) caps: u64,
-    pub(super) transmit: sys::fi_tx_attr,
-    pub(super) receive: sys::fi_rx_attr,
-    pub(super) endpoint: sys::fi_ep_attr,
-    pub(super) domain: sys::fi_domain_attr,
-    pub(super) domain_name: String,
-}
-
-/// Why a program gets nothing.
-pub(super) type Refusal = &'static str;
-
-/// Refuses for a reason.
-macro_rules! require {
-    ($condition:expr, $why:literal) => {
-        if !$condition {
-            return Err($why);
-        }
-    };
-}
-
 /// Compares what a program asks for with what there is: each attribute by itself, as fi_getinfo(3),
 /// fi_endpoint(3), fi_domain(3) and fi_fabric(3) say.
-pub(super) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
+pub(crate) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
     require!(!hints.has_handle, "there are no connection requests");
     require!(
         [sys::FI_FORMAT_UNSPEC, ADDRESS_FORMAT].contains(&hints.address_format),
         "addresses have a format of their own"
     );
     require!(hints.caps & !CAPS == 0, "a capability is not offered");
-    // libfabric itself compares names without case.
-    let is_own = |name: &Option<String>, own: &str| {
-        name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(own))
-    };
-    require!(is_own(&hints.fabric_name, FABRIC), "the fabric has another name");
-    require!(is_own(&hints.domain_name, &profile.domain), "the domain has another name");
+    require!(hints.names(FABRIC, &profile.domain), "the fabric or the domain has another name");
     require!(hints.provider_version <= VERSION, "the provider is older than that");
     if let Some(asked) = &hints.endpoint {
         check_endpoint(asked)?;
@@ -98,10 +54,8 @@ fn caps(profile: &Profile, asked: u64) -> u64 {
 }
 
 /// Capabilities with those that they imply, and with those that cost nothing.
-pub(super) fn with_implied(asked: u64) -> u64 {
-    const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
-    let both = if asked & DIRECTIONS == 0 { DIRECTIONS } else { 0 };
-    let caps = asked | both | ALWAYS;
+pub(crate) fn with_implied(asked: u64) -> u64 {
+    let caps = with_directions(asked) | ALWAYS;
     if caps & sys::FI_RECV == 0 { caps & !sys::FI_MULTI_RECV } else { caps }
 }
 
@@ -266,7 +220,7 @@ fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
 }
 
 /// Checks what an endpoint is to be opened with: what a program was given, maybe changed.
-pub(super) fn check_opened(asked: &Hints) -> Result<(), Refusal> {
+pub(crate) fn check_opened(asked: &Hints) -> Result<(), Refusal> {
     require!(asked.caps & !CAPS == 0, "a capability is not offered");
     require!(asked.caps & PRIMARY != 0, "an endpoint without capabilities has no use");
     if let Some(endpoint) = &asked.endpoint {

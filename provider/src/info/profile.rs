@@ -14,28 +14,28 @@ const PROVIDER_SPECIFIC: u32 = 1 << 31;
 /// The format of addresses: one of our own.
 pub(crate) const ADDRESS_FORMAT: u32 = PROVIDER_SPECIFIC | 0x746d;
 /// The protocol: one of our own.
-pub(super) const PROTOCOL: u32 = PROVIDER_SPECIFIC | 0x746d;
+pub(crate) const PROTOCOL: u32 = PROVIDER_SPECIFIC | 0x746d;
 /// The version of the protocol.
-pub(super) const PROTOCOL_VERSION: u32 = 1;
+pub(crate) const PROTOCOL_VERSION: u32 = 1;
 /// Callers' tags have 63 bits: alternating bits, the highest of a tag's 64 left out.
-pub(super) const TAG_FORMAT: u64 = u64::MAX / 3;
+pub(crate) const TAG_FORMAT: u64 = u64::MAX / 3;
 /// Objects and operations that there may be of one kind. There is no bound but memory; programs
 /// want a number.
-pub(super) const MANY: usize = 1 << 16;
+pub(crate) const MANY: usize = 1 << 16;
 /// The name of the fabric.
-pub(super) const FABRIC: &str = "tagmatch";
+pub(crate) const FABRIC: &str = "tagmatch";
 
 /// Capabilities that a program has to ask for, unless it asks for none at all.
-pub(super) const PRIMARY: u64 =
+pub(crate) const PRIMARY: u64 =
     sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | sys::FI_DIRECTED_RECV;
 /// Capabilities that cost nothing, and are always there.
-pub(super) const ALWAYS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_MULTI_RECV;
+pub(crate) const ALWAYS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_MULTI_RECV;
 /// Capabilities of a domain.
-pub(super) const DOMAIN_CAPS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+pub(crate) const DOMAIN_CAPS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 /// Capabilities that apply to sends.
-pub(super) const TRANSMIT_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND;
+pub(crate) const TRANSMIT_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND;
 /// Capabilities that apply to receives.
-pub(super) const RECEIVE_CAPS: u64 = sys::FI_MSG
+pub(crate) const RECEIVE_CAPS: u64 = sys::FI_MSG
     | sys::FI_TAGGED
     | sys::FI_RECV
     | sys::FI_DIRECTED_RECV
@@ -52,24 +52,24 @@ pub(crate) const SEND_FLAGS: u64 = sys::FI_COMPLETION
 pub(crate) const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
 
 /// All capabilities.
-pub(super) const CAPS: u64 = PRIMARY | ALWAYS | sys::FI_SOURCE;
+pub(crate) const CAPS: u64 = PRIMARY | ALWAYS | sys::FI_SOURCE;
 /// Bytes of immediate data.
-pub(super) const DATA_BYTES: usize = 4;
+pub(crate) const DATA_BYTES: usize = 4;
 /// The provider's version.
 pub(crate) const VERSION: u32 = sys::FI_VERSION(0, 1);
 
 /// What depends on the settings.
 #[derive(Clone, Debug)]
-pub(super) struct Profile {
+pub(crate) struct Profile {
     /// The capabilities of a program that asks for none.
-    pub(super) unasked: u64,
+    pub(crate) unasked: u64,
     /// The domain's name.
-    pub(super) domain: String,
+    pub(crate) domain: String,
 }
 
 impl Profile {
     /// What these settings leave.
-    pub(super) fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
         let is_hidden = settings.tag_modes().hides_directed();
         let hidden = if is_hidden { sys::FI_DIRECTED_RECV } else { 0 };
         Profile { unasked: CAPS & !hidden, domain: settings.device_name().to_owned() }

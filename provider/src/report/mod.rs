@@ -17,9 +17,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use tagmatch_ofi_provider::PerProcess;
 use tagmatch_os::notice;
 
-use crate::per_process::PerProcess;
 use gathering::Gathering;
 use job::Job;
 use row::Row;

@@ -3,81 +3,32 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use tagmatch::{End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
+use tagmatch::{Address, End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
 use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
+use tagmatch_ofi_provider::{self as ofi, Bindings, Entry, Failure, Opened, Pattern, UNTAGGED};
 use tagmatch_ofi_sys as sys;
 
-use super::counter::Counter;
 use super::depths::Depths;
-use super::entry::{Entry, Failure};
 use super::held::HeldReceive;
-use super::operation::{
-    OPERATIONS_MAX, OperationUnderWay, Pattern, Receive, UNTAGGED, is_receive_of,
-};
-use super::output::Output;
+use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, is_receive_of};
 use super::pending::Pending;
-use super::queue::Queue;
 use super::stalls::Stalls;
-use super::vector::Vector;
 use crate::errno::{self, Errno, Reason, Result};
 use crate::report;
+
+/// Where the ends of an endpoint's operations go.
+pub(crate) type Sinks<'a> = ofi::Sinks<'a, Address>;
+type Vectors = Slab<ofi::Vector<Address>>;
 
 /// Ends that are taken from the worker in one portion.
 const PORTION: usize = 64;
 
-/// The settings that an endpoint was opened with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
-    /// The capabilities of the endpoint: `FI_SEND`, `FI_RECV` and others.
-    pub(crate) caps: u64,
-    /// `FI_DIRECTED_RECV`: receives may name their source.
-    pub(crate) directed: bool,
-    /// `FI_SOURCE`: entries tell the source.
-    pub(crate) source: bool,
-    /// The flags of sends that are given none.
-    pub(crate) send_flags: u64,
-    /// The flags of receives that are given none.
-    pub(crate) receive_flags: u64,
-}
-
-/// The completion queue of one direction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Binding {
-    /// The queue.
-    pub(crate) queue: Key,
-    /// `FI_SELECTIVE_COMPLETION`: an operation has an entry only if its flags have `FI_COMPLETION`.
-    pub(crate) selective: bool,
-}
-
-/// A counter, and the operations that it counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
-    /// The counter.
-    pub(crate) counter: Key,
-    /// `FI_SEND`, `FI_RECV` or both; other flags name operations that there are not.
-    pub(crate) flags: u64,
-}
-
 /// An endpoint.
 pub(crate) struct Endpoint {
-    /// The process that has opened the endpoint.
-    process: u32,
     pub(crate) worker: Rc<Worker>,
-    pub(crate) opened: Opened,
-    pub(crate) vector: Option<Key>,
-    pub(crate) transmit: Option<Binding>,
-    pub(crate) receive: Option<Binding>,
-    pub(crate) counters: Vec<Counts>,
-    /// Event queues that are bound to the endpoint. They have no events of it.
-    pub(crate) events: Vec<Arc<()>>,
-    pub(crate) is_enabled: bool,
-    /// A thread sleeps, or may sleep, until a queue of this endpoint has an entry.
-    pub(crate) is_armed: bool,
-    /// A multi-receive buffer with less room than this is given back (`FI_OPT_MIN_MULTI_RECV`).
-    pub(crate) multi_min: usize,
+    pub(crate) bound: Bindings,
     /// The peers of the vector's addresses, as far as they were used.
     peers: Vec<Option<Peer>>,
     /// Peers and their addresses, by the peers' places, which later peers may have.
@@ -107,30 +58,17 @@ pub(crate) struct Endpoint {
     ends: Vec<End>,
 }
 
-/// Where the ends of an endpoint's operations go.
-pub(crate) struct Sinks<'a> {
-    pub(crate) queues: &'a mut Slab<Queue>,
-    pub(crate) counters: &'a mut Slab<Counter>,
-    pub(crate) vectors: &'a Slab<Vector>,
-    /// A caller reads entries of this completion queue now.
-    pub(crate) reader: Option<(Key, &'a mut Output)>,
-}
+// SAFETY: workers are for one thread, since their handles share memory without atomic counts. A
+// worker, its messages and its requests lie in one endpoint, which the lock of its domain gives to
+// one thread at a time.
+unsafe impl Send for Endpoint {}
 
 impl Endpoint {
     /// An endpoint that is bound to nothing yet.
-    pub(crate) fn new(worker: Worker, opened: Opened, multi_min: usize) -> Self {
+    pub(crate) fn new(worker: Worker, opened: Opened) -> Self {
         Endpoint {
-            process: std::process::id(),
             worker: Rc::new(worker),
-            opened,
-            vector: None,
-            transmit: None,
-            receive: None,
-            counters: Vec::new(),
-            events: Vec::new(),
-            is_enabled: false,
-            is_armed: false,
-            multi_min,
+            bound: Bindings::new(opened),
             peers: Vec::new(),
             sources: Vec::new(),
             operations: Slab::default(),
@@ -147,30 +85,6 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process is a forked child of the one that has opened the endpoint.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.process != std::process::id()
-    }
-
-    /// The completion queues of both directions.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = Key> {
-        [self.transmit, self.receive].into_iter().flatten().map(|binding| binding.queue)
-    }
-
-    /// Something was done on this endpoint while other threads sleep: they are woken for what has
-    /// ended by that, and the worker goes on to wake them.
-    #[cold]
-    pub(crate) fn keep_armed(&mut self, sinks: &mut Sinks<'_>) {
-        self.progress(sinks);
-        if !self.worker.arm() || self.directed > 0 {
-            for queue in self.queues() {
-                if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
-                    queue.wake();
-                }
-            }
-        }
-    }
-
     /// The peer with an address of the vector.
     #[inline]
     pub(crate) fn peer(&mut self, sinks: &Sinks<'_>, address: u64) -> Result<Peer> {
@@ -183,7 +97,7 @@ impl Endpoint {
 
     #[cold]
     fn meet(&mut self, sinks: &Sinks<'_>, number: u64, index: usize) -> Result<Peer> {
-        let vector = self.vector.and_then(|vector| sinks.vectors.get(vector));
+        let vector = self.bound.vector_in(sinks.vectors);
         let address = vector.ok_or(Errno::NO_AV)?.address(number)?;
         let peer = self.worker.connect(&address).map_err(|_| Errno::HOST_UNREACHABLE)?;
         if self.peers.len() <= index {
@@ -204,22 +118,11 @@ impl Endpoint {
         self.sources.iter_mut().filter(is_of).for_each(|source| *source = None);
     }
 
-    /// Whether a counter counts operations of this direction.
-    pub(crate) fn is_counted(&self, direction: u64) -> bool {
-        self.counters.iter().any(|counts| counts.flags & direction != 0)
-    }
-
-    /// Whether the endpoint is enabled and its receives are told or counted.
-    #[inline]
-    pub(crate) fn may_receive(&self) -> bool {
-        self.is_enabled && (self.receive.is_some() || self.is_counted(sys::FI_RECV))
-    }
-
     /// The messages that a receive takes. The pattern's source counts only if the endpoint was
     /// opened with `FI_DIRECTED_RECV` (fi_tagged(3)).
     #[inline]
     pub(crate) fn which(&mut self, sinks: &Sinks<'_>, pattern: Pattern) -> Result<Match> {
-        if !self.may_receive() {
+        if !self.bound.may_receive() {
             return Err(Errno::BAD_STATE);
         }
         let Pattern { tag, mask, source } = pattern;
@@ -233,7 +136,7 @@ impl Endpoint {
     /// The peer that a receive names as its source, if it names one that counts.
     #[inline]
     pub(crate) fn named(&mut self, sinks: &Sinks<'_>, source: u64) -> Result<Option<Peer>> {
-        if !self.opened.directed || source == sys::FI_ADDR_UNSPEC {
+        if !self.bound.opened.directed || source == sys::FI_ADDR_UNSPEC {
             return Ok(None);
         }
         self.peer(sinks, source).map(Some)
@@ -241,8 +144,8 @@ impl Endpoint {
 
     /// The address of the peer that sent a message, if the endpoint is to tell it.
     #[inline]
-    pub(crate) fn source(&mut self, vectors: &Slab<Vector>, peer: Peer) -> u64 {
-        if !self.opened.source {
+    pub(crate) fn source(&mut self, vectors: &Vectors, peer: Peer) -> u64 {
+        if !self.bound.opened.source {
             return sys::FI_ADDR_NOTAVAIL;
         }
         match self.sources.get(peer.place()) {
@@ -252,8 +155,8 @@ impl Endpoint {
     }
 
     #[cold]
-    fn find_source(&mut self, vectors: &Slab<Vector>, peer: Peer) -> u64 {
-        let vector = self.vector.and_then(|vector| vectors.get(vector));
+    fn find_source(&mut self, vectors: &Vectors, peer: Peer) -> u64 {
+        let vector = self.bound.vector_in(vectors);
         let address = self.worker.peer_address(peer);
         let (Some(vector), Ok(address)) = (vector, address) else { return sys::FI_ADDR_NOTAVAIL };
         let (source, index) = (vector.number(&address), peer.place());
@@ -272,9 +175,8 @@ impl Endpoint {
         self.operations.vacant(OPERATIONS_MAX).ok_or(Errno::AGAIN)
     }
 
-    /// Makes progress, and puts what has ended into completion queues and counters. Gives the
-    /// number of ends.
-    pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) -> usize {
+    /// Makes progress, and puts what has ended into completion queues and counters.
+    pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) {
         if self.held.is_some() {
             self.release(sinks, None);
         }
@@ -283,12 +185,12 @@ impl Endpoint {
             let count = self.take_ends(sinks);
             total += count;
             if self.pending.is_empty() {
-                return total;
+                return;
             }
             // What waits for the next part of a multi-receive buffer ends that part at once.
             let has_begun = self.settle(sinks);
             if !(has_begun || count > 0) || total >= PORTION {
-                return total;
+                return;
             }
         }
     }
@@ -297,7 +199,7 @@ impl Endpoint {
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
         let worker = Rc::clone(&self.worker);
         let portion = self.portion(sinks);
-        let count = if self.opened.source {
+        let count = if self.bound.opened.source {
             // Finding the source of a message needs the worker.
             let mut ends = std::mem::take(&mut self.ends);
             let count = worker.ends(&mut ends, portion);
@@ -317,10 +219,8 @@ impl Endpoint {
     /// has room for: the worker keeps the others at less cost than a queue.
     #[inline]
     fn portion(&self, sinks: &Sinks<'_>) -> usize {
-        match &sinks.reader {
-            Some((key, output)) if !self.is_armed && self.queues().all(|queue| queue == *key) => {
-                output.room().max(1)
-            }
+        match sinks.room(&self.bound) {
+            Some(room) if !self.bound.is_armed => room.max(1),
             _ => usize::MAX,
         }
     }
@@ -360,7 +260,7 @@ impl Endpoint {
         let entry = self.entry(sinks.vectors, receive, result);
         match receive.multi {
             Some(multi) => self.finish_part(sinks, multi, entry, receive.tells),
-            None => self.tell(sinks, entry, receive.tells),
+            None => self.bound.tell(sinks, entry, receive.tells),
         }
     }
 
@@ -368,7 +268,7 @@ impl Endpoint {
     #[inline(always)]
     fn entry(
         &mut self,
-        vectors: &Slab<Vector>,
+        vectors: &Vectors,
         receive: &Receive,
         result: &std::result::Result<Status, Error>,
     ) -> Entry {
@@ -379,15 +279,15 @@ impl Endpoint {
                 self.describe(vectors, &mut entry, status);
                 if status.truncated {
                     let overflow = status.length.saturating_sub(receive.room);
-                    let (errno, reason) = (Errno::TRUNCATED, Reason::Truncated);
+                    let failure = errno::failure(Errno::TRUNCATED, Reason::Truncated);
                     entry.length = receive.room;
-                    entry.failure = Some(Failure { errno, reason, overflow });
+                    entry.failure = Some(Failure { overflow, ..failure });
                 }
             }
             Ok(_) => {}
             Err(error) => {
                 entry.start = receive.start;
-                entry.failure = Some(Failure::new(errno::of_error(error)));
+                entry.failure = Some(errno::of_error(error));
             }
         }
         entry
@@ -395,54 +295,13 @@ impl Endpoint {
 
     /// Adds the facts of a message to an entry.
     #[inline]
-    pub(crate) fn describe(&mut self, vectors: &Slab<Vector>, entry: &mut Entry, status: &Status) {
+    pub(crate) fn describe(&mut self, vectors: &Vectors, entry: &mut Entry, status: &Status) {
         entry.length = status.length;
         entry.tag = status.tag.0 & !UNTAGGED;
         entry.source = self.source(vectors, status.source);
         if let Some(data) = status.immediate {
             entry.data = data.into();
             entry.flags |= sys::FI_REMOTE_CQ_DATA;
-        }
-    }
-
-    /// Puts an entry into the completion queue of its direction, and counts it.
-    #[inline(always)]
-    pub(crate) fn tell(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
-        if !self.counters.is_empty() {
-            self.count(sinks, entry.flags, entry.failure.is_none());
-        }
-        self.put(sinks, entry, tells);
-    }
-
-    /// Puts an entry into the completion queue of its direction, without counting it.
-    #[inline(always)]
-    pub(crate) fn put(&self, sinks: &mut Sinks<'_>, entry: Entry, tells: bool) {
-        if tells || entry.failure.is_some() {
-            let is_send = entry.flags & sys::FI_SEND != 0;
-            let binding = if is_send { self.transmit } else { self.receive };
-            let Some(Binding { queue: key, .. }) = binding else { return };
-            let queue = sinks.queues.get_mut(key).or_bug("a bound queue is not closed");
-            let Ok(queue) = queue else { return };
-            if let Some((reads, output)) = &mut sinks.reader
-                && *reads == key
-                && queue.len() == 0
-                && entry.failure.is_none()
-                && output.put(&entry)
-            {
-                return;
-            }
-            queue.push(entry);
-        }
-    }
-
-    /// Counts an operation that has ended, or an injected message.
-    pub(crate) fn count(&self, sinks: &mut Sinks<'_>, flags: u64, is_success: bool) {
-        for counts in &self.counters {
-            if counts.flags & flags & (sys::FI_SEND | sys::FI_RECV) != 0
-                && let Some(counter) = sinks.counters.get_mut(counts.counter)
-            {
-                counter.add(is_success);
-            }
         }
     }
 
@@ -475,7 +334,7 @@ impl Drop for Endpoint {
     /// The report counts what the endpoint did, once: a forked child that drops its copy adds
     /// nothing.
     fn drop(&mut self) {
-        if self.is_forked() {
+        if self.bound.is_forked() {
             return;
         }
         let Depths { posted_max, unexpected_max, .. } = self.depths;

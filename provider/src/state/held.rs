@@ -11,8 +11,9 @@
 //! Otherwise it names what the program named. It takes messages of one source in either case.
 
 use tagmatch::Buffer;
+use tagmatch_ofi_provider::Pattern;
 
-use super::operation::{Pattern, Receive};
+use super::operation::Receive;
 use crate::library;
 
 /// The address that Open MPI names.

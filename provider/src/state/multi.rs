@@ -9,25 +9,25 @@
 //! `sorting` takes over.
 
 use tagmatch::{Match, Peer};
+use tagmatch_ofi_provider::{Entry, Memory, UNTAGGED};
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::entry::Entry;
-use super::operation::{Receive, UNTAGGED};
+use super::operation::Receive;
 use super::pending::Pending;
-use crate::errno::{Errno, Reason, Result};
-use crate::memory::Memory;
+use crate::errno::{self, Errno, Reason, Result};
+use crate::memory::buffer;
 
 impl Endpoint {
     /// Posts a multi-receive buffer.
-    pub(crate) fn post_multi(
+    pub(crate) fn post_whole(
         &mut self,
         sinks: &mut Sinks<'_>,
         source: u64,
         rest: Memory,
         receive: Receive,
     ) -> Result<()> {
-        if !self.may_receive() {
+        if !self.bound.may_receive() {
             return Err(Errno::BAD_STATE);
         }
         let source: Option<Peer> = self.named(sinks, source)?;
@@ -74,7 +74,7 @@ impl Endpoint {
                     *posted = true;
                     let which = Match::tag(UNTAGGED);
                     let part = Receive { start: rest.start(), room: rest.len(), ..*receive };
-                    let buffer = rest.buffer();
+                    let buffer = buffer(*rest);
                     // There is a vacant operation.
                     if self.begin(sinks, which, buffer, part) == Ok(true) {
                         return true;
@@ -104,7 +104,7 @@ impl Endpoint {
         mut entry: Entry,
         tells: bool,
     ) {
-        let minimum = self.multi_min;
+        let minimum = self.bound.multi_min;
         let is_whole = |pending: &Pending| pending.receive().multi == Some(part);
         let Some(index) = self.pending.iter().position(is_whole) else { return };
         let Some(Pending::Multi { rest, is_posted, is_cancelled, .. }) =
@@ -119,7 +119,7 @@ impl Endpoint {
             entry.flags |= sys::FI_MULTI_RECV;
             self.remove_pending(index);
         }
-        self.tell(sinks, entry, tells || is_over);
+        self.bound.tell(sinks, entry, tells || is_over);
     }
 
     /// Cancels the first of these receives with this context. Gives whether there is one.
@@ -139,7 +139,8 @@ impl Endpoint {
             return true;
         }
         if let Some(pending) = self.remove_pending(index) {
-            self.fail(sinks, pending.receive(), (Errno::CANCELED, Reason::Cancelled));
+            let failure = errno::failure(Errno::CANCELED, Reason::Cancelled);
+            self.fail(sinks, pending.receive(), failure);
         }
         true
     }

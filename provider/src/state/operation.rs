@@ -6,34 +6,6 @@ use tagmatch_ofi_sys as sys;
 /// Most operations that are under way on one endpoint.
 pub(crate) const OPERATIONS_MAX: u32 = 1 << 30;
 
-/// Untagged messages and tagged ones share one order between two endpoints. This bit of a worker's
-/// tag tells them apart, so callers have the 63 bits below.
-pub(crate) const UNTAGGED: u64 = 1 << 63;
-
-/// Which messages a receive takes, in the terms of the worker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pattern {
-    /// The worker's tag.
-    pub(crate) tag: u64,
-    /// The bits of the worker's tag that count.
-    pub(crate) mask: u64,
-    /// The address of the source in the endpoint's vector.
-    pub(crate) source: u64,
-}
-
-impl Pattern {
-    /// The untagged messages of a source.
-    #[inline]
-    pub(crate) fn untagged(source: u64) -> Self {
-        Pattern { tag: UNTAGGED, mask: u64::MAX, source }
-    }
-
-    /// Whether it takes untagged messages.
-    pub(crate) fn is_untagged(&self) -> bool {
-        self.tag & UNTAGGED != 0
-    }
-}
-
 /// The contents of the entry that an operation will have in the completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {

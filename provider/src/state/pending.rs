@@ -1,9 +1,9 @@
 //! Receives of untagged messages that the worker doesn't have, or not as a whole.
 
 use tagmatch::{Buffer, Match, Peer};
+use tagmatch_ofi_provider::Memory;
 
 use super::operation::Receive;
-use crate::memory::Memory;
 
 /// A receive of untagged messages that waits for its turn, or a multi-receive buffer.
 pub(crate) enum Pending {

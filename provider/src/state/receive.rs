@@ -2,25 +2,19 @@
 
 use tagmatch::{Buffer, Failed, Match, QueuedRequest};
 use tagmatch_device::slab::Key;
+use tagmatch_ofi_provider::{Entry, Failure, Pattern};
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::entry::Entry;
 use super::held::{self, HeldReceive};
-use super::operation::{OperationUnderWay, Pattern, Receive};
+use super::operation::{OperationUnderWay, Receive};
 use super::pending::Pending;
 use crate::errno::{self, Errno, Reason, Result};
 
 impl Endpoint {
-    /// Whether the success of a receive with these flags is an entry.
-    #[inline]
-    pub(crate) fn receive_tells(&self, flags: u64) -> bool {
-        self.receive.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
-    }
-
     /// Posts a receive.
     #[inline(always)]
-    pub(crate) fn post(
+    pub(crate) fn post_buffer(
         &mut self,
         sinks: &mut Sinks<'_>,
         pattern: Pattern,
@@ -55,7 +49,8 @@ impl Endpoint {
         let HeldReceive { buffer, receive, .. } = held;
         if which.and_then(|which| self.begin(sinks, which, buffer, receive)).is_err() {
             // The named address was taken out of the vector meanwhile.
-            self.fail(sinks, &receive, (Errno::HOST_UNREACHABLE, Reason::PeerUnreachable));
+            let failure = errno::failure(Errno::HOST_UNREACHABLE, Reason::PeerUnreachable);
+            self.fail(sinks, &receive, failure);
         }
     }
 
@@ -122,16 +117,16 @@ impl Endpoint {
     /// Ends a receive that the worker doesn't have with an error entry. It gives a multi-receive
     /// buffer back.
     #[cold]
-    pub(crate) fn fail(&self, sinks: &mut Sinks<'_>, receive: &Receive, numbers: (Errno, Reason)) {
+    pub(crate) fn fail(&self, sinks: &mut Sinks<'_>, receive: &Receive, failure: Failure) {
         let gives_back = if receive.multi.is_some() { sys::FI_MULTI_RECV } else { 0 };
-        let entry = Entry::failed(receive.context, receive.kind | gives_back, numbers);
-        self.tell(sinks, entry, true);
+        let entry = Entry::failed(receive.context, receive.kind | gives_back, failure);
+        self.bound.tell(sinks, entry, true);
     }
 
     /// Looks for a message that waits, as `FI_PEEK` does, and adds the entry that says what was
     /// found: with `FI_CLAIM` the message is kept for the receive with the same context, and with
     /// `FI_DISCARD` it is dropped (fi_tagged(3)).
-    pub(crate) fn peek(
+    pub(crate) fn look_for(
         &mut self,
         sinks: &mut Sinks<'_>,
         pattern: Pattern,
@@ -166,12 +161,13 @@ impl Endpoint {
         match found {
             Ok(Some(status)) => self.describe(sinks.vectors, &mut entry, &status),
             Ok(None) => {
-                entry = Entry::failed(context, kind, (Errno::NO_MESSAGE, Reason::NoMessage));
+                let failure = errno::failure(Errno::NO_MESSAGE, Reason::NoMessage);
+                entry = Entry::failed(context, kind, failure);
             }
             Err(error) => entry = Entry::failed(context, kind, errno::of_error(&error)),
         }
         // Counters count messages that were received (fi_endpoint(3)): none was, up to now.
-        self.put(sinks, entry, receive.tells);
+        self.bound.put(sinks, entry, receive.tells);
         Ok(())
     }
 
@@ -188,7 +184,7 @@ impl Endpoint {
         if flags & sys::FI_DISCARD != 0 {
             message.discard();
             let entry = Entry::new(receive.context, receive.kind);
-            self.put(sinks, entry, receive.tells);
+            self.bound.put(sinks, entry, receive.tells);
             return Ok(());
         }
         let posted = message.recv_queued(buffer, key.to_bits());

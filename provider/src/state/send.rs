@@ -1,10 +1,10 @@
 //! Sends.
 
 use tagmatch::{Buffer, Failed, Peer, QueuedSend, SendMode, SendOptions};
+use tagmatch_ofi_provider::Entry;
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::entry::Entry;
 use super::operation::{OperationUnderWay, Receive};
 use crate::errno::{self, Errno, Result};
 
@@ -36,23 +36,18 @@ impl Endpoint {
         }
         let peer = self.peer_of_send(sinks, send.destination, send.tag)?;
         let sent = self.worker.inject_at_once(peer, send.tag, payload, send.immediate);
-        let is_sent = sent.map_err(|error| errno::of_error(&error).0)?;
+        let is_sent = sent.map_err(|error| errno::of_error(&error).errno)?;
         if is_sent {
-            self.tell(sinks, Entry::new(send.context, send.kind), self.send_tells(send.flags));
+            let entry = Entry::new(send.context, send.kind);
+            self.bound.tell(sinks, entry, self.bound.send_tells(send.flags));
         }
         Ok(is_sent)
-    }
-
-    /// Whether the success of a send with these flags is an entry.
-    #[inline]
-    fn send_tells(&self, flags: u64) -> bool {
-        self.transmit.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
     }
 
     /// Sends a message. A send that is complete at once has its entry at once. A send to a peer
     /// that is down ends with an error entry, as if the peer had gone down afterwards.
     #[cold]
-    pub(crate) fn send(
+    pub(crate) fn send_buffer(
         &mut self,
         sinks: &mut Sinks<'_>,
         send: &Send,
@@ -60,7 +55,7 @@ impl Endpoint {
     ) -> Result<()> {
         let Send { destination, tag, immediate, context, kind, flags } = *send;
         let peer = self.peer_of_send(sinks, destination, tag)?;
-        let tells = self.send_tells(flags);
+        let tells = self.bound.send_tells(flags);
         let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {
             SendMode::Delivered
         } else if flags & sys::FI_MATCH_COMPLETE != 0 {
@@ -71,13 +66,13 @@ impl Endpoint {
         let key = self.vacant()?;
         let options = SendOptions { mode, immediate };
         match self.worker.send_queued_with(peer, tag, buffer, options, key.to_bits()) {
-            Ok(QueuedSend::Complete(_)) => self.tell(sinks, Entry::new(context, kind), tells),
+            Ok(QueuedSend::Complete(_)) => self.bound.tell(sinks, Entry::new(context, kind), tells),
             Ok(QueuedSend::UnderWay(request)) => {
                 let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };
                 self.operations.fill(key, OperationUnderWay { receive, request });
             }
             Err(Failed { error, .. }) => {
-                self.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);
+                self.bound.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);
             }
         }
         Ok(())
@@ -85,7 +80,7 @@ impl Endpoint {
 
     /// Sends a copy of a message; there is no entry.
     #[inline]
-    pub(crate) fn inject(
+    pub(crate) fn inject_bytes(
         &mut self,
         sinks: &mut Sinks<'_>,
         payload: &[u8],
@@ -97,11 +92,9 @@ impl Endpoint {
         match self.worker.inject_with(peer, tag, payload, immediate) {
             Ok(true) => {}
             Ok(false) => return Err(Errno::AGAIN),
-            Err(error) => return Err(errno::of_error(&error).0),
+            Err(error) => return Err(errno::of_error(&error).errno),
         }
-        if !self.counters.is_empty() {
-            self.count(sinks, sys::FI_SEND, true);
-        }
+        self.bound.count(sinks, sys::FI_SEND, true);
         Ok(())
     }
 
@@ -110,8 +103,7 @@ impl Endpoint {
         if self.held.is_some() {
             self.release(sinks, Some((destination, tag)));
         }
-        let is_told = self.transmit.is_some() || self.is_counted(sys::FI_SEND);
-        if !self.is_enabled || !is_told {
+        if !self.bound.may_send() {
             return Err(Errno::BAD_STATE);
         }
         self.peer(sinks, destination)

@@ -12,11 +12,13 @@
 
 use tagmatch::{Match, Message};
 use tagmatch_device::slab::Key;
+use tagmatch_ofi_provider::UNTAGGED;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::{Receive, UNTAGGED};
+use super::operation::Receive;
 use super::pending::Pending;
 use crate::errno;
+use crate::memory::buffer;
 
 /// Most messages that are taken from the worker at one time.
 const PORTION: usize = 64;
@@ -67,7 +69,7 @@ impl Endpoint {
         if let Some(Pending::Multi { rest, receive, is_posted, .. }) = self.pending.get_mut(index) {
             *is_posted = true;
             let part = Receive { start: rest.start(), room: rest.len(), ..*receive };
-            let posted = message.recv_queued(rest.buffer(), key.to_bits());
+            let posted = message.recv_queued(buffer(*rest), key.to_bits());
             if !self.begun(sinks, key, part, posted) {
                 self.remove_pending(index);
             }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use tagmatch_device::slab::{Key, Slab};
+use tagmatch_ofi_provider::Memory;
 use tagmatch_soft::{Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedList};
 
-use crate::memory::Memory;
 use crate::wire::{Name, Put};
 
 /// A receive.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use tagmatch_ofi_provider::{Entry, Failure};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 use tagmatch_os::{notice, process};
@@ -10,7 +11,7 @@ use tagmatch_os::{notice, process};
 use super::lists::{Lists, Receive, Wanted};
 use super::mode::{Event, State};
 use crate::chance::Chance;
-use crate::effects::{Completion, Effects, Failure};
+use crate::effects::{Completion, Effects, failure};
 use crate::settings::{Mode, Settings};
 use crate::telemetry::{List, Telemetry};
 use crate::wire::{Name, Packet, Put};
@@ -222,8 +223,8 @@ impl Matcher {
         }
         let claimed = if self.state.is_enabled() { self.answer(effects) } else { Vec::new() };
         for receive in self.lists.take_cancelled(self.round) {
-            let failure = Some(Failure::of(Errno::CANCELED));
-            effects.completions.push(Completion::of(receive.context, RECEIVE, failure));
+            let failure = failure(Errno::CANCELED);
+            effects.completions.push(Completion::of(receive.context, RECEIVE, Some(failure)));
         }
         let round = self.round;
         let (due, later) = self.gets.drain(..).partition(|get| get.at <= round);
@@ -281,61 +282,57 @@ impl Matcher {
     }
 
     /// A receive takes a message.
-    fn deliver(&mut self, mut receive: Receive, put: Put, effects: &mut Effects) {
+    fn deliver(&mut self, receive: Receive, put: Put, effects: &mut Effects) {
         if put.address != 0 {
             let at = self.round + self.chance.rounds(self.settings.get_rounds);
             self.gets.push(Get { at, receive, put });
             return;
         }
-        let room = receive.memory.first(put.payload.len());
+        // SAFETY: the memory is lent to this receive, whose completion comes later.
+        let room = unsafe { receive.memory.first_mut(put.payload.len()) };
         room.copy_from_slice(&put.payload[..room.len()]);
         finish(&receive, &put, None, effects);
     }
 }
 
 fn nothing_found(context: usize) -> Completion {
-    Completion::of(context, RECEIVE, Some(Failure::of(Errno::NO_MESSAGE)))
+    Completion::of(context, RECEIVE, Some(failure(Errno::NO_MESSAGE)))
 }
 
 /// The completion of a receive that this message has met.
 fn envelope(put: &Put, context: usize) -> Completion {
-    let data = if put.data.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
-    Completion {
-        context,
-        flags: RECEIVE | data,
-        length: put.length,
-        start: 0,
-        data: put.data.unwrap_or(0),
-        tag: put.tag,
-        source: Some(put.source),
-        failure: None,
-    }
+    let flags = if put.data.is_some() { sys::FI_REMOTE_CQ_DATA } else { 0 };
+    let mut completion = Completion::of(context, RECEIVE | flags, None);
+    completion.entry.length = put.length;
+    completion.entry.data = put.data.unwrap_or(0);
+    completion.entry.tag = put.tag;
+    completion.source = Some(put.source);
+    completion
 }
 
 /// Reads the bytes out of the sender's memory.
-fn read(mut get: Get, effects: &mut Effects) {
-    let room = get.receive.memory.first(get.put.length);
+fn read(get: Get, effects: &mut Effects) {
+    // SAFETY: the memory is lent to this receive, whose completion comes later.
+    let room = unsafe { get.receive.memory.first_mut(get.put.length) };
     let count = process::read_memory(get.put.source.process(), get.put.address, room);
     let failure = match count {
         Ok(count) if count == room.len() => None,
         // The sender's process has ended.
-        _ => Some(Failure::of(Errno::IO)),
+        _ => Some(failure(Errno::IO)),
     };
     finish(&get.receive, &get.put, failure, effects);
 }
 
 /// A receive has its message's bytes, or `failure`.
 fn finish(receive: &Receive, put: &Put, failure: Option<Failure>, effects: &mut Effects) {
-    let overflow = put.length.saturating_sub(receive.memory.length());
-    let truncated = (overflow > 0).then_some(Failure { errno: Errno::TRUNCATED, overflow });
-    let failure = failure.or(truncated);
+    let overflow = put.length.saturating_sub(receive.memory.len());
+    let truncated = Failure { overflow, ..self::failure(Errno::TRUNCATED) };
+    let failure = failure.or((overflow > 0).then_some(truncated));
     if receive.tells || failure.is_some() {
-        effects.completions.push(Completion {
-            length: put.length - overflow,
-            start: receive.memory.start(),
-            failure,
-            ..envelope(put, receive.context)
-        });
+        let Completion { entry, source } = envelope(put, receive.context);
+        let (length, start) = (put.length - overflow, receive.memory.start());
+        let entry = Entry { length, start, failure, ..entry };
+        effects.completions.push(Completion { entry, source });
     }
     if put.id != 0 {
         effects.packets.push((put.source, Packet::Matched { id: put.id }));

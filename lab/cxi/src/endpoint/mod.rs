@@ -5,27 +5,26 @@ mod matcher;
 mod mode;
 mod sender;
 
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
+use tagmatch_ofi_provider::{self as ofi, Bindings, Incoming, Injected, Memory, Outgoing};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 use tagmatch_os::process;
 
 use crate::chance::Chance;
 use crate::effects::{Completion, Effects};
-use crate::memory::Memory;
-use crate::queue::{Entry, Progress, Queue};
 use crate::settings::{Mode, Settings};
 use crate::telemetry::Telemetry;
 use crate::transport::Transport;
-use crate::vector::Vector;
 use crate::wire::{EAGER_MAX, Name, Packet, Put};
-pub(crate) use lists::{Receive, Wanted};
-pub(crate) use matcher::Claimed;
-use matcher::Matcher;
+use lists::{Receive, Wanted};
+use matcher::{Claimed, Matcher};
 use sender::{Send, Sender};
+
+type Sinks<'a> = ofi::Sinks<'a, Name>;
 
 /// Most bytes of a message that is copied at once: `FI_INJECT`.
 pub(crate) const INJECT_MAX: usize = 192;
@@ -36,64 +35,21 @@ pub(crate) const TAG_BITS: u64 = (1 << 48) - 1;
 /// Packets that a round takes from the socket.
 const PACKETS_MAX: usize = 64;
 
-/// The settings of an endpoint, which the program chose.
+/// How many sends and receives an endpoint has at a time, as the program chose.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct Limits {
     pub(crate) sends_max: usize,
     pub(crate) receives_max: usize,
-    /// The flags of sends and receives that are given none.
-    pub(crate) send_flags: u64,
-    pub(crate) receive_flags: u64,
-    /// `FI_DIRECTED_RECV`: receives may name a source.
-    pub(crate) is_directed: bool,
-    /// `FI_SOURCE`: completions tell the source.
-    pub(crate) tells_source: bool,
-}
-
-/// A message to send.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) memory: Memory,
-    pub(crate) to: u64,
-    pub(crate) tag: u64,
-    pub(crate) data: Option<u64>,
-    pub(crate) context: usize,
-    /// `None`: the endpoint's.
-    pub(crate) flags: Option<u64>,
-    /// `fi_tinject`: there is no completion.
-    pub(crate) is_inject: bool,
-}
-
-/// A receive or a search, as a program asks for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming {
-    pub(crate) memory: Memory,
-    pub(crate) from: u64,
-    pub(crate) tag: u64,
-    pub(crate) ignore: u64,
-    pub(crate) context: usize,
-    /// `None`: the endpoint's.
-    pub(crate) flags: Option<u64>,
 }
 
 /// An endpoint.
 pub(crate) struct Endpoint {
-    pub(crate) name: Name,
-    state: Mutex<State>,
-}
-
-struct State {
-    options: Options,
+    bound: Bindings,
     settings: Arc<Settings>,
     transport: Transport,
     sender: Sender,
     matcher: Matcher,
     chance: Chance,
-    vector: Option<Arc<Vector>>,
-    /// With whether successes of operations without `FI_COMPLETION` stay untold.
-    send_queue: Option<(Arc<Queue>, bool)>,
-    receive_queue: Option<(Arc<Queue>, bool)>,
-    is_enabled: bool,
 }
 
 impl Endpoint {
@@ -102,7 +58,8 @@ impl Endpoint {
         settings: &Arc<Settings>,
         mode: Mode,
         number: u32,
-        options: Options,
+        bound: Bindings,
+        limits: Limits,
     ) -> std::io::Result<Self> {
         let name = Name::own(number);
         let transport = Transport::new(&settings.nic, name)?;
@@ -111,189 +68,132 @@ impl Endpoint {
         let telemetry = Telemetry::new(settings, number);
         telemetry.create()?;
         let [receiving, sending] = [2 * number, 2 * number + 1].map(|n| Chance::new(settings, n));
-        let sender = Sender::new(name, options.sends_max, settings.match_ids, settings.death);
+        let sender = Sender::new(name, limits.sends_max, settings.match_ids, settings.death);
         let matcher =
-            Matcher::new(settings.clone(), mode, options.receives_max, telemetry, receiving);
-        let state = State {
-            options,
-            settings: settings.clone(),
-            transport,
-            sender,
-            matcher,
-            chance: sending,
-            vector: None,
-            send_queue: None,
-            receive_queue: None,
-            is_enabled: false,
-        };
-        Ok(Endpoint { name, state: Mutex::new(state) })
+            Matcher::new(settings.clone(), mode, limits.receives_max, telemetry, receiving);
+        let (settings, chance) = (settings.clone(), sending);
+        Ok(Endpoint { bound, settings, transport, sender, matcher, chance })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `fi_ep_bind` to an address vector.
-    pub(crate) fn bind_vector(&self, vector: Arc<Vector>) {
-        self.state().vector = Some(vector);
-    }
-
-    /// `fi_ep_bind` to a completion queue.
-    pub(crate) fn bind_queue(self: &Arc<Self>, queue: &Arc<Queue>, flags: u64) -> Result<()> {
-        let mut state = self.state();
-        let bound = (queue.clone(), flags & sys::FI_SELECTIVE_COMPLETION != 0);
-        if flags & sys::FI_TRANSMIT != 0 {
-            state.send_queue = Some(bound.clone());
-        }
-        if flags & sys::FI_RECV != 0 {
-            state.receive_queue = Some(bound);
-        }
-        let socket = Some(state.transport.as_fd()).filter(|_| state.settings.wakes);
-        let endpoint: Arc<dyn Progress> = self.clone();
-        queue.bind(Arc::downgrade(&endpoint), socket)
-    }
-
-    /// `fi_enable`.
-    pub(crate) fn enable(&self) -> Result<()> {
-        let mut state = self.state();
-        if state.vector.is_none() {
-            return Err(Errno::NO_AV);
-        }
-        if state.send_queue.is_none() || state.receive_queue.is_none() {
-            return Err(Errno::NO_CQ);
-        }
-        state.is_enabled = true;
-        Ok(())
-    }
-
-    /// Sends a message.
-    pub(crate) fn send(&self, outgoing: Outgoing) -> Result<()> {
-        self.state().send(outgoing)
-    }
-
-    /// Posts a receive.
-    pub(crate) fn receive(&self, incoming: Incoming) -> Result<()> {
-        self.state().with_matcher(incoming, |matcher, receive, wanted, effects| {
-            matcher.post(receive, wanted, effects)
-        })
-    }
-
-    /// `FI_PEEK`, which may claim the message that is found.
-    pub(crate) fn peek(&self, incoming: Incoming, claims: bool) -> Result<()> {
-        self.state().with_matcher(incoming, |matcher, receive, wanted, _| {
-            matcher.search(wanted, receive.context, claims)
-        })
-    }
-
-    /// `FI_CLAIM`: receives a message that was claimed, by the name that its search has left.
-    pub(crate) fn receive_claimed(&self, incoming: Incoming, name: u64) -> Result<()> {
-        self.state().with_matcher(incoming, |matcher, receive, _, effects| {
-            matcher.receive_claimed(receive, name, effects)
-        })
-    }
-
-    /// `fi_cancel`.
-    pub(crate) fn cancel(&self, context: usize) -> Result<()> {
-        self.state().matcher.cancel(context)
-    }
-
-    /// Blocks until all sends have ended, for a limited time, as cxi does (`txc_cleanup`).
-    pub(crate) fn drain(&self) {
-        let limit = Duration::from_millis(self.state().settings.close_ms.into());
-        let began = Instant::now();
-        while self.state().sender.is_busy() && began.elapsed() < limit {
-            self.progress();
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Progress for Endpoint {
-    fn progress(&self) {
-        self.state().progress();
-    }
-
-    fn is_busy(&self) -> bool {
-        let state = self.state();
-        state.sender.has_unsent() || state.matcher.is_busy()
-    }
-}
-
-impl State {
-    fn send(&mut self, outgoing: Outgoing) -> Result<()> {
-        let Outgoing { memory, tag, data, context, is_inject, .. } = outgoing;
-        let to = self.open_vector()?.name(outgoing.to)?;
-        let flags = outgoing.flags.unwrap_or(self.options.send_flags);
+    fn transmit(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        outgoing: &Outgoing,
+        is_inject: bool,
+    ) -> Result<()> {
+        let Outgoing { tag, data, .. } = *outgoing;
+        // SAFETY: the program keeps the memory of a send until its completion.
+        let memory = unsafe { only(outgoing.pieces, false)? };
+        let to = self.name(sinks, outgoing.destination)?;
+        let flags = outgoing.flags.unwrap_or(self.bound.opened.send_flags);
         let is_copied = is_inject || flags & sys::FI_INJECT != 0;
         let most = if is_copied { INJECT_MAX } else { MESSAGE_MAX };
-        if memory.length() > most {
+        if memory.len() > most {
             return Err(Errno::TOO_LONG);
-        }
-        if tag & !TAG_BITS != 0 {
-            return Err(Errno::INVALID);
         }
         if self.chance.says_again() {
             return Err(Errno::AGAIN);
         }
-        let is_rendezvous = memory.length() > EAGER_MAX;
+        let is_rendezvous = memory.len() > EAGER_MAX;
         let waits = is_rendezvous || (flags & sys::FI_MATCH_COMPLETE != 0 && !is_inject);
         let id = match self.sender.admit(to, waits) {
             Ok(id) => id,
             Err(errno) => {
-                self.progress();
+                ofi::ProviderEndpoint::progress(self, sinks);
                 return Err(errno);
             }
         };
         let (payload, address) = match is_rendezvous {
             true => (Vec::new(), memory.start() as u64),
-            false => (memory.bytes(), 0),
+            // SAFETY: as above.
+            false => (unsafe { memory.bytes() }.to_vec(), 0),
         };
-        let (source, length) = (self.sender.name, memory.length());
+        let (source, length) = (self.sender.name, memory.len());
         let put = Put { source, tag, data, length, id, address, payload };
-        let tells = !is_inject && tells(self.send_queue.as_ref(), flags);
+        let tells = !is_inject && self.bound.send_tells(flags);
+        let context = outgoing.context as usize;
         self.sender.push(to, &Packet::Put(put), Send { context, tells, id });
-        let mut effects = Effects::default();
-        self.sender.flush(&self.transport, &mut effects.completions);
-        self.tell(&effects.completions);
+        self.carry_out(sinks, Effects::default());
         Ok(())
     }
 
-    fn open_vector(&self) -> Result<&Vector> {
-        if !self.is_enabled {
+    fn name(&self, sinks: &Sinks<'_>, address: u64) -> Result<Name> {
+        if !self.bound.is_enabled() {
             return Err(Errno::BAD_STATE);
         }
-        self.vector.as_deref().ok_or(Errno::NO_AV)
+        self.bound.vector_in(sinks.vectors).ok_or(Errno::NO_AV)?.address(address)
     }
 
     fn with_matcher(
         &mut self,
-        incoming: Incoming,
+        sinks: &mut Sinks<'_>,
+        incoming: &Incoming,
+        memory: Memory,
         call: impl FnOnce(&mut Matcher, Receive, Wanted, &mut Effects) -> Result<()>,
     ) -> Result<()> {
-        let Incoming { memory, from, tag, ignore, context, flags } = incoming;
-        let vector = self.open_vector()?;
-        if (tag | ignore) & !TAG_BITS != 0 {
-            return Err(Errno::INVALID);
+        let pattern = incoming.pattern;
+        if !self.bound.is_enabled() {
+            return Err(Errno::BAD_STATE);
         }
-        let source = match from {
+        let source = match pattern.source {
             sys::FI_ADDR_UNSPEC => None,
-            _ if !self.options.is_directed => None,
-            address => Some(vector.name(address)?),
+            _ if !self.bound.opened.directed => None,
+            address => Some(self.name(sinks, address)?),
         };
-        let flags = flags.unwrap_or(self.options.receive_flags);
-        let receive = Receive { context, memory, tells: tells(self.receive_queue.as_ref(), flags) };
+        let flags = incoming.flags.unwrap_or(self.bound.opened.receive_flags);
+        let context = incoming.context as usize;
+        let receive = Receive { context, memory, tells: self.bound.receive_tells(flags) };
         let mut effects = Effects::default();
-        let result = call(&mut self.matcher, receive, Wanted { tag, ignore, source }, &mut effects);
-        self.carry_out(effects);
+        let wanted = Wanted { tag: pattern.tag, ignore: !pattern.mask, source };
+        let result = call(&mut self.matcher, receive, wanted, &mut effects);
+        self.carry_out(sinks, effects);
         if result == Err(Errno::AGAIN) {
             // As cxip_recv_req_init does.
-            self.progress();
+            ofi::ProviderEndpoint::progress(self, sinks);
         }
         result
     }
 
-    /// One round of progress.
-    fn progress(&mut self) {
+    fn carry_out(&mut self, sinks: &mut Sinks<'_>, mut effects: Effects) {
+        for (peer, packet) in &effects.packets {
+            self.sender.answer(*peer, packet);
+        }
+        self.sender.flush(&self.transport, &mut effects.completions);
+        for Completion { mut entry, source } in effects.completions {
+            let source = source.filter(|_| self.bound.opened.source);
+            let source = source.zip(self.bound.vector_in(sinks.vectors));
+            entry.source = source.map_or(sys::FI_ADDR_NOTAVAIL, |(name, all)| all.number(&name));
+            self.bound.tell(sinks, entry, true);
+        }
+    }
+}
+
+impl ofi::ProviderEndpoint for Endpoint {
+    type Address = Name;
+
+    fn bound(&self) -> &Bindings {
+        &self.bound
+    }
+
+    fn bound_mut(&mut self) -> &mut Bindings {
+        &mut self.bound
+    }
+
+    fn address(&self) -> Name {
+        self.sender.name
+    }
+
+    fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.settings.wakes.then(|| self.transport.as_fd())
+    }
+
+    /// Whether nothing goes on without a packet.
+    fn arm(&mut self) -> bool {
+        !self.sender.has_unsent() && !self.matcher.is_busy()
+    }
+
+    /// One round.
+    fn progress(&mut self, sinks: &mut Sinks<'_>) {
         let mut effects = Effects::default();
         for _ in 0..PACKETS_MAX {
             let Some(bytes) = self.transport.receive() else { break };
@@ -310,34 +210,79 @@ impl State {
         for claimed in self.matcher.next_round(&mut effects) {
             write_name(claimed);
         }
-        self.carry_out(effects);
+        self.carry_out(sinks, effects);
     }
 
-    fn carry_out(&mut self, mut effects: Effects) {
-        for (peer, packet) in &effects.packets {
-            self.sender.answer(*peer, packet);
+    /// Waits until all sends have ended, for a limited time, as cxi does (`txc_cleanup`). What is
+    /// left ends without a completion.
+    fn may_close(&mut self, sinks: &mut Sinks<'_>, waited: Duration) -> bool {
+        let limit = Duration::from_millis(self.settings.close_ms.into());
+        let is_over = !self.sender.is_busy() || waited >= limit;
+        if !is_over {
+            self.progress(sinks);
         }
-        self.sender.flush(&self.transport, &mut effects.completions);
-        self.tell(&effects.completions);
+        is_over
     }
 
-    fn tell(&self, completions: &[Completion]) {
-        for completion in completions {
-            let is_send = completion.flags & sys::FI_SEND != 0;
-            let queue = if is_send { &self.send_queue } else { &self.receive_queue };
-            let source = completion.source.filter(|_| self.options.tells_source);
-            let source = source.zip(self.vector.as_ref());
-            let source = source.map_or(sys::FI_ADDR_NOTAVAIL, |(name, all)| all.address(name));
-            if let Some((queue, _)) = queue {
-                queue.push(Entry { completion: *completion, source });
-            }
-        }
+    /// # Safety
+    /// As the trait says.
+    unsafe fn send(&mut self, sinks: &mut Sinks<'_>, message: &Outgoing) -> Result<()> {
+        self.transmit(sinks, message, false)
+    }
+
+    /// # Safety
+    /// As the trait says.
+    unsafe fn inject(&mut self, sinks: &mut Sinks<'_>, message: Injected) -> Result<()> {
+        let Injected { start, length, destination, tag, data } = message;
+        let (pieces, kind) = (ofi::Pieces::One(start, length), sys::FI_TAGGED);
+        let context = std::ptr::null_mut();
+        let outgoing = Outgoing { pieces, destination, tag, data, context, kind, flags: None };
+        self.transmit(sinks, &outgoing, true)
+    }
+
+    /// # Safety
+    /// As the trait says.
+    unsafe fn post(&mut self, sinks: &mut Sinks<'_>, incoming: &Incoming) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { only(incoming.pieces, true)? };
+        self.with_matcher(sinks, incoming, memory, Matcher::post)
+    }
+
+    fn peek(&mut self, sinks: &mut Sinks<'_>, incoming: &Incoming) -> Result<()> {
+        let claims = incoming.flags.is_some_and(|flags| flags & sys::FI_CLAIM != 0);
+        // SAFETY: there are no bytes.
+        let memory = unsafe { Memory::new(std::ptr::null(), 0, true)? };
+        self.with_matcher(sinks, incoming, memory, |matcher, receive, wanted, _| {
+            matcher.search(wanted, receive.context, claims)
+        })
+    }
+
+    /// # Safety
+    /// As the trait says.
+    unsafe fn claim(&mut self, sinks: &mut Sinks<'_>, incoming: &Incoming) -> Result<()> {
+        // SAFETY: the caller's promise; `write_name` has left a name in the `fi_context`.
+        let (memory, context) = unsafe {
+            (only(incoming.pieces, true)?, incoming.context.cast::<sys::fi_context>().as_ref())
+        };
+        let name = context.ok_or(Errno::INVALID)?.internal[0] as u64;
+        self.with_matcher(sinks, incoming, memory, |matcher, receive, _, effects| {
+            matcher.receive_claimed(receive, name, effects)
+        })
+    }
+
+    /// `FI_ECANCELED` comes later, or the completion of a message that was faster.
+    fn cancel(&mut self, _sinks: &mut Sinks<'_>, context: usize) -> Result<()> {
+        self.matcher.cancel(context)
     }
 }
 
-/// Whether the success of an operation with these flags has a completion.
-fn tells(queue: Option<&(Arc<Queue>, bool)>, flags: u64) -> bool {
-    queue.is_some_and(|(_, is_selective)| !is_selective || flags & sys::FI_COMPLETION != 0)
+/// The memory of a call, which has one part or none.
+///
+/// # Safety
+/// As for [`ofi::Pieces::only`].
+unsafe fn only(pieces: ofi::Pieces, writable: bool) -> Result<Memory> {
+    // SAFETY: the caller's promise.
+    unsafe { pieces.only::<1>(writable)?.ok_or(Errno::INVALID) }
 }
 
 /// Leaves the name of a claimed message in the program's `fi_context`, where cxi leaves a pointer.

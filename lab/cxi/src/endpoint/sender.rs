@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use tagmatch_ofi_provider::Failure;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::effects::{Completion, Failure};
+use crate::effects::{Completion, failure};
 use crate::transport::{Sent, Transport};
 use crate::wire::{Name, Packet};
 
@@ -123,7 +124,7 @@ impl Sender {
                 let failure = match transport.send(*name, &unsent.packet) {
                     Sent::Full => break,
                     Sent::Yes => None,
-                    Sent::Gone => Some(Failure::of(self.death)),
+                    Sent::Gone => Some(failure(self.death)),
                 };
                 let send = unsent.send;
                 peer.messages.pop_front();
@@ -159,6 +160,6 @@ mod tests {
         assert!(done.is_empty());
         sender.matched(peer, id, &mut done);
         sender.matched(peer, id, &mut done);
-        assert_eq!((done.len(), done[0].context), (1, 7));
+        assert_eq!((done.len(), done[0].entry.context), (1, 7));
     }
 }

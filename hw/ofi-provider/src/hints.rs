@@ -1,0 +1,159 @@
+//! A program's structures as plain values, and what a provider offers in answer.
+
+use std::ffi::{CStr, c_char};
+
+use tagmatch_ofi_sys as sys;
+
+/// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
+#[derive(Clone, Default)]
+pub struct Hints {
+    /// Capabilities.
+    pub caps: u64,
+    /// The format of addresses.
+    pub address_format: u32,
+    /// The program gives a connection request.
+    pub has_handle: bool,
+    /// Attributes of sends.
+    pub transmit: Option<sys::fi_tx_attr>,
+    /// Attributes of receives.
+    pub receive: Option<sys::fi_rx_attr>,
+    /// Attributes of the endpoint.
+    pub endpoint: Option<sys::fi_ep_attr>,
+    /// Attributes of the domain.
+    pub domain: Option<sys::fi_domain_attr>,
+    /// The domain's name.
+    pub domain_name: Option<String>,
+    /// The fabric's name.
+    pub fabric_name: Option<String>,
+    /// The oldest version of the provider that will do.
+    pub provider_version: u32,
+}
+
+/// What a program gets. Pointers in the structures are null.
+#[derive(Clone)]
+pub struct Offer {
+    /// Capabilities.
+    pub caps: u64,
+    /// Attributes of sends.
+    pub transmit: sys::fi_tx_attr,
+    /// Attributes of receives.
+    pub receive: sys::fi_rx_attr,
+    /// Attributes of the endpoint.
+    pub endpoint: sys::fi_ep_attr,
+    /// Attributes of the domain.
+    pub domain: sys::fi_domain_attr,
+    /// The domain's name.
+    pub domain_name: String,
+}
+
+/// Why a program gets no offer.
+pub type Refusal = &'static str;
+
+/// The offers for a program, the best one first, or why there is none.
+pub type Offers = Result<Vec<Offer>, Refusal>;
+
+/// Refuses an offer for a reason.
+#[macro_export]
+macro_rules! require {
+    ($condition:expr, $why:literal) => {
+        if !$condition {
+            return Err($why);
+        }
+    };
+}
+
+/// The settings that an endpoint was opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// The capabilities of the endpoint: `FI_SEND`, `FI_RECV` and others.
+    pub caps: u64,
+    /// `FI_DIRECTED_RECV`: receives may name their source.
+    pub directed: bool,
+    /// `FI_SOURCE`: entries tell the source.
+    pub source: bool,
+    /// The flags of sends that are given none.
+    pub send_flags: u64,
+    /// The flags of receives that are given none.
+    pub receive_flags: u64,
+}
+
+impl Hints {
+    /// The settings of an endpoint that is opened with these attributes.
+    pub fn opened(&self) -> Opened {
+        Opened {
+            caps: with_directions(self.caps),
+            directed: self.caps & sys::FI_DIRECTED_RECV != 0,
+            source: self.caps & sys::FI_SOURCE != 0,
+            send_flags: self.transmit.map_or(0, |transmit| transmit.op_flags),
+            receive_flags: self.receive.map_or(0, |receive| receive.op_flags),
+        }
+    }
+
+    /// Whether both names, where there are any, are these. libfabric compares names without case.
+    pub fn names(&self, fabric: &str, domain: &str) -> bool {
+        let is = |name: &Option<String>, own: &str| {
+            name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(own))
+        };
+        is(&self.fabric_name, fabric) && is(&self.domain_name, domain)
+    }
+}
+
+/// Capabilities with both directions, if they name none.
+pub fn with_directions(caps: u64) -> u64 {
+    const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
+    if caps & DIRECTIONS == 0 { caps | DIRECTIONS } else { caps }
+}
+
+/// What a program asks for. Parts that are null ask for nothing. libfabric gives providers
+/// structures of version 1.17 or later, whatever version the program asks for; only what version
+/// 1.17 has is read.
+///
+/// # Safety
+/// `hints` is null or points to a `fi_info`, whose parts are null or of their types.
+pub(crate) unsafe fn read(hints: *const sys::fi_info) -> Hints {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(hints) = hints.as_ref() else { return Hints::default() };
+        let domain = hints.domain_attr.as_ref();
+        let fabric = hints.fabric_attr.as_ref();
+        Hints {
+            caps: hints.caps,
+            address_format: hints.addr_format,
+            has_handle: !hints.handle.is_null(),
+            transmit: hints.tx_attr.as_ref().copied(),
+            receive: hints.rx_attr.as_ref().copied(),
+            endpoint: hints.ep_attr.as_ref().copied(),
+            domain: domain.copied(),
+            domain_name: domain.and_then(|domain| text(domain.name)),
+            fabric_name: fabric.and_then(|fabric| text(fabric.name)),
+            provider_version: fabric.map_or(0, |fabric| fabric.prov_version),
+        }
+    }
+}
+
+/// The destination that a program gives, if it is as long as a name.
+///
+/// # Safety
+/// As for [`read`]. `dest_addr` has `dest_addrlen` bytes.
+pub(crate) unsafe fn destination(hints: *const sys::fi_info, length: usize) -> Option<Vec<u8>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let hints = hints.as_ref()?;
+        if hints.dest_addr.is_null() || hints.dest_addrlen != length {
+            return None;
+        }
+        Some(std::slice::from_raw_parts(hints.dest_addr.cast(), length).to_vec())
+    }
+}
+
+/// A text, if there is one. Bytes that are not UTF-8 are replaced.
+///
+/// # Safety
+/// `text` is null or a terminated string.
+pub(crate) unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}

@@ -1,0 +1,59 @@
+//! A libfabric provider without its matching: libfabric's objects and the tables of functions by
+//! which C programs reach them, for any provider. Internal to tagmatch, no promises.
+//!
+//! Two providers are made with it: tagmatch's own (`provider/`), and one that behaves in tests as
+//! HPE's cxi does (`lab/cxi`). Each implements [`Provider`] and [`ProviderEndpoint`], and exports
+//! what [`description`] gives. All functions are generic over the provider, so a call of a program
+//! reaches the endpoint without a call through a pointer.
+//!
+//! | module | content |
+//! |---|---|
+//! | `policy` | the traits that a provider implements |
+//! | `getinfo`, `hints`, `answer` | `fi_getinfo`: what a program asks for, and what it gets |
+//! | `fabric`, `domain`, `av`, `cq`, `cntr`, `eq`, `mr`, `ep` | the functions of each kind of object, and their tables |
+//! | `tagged`, `msg` (both expand `functions`), `transfer` | the functions that send and receive |
+//! | `messages`, `memory` | the arguments of these, and the caller's memory |
+//! | `handle` | objects as the caller has them |
+//! | `parent`, `state`, `objects` | fabrics and domains, a domain's objects, and what these contain |
+//! | `lock`, `per_process` | the lock of a domain, and what a forked child must leave alone |
+//!
+//! # Decisions
+//!
+//! **A caller may be wrong.** Each function checks its pointers, a panic becomes an error number,
+//! and a closed object's memory is kept for a while, so that a call on it is an error.
+//!
+//! **A thread may be cancelled** (pthread_cancel(3)): see [`tagmatch_ofi_sys::cancel`].
+#![allow(unsafe_code, reason = "the callers are C programs")]
+
+mod answer;
+mod av;
+mod cntr;
+mod cq;
+mod domain;
+mod ep;
+mod eq;
+mod fabric;
+mod functions;
+mod getinfo;
+mod handle;
+mod hints;
+mod lock;
+mod memory;
+mod messages;
+mod mr;
+mod msg;
+mod objects;
+mod parent;
+mod per_process;
+mod policy;
+mod state;
+mod tagged;
+mod transfer;
+
+pub use getinfo::{Description, description};
+pub use hints::{Hints, Offer, Offers, Opened, Refusal, with_directions};
+pub use memory::Memory;
+pub use messages::{Incoming, Injected, Outgoing, Pattern, Pieces, UNTAGGED};
+pub use objects::{Bindings, Entry, Failure, Sinks, Vector};
+pub use per_process::PerProcess;
+pub use policy::{Provider, ProviderEndpoint};

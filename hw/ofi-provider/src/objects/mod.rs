@@ -1,0 +1,16 @@
+//! What the objects of a domain contain. Their life is in `crate::state`.
+
+mod bound;
+mod counter;
+mod entry;
+mod output;
+mod queue;
+mod vector;
+
+pub(crate) use bound::{Binding, Counts};
+pub use bound::{Bindings, Sinks};
+pub(crate) use counter::Counter;
+pub use entry::{Entry, Failure};
+pub(crate) use output::Output;
+pub(crate) use queue::{Queue, Waiter};
+pub use vector::Vector;

@@ -1,0 +1,83 @@
+//! Fabrics and domains.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::lock::{Guard, Lock};
+use crate::per_process::PerProcess;
+use crate::policy::Provider;
+use crate::state::State;
+
+/// A fabric: what its domains and event queues have in common.
+pub(crate) struct Fabric<P: Provider> {
+    /// The version of libfabric's interface that the program asked for.
+    pub(crate) api_version: u32,
+    pub(crate) settings: Arc<P::Settings>,
+    /// Domains and event queues that are open.
+    pub(crate) children: AtomicUsize,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// A domain.
+pub(crate) struct Domain<P: Provider> {
+    pub(crate) fabric: Arc<Fabric<P>>,
+    pub(crate) own: P::Domain,
+    state: Lock<State<P>>,
+    /// Memory regions that are open.
+    pub(crate) regions: AtomicUsize,
+    /// Event queues that are bound to the domain. They have no events of it.
+    pub(crate) events: Mutex<Vec<Arc<()>>>,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// A domain of any provider.
+trait AnyDomain: Send + Sync {
+    /// Drops the endpoints.
+    fn drop_endpoints(&self);
+}
+
+/// The domains that are open, for the end of the process.
+static DOMAINS: PerProcess<Vec<Weak<dyn AnyDomain>>> = PerProcess::new(Vec::new());
+
+impl<P: Provider> Domain<P> {
+    /// A domain without objects. `is_shared`: several threads may call at the same time.
+    pub(crate) fn new(fabric: Arc<Fabric<P>>, is_shared: bool) -> Arc<Self> {
+        let domain = Arc::new(Domain {
+            own: P::domain(&fabric.settings),
+            fabric,
+            state: Lock::new(State::default(), is_shared),
+            regions: AtomicUsize::new(0),
+            events: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        let any: Weak<dyn AnyDomain> = Arc::<Self>::downgrade(&domain);
+        DOMAINS.change(|domains| {
+            domains.retain(|domain| domain.strong_count() > 0);
+            domains.push(any);
+        });
+        domain
+    }
+
+    /// The objects. One thread has them at a time.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, State<P>> {
+        self.state.lock()
+    }
+}
+
+impl<P: Provider> AnyDomain for Domain<P> {
+    fn drop_endpoints(&self) {
+        // A call that was interrupted by a signal handler, or whose thread was stopped, never ends.
+        let Some(mut state) = self.state.try_lock() else { return };
+        let endpoints = std::mem::take(&mut state.endpoints);
+        drop(state);
+        endpoints.into_entries().for_each(drop);
+    }
+}
+
+/// Delivers what the endpoints that are still open have accepted, at the end of the process that
+/// has opened them.
+pub(crate) fn close_all() {
+    let domains = DOMAINS.take().unwrap_or_default();
+    domains.iter().filter_map(Weak::upgrade).for_each(|domain| domain.drop_endpoints());
+}

@@ -1,0 +1,378 @@
+//! A domain's objects: endpoints, completion queues, counters and address vectors.
+//!
+//! All of them lie in one [`State`] under one lock, and name each other by keys. Closing an object
+//! makes its key invalid, so a call on a closed object is an error.
+
+use tagmatch_device::slab::{Key, Slab};
+use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::calls::{Errno, Result};
+
+use crate::objects::{Binding, Counter, Counts, Output, Queue, Sinks, Vector};
+use crate::policy::{Provider, ProviderEndpoint};
+
+/// Most objects of one kind in a domain.
+const OBJECTS_MAX: u32 = 1 << 20;
+
+/// The objects of a domain.
+pub(crate) struct State<P: Provider> {
+    pub(crate) endpoints: Slab<P::Endpoint>,
+    pub(crate) queues: Slab<Queue>,
+    pub(crate) counters: Slab<Counter>,
+    pub(crate) vectors: Slab<Vector<P::Address>>,
+}
+
+impl<P: Provider> Default for State<P> {
+    fn default() -> Self {
+        State {
+            endpoints: Slab::default(),
+            queues: Slab::default(),
+            counters: Slab::default(),
+            vectors: Slab::default(),
+        }
+    }
+}
+
+/// An object that was closed.
+pub(crate) fn closed<T>(found: Option<T>) -> Result<T> {
+    found.ok_or(Errno::CLOSED)
+}
+
+/// Adds an object.
+pub(crate) fn insert<T>(table: &mut Slab<T>, object: T) -> Result<Key> {
+    table.insert(object, OBJECTS_MAX).map_err(|_| Errno::NO_MEMORY)
+}
+
+/// Something was done on an endpoint while other threads sleep: they are woken for what has ended
+/// by that, and the endpoint goes on to wake them.
+#[cold]
+#[inline(never)]
+pub(crate) fn keep_armed<E: ProviderEndpoint>(endpoint: &mut E, sinks: &mut Sinks<'_, E::Address>) {
+    endpoint.progress(sinks);
+    if !endpoint.arm() {
+        for queue in endpoint.bound().queues() {
+            if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
+                queue.wake();
+            }
+        }
+    }
+}
+
+impl<P: Provider> State<P> {
+    /// An endpoint, and where the ends of its operations go.
+    #[inline]
+    pub(crate) fn endpoint(
+        &mut self,
+        key: Key,
+    ) -> Result<(&mut P::Endpoint, Sinks<'_, P::Address>)> {
+        let State { endpoints, queues, counters, vectors } = self;
+        let endpoint = closed(endpoints.get_mut(key))?;
+        Ok((endpoint, Sinks { queues, counters, vectors, reader: None }))
+    }
+
+    /// Binds an endpoint to an address vector.
+    pub(crate) fn bind_vector(&mut self, endpoint: Key, vector: Key) -> Result<()> {
+        let bound = closed(self.vectors.get_mut(vector))?;
+        let endpoint = closed(self.endpoints.get_mut(endpoint))?.bound_mut();
+        if endpoint.is_enabled || endpoint.vector.is_some() {
+            return Err(Errno::BAD_STATE);
+        }
+        endpoint.vector = Some(vector);
+        bound.endpoints += 1;
+        Ok(())
+    }
+
+    /// Binds an endpoint to a completion queue, for sends, receives or both (fi_endpoint(3)).
+    pub(crate) fn bind_queue(&mut self, key: Key, queue: Key, flags: u64) -> Result<()> {
+        const KNOWN: u64 = sys::FI_TRANSMIT | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
+        if flags & !KNOWN != 0 || flags & (sys::FI_TRANSMIT | sys::FI_RECV) == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let bound = closed(self.queues.get_mut(queue))?;
+        let opened = closed(self.endpoints.get_mut(key))?;
+        let endpoint = opened.bound();
+        let binding = Binding { queue, selective: flags & sys::FI_SELECTIVE_COMPLETION != 0 };
+        let is_taken = |wanted: u64, has: &Option<Binding>| flags & wanted != 0 && has.is_some();
+        if endpoint.is_enabled
+            || is_taken(sys::FI_TRANSMIT, &endpoint.transmit)
+            || is_taken(sys::FI_RECV, &endpoint.receive)
+        {
+            return Err(Errno::BAD_STATE);
+        }
+        if let Some(waiter) = &bound.waiter
+            && let Some(descriptor) = opened.event_descriptor()
+        {
+            waiter.watch(descriptor).map_err(|_| Errno::NO_MEMORY)?;
+        }
+        let endpoint = opened.bound_mut();
+        if flags & sys::FI_TRANSMIT != 0 {
+            endpoint.transmit = Some(binding);
+        }
+        if flags & sys::FI_RECV != 0 {
+            endpoint.receive = Some(binding);
+        }
+        if !bound.endpoints.contains(&key) {
+            bound.endpoints.push(key);
+        }
+        Ok(())
+    }
+
+    /// Binds an endpoint to a counter of sends, of receives or of both. A counter of operations
+    /// that there are not (`FI_READ`, `FI_WRITE`) stays zero.
+    pub(crate) fn bind_counter(&mut self, key: Key, counter: Key, flags: u64) -> Result<()> {
+        const KNOWN: u64 = sys::FI_SEND
+            | sys::FI_RECV
+            | sys::FI_READ
+            | sys::FI_WRITE
+            | sys::FI_REMOTE_READ
+            | sys::FI_REMOTE_WRITE;
+        if flags & !KNOWN != 0 || flags == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let bound = closed(self.counters.get_mut(counter))?;
+        let endpoint = closed(self.endpoints.get_mut(key))?.bound_mut();
+        // One counter for each kind of operation (fi_endpoint(3)).
+        if endpoint.is_enabled || endpoint.is_counted(flags) {
+            return Err(Errno::BAD_STATE);
+        }
+        endpoint.counters.push(Counts { counter, flags });
+        if !bound.endpoints.contains(&key) {
+            bound.endpoints.push(key);
+        }
+        Ok(())
+    }
+
+    /// Opens an endpoint for operations.
+    ///
+    /// # Errors
+    /// The endpoint is bound to no address vector, or a direction that it was opened for
+    /// has no completion queue and no counter.
+    pub(crate) fn enable(&mut self, key: Key) -> Result<()> {
+        let endpoint = closed(self.endpoints.get_mut(key))?.bound_mut();
+        if endpoint.is_enabled {
+            return Err(Errno::BAD_STATE);
+        }
+        if endpoint.vector.is_none() {
+            return Err(Errno::NO_AV);
+        }
+        let lacks = |direction: u64, binding: &Option<Binding>| {
+            endpoint.opened.caps & direction != 0
+                && binding.is_none()
+                && !endpoint.is_counted(direction)
+        };
+        if lacks(sys::FI_SEND, &endpoint.transmit) || lacks(sys::FI_RECV, &endpoint.receive) {
+            return Err(Errno::NO_CQ);
+        }
+        endpoint.is_enabled = true;
+        Ok(())
+    }
+
+    /// Takes an endpoint out. Dropping it delivers what it has accepted, which may take as long as
+    /// its peers need: the caller drops it without holding the lock.
+    pub(crate) fn close_endpoint(&mut self, key: Key) -> Result<P::Endpoint> {
+        let endpoint = closed(self.endpoints.remove(key))?;
+        let bound = endpoint.bound();
+        for queue in bound.queues() {
+            if let Some(queue) = self.queues.get_mut(queue) {
+                queue.endpoints.retain(|bound| *bound != key);
+                // A forked child has its parent's descriptors: what it removes is gone there, too.
+                if let Some(waiter) = queue.waiter.as_ref().filter(|_| !bound.is_forked())
+                    && let Some(descriptor) = endpoint.event_descriptor()
+                {
+                    waiter.forget(descriptor);
+                }
+            }
+        }
+        for counts in &bound.counters {
+            if let Some(counter) = self.counters.get_mut(counts.counter) {
+                counter.endpoints.retain(|bound| *bound != key);
+            }
+        }
+        if let Some(vector) = bound.vector.and_then(|vector| self.vectors.get_mut(vector)) {
+            vector.endpoints -= 1;
+        }
+        Ok(endpoint)
+    }
+
+    /// Closes a completion queue that no endpoint is bound to.
+    pub(crate) fn close_queue(&mut self, key: Key) -> Result<()> {
+        if !closed(self.queues.get(key))?.endpoints.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        self.queues.remove(key);
+        Ok(())
+    }
+
+    /// Closes a counter that no endpoint is bound to.
+    pub(crate) fn close_counter(&mut self, key: Key) -> Result<()> {
+        if !closed(self.counters.get(key))?.endpoints.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        self.counters.remove(key);
+        Ok(())
+    }
+
+    /// Closes an address vector that no endpoint is bound to.
+    pub(crate) fn close_vector(&mut self, key: Key) -> Result<()> {
+        if closed(self.vectors.get(key))?.endpoints > 0 {
+            return Err(Errno::BUSY);
+        }
+        self.vectors.remove(key);
+        Ok(())
+    }
+
+    /// Whether the domain has no objects.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.endpoints.is_empty()
+            && self.queues.is_empty()
+            && self.counters.is_empty()
+            && self.vectors.is_empty()
+    }
+
+    /// Takes an address out of a vector. Its peer stays connected.
+    pub(crate) fn remove_address(&mut self, key: Key, address: u64) -> Result<()> {
+        closed(self.vectors.get_mut(key))?.remove(address)?;
+        for endpoint in self.endpoints.keys_where(|endpoint| endpoint.bound().vector == Some(key)) {
+            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                endpoint.forget(address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads entries of a completion queue. Makes progress if fewer wait than are wanted.
+    #[inline]
+    pub(crate) fn read(&mut self, key: Key, mut output: Output) -> Result<usize> {
+        let queue = closed(self.queues.get_mut(key))?;
+        if queue.len() > 0 && !P::READS_ALONE_PROGRESS {
+            queue.take(&mut output);
+            if output.taken() > 0 && output.is_full() {
+                return Ok(output.taken());
+            }
+        }
+        match queue.endpoints[..] {
+            [only] if !queue.is_armed => self.progress(only, Some((key, &mut output))),
+            _ => self.progress_queue(key, Some(&mut output))?,
+        }
+        if output.taken() > 0 {
+            return Ok(output.taken());
+        }
+        let queue = closed(self.queues.get_mut(key))?;
+        queue.take(&mut output);
+        queue.taken(&output)
+    }
+
+    /// Makes progress on the endpoints of a completion queue. Entries go straight to a caller's
+    /// array, if there is one and no other entry waits.
+    #[inline]
+    pub(crate) fn progress_queue(
+        &mut self,
+        key: Key,
+        mut output: Option<&mut Output>,
+    ) -> Result<()> {
+        let queue = closed(self.queues.get_mut(key))?;
+        if queue.is_armed && queue.sleepers == 0 {
+            self.disarm(key);
+        }
+        let mut index = 0;
+        while let Some(endpoint) = self.queues.get(key).and_then(|q| q.endpoints.get(index)) {
+            let endpoint = *endpoint;
+            self.progress(endpoint, output.as_deref_mut().map(|output| (key, output)));
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes progress for a call that reads no entries.
+    pub(crate) fn progress_unless_reading(&mut self, key: Key) -> Result<()> {
+        if P::READS_ALONE_PROGRESS {
+            return closed(self.queues.get(key)).map(|_| ());
+        }
+        self.progress_queue(key, None)
+    }
+
+    /// Makes progress on the endpoints of a counter.
+    pub(crate) fn progress_counter(&mut self, key: Key) -> Result<()> {
+        for endpoint in closed(self.counters.get(key))?.endpoints.clone() {
+            self.progress(endpoint, None);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn progress(&mut self, endpoint: Key, reader: Option<(Key, &mut Output)>) {
+        let State { endpoints, queues, counters, vectors } = self;
+        if let Some(endpoint) = endpoints.get_mut(endpoint) {
+            let mut sinks = Sinks { queues, counters, vectors, reader };
+            endpoint.progress(&mut sinks);
+            if endpoint.bound().is_armed {
+                keep_armed(endpoint, &mut sinks);
+            }
+        }
+    }
+
+    /// Makes the descriptor of a completion queue readable at the next event. `false`: there is
+    /// something to read, or to do, already.
+    ///
+    /// # Errors
+    /// The queue has no descriptor (`FI_WAIT_NONE`).
+    pub(crate) fn arm(&mut self, key: Key) -> Result<bool> {
+        self.progress_unless_reading(key)?;
+        let queue = closed(self.queues.get_mut(key))?;
+        if queue.waiter.is_none() {
+            return Err(Errno::INVALID);
+        }
+        if queue.len() > 0 {
+            return Ok(false);
+        }
+        let endpoints = queue.endpoints.clone();
+        let mut arm = |key: &Key, is_armed: bool| {
+            self.endpoints.get_mut(*key).is_none_or(|endpoint| {
+                endpoint.bound_mut().is_armed = is_armed;
+                endpoint.arm()
+            })
+        };
+        if P::READS_ALONE_PROGRESS {
+            return Ok(endpoints.iter().all(|key| arm(key, false)));
+        }
+        queue.clear();
+        queue.is_armed = true;
+        let is_armed = endpoints.iter().all(|key| arm(key, true));
+        if !is_armed {
+            self.disarm(key);
+        }
+        Ok(is_armed)
+    }
+
+    /// A thread is about to sleep on the descriptor of a queue. `false`: there is something to do.
+    pub(crate) fn begin_sleep(&mut self, key: Key) -> Result<bool> {
+        let may_sleep = self.arm(key)?;
+        if may_sleep && let Some(queue) = self.queues.get_mut(key) {
+            queue.sleepers += 1;
+        }
+        Ok(may_sleep)
+    }
+
+    /// A thread has slept.
+    pub(crate) fn end_sleep(&mut self, key: Key) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.sleepers -= 1;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn disarm(&mut self, key: Key) {
+        let State { endpoints, queues, .. } = self;
+        let Some(queue) = queues.get_mut(key) else { return };
+        queue.disarm();
+        for endpoint in queue.endpoints.clone() {
+            // The queue of the other direction may be waited for, too.
+            if let Some(endpoint) = endpoints.get_mut(endpoint)
+                && endpoint.bound().queues().all(|key| queues.get(key).is_none_or(|q| !q.is_armed))
+            {
+                endpoint.bound_mut().is_armed = false;
+                endpoint.disarm();
+            }
+        }
+    }
+}
