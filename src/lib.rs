@@ -38,7 +38,6 @@
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
-//! | only match | `soft`, which is the crate `tagmatch-soft` |
 //!
 //! With a logger of the crate `log`, set before a worker is made, the worker tells at level `debug`
 //! over which networks it is reached, which peers are connected, and why peers are down; at level
@@ -99,32 +98,57 @@ pub use tagmatch_device::{
     Ability, Address, Buffer, DeviceError, DeviceKind, Element, Finding, Network, Networks, PeerId,
     ReadMode, Shortage, TagMatching, as_bytes, as_bytes_mut,
 };
-pub use tagmatch_fallback::wire::{AppCtx, MessageKind, WireError};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
-#[cfg(feature = "model")]
-pub use tagmatch_model as model;
-#[cfg(feature = "ofi")]
-pub use tagmatch_ofi as ofi;
 #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
 pub use tagmatch_secret::{Secret, SecretError};
-pub use tagmatch_shm as shm;
-pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
-#[cfg(feature = "tcp")]
-pub use tagmatch_tcp as tcp;
-#[cfg(feature = "ucx")]
-pub use tagmatch_ucx as ucx;
-#[cfg(feature = "verbs")]
-pub use tagmatch_verbs as verbs;
 pub use wait::Sleeper;
 pub use worker::{SharedWorker, Worker, WorkerOf};
 
+/// Shared memory: its settings, and what this machine allows.
+pub mod shm {
+    /// For `tagmatch-comm`. No promise is made about it.
+    #[doc(hidden)]
+    pub use tagmatch_shm::segment;
+    pub use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig, ShmInfo};
+}
+
+/// TCP: its settings.
+#[cfg(feature = "tcp")]
+pub mod tcp {
+    pub use tagmatch_tcp::{Tcp, TcpConfig};
+}
+
+/// RDMA: its settings, also by name, and what this machine has.
+#[cfg(feature = "verbs")]
+pub mod verbs {
+    pub use tagmatch_verbs::{Library, SETTINGS, Setting, Verbs, VerbsConfig, VerbsInfo};
+}
+
+/// UCX: its settings, and what it finds on this machine.
+#[cfg(feature = "ucx")]
+pub mod ucx {
+    pub use tagmatch_ucx::{Ucx, UcxConfig, UcxInfo};
+}
+
+/// libfabric: its settings, what it finds on this machine, and what its NIC has matched.
+#[cfg(feature = "ofi")]
+pub mod ofi {
+    pub use tagmatch_ofi::{NicMatches, Ofi, OfiConfig, OfiInfo};
+}
+
+/// The model of a tag-matching NIC: its settings ([`HwTags::Model`]).
+#[cfg(feature = "model")]
+pub mod model {
+    pub use tagmatch_model::{Chance, Delay, InTwo, KnobError, Knobs, ModelConfig, Wake};
+}
+
 /// The examples in README are compiled and run.
-#[cfg(all(doctest, feature = "verbs", feature = "ucx", feature = "model"))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
 /// The example of this page is compiled and run.
-#[cfg(all(doctest, feature = "verbs", feature = "ucx", feature = "model"))]
+#[cfg(doctest)]
 #[doc = include_str!("../docs/slices.md")]
 pub struct SlicesPage;

@@ -4,6 +4,7 @@ use tagmatch_device::DeviceError;
 pub use tagmatch_fallback::ListObserver;
 /// An envelope, in the terms of the matching lists: the source is the number of a peer.
 pub use tagmatch_fallback::Status as Envelope;
+pub use tagmatch_soft::{Pattern, SourceId};
 
 use crate::access::Access;
 use crate::error::Error;

@@ -113,7 +113,7 @@ fn a_server_on_several_networks_meets_any_number_of_clients() {
 
 #[cfg(feature = "tcp")]
 fn tcp() -> tagmatch::tcp::TcpConfig {
-    use tagmatch::tcp::{Secret, TcpConfig};
+    use tagmatch::{Secret, tcp::TcpConfig};
     let secret = Secret::from_bytes(&[7; 16]).ok();
     let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
     TcpConfig { secret, listen, ..TcpConfig::default() }

@@ -6,8 +6,8 @@ use std::path::Path;
 use tagmatch::Finding;
 use tagmatch::ofi::{Ofi, OfiInfo};
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
-use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
-use tagmatch::{AutoConfig, Config, HwTags};
+use tagmatch::verbs::{Verbs, VerbsInfo};
+use tagmatch::{AutoConfig, Config, HwTags, TagMatching};
 use tagmatch_results::Style;
 use tagmatch_results::show::{one_line, show_size};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use tagmatch::observe::Pattern;
 use tagmatch::observe::{Envelope, ListObserver};
-use tagmatch::soft::Pattern;
 use tagmatch::{Buffer, Error, Fault, HwTags, Match, TagMask, Worker};
 
 use crate::common::{Ability, config, has};

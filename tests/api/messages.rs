@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch::soft::{Pattern, SourceId};
+use tagmatch::observe::{Pattern, SourceId};
 use tagmatch::{
     Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, TagMask,
     Worker,

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 pub(crate) use tagmatch::Ability;
 use tagmatch::AutoConfig;
+#[cfg(feature = "tcp")]
+use tagmatch::Secret;
 #[cfg(feature = "ofi")]
 use tagmatch::ofi::OfiConfig;
 #[cfg(feature = "tcp")]
-use tagmatch::tcp::{Secret, TcpConfig};
+use tagmatch::tcp::TcpConfig;
 #[cfg(feature = "ucx")]
 use tagmatch::ucx::UcxConfig;
 #[cfg(feature = "verbs")]

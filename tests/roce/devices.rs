@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use tagmatch::tcp::{Secret, TcpConfig};
+use tagmatch::tcp::TcpConfig;
 use tagmatch::verbs::VerbsConfig;
-use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, WaitPolicy, Worker};
+use tagmatch::{AutoConfig, Config, DeviceConfig, HwTags, Secret, WaitPolicy, Worker};
 
 /// What carries the messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tagmatch::observe::{Envelope, ListObserver};
-use tagmatch::soft::{Pattern, TagMask};
+use tagmatch::TagMask;
+use tagmatch::observe::{Envelope, ListObserver, Pattern};
 use tagmatch_os::journal::{self, Journal};
 
 use crate::records::{

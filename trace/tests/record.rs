@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tagmatch::model::{Knobs, ModelConfig};
-use tagmatch::soft::TagLayout;
 use tagmatch::{
     Config, Counters, End, Error, HwTags, Match, Message, Peer, QueuedRequest, SendOptions, Tag,
-    TagMask, Worker,
+    TagLayout, TagMask, Worker,
 };
 use tagmatch_testkit::random::Random;
 use tagmatch_trace::workers::{Agreement, replay};
