@@ -217,10 +217,12 @@ pub(super) fn look_closely<N: Net>(
         let waited = state.waited(operation.stamp(), stand);
         let least = net.watch_after();
         let Way::Shared(segment) = &mut state.way else { break };
-        if !is_down && waited >= least && waited >= operation.patience(segment, member, least) {
-            if let Some(process) = process {
-                net.watch(process);
-            }
+        if let Some(process) = process
+            && !is_down
+            && waited >= least
+            && waited >= operation.patience(segment, member, least)
+        {
+            net.watch(process);
         }
         let is_room = stand == Stand::NoRoom(member);
         if !is_down && (is_room || !operation.has_given_up(segment, member)) {
