@@ -76,10 +76,10 @@ fn is_ready<T: TagTransport>(transport: &T) -> bool {
 pub(crate) fn fall_asleep<T: TagTransport>(transport: &mut T) -> bool {
     look(transport, Instant::now());
     transport.sweep();
+    transport.tend(true);
     if is_ready(transport) || transport.advance() || is_ready(transport) {
         return false;
     }
-    transport.tend(true);
     if transport.descriptor().is_some() && !transport.arm() {
         return false;
     }

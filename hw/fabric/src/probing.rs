@@ -9,6 +9,9 @@ use crate::transport::{TagTransport, report_up};
 /// Messages of unknown senders that one look discards at most.
 const STRAY_MAX: usize = 64;
 
+/// A message that was found, and how it is received if it was taken.
+type FoundMessage<T> = (Option<<T as TagTransport>::Taken>, Envelope);
+
 /// See [`MatchingDevice::receive`](tagmatch_device::matching::MatchingDevice::receive).
 #[inline]
 pub(crate) fn post_receive<T: TagTransport>(
@@ -58,7 +61,7 @@ pub(crate) fn look_for<T: TagTransport>(
     transport: &mut T,
     pattern: TagPattern,
     takes: bool,
-) -> Result<Option<(Option<T::Taken>, Envelope)>, Unfit> {
+) -> Result<Option<FoundMessage<T>>, Unfit> {
     let wire = transport.wire_pattern(pattern)?;
     if !transport.may_look(takes)? {
         return Ok(None);

@@ -9,7 +9,65 @@
 
 mod ofi_parts {
     pub mod cxi;
-    pub mod deaths;
     pub mod process;
-    pub mod support;
 }
+
+use std::ptr::NonNull;
+
+use tagmatch_device::Buffer;
+use tagmatch_ofi::{Ofi, OfiConfig};
+use tagmatch_secret::Secret;
+use tagmatch_testkit::device::loopback_of;
+use tagmatch_testkit::matching::{Fixture, Settings};
+use tagmatch_testkit::matching_contract;
+
+struct Providers;
+
+fn config(provider: &str) -> OfiConfig {
+    let listen = vec![loopback_of(provider)];
+    OfiConfig { provider: Some(provider.into()), listen, ..OfiConfig::default() }
+}
+
+impl Fixture for Providers {
+    type Device = Ofi;
+    const MODULE: &'static str = "";
+    const MAGIC: &'static [u8; 4] = b"TMof";
+    const SOCKET: &'static str = "tagmatch-ofi-";
+    const HAS_FIRST_BYTES: bool = true;
+
+    /// A process has one endpoint of `shm`.
+    fn ways() -> Vec<String> {
+        Self::ways_across().into_iter().filter(|provider| provider != "shm").collect()
+    }
+
+    fn ways_across() -> Vec<String> {
+        let named = std::env::var("TAGMATCH_TEST_OFI");
+        let named = named.as_deref().unwrap_or("tcp;ofi_rxm");
+        named.split_whitespace().map(Into::into).collect()
+    }
+
+    fn kept_of_the_dead(provider: &str) -> Option<usize> {
+        match provider {
+            "net" => None,
+            // What is longer, these read out of its sender.
+            "shm" | "sm2" => Some(4096),
+            _ => Some(usize::MAX),
+        }
+    }
+
+    fn make(way: &str, settings: Settings) -> Ofi {
+        let Settings { layout: [used, source], secret, connect_timeout } = settings;
+        let secret = secret.map(|byte| Secret::from_bytes(&[byte; 16]).unwrap());
+        Ofi::new(OfiConfig { used, source, secret, connect_timeout, ..config(way) }).unwrap()
+    }
+
+    fn lend(memory: &mut [u8]) -> Buffer {
+        // SAFETY: the memory lives longer than the device has it, by the contract.
+        unsafe { Buffer::from_raw(NonNull::from(&mut *memory).cast(), memory.len(), true) }
+    }
+}
+
+matching_contract!(
+    #[ignore = "needs libfabric1: ci/test ofi"]
+    Providers
+);

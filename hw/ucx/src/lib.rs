@@ -87,8 +87,10 @@ mod carrier;
 mod config;
 #[doc(hidden)]
 pub mod fuzzing;
+mod host;
 mod info;
 mod library;
+mod link;
 mod log;
 mod operations;
 mod registration;

@@ -1,20 +1,17 @@
 //! UCX as the device uses it: sends, receives, looks for messages, and how peers end.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
 };
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DeviceError, DownReason, PeerId, RawMemory, Registered};
-use tagmatch_fabric::handshake::{
-    Hello, Layout, Meeting, MeetingConfig, MeetingHost, PeerState, Refusal, Sent, break_with, hear,
-};
+use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig, PeerState, Sent, break_with};
 use tagmatch_fabric::settings::find_secret;
 use tagmatch_fabric::{Canceller, Core, TagTransport, report_up};
 use tagmatch_ucx_sys as sys;
@@ -23,7 +20,8 @@ use super::carrier::Carrier;
 use super::config::{KIND, UcxConfig};
 use super::info::{UcxInfo, transports};
 use super::library::{load, open};
-use super::operations::{Ends, Fault, Kind, UcxOperation};
+use super::link::UcxLink;
+use super::operations::{Ends, Kind, UcxOperation};
 use super::worker::{Endpoint, Found, Worker};
 
 /// Time between two polls of a sleeping thread where UCX can't wake it.
@@ -31,29 +29,18 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 /// UCX, below the device.
 pub struct UcxTransport {
-    core: Core<UcxTransport>,
-    carrier: Carrier,
-    ends: Rc<Ends>,
+    pub(super) core: Core<UcxTransport>,
+    pub(super) carrier: Carrier,
+    pub(super) ends: Rc<Ends>,
     /// Requests of UCX without an operation: endpoints that are being closed.
-    closing: Vec<*mut c_void>,
+    pub(super) closing: Vec<*mut c_void>,
     /// Dropped by hand, once no operation is under way.
-    worker: ManuallyDrop<Worker>,
+    pub(super) worker: ManuallyDrop<Worker>,
 }
 
 // SAFETY: the fields that are not `Send` are pointers into UCX's worker, which allows one caller at
 // a time from any thread, and counted references that nothing outside of this transport has.
 unsafe impl Send for UcxTransport {}
-
-/// What the transport keeps of a peer.
-#[derive(Default)]
-pub struct UcxLink {
-    endpoint: Option<Endpoint>,
-    fault: Option<Rc<Fault>>,
-    /// UCX's request that flushes the messages sent to the peer.
-    draining: Option<*mut c_void>,
-    /// Sends that wait until the peer is up.
-    waiting: VecDeque<Key>,
-}
 
 impl UcxTransport {
     /// The endpoint of a peer that can be sent to at once, and the number that the peer gave this
@@ -67,7 +54,7 @@ impl UcxTransport {
 
     /// Passes a send to UCX.
     #[inline]
-    fn start(&mut self, (endpoint, number): (Endpoint, u64), key: Key) -> sys::Started {
+    pub(super) fn start(&mut self, (endpoint, number): (Endpoint, u64), key: Key) -> sys::Started {
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return sys::Started::Failed(sys::UCS_ERR_CANCELED);
         };
@@ -77,7 +64,7 @@ impl UcxTransport {
     }
 
     /// Ends an operation that UCX doesn't have.
-    fn end(&mut self, key: Key, status: sys::ucs_status_t) {
+    pub(super) fn end(&mut self, key: Key, status: sys::ucs_status_t) {
         if let Some((_, context)) = self.core.operations.with_context(key) {
             context.end(status);
         }
@@ -93,37 +80,9 @@ impl UcxTransport {
     }
 
     /// Asks UCX to cancel the receive of an operation.
-    fn cancel_by(&mut self, key: Key, by: Canceller) {
+    pub(super) fn cancel_by(&mut self, key: Key, by: Canceller) {
         if let Some((operation, context)) = self.core.operations.with_context(key) {
             self.worker.cancel(operation, context, by);
-        }
-    }
-
-    /// Whether UCX holds no message that was sent to the peer. Asked right before the endpoint is
-    /// closed by force: UCX 1.13 over TCP frees a connection when the peer closes it, and goes on
-    /// to write to the freed memory if writes were under way.
-    fn drain(&mut self, peer: PeerId) -> bool {
-        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return true };
-        if entry.link.draining.is_some_and(|request| !self.worker.has_ended(request)) {
-            return false;
-        }
-        let Some(endpoint) = entry.link.endpoint else { return true };
-        entry.link.draining = None;
-        match self.worker.flush(endpoint) {
-            sys::Started::Request(request) => entry.link.draining = Some(request),
-            sys::Started::Complete if entry.sent == Sent::Unflushed => entry.sent = Sent::Flushed,
-            // The endpoint has failed: UCX sends nothing on it any more.
-            sys::Started::Complete | sys::Started::Failed(_) => {}
-        }
-        entry.link.draining.is_none()
-    }
-
-    /// Discards messages that were sent to oneself, so that their sends end.
-    fn discard_own(&mut self) {
-        let own = self.core.meeting.peers.find(PeerId::ONESELF).and_then(|entry| entry.its_number);
-        let Ok(wire) = self.carrier.pattern(0, 0, own) else { return };
-        while let Some(found) = self.worker.probe(wire, true) {
-            self.discard(found.message);
         }
     }
 
@@ -220,100 +179,6 @@ impl UcxTransport {
             },
             (status, _) => Err(OperationError::Failed { status: status.into() }),
         }
-    }
-
-    /// Handles endpoints that have failed.
-    #[cold]
-    fn take_faults(&mut self) {
-        self.ends.has_fault.set(false);
-        for peer in self.core.meeting.peers.ids() {
-            let Some(entry) = self.core.meeting.peers.find(peer) else { continue };
-            let fault = entry.link.fault.as_ref();
-            if fault.is_some_and(|fault| fault.has_failed.replace(false)) {
-                // UCX may notice the peer's end before the device has read from the socket that the
-                // peer leaves.
-                if let Some(id) = entry.connection() {
-                    hear(self, id, Instant::now());
-                }
-                break_with(self, peer, DownReason::Gone);
-            }
-        }
-    }
-}
-
-impl MeetingHost for UcxTransport {
-    type Link = UcxLink;
-
-    fn meeting(&self) -> &Meeting<UcxLink> {
-        &self.core.meeting
-    }
-
-    fn meeting_mut(&mut self) -> &mut Meeting<UcxLink> {
-        &mut self.core.meeting
-    }
-
-    fn adopt(&mut self, peer: PeerId, hello: &Hello) -> Result<(), Refusal> {
-        let fault = self.ends.fault();
-        let endpoint = self.worker.connect(&hello.worker, Some(&fault));
-        let endpoint = endpoint.map_err(|_| Refusal::NoTransport)?;
-        if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
-            entry.link.endpoint = Some(endpoint);
-            entry.link.fault = Some(fault);
-        }
-        Ok(())
-    }
-
-    fn launch_waiting(&mut self, peer: PeerId) {
-        while let Some(entry) = self.core.meeting.peers.find_mut(peer)
-            && let Some(key) = entry.link.waiting.pop_front()
-        {
-            let way = entry.link.endpoint.map(|endpoint| (endpoint, entry.our_number));
-            let started = way.map(|way| self.start(way, key));
-            match started.unwrap_or(sys::Started::Failed(sys::UCS_ERR_NOT_CONNECTED)) {
-                sys::Started::Request(_) => {}
-                sys::Started::Complete => self.end(key, sys::UCS_OK),
-                sys::Started::Failed(status) => self.end(key, status),
-            }
-        }
-    }
-
-    fn tell(&mut self, event: MatchingEvent) {
-        self.core.events.push_back(event);
-    }
-
-    fn is_drained(&mut self, peer: PeerId) -> bool {
-        self.drain(peer)
-    }
-
-    fn cut_off(&mut self, peer: PeerId) {
-        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
-        let endpoint = entry.link.endpoint.take();
-        let waiting = std::mem::take(&mut entry.link.waiting);
-        self.closing.extend(entry.link.draining.take());
-        for key in waiting {
-            self.end(key, sys::UCS_ERR_CANCELED);
-        }
-        let is_its = |operation: &UcxOperation| {
-            operation.kind == Kind::Receive && operation.peer == Some(peer)
-        };
-        for key in self.core.operations.keys(is_its) {
-            self.cancel_by(key, Canceller::PeersEnd);
-        }
-        // The endpoint to oneself has no error handling; messages that were sent there are
-        // discarded instead.
-        if peer != PeerId::ONESELF
-            && let Some(endpoint) = endpoint
-        {
-            self.closing.extend(self.worker.disconnect(endpoint));
-        }
-    }
-
-    fn is_let_go(&mut self, peer: PeerId) -> bool {
-        if peer == PeerId::ONESELF {
-            self.discard_own();
-        }
-        let entry = self.core.meeting.peers.find(peer);
-        entry.is_some_and(|entry| entry.live == 0) && self.ends.is_empty()
     }
 }
 

@@ -2,6 +2,7 @@
 //! dev-dependency, without a version, and the simulator as a dependency.
 //!
 //! - [`contract`] has the tests of all devices: what each device promises.
+//! - [`matching`] has the tests of devices that match by themselves.
 //! - [`device`] is for the tests of devices: owned events, and other processes.
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
 //! - [`process`] sends signals, and raises the limit on descriptors.
@@ -12,6 +13,7 @@
 
 pub mod contract;
 pub mod device;
+pub mod matching;
 pub mod oracle;
 pub mod process;
 pub mod random;

@@ -9,9 +9,10 @@ use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{Buffer, PeerId, TagMatching};
 use tagmatch_ofi::{NicMatches, Ofi, OfiConfig};
 use tagmatch_testkit::device::{Other, PATIENCE, ROLE, hear_line, role, say};
+use tagmatch_testkit::matching::{message_of, pair, pattern_of, send_of, synchronous, wait};
 use tagmatch_testkit::scratch::Scratch;
 
-use super::support::{config, exactly, pair, received, send_of, synchronous, wait};
+use crate::{Providers, config};
 
 /// Runs a test once more, in a process of its own, with these knobs. Skipped where the provider
 /// isn't there.
@@ -68,18 +69,18 @@ fn a_nic_without_room_loses_nothing() {
     const COUNT: u64 = 600;
     let length = |number: u64| [8, 300, 5000, 40_000][number as usize % 4];
     if role().is_some() {
-        let (mut a, mut b, to_b, to_a) = pair("cxi");
+        let (mut a, mut b, to_b, to_a) = pair::<Providers>("cxi");
         for number in 0..COUNT {
             if number % 3 == 0 {
                 let named = (number % 2 == 0).then_some(to_a);
-                b.receive(exactly(number, named), Buffer::zeroed(40_000), number).unwrap();
+                b.receive(pattern_of(number, !0, named), Buffer::zeroed(40_000), number).unwrap();
             }
         }
         let mut sent = 0;
         for number in 0..COUNT {
             let bytes = vec![number as u8; length(number)];
             let message = match number % 5 {
-                0 => synchronous(to_b, number, bytes.into()),
+                0 => synchronous(to_b, number, &bytes),
                 _ => send_of(to_b, number, &bytes),
             };
             sent += u64::from(a.send(message).unwrap().is_some());
@@ -89,7 +90,7 @@ fn a_nic_without_room_loses_nothing() {
             }
         }
         for number in (0..COUNT).filter(|number| number % 3 != 0) {
-            b.receive(exactly(number, None), Buffer::zeroed(40_000), number).unwrap();
+            b.receive(pattern_of(number, !0, None), Buffer::zeroed(40_000), number).unwrap();
         }
         let mut ends = 0;
         wait(&mut [&mut a, &mut b], "all", |index, event| {
@@ -134,10 +135,10 @@ fn check(event: &MatchingEvent, length: impl Fn(u64) -> usize) -> u64 {
 fn exchange([a, b]: [&mut Ofi; 2], [to_b, to_a]: [PeerId; 2], tags: Range<u64>) -> u64 {
     let mut seen = 0;
     for tag in tags {
-        b.receive(exactly(tag, Some(to_a)), Buffer::zeroed(64), tag).unwrap();
-        a.send(synchronous(to_b, tag, vec![1; 64].into())).unwrap();
-        let (length, _) = wait(&mut [a, b], "it", |_, event| received(event, tag));
-        assert_eq!(length, Ok(64));
+        b.receive(pattern_of(tag, !0, Some(to_a)), Buffer::zeroed(64), tag).unwrap();
+        a.send(synchronous(to_b, tag, &[1; 64])).unwrap();
+        let (envelope, _) = wait(&mut [a, b], "it", |_, event| message_of(event, tag));
+        assert_eq!(envelope.length, 64);
         seen += 1;
     }
     seen
@@ -163,7 +164,7 @@ fn posted_receives_are_matched_in_the_nic() {
         let before = info.nic_matches.unwrap();
         assert!(before.posted + before.unexpected > 0, "the probe's own: {before:?}");
         assert!(info.to_string().contains("of all processes on cxi0: "), "{info}");
-        let (mut a, mut b, to_b, to_a) = pair("cxi");
+        let (mut a, mut b, to_b, to_a) = pair::<Providers>("cxi");
         let before = NicMatches::read("cxi0").unwrap();
         assert_eq!(exchange([&mut a, &mut b], [to_b, to_a], 0..100), 100);
         assert_eq!(counted_since(before), only_posted(100));
@@ -176,9 +177,9 @@ fn posted_receives_are_matched_in_the_nic() {
             assert!(matches!(sent, None | Some(MatchingEvent::Sent { result: Ok(()), .. })));
             assert!(b.poll().is_none() && start.elapsed() < PATIENCE);
         }
-        b.receive(exactly(7, None), Buffer::zeroed(64), 7).unwrap();
-        let (length, _) = wait(&mut [&mut b], "it", |_, event| received(event, 7));
-        assert_eq!(length, Ok(5));
+        b.receive(pattern_of(7, !0, None), Buffer::zeroed(64), 7).unwrap();
+        let (envelope, _) = wait(&mut [&mut b], "it", |_, event| message_of(event, 7));
+        assert_eq!(envelope.length, 5);
         let unexpected = NicMatches { unexpected: 30, ..only_posted(100) };
         assert_eq!(counted_since(before), unexpected, "each message once");
         return;
@@ -217,7 +218,7 @@ fn the_nic_counts_for_all_processes_together() {
         }
         Some(share) => {
             let share: u64 = share.parse().unwrap();
-            let (mut a, mut b, to_b, to_a) = pair("cxi");
+            let (mut a, mut b, to_b, to_a) = pair::<Providers>("cxi");
             let mut seen = 0;
             say("ready");
             for tags in [0..share / 2, share / 2..share] {

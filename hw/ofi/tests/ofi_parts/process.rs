@@ -3,13 +3,13 @@
 
 use std::process::Command;
 
-use tagmatch_device::matching::{CompleteWhen, MatchingDevice, MatchingEvent, TagSend};
-use tagmatch_device::{Buffer, DeviceError};
+use tagmatch_device::DeviceError;
 use tagmatch_ofi::{Ofi, OfiConfig};
 use tagmatch_testkit::device::{ROLE, role};
+use tagmatch_testkit::matching::{Fixture, up};
 use tagmatch_testkit::scratch::Scratch;
 
-use super::support::{config, exactly, ofi, pair, providers, received, send_of, synchronous, wait};
+use crate::{Providers, config};
 
 /// Runs a test once more with these variables; what it prints.
 fn child(test: &str, variables: &[(&str, &str)]) -> String {
@@ -40,8 +40,8 @@ fn signals() -> Vec<(usize, i32)> {
 fn signals_stay_as_they_are() {
     if role().is_some() {
         let before = signals();
-        for provider in providers() {
-            drop(ofi(&provider));
+        for provider in Providers::ways_across() {
+            drop(up::<Providers>(&provider));
             assert!(signals() == before, "{provider} has changed a signal's handler");
         }
         return;
@@ -117,14 +117,14 @@ fn a_provider_that_cannot_be_used_is_named_with_the_reason() {
         assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(wanted), "{name}: {error}");
     }
-    let narrow = OfiConfig { used: !0, source: 1, ..config(&providers()[0]) };
+    let narrow = OfiConfig { used: !0, source: 1, ..config(&Providers::ways_across()[0]) };
     assert!(matches!(Ofi::new(narrow), Err(DeviceError::BadSetting { .. })));
 }
 
 #[test]
 #[ignore = "needs libfabric1: ci/test ofi"]
 fn the_probe_tells_what_was_taken_and_why_not_the_others() {
-    for provider in providers() {
+    for provider in Providers::ways_across() {
         let info = Ofi::probe(&config(&provider));
         assert!(info.library.is_available && info.device.is_available, "{info}");
         assert!(info.taken.as_ref().unwrap().starts_with(&provider), "{info}");
@@ -136,68 +136,4 @@ fn the_probe_tells_what_was_taken_and_why_not_the_others() {
     assert!(info.others.iter().any(|(name, _)| name == "sockets" || name == "shm"), "{info}");
     let none = Ofi::probe(&config("nonsense"));
     assert!(!none.device.is_available && none.to_string().contains("fi_info -l"), "{none}");
-}
-
-/// What providers do wrong with a receive that is too short, and with completions of a match: each
-/// size on its own, expected and unexpected.
-#[test]
-#[ignore = "needs libfabric1: ci/test ofi"]
-fn a_truncated_receive_keeps_its_facts_and_a_match_is_told_when_it_is_one() {
-    for provider in providers().into_iter().filter(|provider| provider != "shm") {
-        let (mut a, mut b, to_b, to_a) = pair(&provider);
-        for length in [1, 9, 4000, 8176, 8192, 8193, 30_000, 200_000] {
-            for (room, is_expected) in [(0, true), (0, false), (length - 1, true), (8, false)] {
-                let room = room.min(length - 1);
-                let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
-                let receive = |b: &mut Ofi| {
-                    b.receive(exactly(7, Some(to_a)), Buffer::zeroed(room), 1).unwrap();
-                };
-                if is_expected {
-                    receive(&mut b);
-                }
-                let message =
-                    TagSend { immediate: Some(5), ..synchronous(to_b, 7, bytes.clone().into()) };
-                assert!(a.send(message).unwrap().is_none());
-                if !is_expected {
-                    for _ in 0..2000 {
-                        assert!(a.poll().is_none() && b.poll().is_none(), "{provider} {length}");
-                    }
-                    receive(&mut b);
-                }
-                let (mut is_sent, mut got) = (false, None);
-                wait(&mut [&mut a, &mut b], "both ends", |index, event| {
-                    match event {
-                        MatchingEvent::Sent { result, .. } => {
-                            assert!(index == 0 && result.is_ok());
-                            is_sent = true;
-                        }
-                        MatchingEvent::Received { result, buffer, .. } => {
-                            got = Some((result.unwrap(), buffer));
-                        }
-                        other => panic!("{other:?}"),
-                    }
-                    (is_sent && got.is_some()).then_some(())
-                });
-                let (envelope, buffer) = got.unwrap();
-                assert_eq!((envelope.length, envelope.source), (length as u64, to_a), "{provider}");
-                assert_eq!((envelope.tag, envelope.immediate), (7, Some(5)), "{provider}");
-                assert!(buffer[..] == bytes[..room], "{provider} {length} {room}");
-            }
-        }
-        // A send that waits for delivery ends after the bytes are there.
-        let delivered = TagSend {
-            complete_when: CompleteWhen::Delivered,
-            ..send_of(to_b, 8, &vec![3; 100_000])
-        };
-        assert!(a.send(delivered).unwrap().is_none());
-        b.receive(exactly(8, None), Buffer::zeroed(100_000), 2).unwrap();
-        let mut order = Vec::new();
-        wait(&mut [&mut a, &mut b], "delivery", |index, event| {
-            order.push(index);
-            drop(received(event, 2));
-            (order.len() == 2).then_some(())
-        });
-        order.sort_unstable();
-        assert_eq!(order, [0, 1], "{provider}");
-    }
 }

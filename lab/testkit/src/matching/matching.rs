@@ -4,19 +4,14 @@ use std::time::Instant;
 
 use tagmatch_device::matching::{HeldId, MatchingDevice, MatchingEvent, OperationError, Unfit};
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_ucx::{Ucx, UcxConfig};
 
-use super::support::{
-    config, connect, drain, end_of, exactly, expect, message_of, pair, pattern_of, receive,
-    send_of, sent_of, synchronous, transports, ucx, ucx_with, wait, wait_until,
-};
-use crate::common;
+use super::Fixture;
+use super::support::*;
+use crate::device::PATIENCE;
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn first_posted_first_matched_whatever_the_masks() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, to_a) = pair(&tls);
+pub fn first_posted_first_matched_whatever_the_masks<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
         for (token, pattern) in [
             pattern_of(0x10, 0xf0, None),
             exactly(0x12),
@@ -31,24 +26,20 @@ fn first_posted_first_matched_whatever_the_masks() {
         }
         for (tag, taker) in [(0x12, 0), (0x12, 1), (0x12, 2), (0x12, 3)] {
             a.send(send_of(to_b, tag, b"x")).unwrap();
-            assert_eq!(expect(&mut a, &mut b, taker).0.tag, tag, "{tls}");
+            assert_eq!(expect(&mut a, &mut b, taker).0.tag, tag, "{way}");
         }
         b.send(send_of(PeerId::ONESELF, 0x77, b"x")).unwrap();
         assert_eq!(expect(&mut a, &mut b, 4).0.source, PeerId::ONESELF);
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn first_arrived_first_found_by_a_masked_receive() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, _) = pair(&tls);
+pub fn first_arrived_first_found_by_a_masked_receive<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, _) = pair::<F>(&way);
         for tag in [0x21, 0x11, 0x22, 0x12] {
             a.send(send_of(to_b, tag, &[tag as u8])).unwrap();
         }
-        wait_until(&mut [&mut a, &mut b], "all", |both| {
-            both[1].probe(exactly(0x12)).unwrap().is_some()
-        });
+        arrives(&mut a, &mut b, 0x12);
         for (token, (pattern, tag)) in [
             (pattern_of(0x10, 0xf0, None), 0x11),
             (pattern_of(0, 0, None), 0x21),
@@ -60,23 +51,21 @@ fn first_arrived_first_found_by_a_masked_receive() {
         {
             receive(&mut b, pattern, 1, token as u64);
             let (envelope, bytes) = expect(&mut a, &mut b, token as u64);
-            assert_eq!((envelope.tag, bytes[0]), (tag, tag as u8), "{tls}");
+            assert_eq!((envelope.tag, bytes[0]), (tag, tag as u8), "{way}");
         }
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_receive_that_names_its_peer_takes_no_others() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, from_a) = pair(&tls);
-        let mut c = ucx(&tls);
+pub fn a_receive_that_names_its_peer_takes_no_others<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, from_a) = pair::<F>(&way);
+        let mut c = up::<F>(&way);
         let (c_to_b, from_c) = connect(&mut c, &mut b);
         receive(&mut b, pattern_of(1, !0, Some(from_c)), 1, 10);
         receive(&mut b, pattern_of(1, !0, Some(from_a)), 1, 11);
         a.send(send_of(to_b, 1, b"a")).unwrap();
         let (envelope, bytes) = expect(&mut a, &mut b, 11);
-        assert_eq!((envelope.source, &bytes[..]), (from_a, &b"a"[..]), "{tls}");
+        assert_eq!((envelope.source, &bytes[..]), (from_a, &b"a"[..]), "{way}");
         a.send(send_of(to_b, 1, b"a")).unwrap();
         c.send(send_of(c_to_b, 1, b"c")).unwrap();
         let (envelope, bytes) = expect(&mut c, &mut b, 10);
@@ -86,72 +75,33 @@ fn a_receive_that_names_its_peer_takes_no_others() {
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_runtime_may_keep_the_source_in_its_tags() {
-    for tls in transports() {
-        let numbered = |own| ucx_with(UcxConfig { own_source: Some(own), ..config(&tls) });
-        let tag = |source: u64, tag: u64| source << 16 | tag;
-        let (mut a, mut b) = (numbered(40), numbered(50));
-        let early = b.connect(&a.address()).unwrap();
-        let unnumbered = b.receive(pattern_of(tag(40, 1), !0, Some(early)), Buffer::zeroed(1), 1);
-        assert!(matches!(unnumbered, Err((_, Unfit::NotCarried(_)))));
-        let mut ups = 0;
-        wait(&mut [&mut a, &mut b], "both", |_, _| {
-            ups += 1;
-            (ups == 2).then_some(())
-        });
-        let to_b = a.connect(&b.address()).unwrap();
-        a.send(send_of(to_b, tag(40, 7), b"x")).unwrap();
-        receive(&mut b, exactly(tag(40, 7)), 1, 1);
-        let (envelope, _) = expect(&mut a, &mut b, 1);
-        assert_eq!((envelope.tag, envelope.source), (tag(40, 7), early), "{tls}");
-        receive(&mut b, pattern_of(7, 0xffff, Some(early)), 1, 2);
-        a.send(send_of(to_b, tag(40, 7), b"x")).unwrap();
-        assert_eq!(expect(&mut a, &mut b, 2).0.tag, tag(40, 7));
-        let (_, unfit) = a.send(send_of(to_b, tag(41, 7), b"x")).unwrap_err();
-        assert!(matches!(unfit, Unfit::NotCarried(_)), "{unfit:?}");
-        b.send(send_of(PeerId::ONESELF, tag(50, 1), b"x")).unwrap();
-        receive(&mut b, exactly(tag(50, 1)), 1, 3);
-        assert_eq!(expect(&mut a, &mut b, 3).0.source, PeerId::ONESELF);
-    }
-}
-
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_cancel_that_wins_leaves_the_buffer_alone() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, _) = pair(&tls);
+pub fn a_cancel_that_wins_leaves_the_buffer_alone<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, _) = pair::<F>(&way);
         b.receive(exactly(1), Buffer::from(vec![9; 8]), 1).unwrap();
         receive(&mut b, exactly(1), 8, 2);
-        assert!(b.cancel(1) && b.cancel(1));
+        assert!(b.cancel(1));
         let (result, buffer) = wait(&mut [&mut b], "the end", |_, event| end_of(event, 1));
-        assert_eq!((result, &buffer[..]), (Err(OperationError::Cancelled), &[9; 8][..]), "{tls}");
+        assert_eq!((result, &buffer[..]), (Err(OperationError::Cancelled), &[9; 8][..]), "{way}");
         assert!(!b.cancel(1) && !b.cancel(99));
         a.send(send_of(to_b, 1, b"message!")).unwrap();
         assert_eq!(expect(&mut a, &mut b, 2).1, b"message!");
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_cancel_that_loses_is_a_normal_completion() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, _) = pair(&tls);
+pub fn a_cancel_that_loses_is_a_normal_completion<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, _) = pair::<F>(&way);
         // A rendezvous that has matched; the sender doesn't look yet.
-        let bytes = common::pattern(3, 500_000);
+        let bytes = bytes_of(3, 500_000);
         a.send(synchronous(to_b, 1, &bytes)).unwrap();
-        wait_until(&mut [&mut a, &mut b], "it", |both| {
-            both[1].probe(exactly(1)).unwrap().is_some()
-        });
+        arrives(&mut a, &mut b, 1);
         receive(&mut b, exactly(1), bytes.len(), 1);
-        assert!(!b.cancel(1), "{tls}");
+        assert!(!b.cancel(1), "{way}");
         assert!(expect(&mut a, &mut b, 1).1 == bytes);
         // An eager one that is complete and wasn't reported.
         a.send(send_of(to_b, 2, b"eager")).unwrap();
-        wait_until(&mut [&mut a, &mut b], "it", |both| {
-            both[1].probe(exactly(2)).unwrap().is_some()
-        });
+        arrives(&mut a, &mut b, 2);
         receive(&mut b, exactly(2), 8, 2);
         assert!(!b.cancel(2));
         assert_eq!(expect(&mut a, &mut b, 2).1, b"eager");
@@ -159,18 +109,16 @@ fn a_cancel_that_loses_is_a_normal_completion() {
 }
 
 /// Lets `b` hold the message with this tag.
-fn hold(b: &mut Ucx, tag: u64) -> HeldId {
+fn hold<D: MatchingDevice>(b: &mut D, tag: u64) -> HeldId {
     let (id, envelope) = b.matched_probe(exactly(tag)).unwrap().unwrap();
     assert_eq!(envelope.tag, tag);
     id
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_held_message_is_found_by_nobody_while_a_peer_comes_up() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, to_a) = pair(&tls);
-        let mut newcomer = ucx(&tls);
+pub fn a_held_message_is_found_by_nobody_while_a_peer_comes_up<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
+        let mut newcomer = up::<F>(&way);
         newcomer.connect(&b.address()).unwrap();
         let start = Instant::now();
         let (mut is_up, mut tag) = (false, 0);
@@ -185,10 +133,10 @@ fn a_held_message_is_found_by_nobody_while_a_peer_comes_up() {
             while b.probe(exactly(tag)).unwrap().is_none() {
                 a.poll();
                 comes_up(b.poll());
-                assert!(start.elapsed() < common::PATIENCE, "{tls}: waited in vain");
+                assert!(start.elapsed() < PATIENCE, "{way}: waited in vain");
             }
             let held = hold(&mut b, tag);
-            assert!(b.probe(exactly(tag)).unwrap().is_none(), "{tls}");
+            assert!(b.probe(exactly(tag)).unwrap().is_none(), "{way}");
             b.receive_held(held, Buffer::zeroed(4), tag).unwrap();
             let (_, bytes) = wait(&mut [&mut a, &mut b], "a message", |index, event| match event {
                 MatchingEvent::PeerUp { .. } => {
@@ -203,25 +151,21 @@ fn a_held_message_is_found_by_nobody_while_a_peer_comes_up() {
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn held_messages_are_received_in_any_order_and_found_by_nobody() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, to_a) = pair(&tls);
+pub fn held_messages_are_received_in_any_order_and_found_by_nobody<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
         let lengths = [10, 100_000, 0, 5000];
         for (tag, length) in lengths.iter().enumerate() {
-            a.send(send_of(to_b, tag as u64, &common::pattern(tag, *length))).unwrap();
+            a.send(send_of(to_b, tag as u64, &bytes_of(tag, *length))).unwrap();
         }
-        wait_until(&mut [&mut a, &mut b], "all", |both| {
-            both[1].probe(exactly(3)).unwrap().is_some()
-        });
+        arrives(&mut a, &mut b, 3);
         let held: Vec<HeldId> = (0..4).map(|tag| hold(&mut b, tag)).collect();
-        assert!(b.probe(pattern_of(0, 0, None)).unwrap().is_none(), "{tls}");
+        assert!(b.probe(pattern_of(0, 0, None)).unwrap().is_none(), "{way}");
         for tag in [2, 1, 3, 0] {
             let room = lengths[tag] + 5;
             b.receive_held(held[tag], Buffer::zeroed(room), tag as u64).unwrap();
             let (envelope, got) = expect(&mut a, &mut b, tag as u64);
-            assert!(got == common::pattern(tag, lengths[tag]) && envelope.source == to_a);
+            assert!(got == bytes_of(tag, lengths[tag]) && envelope.source == to_a);
             let (buffer, unfit) = b.receive_held(held[tag], Buffer::zeroed(1), 9).unwrap_err();
             assert_eq!((buffer.len(), unfit), (1, Unfit::NoSuchMessage));
             assert!(!b.discard_held(held[tag]));
@@ -230,16 +174,12 @@ fn held_messages_are_received_in_any_order_and_found_by_nobody() {
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_message_that_is_discarded_releases_its_sender() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, _) = pair(&tls);
+pub fn a_message_that_is_discarded_releases_its_sender<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, _) = pair::<F>(&way);
         for length in [0, 100, 100_000] {
-            a.send(synchronous(to_b, 1, &common::pattern(1, length))).unwrap();
-            wait_until(&mut [&mut a, &mut b], "it", |both| {
-                both[1].probe(exactly(1)).unwrap().is_some()
-            });
+            a.send(synchronous(to_b, 1, &bytes_of(1, length))).unwrap();
+            arrives(&mut a, &mut b, 1);
             let held = hold(&mut b, 1);
             assert!(b.discard_held(held) && !b.discard_held(held));
             wait(&mut [&mut a, &mut b], "the sender", |index, event| {
@@ -250,22 +190,18 @@ fn a_message_that_is_discarded_releases_its_sender() {
     }
 }
 
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_probe_takes_nothing() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, to_a) = pair(&tls);
+pub fn a_probe_takes_nothing<F: Fixture>() {
+    for way in F::ways() {
+        let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
         assert!(b.probe(exactly(4)).unwrap().is_none());
         a.send(send_of(to_b, 4, &[1; 50_000])).unwrap();
-        wait_until(&mut [&mut a, &mut b], "it", |both| {
-            both[1].probe(exactly(4)).unwrap().is_some()
-        });
+        arrives(&mut a, &mut b, 4);
         for _ in 0..3 {
             let envelope = b.probe(pattern_of(4, 0xff, Some(to_a))).unwrap().unwrap();
             assert_eq!(
                 (envelope.length, envelope.tag, envelope.source),
                 (50_000, 4, to_a),
-                "{tls}"
+                "{way}"
             );
             assert!(b.probe(pattern_of(4, !0, Some(PeerId::ONESELF))).unwrap().is_none());
         }

@@ -11,32 +11,32 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Instant;
 
 use tagmatch_device::Address;
-use tagmatch_device::matching::MatchingDevice;
-use tagmatch_ucx::Ucx;
+use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 
-use crate::common::PATIENCE;
+use super::Fixture;
+use crate::device::PATIENCE;
 
-pub trait Stream: Read + Write {}
+pub(super) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-pub fn socket_name(address: &Address) -> SocketAddr {
+pub(super) fn socket_name<F: Fixture>(address: &Address) -> SocketAddr {
     let name: String = address.as_bytes()[5..13].iter().map(|byte| format!("{byte:02x}")).collect();
-    SocketAddr::from_abstract_name(format!("tagmatch-ucx-{name}")).unwrap()
+    SocketAddr::from_abstract_name(format!("{}{name}", F::SOCKET)).unwrap()
 }
 
-pub fn secret(address: &Address) -> [u8; 16] {
+pub(super) fn secret(address: &Address) -> [u8; 16] {
     address.as_bytes()[13..29].try_into().unwrap()
 }
 
 /// A connection to the name of a device.
-pub fn by_name(address: &Address) -> UnixStream {
-    let stream = UnixStream::connect_addr(&socket_name(address)).unwrap();
+pub(super) fn by_name<F: Fixture>(address: &Address) -> UnixStream {
+    let stream = UnixStream::connect_addr(&socket_name::<F>(address)).unwrap();
     stream.set_nonblocking(true).unwrap();
     stream
 }
 
 /// A connection to the port of a device.
-pub fn by_tcp(address: &Address) -> TcpStream {
+pub(super) fn by_tcp(address: &Address) -> TcpStream {
     let bytes = address.as_bytes();
     let port = u16::from_le_bytes([bytes[29], bytes[30]]);
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -45,22 +45,27 @@ pub fn by_tcp(address: &Address) -> TcpStream {
 }
 
 /// Connections to both kinds of sockets of a device.
-pub fn both(address: &Address) -> [Box<dyn Stream>; 2] {
-    [Box::new(by_name(address)), Box::new(by_tcp(address))]
+pub(super) fn both<F: Fixture>(address: &Address) -> [Box<dyn Stream>; 2] {
+    [Box::new(by_name::<F>(address)), Box::new(by_tcp(address))]
 }
 
 /// The address of a device that takes greetings only over TCP, on this machine.
-pub fn address(secret: [u8; 16], port: u16) -> Address {
-    let mut bytes = b"TMux\x02no name.".to_vec();
+pub(super) fn address<F: Fixture>(secret: [u8; 16], port: u16) -> Address {
+    let mut bytes = [&opening::<F>()[..], b"no name."].concat();
     bytes.extend_from_slice(&secret);
     bytes.extend_from_slice(&port.to_le_bytes());
     bytes.extend_from_slice(&[4, 127, 0, 0, 1]);
     Address::from_bytes(&bytes).unwrap()
 }
 
-/// A greeting of the device at `address`, which carries tags as [`config`](super::support::config)
-/// says.
-pub fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
+/// The first bytes of an address, and of a connection.
+pub(super) fn opening<F: Fixture>() -> [u8; 5] {
+    let [a, b, c, d] = *F::MAGIC;
+    [a, b, c, d, 2]
+}
+
+/// A greeting of the device at `address`, which carries tags by the usual [`Settings`](super::Settings).
+pub(super) fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
     let mut packet = vec![1];
     for word in [0x7fff_ffffu64, 0x7fff_0000, number] {
         packet.extend_from_slice(&word.to_le_bytes());
@@ -73,19 +78,23 @@ pub fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
 }
 
 /// The address of the worker in a greeting.
-pub fn worker_of(hello: &[u8]) -> Vec<u8> {
+pub(super) fn worker_of(hello: &[u8]) -> Vec<u8> {
     assert_eq!(hello[0], 1);
     hello[35 + usize::from(hello[34])..].to_vec()
 }
 
-/// Bytes that come from a device, which is polled meanwhile and has nothing to tell; fewer at the
-/// end of the stream.
-pub fn receive(stream: &mut dyn Stream, device: &mut Ucx, length: usize) -> Vec<u8> {
+/// Bytes that come from a device, which is polled meanwhile; fewer at the end of the stream.
+pub(super) fn receive<D: MatchingDevice>(
+    stream: &mut dyn Stream,
+    device: &mut D,
+    length: usize,
+) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let (mut have, start) = (0, Instant::now());
     while have < length {
+        // At most that a peer is up, over a library that makes no connection for that.
         let event = device.poll();
-        assert!(event.is_none(), "{event:?}");
+        assert!(matches!(event, None | Some(MatchingEvent::PeerUp { .. })), "{event:?}");
         match stream.read(&mut bytes[have..]) {
             Ok(0) => break,
             Ok(count) => have += count,
@@ -100,14 +109,14 @@ pub fn receive(stream: &mut dyn Stream, device: &mut Ucx, length: usize) -> Vec<
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Role {
+pub(super) enum Role {
     Caller,
     Listener,
 }
 
 /// One end of a connection with a device, which has proved itself.
-pub struct Raw {
-    pub stream: Box<dyn Stream>,
+pub(super) struct Raw {
+    pub(super) stream: Box<dyn Stream>,
     key: [u8; 16],
     role: u8,
     sealed: u64,
@@ -117,17 +126,17 @@ pub struct Raw {
 impl Raw {
     /// Exchanges openings and proofs with a device. Its own proof hasn't been looked at if it is
     /// the listener.
-    pub fn meet(
+    pub(super) fn meet<F: Fixture>(
         mut stream: Box<dyn Stream>,
-        device: &mut Ucx,
+        device: &mut F::Device,
         role: Role,
         secret: [u8; 16],
     ) -> Self {
         let own = [0x55; 16];
-        stream.write_all(b"TMux\x02").unwrap();
+        stream.write_all(&opening::<F>()).unwrap();
         stream.write_all(&own).unwrap();
-        let opening = receive(&mut stream, device, 21);
-        assert_eq!(&opening[..5], b"TMux\x02");
+        let opening = receive(&mut *stream, device, 21);
+        assert_eq!(opening[..5], self::opening::<F>());
         let challenges = match role {
             Role::Caller => [&own, &opening[5..]].concat(),
             Role::Listener => [&opening[5..], &own].concat(),
@@ -136,7 +145,7 @@ impl Raw {
         let mut raw = Raw { stream, key, role: role as u8, sealed: 0, opened: 0 };
         let (own, others) = (raw.hash(2, raw.role, 0, &[]), raw.hash(2, 1 - raw.role, 0, &[]));
         if role == Role::Listener {
-            assert_eq!(receive(&mut raw.stream, device, 16), others);
+            assert_eq!(receive(&mut *raw.stream, device, 16), others);
         }
         raw.stream.write_all(&own).unwrap();
         raw
@@ -154,7 +163,7 @@ impl Raw {
     }
 
     /// A packet as it goes over the stream.
-    pub fn seal(&mut self, packet: &[u8]) -> Vec<u8> {
+    pub(super) fn seal(&mut self, packet: &[u8]) -> Vec<u8> {
         let mut bytes = packet.to_vec();
         self.cover(self.role, self.sealed, &mut bytes);
         let tag = self.hash(3, self.role, self.sealed, &bytes);
@@ -163,22 +172,22 @@ impl Raw {
     }
 
     /// Sends a packet. The device may have hung up already.
-    pub fn say(&mut self, packet: &[u8]) {
+    pub(super) fn say(&mut self, packet: &[u8]) {
         let bytes = self.seal(packet);
         let _ = self.stream.write_all(&bytes);
     }
 
     /// The device's next packet; `None` if it hangs up.
-    pub fn hear(&mut self, device: &mut Ucx) -> Option<Vec<u8>> {
+    pub(super) fn hear<D: MatchingDevice>(&mut self, device: &mut D) -> Option<Vec<u8>> {
         if self.opened == 0 && self.role == Role::Caller as u8 {
             let proof = self.hash(2, 1, 0, &[]);
-            if receive(&mut self.stream, device, 16) != proof {
+            if receive(&mut *self.stream, device, 16) != proof {
                 return None;
             }
         }
-        let length = receive(&mut self.stream, device, 4);
+        let length = receive(&mut *self.stream, device, 4);
         let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
-        let mut packet = receive(&mut self.stream, device, length + 16);
+        let mut packet = receive(&mut *self.stream, device, length + 16);
         let tag = packet.split_off(length);
         assert_eq!(tag, self.hash(3, 1 - self.role, self.opened, &packet));
         self.cover(1 - self.role, self.opened, &mut packet);

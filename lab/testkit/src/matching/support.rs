@@ -1,46 +1,36 @@
-//! What the tests of the UCX device share.
+//! What the promises share.
 
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
 use tagmatch_device::{Buffer, DownReason, PeerId};
-use tagmatch_ucx::{Ucx, UcxConfig};
 
-use crate::common::PATIENCE;
+use super::{Fixture, Settings};
+use crate::device::PATIENCE;
+pub use crate::device::pattern as bytes_of;
 
-/// 31 bits of layout: immediate data fits above.
-pub fn config(tls: &str) -> UcxConfig {
-    UcxConfig {
-        used: 0x7fff_ffff,
-        source: 0x7fff_0000,
-        transports: Some(tls.into()),
-        ..UcxConfig::default()
-    }
-}
+/// The error number of a connection that nobody takes.
+pub const REFUSED: i32 = Errno::CONNREFUSED.raw_os_error();
 
-pub fn transports() -> Vec<String> {
-    let named = std::env::var("TAGMATCH_TEST_UCX_TLS");
-    let named = named.as_deref().unwrap_or("posix,self tcp");
-    named.split_whitespace().map(Into::into).collect()
-}
-
-/// A device whose coming up to itself has been reported.
-pub fn ucx_with(config: UcxConfig) -> Ucx {
-    let mut ucx = Ucx::new(config).unwrap();
-    let first = ucx.poll();
+/// A device whose being up to itself has been reported.
+pub fn up_with<F: Fixture>(way: &str, settings: Settings) -> F::Device {
+    let mut device = F::make(way, settings);
+    let first = device.poll();
     assert!(matches!(first, Some(MatchingEvent::PeerUp { peer: PeerId::ONESELF })), "{first:?}");
-    ucx
+    device
 }
 
-pub fn ucx(tls: &str) -> Ucx {
-    ucx_with(config(tls))
+/// The same, with the usual settings.
+pub fn up<F: Fixture>(way: &str) -> F::Device {
+    up_with::<F>(way, Settings::default())
 }
 
 /// The first event of one of the devices that is wanted; other events are dropped.
-pub fn wait<T>(
-    devices: &mut [&mut Ucx],
+pub fn wait<D: MatchingDevice, T>(
+    devices: &mut [&mut D],
     what: &str,
     mut wanted: impl FnMut(usize, MatchingEvent) -> Option<T>,
 ) -> T {
@@ -57,11 +47,16 @@ pub fn wait<T>(
     }
 }
 
+/// Polls both devices until `b` finds a message with this tag.
+pub fn arrives<D: MatchingDevice>(a: &mut D, b: &mut D, tag: u64) {
+    wait_until(&mut [a, b], "the message", |both| both[1].probe(exactly(tag)).unwrap().is_some());
+}
+
 /// Polls all devices, which have nothing to tell but ends of sends, until `is_there`.
-pub fn wait_until(
-    devices: &mut [&mut Ucx],
+pub fn wait_until<D: MatchingDevice>(
+    devices: &mut [&mut D],
     what: &str,
-    is_there: impl Fn(&mut [&mut Ucx]) -> bool,
+    is_there: impl Fn(&mut [&mut D]) -> bool,
 ) {
     let start = Instant::now();
     while !is_there(devices) {
@@ -76,7 +71,7 @@ pub fn wait_until(
 }
 
 /// Connects two devices of this process; gives each one's number for the other.
-pub fn connect(a: &mut Ucx, b: &mut Ucx) -> (PeerId, PeerId) {
+pub fn connect<D: MatchingDevice>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     let to_b = a.connect(&b.address()).unwrap();
     let (mut is_up, mut to_a) = (false, None);
     wait(&mut [a, b], "a connection", |index, event| {
@@ -90,8 +85,8 @@ pub fn connect(a: &mut Ucx, b: &mut Ucx) -> (PeerId, PeerId) {
     (to_b, to_a.unwrap())
 }
 
-pub fn pair(tls: &str) -> (Ucx, Ucx, PeerId, PeerId) {
-    let (mut a, mut b) = (ucx(tls), ucx(tls));
+pub fn pair<F: Fixture>(way: &str) -> (F::Device, F::Device, PeerId, PeerId) {
+    let (mut a, mut b) = (up::<F>(way), up::<F>(way));
     let (to_b, to_a) = connect(&mut a, &mut b);
     (a, b, to_b, to_a)
 }
@@ -117,7 +112,7 @@ pub fn synchronous(peer: PeerId, tag: u64, bytes: &[u8]) -> TagSend {
     TagSend { complete_when: CompleteWhen::Matched, ..send_of(peer, tag, bytes) }
 }
 
-pub fn receive(device: &mut Ucx, pattern: TagPattern, length: usize, token: u64) {
+pub fn receive<D: MatchingDevice>(device: &mut D, pattern: TagPattern, length: usize, token: u64) {
     device.receive(pattern, Buffer::zeroed(length), token).unwrap();
 }
 
@@ -150,7 +145,7 @@ pub fn sent_of(event: MatchingEvent, wanted: u64) -> Option<Result<(), Operation
 }
 
 /// The message of `b`'s receive, while both are polled.
-pub fn expect(a: &mut Ucx, b: &mut Ucx, token: u64) -> (Envelope, Vec<u8>) {
+pub fn expect<D: MatchingDevice>(a: &mut D, b: &mut D, token: u64) -> (Envelope, Vec<u8>) {
     wait(
         &mut [a, b],
         "a message",
@@ -161,7 +156,7 @@ pub fn expect(a: &mut Ucx, b: &mut Ucx, token: u64) -> (Envelope, Vec<u8>) {
 }
 
 /// Why the peer of the device with this index went down, while all are polled.
-pub fn down(devices: &mut [&mut Ucx], of: usize, wanted: PeerId) -> DownReason {
+pub fn down<D: MatchingDevice>(devices: &mut [&mut D], of: usize, wanted: PeerId) -> DownReason {
     wait(devices, "a peer's end", |index, event| match event {
         MatchingEvent::PeerDown { peer, reason } if index == of && peer == wanted => Some(reason),
         _ => None,
@@ -169,7 +164,7 @@ pub fn down(devices: &mut [&mut Ucx], of: usize, wanted: PeerId) -> DownReason {
 }
 
 /// Polls for so long; there is nothing to tell.
-pub fn poll_for(device: &mut Ucx, time: Duration) {
+pub fn poll_for<D: MatchingDevice>(device: &mut D, time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
         let event = device.poll();
@@ -178,7 +173,7 @@ pub fn poll_for(device: &mut Ucx, time: Duration) {
 }
 
 /// Polls for a while; events are dropped.
-pub fn drain(device: &mut Ucx) {
+pub fn drain<D: MatchingDevice>(device: &mut D) {
     let mut idle = 0;
     while idle < 300 {
         idle = if device.poll().is_none() { idle + 1 } else { 0 };
